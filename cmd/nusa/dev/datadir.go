@@ -11,24 +11,25 @@ import (
 	"strings"
 )
 
-// ErrShape: the data directory holds a federation with other regions or servers.
+// ErrShape: the data directory holds a federation with other regions or another number of
+// servers.
 var ErrShape = errors.New("a federation of another shape")
 
-// shapeFile is the name of the file that holds the shape, in the data directory.
+// shapeFile is the name of the file with the shape, in the data directory.
 const shapeFile = "shape.json"
 
-// shape holds what must not change between the starts of a federation. A Raft group of another
-// size would wait for its members forever, and a removed region would keep its work. The number
-// of agents may change.
+// shape holds what must not change between two starts of a federation. A Raft group of
+// another size would wait for its members for ever, and a removed region would still own
+// its work. The number of agents may change.
 type shape struct {
-	// Regions in the order of their ports.
+	// Regions are the regions in the order of their ports.
 	Regions []string `json:"regions"`
-	// Servers of each region.
+	// Servers is the number of servers of each region.
 	Servers int `json:"servers"`
 }
 
-// loadShape sets missing options from an earlier start in the data directory, and refuses
-// options that contradict that start.
+// loadShape sets missing options to those of an earlier start in the data directory. It
+// refuses options that contradict that start.
 func (o Options) loadShape() (Options, error) {
 	if o.DataDir == "" {
 		return o, nil

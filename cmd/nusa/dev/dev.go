@@ -21,73 +21,76 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// Limits of a federation that fits the port plan and one machine.
+// Limits of a federation. Within them it fits the port plan and one machine.
 const (
 	maxRegions = 20
 	maxServers = 5
 	maxAgents  = 50
-	// portsPerRegion has portsPerServer ports for each of maxServers servers.
+	// portsPerRegion is enough for portsPerServer ports for each of maxServers servers.
 	portsPerRegion = 100
 	portsPerServer = 10
 )
 
-// DefaultRegions are far enough apart for placement to matter.
+// DefaultRegions are so far apart that the choice of a region matters.
 var DefaultRegions = []string{"southeastasia", "japaneast", "westeurope", "eastus", "brazilsouth"}
 
-// Options of a federation. Zero values mean the defaults.
+// Options configure a federation. A field with the zero value gets its default.
 type Options struct {
-	// Regions by name. The global server is beside the first one. Default:
-	// those of an earlier start in DataDir, else those of the WAN's file, else
+	// Regions are the names of the regions. The global server is beside the first one.
+	// Default: the regions of an earlier start in DataDir, else those of the file WAN, else
 	// DefaultRegions.
 	Regions []string
-	// Servers and Agents of each region. Default of Servers: that of an earlier start in
-	// DataDir, else 1. Default of Agents: 3.
+	// Servers and Agents are the numbers for each region. Default of Servers: the number of
+	// an earlier start in DataDir, else 1. Default of Agents: 3.
 	Servers, Agents int
-	// DataDir holds all data. A later start must have the same regions and
-	// servers. Empty: a temporary directory that is removed at the end.
+	// DataDir is the folder for all data. A later start must have the same regions and
+	// servers. Default: a temporary directory, which is removed at the end.
 	DataDir string
-	// SecretsDir holds the secrets of jobs; see agent.Config. Default: none.
+	// SecretsDir is the folder with the secrets of jobs (agent.Config). Default: none.
 	SecretsDir string
-	// WAN is "azure" (default), "none", or a CSV matrix file.
+	// WAN is "azure", "none", or the name of a CSV matrix file. Default: "azure".
 	WAN string
-	// Port is the first port; the federation uses Port … Port+99 for the global
-	// server and a hundred more for each region. Default 7600.
+	// Port is the first port. The federation uses a hundred ports for the global server and
+	// a hundred more for each region. Default: 7600.
 	Port int
-	// Plugins are further drivers of every agent: paths of executables by name.
+	// Plugins maps the name of a further driver of every agent to the path of its
+	// executable.
 	Plugins map[string]string
-	// DockerHost and Incus are the addresses of every agent's engines; see
-	// agent.Config. Default: the usual sockets, if they exist.
+	// DockerHost and Incus are the addresses of the engines of every agent (agent.Config).
+	// Default: the usual sockets, if they exist.
 	DockerHost, Incus string
-	// Logger receives every role's logs. Default: discards them.
+	// Logger receives the logs of every role. Default: they are discarded.
 	Logger *slog.Logger
-	// Version of the build.
+	// Version is the version of the build.
 	Version string
 	// Ready is called once every region is connected and every node is ready.
 	Ready func(Federation)
-	// Waiting is called after 1 s, and then every 10 s until Ready. The text says what is not
-	// ready. Nil: nothing is reported.
+	// Waiting is called after 1 s, and then every 10 s until Ready. The text says what is
+	// not ready. If Waiting is nil, nothing is reported.
 	Waiting func(text string)
-	// Changed is called when the WAN's file has changed. The text lists the changes or says
-	// why the file cannot be used. Nil: nothing is reported.
+	// Changed is called when the file WAN has changed. The text lists the changes, or says
+	// why the file cannot be used. If Changed is nil, nothing is reported.
 	Changed func(text string)
 }
 
 // Federation says how to reach a running federation.
 type Federation struct {
-	// Addr is the global server's gRPC address, HTTP its health address.
+	// Addr is the gRPC address of the global server. HTTP is the address of its health
+	// checks.
 	Addr, HTTP string
-	// Regions maps a region to its first server's gRPC address; Names are the
-	// regions in the order of their ports.
+	// Regions maps a region to the gRPC address of its first server. Names are the regions
+	// in the order of their ports.
 	Regions map[string]string
 	Names   []string
-	// Servers and Agents are the numbers in all regions together.
+	// Servers and Agents are the numbers over all regions.
 	Servers, Agents int
 	DataDir         string
-	// WAN names the table of round trips.
+	// WAN is the name of the table of round trips.
 	WAN     string
 	Started time.Duration
-	// Cut cuts a region from all others, and from the global server unless that is beside the
-	// region; Heal connects the region again. Both are nil without an emulated network.
+	// Cut cuts a region off from all other regions. If the global server is not beside that
+	// region, it cuts the region off from the global server, too. Heal connects the region
+	// again. Both are nil without an emulated network.
 	Cut, Heal func(region string)
 }
 
@@ -107,7 +110,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// complete sets the defaults of the shape and checks all options.
+// complete sets the defaults of the shape, and checks all options.
 func (o Options) complete(table *topology.Table) (_ Options, err error) {
 	if len(o.Regions) == 0 {
 		o.Regions, err = o.defaultRegions(table)
@@ -129,9 +132,9 @@ func (o Options) complete(table *topology.Table) (_ Options, err error) {
 	return o, o.checkRegions(table)
 }
 
-// Run starts a federation and blocks until ctx ends (nil) or a role fails. When Run returns,
-// everything that it started has ended, tasks included. It refuses a data directory of another
-// role, or of a federation with another shape (ErrShape).
+// Run starts a federation and blocks until ctx ends or a role fails. It returns nil if ctx
+// ended. When Run returns, everything that it started has ended, tasks included. It refuses
+// a data directory of another role, or of a federation with another shape (ErrShape).
 func Run(ctx context.Context, opts Options) (err error) {
 	o := opts.withDefaults()
 	file := followed(o.WAN)
@@ -139,7 +142,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err != nil {
 		return err
 	}
-	// Find errors before a directory is made.
+	// Errors are found before a directory is made.
 	o, err = o.loadShape()
 	if err != nil {
 		return err
@@ -180,19 +183,20 @@ func Run(ctx context.Context, opts Options) (err error) {
 
 type federation struct {
 	Options
-	// temporary: the data directory is deleted at the end.
+	// temporary says that the data directory is deleted at the end.
 	temporary bool
 	net       func(region string) network.Net
-	// cut and heal are those of Federation.
+	// cut and heal are the functions of Federation.
 	cut, heal func(region string)
 	begin     time.Time
-	// waiting is reported by a goroutine. stopWaiting ends that goroutine and waits for it.
+	// waiting is reported by a goroutine. stopWaiting ends that goroutine and waits for its
+	// end.
 	waiting     *waiting
 	stopWaiting func()
 }
 
-// run starts the tiers from the top, because a region then connects at once instead of after
-// a back-off. It stops the tiers from the bottom. So agents stop their tasks while the upper
+// run starts the upper tiers first, because a region then connects at once and not after a
+// back-off. It stops the lower tiers first. So agents stop their tasks while the upper
 // tiers still run and see no failure.
 func (f *federation) run(ctx context.Context) error {
 	upper, stopUpper := context.WithCancel(context.WithoutCancel(ctx))
@@ -200,7 +204,7 @@ func (f *federation) run(ctx context.Context) error {
 	g, upper := errgroup.WithContext(upper)
 	lower, stopLower := context.WithCancel(ctx)
 	defer stopLower()
-	// A failure of an upper tier stops the agents too.
+	// A failure of an upper tier also stops the agents.
 	context.AfterFunc(upper, stopLower)
 
 	f.stopWaiting = f.reportWaiting(lower)
@@ -238,7 +242,7 @@ func (f *federation) run(ctx context.Context) error {
 	return errors.Join(err, g.Wait())
 }
 
-// reportWaiting reports what the start waits for, until end is called.
+// reportWaiting reports what the start is waiting for, until the caller calls end.
 func (f *federation) reportWaiting(ctx context.Context) (end func()) {
 	if f.Waiting == nil {
 		return func() {}
@@ -297,11 +301,11 @@ func (f *federation) agent(ctx context.Context, i, a int, region string, source 
 		servers = append(servers, f.addr(i+1, s, portGRPC))
 	}
 	total := len(f.Regions) * f.Agents
-	// The dynamic ports of the machine are divided like its capacity.
+	// The agents divide the dynamic ports of the machine, like its capacity.
 	const portMin, portMax = 20000, 32000
 	span := (portMax - portMin) / total
 	first := portMin + (i*f.Agents+a)*span
-	// Jobs run as the user who started the federation. This user allows jobs the current
+	// Jobs run as the user who started the federation. That user allows jobs the current
 	// folder.
 	here, err := os.Getwd()
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package dev runs a whole federation in one process: a global server with embedded etcd, and
-// regions with their servers and agents. They use real sockets on loopback that behave like a
-// wide-area network. The roles and their configuration are those of separate processes; only
-// the dialers differ.
+// Package dev runs a whole federation in one process: a global server with embedded etcd,
+// and regions with their servers and agents. The parts use real sockets on loopback, for
+// streams and datagrams, that behave like a wide-area network. The roles run as they do in
+// separate processes, except for their sockets.
 //
 //   - dev.go: Options, and Run, which starts and stops the tiers
 //   - regions.go: which regions a federation has, and the table of round trips

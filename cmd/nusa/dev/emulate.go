@@ -9,8 +9,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
-// emulation is the network of a federation. Without a table of round trips it is that of the
-// host, and wan is nil.
+// emulation is the network of a federation. Without a table of round trips wan is nil, and
+// the network is that of the host.
 type emulation struct{ wan *wan.WAN }
 
 func emulate(table *topology.Table) emulation {
@@ -28,15 +28,15 @@ func (e emulation) sockets(region string) network.Net {
 	return e.wan.Net(region)
 }
 
-// change replaces the round trips.
+// change replaces the table of round trips.
 func (e emulation) change(table *topology.Table) {
 	if e.wan != nil {
 		e.wan.SetTable(table)
 	}
 }
 
-// cutter returns functions that cut a region from all others and connect it again; nil on
-// the host's network, which cannot be cut.
+// cutter returns functions that cut a region off from all others and connect it again. They
+// are nil on the host's network, which cannot be cut.
 func (e emulation) cutter(regions []string) (cut, heal func(region string)) {
 	if e.wan == nil {
 		return nil, nil
@@ -60,8 +60,8 @@ func (e emulation) end() {
 	}
 }
 
-// definition returns the region's own definition: Azure regions have a location and
-// labels, others only a name.
+// definition returns the definition of a region. A region of Azure has a location and
+// labels. Other regions have only a name.
 func definition(name string) *nusav1.RegionDefinition {
 	def := &nusav1.RegionDefinition{Name: name}
 	if r, ok := wan.AzureRegion(name); ok {

@@ -11,18 +11,18 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// The port plan: the first hundred ports belong to the global server, the hundred i+1 to
-// region i, with ten ports for each server.
+// The port plan. The first hundred ports belong to the global server. Each region has the
+// next hundred, with ten ports for each server.
 const (
 	portGRPC = iota
 	portRaft
 	portGossip
 	portProbe
 	portHTTP
-	// portsUsed is the number of ports of a regional server.
+	// portsUsed is the number of ports that a regional server uses.
 	portsUsed
 
-	// The first port of the global server is for gRPC, too.
+	// The first port of the global server is also for gRPC.
 	portGlobalHTTP = 1
 	portEtcdPeer   = 2
 	portsGlobal    = 3
@@ -39,8 +39,8 @@ func (o Options) addr(hundred, server, offset int) string {
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// checkPorts tries every port of the plan before anything starts, because the
-// errors of the roles name flags that `nusa dev` does not have.
+// checkPorts tries every port of the plan before anything starts. The errors of the roles
+// would name flags that `nusa dev` does not have.
 func (o Options) checkPorts(ctx context.Context) error {
 	n := network.Host()
 	for port := range o.ports {
@@ -87,8 +87,8 @@ func tryPort(ctx context.Context, n network.Net, port int) error {
 	return p.Close()
 }
 
-// otherPort suggests a first port for a plan whose ports are all free. The plan lies below the
-// ports that the system uses for outgoing connections.
+// otherPort suggests a first port with which all ports of the plan are free. It stays below
+// the ports that the system uses for outgoing connections.
 func (o Options) otherPort(ctx context.Context, n network.Net) string {
 	span := portsPerRegion * (len(o.Regions) + 1)
 	for base := o.Port + span; base+span < 32768; base += span {

@@ -14,15 +14,15 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// awaitReady watches the regions until each is connected and reports all its
-// nodes, and then calls Options.Ready.
+// awaitReady watches the regions until each of them is connected and reports all its nodes.
+// Then it calls Options.Ready.
 func (f *federation) awaitReady(ctx context.Context, addr global.Addresses) error {
 	conn, err := grpc.NewClient(addr.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return fmt.Errorf("reach the global server at %s: %w", addr.GRPC, err)
 	}
 	defer conn.Close()
-	// A server that is being elected returns UNAVAILABLE.
+	// During an election the server returns UNAVAILABLE.
 	for {
 		err = f.watchRegions(ctx, nusav1.NewRegionsClient(conn))
 		if ctx.Err() != nil {
@@ -38,7 +38,7 @@ func (f *federation) awaitReady(ctx context.Context, addr global.Addresses) erro
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("watch the regions come up: %w", err)
+		return fmt.Errorf("watch the regions: %w", err)
 	}
 	f.stopWaiting()
 	if f.Ready != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
-// Names of tables that are not files.
+// The names of tables that are not files.
 const (
 	wanAzure = "azure"
 	wanNone  = "none"
 )
 
-// Table returns the round-trip table that --wan names: "azure", "none" (a nil table)
-// or a CSV file.
+// Table returns the round-trip table that --wan names: "azure", "none" (which is a nil
+// table) or a CSV file.
 func Table(name string) (*topology.Table, error) {
 	switch name {
 	case wanNone:
@@ -46,8 +46,8 @@ func Table(name string) (*topology.Table, error) {
 	return table, nil
 }
 
-// defaultRegions returns the regions of the WAN's file that have a measurement, or
-// DefaultRegions.
+// defaultRegions returns DefaultRegions, or those regions of the file WAN that have a
+// measurement.
 func (o Options) defaultRegions(table *topology.Table) ([]string, error) {
 	if o.WAN == wanAzure || o.WAN == wanNone {
 		return DefaultRegions, nil
@@ -76,7 +76,7 @@ func (o Options) defaultRegions(table *topology.Table) ([]string, error) {
 	return regions, nil
 }
 
-// checkRegions refuses invalid names, and names that the table lacks.
+// checkRegions refuses names that are not valid, and names that are missing in the table.
 func (o Options) checkRegions(table *topology.Table) error {
 	seen := map[string]bool{}
 	for _, r := range o.Regions {
@@ -96,8 +96,8 @@ func (o Options) checkRegions(table *topology.Table) error {
 	return o.checkConnected(table)
 }
 
-// checkConnected refuses regions that cannot reach the first region, where the
-// global server is.
+// checkConnected refuses regions that cannot reach the first region, because the global
+// server is beside the first region.
 func (o Options) checkConnected(table *topology.Table) error {
 	if table == nil {
 		return nil
@@ -119,7 +119,7 @@ func (o Options) checkConnected(table *topology.Table) error {
 		o.WAN, strings.Join(unreachable, " and "), first, hint)
 }
 
-// unreachableFrom returns the regions without a connection to one region.
+// unreachableFrom returns the regions that have no connection to a region.
 func unreachableFrom(table *topology.Table, regions []string, to string) []string {
 	var out []string
 	for _, r := range regions {
@@ -130,10 +130,10 @@ func unreachableFrom(table *topology.Table, regions []string, to string) []strin
 	return out
 }
 
-// maxSuggestions bounds the names that are suggested for an unknown name.
+// maxSuggestions bounds the names that are suggested in place of an unknown name.
 const maxSuggestions = 3
 
-// suggestion suggests similar names, and how to list all names.
+// suggestion returns a text that suggests similar names, and says how to list all names.
 func suggestion(name string, known []string) string {
 	const all = "--list-regions prints all"
 	likely := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return nameDistance(name, k) > max(3, len(name)/2) })
@@ -146,8 +146,9 @@ func suggestion(name string, known []string) string {
 	return fmt.Sprintf(", did you mean %s? %s", strings.Join(likely[:min(len(likely), maxSuggestions)], ", "), all)
 }
 
-// nameDistance returns 0 when the name is the region's place ("singapore") or part
-// of its name ("europe"), else the edit distance.
+// nameDistance returns how different a name is from a region's name. It returns 0 if the
+// name is the region's place ("singapore") or a part of the region's name ("europe").
+// Otherwise it returns the edit distance.
 func nameDistance(name, region string) int {
 	name = strings.ToLower(name)
 	if r, ok := wan.AzureRegion(region); ok && strings.EqualFold(r.Location.Name, name) {

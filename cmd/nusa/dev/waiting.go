@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// A start that takes longer than firstReport reports what it waits for. It reports again after
-// each reportInterval.
+// A start that takes longer than firstReport reports what it is waiting for. It repeats the
+// report after each reportInterval.
 const (
 	firstReport    = time.Second
 	reportInterval = 10 * time.Second
 )
 
-// waiting tracks what a start still waits for. Safe for concurrent use.
+// waiting tracks what a start is still waiting for. It is safe for concurrent use.
 type waiting struct {
 	agents int // number of agents of each region
 
@@ -37,7 +37,7 @@ func (w *waiting) globalReady() {
 	w.global = false
 }
 
-// region records the state of a region and reports whether all are ready.
+// region records the state of a region, and reports whether everything is ready.
 func (w *waiting) region(name string, connected bool, nodes int) (all bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,7 +48,7 @@ func (w *waiting) region(name string, connected bool, nodes int) (all bool) {
 	return len(w.missing()) == 0
 }
 
-// missing lists what is not ready. w.mu is held.
+// missing lists what is not ready. The caller holds w.mu.
 func (w *waiting) missing() []string {
 	if w.global {
 		return []string{"the global server"}
@@ -66,7 +66,7 @@ func (w *waiting) missing() []string {
 	return out
 }
 
-// report says what is missing, again and again, until ctx ends.
+// report reports what is missing, again and again, until ctx ends.
 func (w *waiting) report(ctx context.Context, say func(string)) {
 	next := time.NewTimer(firstReport)
 	defer next.Stop()

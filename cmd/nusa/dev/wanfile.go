@@ -12,24 +12,24 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// pollInterval is the interval between checks of the file. A changed file is read after it has
-// stayed the same for one interval, so that a half-written file is not read.
+// pollInterval is the interval between two checks of the file. A changed file is read only
+// after it has not changed for one interval, so that a half-written file is not read.
 const pollInterval = time.Second
 
-// maxListedChanges bounds the changed round trips that a message lists.
+// maxListedChanges bounds the changed round trips that a message names.
 const maxListedChanges = 3
 
-// wanFile watches the file of round trips. A change of the file slows down, cuts or restores
-// the network of a running federation.
+// wanFile watches the file of round trips. A change of the file changes the emulated
+// network of a running federation: round trips, and cuts.
 type wanFile struct {
 	path    string
 	regions []string
 	table   *topology.Table // the table that is in use
-	read    os.FileInfo     // the file when it was last read; nil: the file is not watched
+	read    os.FileInfo     // the file when it was last read, or nil if the file is not watched
 	seen    os.FileInfo     // the file at the last check
 }
 
-// followed returns the watch of the file that --wan names. A pipe, for example, is not watched.
+// followed returns the watch of the file that --wan names. Only a regular file is watched.
 // Call followed before the file is read, so that no change is missed.
 func followed(name string) *wanFile {
 	w := &wanFile{path: name}
@@ -42,7 +42,7 @@ func followed(name string) *wanFile {
 	return w
 }
 
-// poll returns a new table, if there is one, and a message. A file with errors
+// poll returns the new table if the file has changed, and a message. A file with errors
 // changes nothing.
 func (w *wanFile) poll() (table *topology.Table, text string) {
 	info, err := os.Stat(w.path)
@@ -83,8 +83,8 @@ func (w *wanFile) checkRegions(table *topology.Table) error {
 	return nil
 }
 
-// start watches the file until ctx ends or end is called. end waits until the watch has ended.
-// tell may be nil.
+// start watches the file until ctx ends or the caller calls end. end waits until the watch
+// has ended. tell may be nil.
 func (w *wanFile) start(ctx context.Context, set func(*topology.Table), tell func(string)) (end func()) {
 	if tell == nil {
 		tell = func(string) {}
@@ -121,8 +121,8 @@ func same(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-// changedPairs describes each directed pair whose round trip has changed, in
-// the order of the regions.
+// changedPairs describes each directed pair whose round trip has changed, in the order of
+// the regions.
 func changedPairs(old, now *topology.Table, regions []string) []string {
 	var out []string
 	for _, from := range regions {

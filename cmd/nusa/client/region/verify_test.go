@@ -18,7 +18,7 @@ func TestVerifyErrorSaysWhoDiffers(t *testing.T) {
 	}{
 		"equal":  {true, []*nusav1.ServerState{one("aa", ""), one("aa", "")}, ""},
 		"differ": {false, []*nusav1.ServerState{one("aa", ""), one("bb", ""), one("", "gone")}, "have different states at index 7"},
-		"silent": {false, []*nusav1.ServerState{one("aa", ""), one("", "gone")}, "1 of 2 servers of region r did not answer"},
+		"silent": {false, []*nusav1.ServerState{one("aa", ""), one("", "gone")}, "1 of 2 servers of region r did not respond"},
 	} {
 		err := verifyError(&nusav1.VerifyRegionResponse{Region: "r", Index: 7, Equal: c.equal, Servers: c.servers})
 		if (c.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) {

@@ -11,7 +11,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Command returns the command nusa server.
+// Command returns the command `nusa server`.
 func Command() *cobra.Command {
 	s := &cli.Settings{}
 	c := cli.Noun("server", "See the global servers, recover their store", listCommand(s), recoverCommand(s))
@@ -21,7 +21,7 @@ func Command() *cobra.Command {
 
 func listCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the global servers, and what an operator has to act on", Args: cli.Positional(),
+		Use: "list", Aliases: []string{"ls"}, Short: "List the global servers, and the alarms", Args: cli.Positional(),
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
@@ -60,8 +60,8 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	}
 }
 
-// document returns the servers with the alarms, for a program. It has jobs_left also when no
-// job fits.
+// document returns the servers with the alarms as a document, for programs. The document
+// has jobs_left also if its value is 0.
 func document(tree *nusav1.TopologyTree, alarms []string) (*doc.Node, error) {
 	n, err := cli.MessageTree(tree)
 	if err != nil {
@@ -84,7 +84,7 @@ func document(tree *nusav1.TopologyTree, alarms []string) (*doc.Node, error) {
 	return n, nil
 }
 
-// printUsage says how full the store is, if the server knows it.
+// printUsage writes how full the store is, if the server knows that.
 func printUsage(w *term.Screen, use *nusav1.StoreUsage) {
 	if use == nil {
 		return

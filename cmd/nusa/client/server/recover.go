@@ -49,7 +49,8 @@ by what the regions have said, before it asks. It is confirmed with the id of th
 	return c
 }
 
-// typedFederation shows what there is to recover and reads the id of the federation.
+// typedFederation shows what the recovery would stop, and returns the id of the federation
+// that the user types.
 func typedFederation(c *cli.Session) (string, error) {
 	ctx, cancel := c.WithTimeout()
 	defer cancel()
@@ -60,7 +61,7 @@ func typedFederation(c *cli.Session) (string, error) {
 	c.PrintAlarms(ctx)
 	would, err := nusav1.NewSystemClient(c.Conn).Recover(ctx, &nusav1.RecoverRequest{DryRun: true})
 	switch {
-	case status.Code(err) == codes.InvalidArgument: // the server is too old to say what
+	case status.Code(err) == codes.InvalidArgument: // the server is too old for a dry run
 		c.Warn("Work that was submitted after the copy was made is going to be stopped.")
 	case err != nil:
 		return "", err
@@ -76,7 +77,8 @@ func typedFederation(c *cli.Session) (string, error) {
 	return line, nil
 }
 
-// whatStops says what the recovery would stop, as far as the regions have said what they run.
+// whatStops returns lines about what the recovery would stop, as far as the regions have
+// reported what they run.
 func whatStops(would *nusav1.RecoverResponse) []string {
 	if would == nil {
 		return nil
@@ -88,7 +90,7 @@ func whatStops(would *nusav1.RecoverResponse) []string {
 		case l.GetStoredVersion() == 0:
 			what += ": the store does not have the job"
 		case l.GetInstances() == 0:
-			what = fmt.Sprintf("version %d would go back to version %d", l.GetJobVersion(), l.GetStoredVersion())
+			what = fmt.Sprintf("version %d would return to version %d", l.GetJobVersion(), l.GetStoredVersion())
 		}
 		out = append(out, fmt.Sprintf("  %s/%s group %s in %s: %s", l.GetNamespace(), l.GetJob(), l.GetGroup(), l.GetRegion(), what))
 	}
@@ -100,7 +102,7 @@ func whatStops(would *nusav1.RecoverResponse) []string {
 	}
 	switch silent := would.GetSilent(); {
 	case len(silent) > 0:
-		out = append(out, "Not known is what these regions run, which have not connected yet: "+strings.Join(silent, ", "))
+		out = append(out, "These regions have not connected yet, so it is unknown what they run: "+strings.Join(silent, ", "))
 	case len(out) == 0:
 		out = append(out, "The regions run nothing that the restored store does not know.")
 	}

@@ -10,13 +10,14 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// ShortID returns the beginning of an id, as shown. It is enough to name the object.
+// ShortID returns the beginning of an id, as tables show it. Commands accept that beginning
+// as a name.
 func ShortID(id string) string {
 	const length = 8
 	return id[:min(len(id), length)]
 }
 
-// Age formats a duration for people: 45s, 12m, 3h20m, 5d4h.
+// Age formats a duration for people, for example 45s, 12m, 3h20m or 5d4h.
 func Age(d *durationpb.Duration) string {
 	if d == nil {
 		return "-"
@@ -24,7 +25,7 @@ func Age(d *durationpb.Duration) string {
 	return Duration(d.AsDuration())
 }
 
-// Duration formats a duration for people: 0.3s, 45s, 12m, 3h20m, 5d4h.
+// Duration formats a duration for people, for example 0.3s, 45s, 12m, 3h20m or 5d4h.
 func Duration(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -49,7 +50,7 @@ func trimZero(a time.Duration, unit string, b time.Duration, small string) strin
 	return fmt.Sprintf("%d%s%d%s", a, unit, b, small)
 }
 
-// Millis formats a round trip in milliseconds: 0.4, 7.2, 68.
+// Millis formats a round trip in milliseconds, for example 0.4, 7.2 or 68.
 func Millis(d *durationpb.Duration) string {
 	ms := float64(d.AsDuration()) / float64(time.Millisecond)
 	if ms < 10 {
@@ -58,7 +59,7 @@ func Millis(d *durationpb.Duration) string {
 	return strconv.FormatFloat(ms, 'f', 0, 64)
 }
 
-// Size formats a number of bytes for people, with two digits: 1.5 GiB.
+// Size formats a number of bytes for people, for example 1.5 GiB.
 func Size(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	f, i := float64(n), 0
@@ -71,7 +72,7 @@ func Size(n int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + " " + units[i]
 }
 
-// Cores formats thousandths of a core exactly: 1 is "0.001", not "0".
+// Cores formats thousandths of a core exactly. For example, 1 is "0.001" and not "0".
 func Cores(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) }
 
 // Percent formats a share as a whole percentage.
@@ -80,7 +81,8 @@ func Percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
 // Rate formats a number of bytes per second.
 func Rate(f float64) string { return Size(int64(f)) + "/s" }
 
-// Number formats a number with at most one decimal, or two below 10, and no trailing zeros.
+// Number formats a number with at most one decimal, or at most two if the number is below
+// 10. It writes no trailing zeros.
 func Number(f float64) string {
 	decimals := 1
 	if math.Abs(f) < 10 {
@@ -97,7 +99,7 @@ func Number(f float64) string {
 // Count formats a whole number.
 func Count[T int | int32](n T) string { return strconv.Itoa(int(n)) }
 
-// Plural formats a number of things: 1 instance, 2 instances.
+// Plural formats a number of things, for example "1 instance" or "2 instances".
 func Plural[T int | int32](n T, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -105,7 +107,7 @@ func Plural[T int | int32](n T, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// OrDash returns s, or "-" when s is empty.
+// OrDash returns s, or "-" if s is empty.
 func OrDash(s string) string {
 	if s == "" {
 		return "-"

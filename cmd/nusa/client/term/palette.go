@@ -2,7 +2,7 @@ package term
 
 import "charm.land/lipgloss/v2"
 
-// Palette colours text when On is set. Pipes and NO_COLOR get no colours.
+// Palette colours text if On is set. On is not set for a pipe or with NO_COLOR.
 type Palette struct{ On bool }
 
 // Paint colours text with one of the terminal's 256 colours.
@@ -21,7 +21,7 @@ func (p Palette) Bold(text string) string {
 	return lipgloss.NewStyle().Bold(true).Render(text)
 }
 
-// Good, Wait and Bad use the terminal's basic colours, which follow its theme.
+// Good, Wait and Bad use basic colours of the terminal, which follow the terminal's theme.
 func (p Palette) Good(text string) string { return p.Paint("2", text) }
 func (p Palette) Wait(text string) string { return p.Paint("3", text) }
 func (p Palette) Bad(text string) string  { return p.Paint("1", text) }

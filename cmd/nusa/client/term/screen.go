@@ -9,19 +9,19 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// Screen is where a command prints text for people, with everything that changes the text
-// besides the message itself.
+// Screen is where a command prints text for people. It holds everything besides the message
+// itself that changes the text.
 type Screen struct {
 	io.Writer
 	Palette
 	Now time.Time
 	// Program is the name of this binary in hints.
 	Program string
-	// Width of the terminal in columns; 0 without a terminal.
+	// Width is the width of the terminal in columns. It is 0 if there is no terminal.
 	Width int
 }
 
-// Onto returns the same screen with another writer.
+// Onto returns a copy of the screen that prints to another writer.
 func (w *Screen) Onto(to io.Writer) *Screen {
 	other := *w
 	other.Writer = to
@@ -42,7 +42,8 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(f.Fd())
 }
 
-// TerminalWidth returns the number of columns; 80 when it is unknown.
+// TerminalWidth returns the number of columns of a terminal, or 80 if the number is
+// unknown.
 func TerminalWidth(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(f.Fd()); err == nil && width > 0 {
@@ -52,7 +53,7 @@ func TerminalWidth(w io.Writer) int {
 	return 80
 }
 
-// TerminalHeight returns the number of lines; 24 when it is unknown.
+// TerminalHeight returns the number of lines of a terminal, or 24 if the number is unknown.
 func TerminalHeight(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if _, height, err := term.GetSize(f.Fd()); err == nil && height > 0 {

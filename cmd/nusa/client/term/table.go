@@ -10,10 +10,10 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// Fit cuts a line so that it does not wrap in a terminal of width columns; colours take no
-// columns. One column stays free, because terminals wrap at different columns. There are two
-// ways to measure a text, because not every terminal joins the parts of an emoji. The wider
-// result counts.
+// Fit cuts a line so that the line does not wrap in a terminal of width columns. Colours
+// take no columns. One column stays free, because terminals wrap at different columns. Not
+// every terminal joins the parts of an emoji, so Fit measures the text in two ways, and the
+// wider result counts.
 func Fit(line string, width int) string {
 	most := max(width-1, 1)
 	for n := most; n > 1; n-- {
@@ -24,16 +24,16 @@ func Fit(line string, width int) string {
 	return "…"
 }
 
-// Table aligns columns by their visible width; colours have no width. A head may begin with a
-// mark, which is not shown. ">" aligns the column right. "#" makes it a column of messages: if
-// a long message is repeated or is too wide for the terminal, Write shows it once below the
-// table, and its number in the cells.
+// Table aligns columns by their visible width. Colours have no width. A head may begin with
+// a mark, which is not shown. ">" aligns the column to the right. "#" makes it a column of
+// messages. If a long message is repeated or is too wide for the terminal, Write shows the
+// message once below the table, and its number in the cells.
 type Table struct {
 	heads []string
 	Rows  [][]string
 }
 
-// NewTable returns a table whose columns have these heads.
+// NewTable returns a table with these heads.
 func NewTable(heads ...string) *Table { return &Table{heads: heads} }
 
 func headText(head string) string { return strings.TrimLeft(head, ">#") }
@@ -41,7 +41,7 @@ func headText(head string) string { return strings.TrimLeft(head, ">#") }
 // Row adds a row with a cell for each column.
 func (t *Table) Row(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// DropEmpty removes each of the given columns that holds only blanks, zeros and dashes.
+// DropEmpty removes each of the given columns in which every cell is blank, 0 or "-".
 func (t *Table) DropEmpty(heads ...string) {
 	for _, h := range heads {
 		if i := t.column(h); i >= 0 && t.empty(i) {
@@ -50,7 +50,7 @@ func (t *Table) DropEmpty(heads ...string) {
 	}
 }
 
-// column returns the position of a head, -1 if there is none.
+// column returns the position of the column with a head, or -1 if there is none.
 func (t *Table) column(head string) int {
 	return slices.IndexFunc(t.heads, func(h string) bool { return headText(h) == head })
 }
@@ -63,7 +63,8 @@ func (t *Table) drop(i int) {
 }
 
 // Narrow removes columns, in the given order, until the table fits a terminal of width
-// columns; 0 is unlimited. Messages take no room, because Write moves them below the table.
+// columns. A width of 0 is unlimited. Long messages do not count, because Write moves them
+// below the table.
 func (t *Table) Narrow(width int, heads ...string) {
 	for _, h := range heads {
 		if i := t.column(h); i >= 0 && width > 0 && t.leastWidth() >= width {
@@ -72,7 +73,8 @@ func (t *Table) Narrow(width int, heads ...string) {
 	}
 }
 
-// leastWidth returns the width of the longest line when messages are footnotes.
+// leastWidth returns the width of the longest line if all long messages are below the
+// table.
 func (t *Table) leastWidth() int {
 	sum := -len(Gap)
 	for i, n := range t.widths() {
@@ -84,7 +86,7 @@ func (t *Table) leastWidth() int {
 	return sum
 }
 
-// DropBlank removes a column if it has no text. A 0 counts as text.
+// DropBlank removes a column if all its cells are blank. A 0 counts as text.
 func (t *Table) DropBlank(head string) {
 	for _, r := range t.Rows {
 		for i, h := range t.heads {
@@ -105,7 +107,7 @@ func (t *Table) empty(column int) bool {
 	return true
 }
 
-// Gap separates columns.
+// Gap is the text between two columns.
 const Gap = "  "
 
 // widths returns the width of each column.
@@ -131,8 +133,8 @@ func (t *Table) Width() int {
 	return sum
 }
 
-// Blocks cuts a table into several tables that fit width, each with the first column. A width
-// of 0 is unlimited. A column that does not fit gets a table of its own.
+// Blocks cuts a table into several tables that fit width, each with the first column. A
+// width of 0 is unlimited. A column that is too wide gets a table of its own.
 func (t *Table) Blocks(width int) []*Table {
 	if width <= 0 {
 		return []*Table{t}
@@ -154,7 +156,7 @@ func (t *Table) Blocks(width int) []*Table {
 	return out
 }
 
-// Write writes the table, and below it the messages that its cells refer to.
+// Write writes the table, and below the table the messages that its cells refer to.
 func (t *Table) Write(w *Screen) {
 	t, notes := t.footnotes(w.Width)
 	t.writeRows(w)
@@ -167,16 +169,16 @@ func (t *Table) Write(w *Screen) {
 }
 
 const (
-	// longMessage is the width beyond which a repeated message becomes a footnote.
+	// longMessage is the width above which a repeated message becomes a footnote.
 	longMessage = 56
 	// shortMessage is the width up to which a message always stays in its cell.
 	shortMessage = 24
-	// plainWidth is the width of a line without a terminal, beyond which long messages become
-	// footnotes.
+	// plainWidth is the width of a line above which long messages become footnotes, if
+	// there is no terminal.
 	plainWidth = 120
 )
 
-// footnotes moves messages out of the cells. It returns the table with numbers instead of
+// footnotes moves messages out of the cells. It returns the table with numbers in place of
 // these messages, and the messages in the order of their numbers.
 func (t *Table) footnotes(width int) (_ *Table, notes []string) {
 	column := slices.IndexFunc(t.heads, func(h string) bool { return strings.HasPrefix(h, "#") })
@@ -213,7 +215,8 @@ func (t *Table) footnotes(width int) (_ *Table, notes []string) {
 	return out, notes
 }
 
-// Note writes a text after its mark. On a terminal a long text continues below its beginning.
+// Note writes a text after its mark. On a terminal a long text continues on the next lines,
+// indented.
 func (w *Screen) Note(mark, text string) {
 	indent := strings.Repeat(" ", min(lipgloss.Width(mark), maxIndent))
 	if width := w.Width - lipgloss.Width(mark) - 1; width > shortMessage {
@@ -229,7 +232,8 @@ func (w *Screen) Note(mark, text string) {
 // maxIndent bounds the blanks before the second line of a note.
 const maxIndent = 4
 
-// wrap breaks a text between words, but not at hyphens, because names contain hyphens.
+// wrap breaks a text between words. It does not break at hyphens, because names contain
+// hyphens.
 func wrap(text string, width int) []string {
 	var lines []string
 	line, used := "", 0
@@ -269,7 +273,7 @@ func (t *Table) writeRows(w *Screen) {
 	}
 }
 
-// WriteBody writes the rows without heads, indented.
+// WriteBody writes the rows without heads and indented.
 func (t *Table) WriteBody(w *Screen) {
 	body := &Table{heads: t.heads}
 	for _, r := range t.Rows {

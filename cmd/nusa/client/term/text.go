@@ -13,8 +13,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// OneLine makes one line of a text that may come from others, without characters that could
-// move the cursor.
+// OneLine returns a text that other programs may have written as one line, without
+// characters that could move the cursor.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -24,7 +24,7 @@ func OneLine(s string) string {
 	}, strings.Join(strings.Fields(s), " "))
 }
 
-// Clip makes one line of a value. On a terminal it cuts a long line.
+// Clip returns a value as one line. On a terminal it cuts a long line.
 func Clip(w *Screen, s string) string {
 	s = strings.ReplaceAll(strings.TrimSpace(s), "\n", "⏎")
 	if r := []rune(s); w.Width > 0 && len(r) > clipped {
@@ -33,10 +33,10 @@ func Clip(w *Screen, s string) string {
 	return s
 }
 
-// clipped is the number of characters after which Clip cuts.
+// clipped is the number of characters after which Clip cuts a line.
 const clipped = 80
 
-// LabelText returns "KEY=VALUE" for each label, sorted.
+// LabelText returns the labels as texts KEY=VALUE, sorted.
 func LabelText(l map[string]string) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(l)) {
@@ -45,8 +45,9 @@ func LabelText(l map[string]string) string {
 	return strings.Join(parts, " ")
 }
 
-// Word returns the value of an enumeration in words: REASON_RTT_TOO_HIGH of Reason
-// is "rtt too high"; "" when unspecified.
+// Word returns the name of an enumeration's value in words. For example,
+// REASON_RTT_TOO_HIGH of Reason is "rtt too high". Word returns "" for an unspecified
+// value.
 func Word(e protoreflect.Enum) string {
 	v := e.Descriptor().Values().ByNumber(e.Number())
 	if v == nil {
@@ -60,17 +61,17 @@ func Word(e protoreflect.Enum) string {
 	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(string(v.Name()), prefix)), "_", " ")
 }
 
-// Why joins a reason and its message, unless the message includes the reason.
+// Why joins a reason and its message. It omits the reason if the message contains it.
 func Why(r nusav1.Reason, message string) string {
 	message = OneLine(message)
-	// For example, "it exited" is repeated in "task t exited with code 7".
+	// For example, the message "task t exited with code 7" contains the reason "it exited".
 	if text := strings.TrimPrefix(reason.Text(r), "it "); text != "" && strings.Contains(message, text) {
 		return message
 	}
 	return reason.WithMessage(r, message)
 }
 
-// Unique returns the texts without repetitions.
+// Unique returns the texts without repetitions, in the order of their first appearance.
 func Unique(all []string) []string {
 	seen := map[string]bool{}
 	var out []string
