@@ -25,9 +25,9 @@ func TestWhatStops(t *testing.T) {
 		}, `What the regions run and the restored store does not know:
   default/api group web in tokyo: 2 instances would stop
   default/late group web in tokyo: 1 instance would stop: the store does not have the job
-  ops/db group main in seoul: version 5 would go back to version 4
+  ops/db group main in seoul: version 5 would return to version 4
   perhaps more: the regions have not named 1 slot
-Not known is what these regions run, which have not connected yet: jakarta, oslo`},
+These regions have not connected yet, so it is unknown what they run: jakarta, oslo`},
 	} {
 		if got := strings.Join(whatStops(c.would), "\n"); got != c.want {
 			t.Errorf("got\n%s\nwant\n%s", got, c.want)
