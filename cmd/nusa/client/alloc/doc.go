@@ -4,7 +4,7 @@
 //
 //   - command.go: the noun
 //   - find.go: the allocations that an argument names
-//   - find.go: the allocations that an argument names
+//   - list.go: alloc list, and the table of allocations
 //   - status.go: alloc status and alloc stop
 //   - stats.go: alloc stats
 //   - logs.go: alloc logs and job logs
