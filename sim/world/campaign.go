@@ -19,6 +19,9 @@ const (
 	regionPrefix   = "regions/"
 )
 
+// shortestCandidacy is the shortest length of an election key.
+const shortestCandidacy = 5 * time.Second
+
 // leadershipRecord is the present term, see nusav1.LeadershipRecord.
 type leadershipRecord struct {
 	term     region.Term
@@ -56,7 +59,7 @@ type globalServer struct {
 }
 
 func newGlobalServer(w *world, i int) *globalServer {
-	g := &globalServer{w: w, name: fmt.Sprintf("g-s%d", i), lease: pick[time.Duration](&w.engine, 6, 10, 15) * time.Second, ttl: pick[time.Duration](&w.engine, 5, 10) * time.Second}
+	g := &globalServer{w: w, name: fmt.Sprintf("g-s%d", i), lease: pick[time.Duration](&w.engine, 6, 10, 15) * time.Second, ttl: shortestCandidacy * pick[time.Duration](&w.engine, 1, 2)}
 	g.h = newHost(w, g.name)
 	g.p = g.h.newProc(g.name)
 	g.p.onStart = func() {
@@ -179,8 +182,28 @@ func (c *candidate) await() {
 		case c.ended:
 		case err == nil && v.([2]any)[0].(bool):
 			c.load()
+		case err == nil:
+			c.stand()
 		default:
 			c.g.p.after(250*time.Millisecond, c.await)
+		}
+	})
+}
+
+// stand waits until the candidate is the first, and asks again now and then.
+func (c *candidate) stand() {
+	c.g.db.call(5*time.Second, func(s *etcd) (any, error) {
+		if name, _ := s.first(); name != c.key {
+			return nil, errLater
+		}
+		return nil, nil
+	}, func(_ any, err error) {
+		switch {
+		case c.ended:
+		case err == nil:
+			c.load()
+		default:
+			c.await()
 		}
 	})
 }

@@ -25,6 +25,8 @@ type etcd struct {
 	// copies are older contents that an operator may restore.
 	copies      []*etcdCopy
 	expireAgain func()
+	// waiting are the requests that the next change of the election may answer.
+	waiting []func()
 	// removed is the true time at which candidacies were removed.
 	removed map[string]int64
 }
@@ -45,6 +47,8 @@ type etcdCopy struct {
 var (
 	errCompare = errors.New("compare failed")
 	errNoReply = errors.New("no quorum")
+	// errLater: the store answers when the election changes.
+	errLater = errors.New("later")
 )
 
 // compare is store.Compare: the revision of a key's latest write, or of its creation.
@@ -87,29 +91,42 @@ func newEtcd(w *world) *etcd {
 		}
 		s.expire()
 	}
-	s.p.onKill = func(bool) {}
+	s.p.onKill = func(bool) { s.waiting = nil }
 	s.p.accept = func(e *end) {
 		e.recv = func(m any) {
 			c := m.(etcdCall)
-			s.p.write(func() { // a read is as slow as a write, which is linearizable too
-				v, err := c.do(s)
-				e.send(etcdReply{c.id, v, err})
-			})
+			answer := func() {}
+			answer = func() {
+				if v, err := c.do(s); err != errLater {
+					e.send(etcdReply{c.id, v, err})
+				} else if e.open {
+					s.waiting = append(s.waiting, answer)
+				}
+			}
+			s.p.write(answer) // a read is as slow as a write, which is linearizable too
 		}
 	}
 	return s
 }
 
+// elections answers what waits for a change of the election.
+func (s *etcd) elections() {
+	waiting := s.waiting
+	s.waiting = nil
+	for _, answer := range waiting {
+		answer()
+	}
+}
+
 // expire removes election keys whose time has passed.
 func (s *etcd) expire() {
 	now := s.p.h.clock()
-	over := func(k string) bool { kv := s.keys[k]; return kv.ttl > 0 && now >= kv.expires }
-	s.p.after(200*time.Millisecond, s.expireAgain)
-	if !slices.ContainsFunc(s.candidates, over) {
-		return
-	}
+	next := now + shortestCandidacy // no later key expires before
 	for _, k := range s.list(electionPrefix) {
-		if over(k) {
+		kv := s.keys[k]
+		if now < kv.expires {
+			next = min(next, kv.expires)
+		} else {
 			s.rev++
 			s.remove(k)
 			if s.w.tracing() {
@@ -117,6 +134,8 @@ func (s *etcd) expire() {
 			}
 		}
 	}
+	const each = 200 * time.Millisecond
+	s.p.after((next-now+each-1)/each*each, s.expireAgain)
 }
 
 // remove removes a key; the watch wants to know since when a candidacy is gone.
@@ -124,6 +143,7 @@ func (s *etcd) remove(key string) {
 	if strings.HasPrefix(key, electionPrefix) {
 		s.removed[key] = s.w.now
 		s.candidates = slices.DeleteFunc(s.candidates, func(k string) bool { return k == key })
+		s.p.after(0, s.elections)
 	}
 	delete(s.keys, key)
 }

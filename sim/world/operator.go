@@ -461,7 +461,7 @@ func (w *world) changeLease() {
 	}
 	g.lease = pick[time.Duration](&w.engine, 6, 10, 15) * time.Second
 	if w.chance(2) {
-		g.ttl = pick[time.Duration](&w.engine, 5, 10) * time.Second
+		g.ttl = shortestCandidacy * pick[time.Duration](&w.engine, 1, 2)
 	}
 	if w.tracing() {
 		w.tracef("operator: %s starts again with --lease %s and a candidacy of %s", g.name, g.lease, g.ttl)

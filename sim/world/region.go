@@ -80,6 +80,7 @@ type master struct {
 	epoch string
 
 	planQueued, planning bool
+	limitsSet            int   // number of the latest timer of limits
 	wakeAt               int64 // true time of the next planned wake; 0 = none
 	plan                 *sched.Plan
 	placed               int64

@@ -445,8 +445,13 @@ func (m *master) limits() {
 	now := m.srv.h.clock()
 	cmd, again := regionlease.Limits{Cluster: m.view().Cluster(), Level: 1, NodeLease: m.r.nodeLease, Led: now - m.elected,
 		RegionLease: m.up.length, RegionLeaseFor: now - m.up.lengthSince, StopTime: func() time.Duration { return max(m.view().LongestStop(), m.stop) }}.Due()
-	if again > 0 {
-		m.p.after(again, m.limits)
+	m.limitsSet++
+	if set := m.limitsSet; again > 0 {
+		m.p.after(again, func() {
+			if m.limitsSet == set {
+				m.limits()
+			}
+		})
 	}
 	if cmd != nil {
 		m.propose(state.Command{SetLimits: cmd}, nil)
