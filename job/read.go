@@ -18,8 +18,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/origin"
 )
 
-// Parse reads one job file, YAML or JSON, and checks it as Validate does. It does not
-// fill in defaults. The error is of type Errors; filename is for its lines.
+// Parse reads one job file, YAML or JSON, and validates it as Validate does. It does not
+// fill in defaults. The error is of type Errors. filename appears in the error.
 func Parse(data []byte, filename string) (*nusav1.JobSpec, error) {
 	docs, err := documents(data, filename)
 	if err != nil {
@@ -41,9 +41,8 @@ func Parse(data []byte, filename string) (*nusav1.JobSpec, error) {
 	return spec, nil
 }
 
-// ParseRegions reads one or more region definitions, separated by "---". It checks each
-// as ValidateRegion does, and that no region is defined twice. The error is of type
-// Errors.
+// ParseRegions reads one or more region definitions, separated by "---". It validates each
+// as ValidateRegion does. No region may be defined twice. The error is of type Errors.
 func ParseRegions(data []byte, filename string) ([]*nusav1.RegionDefinition, error) {
 	return parseAll(data, filename, kind[*nusav1.RegionDefinition]{
 		key: "region", fresh: func() *nusav1.RegionDefinition { return &nusav1.RegionDefinition{} },
@@ -52,9 +51,9 @@ func ParseRegions(data []byte, filename string) ([]*nusav1.RegionDefinition, err
 	})
 }
 
-// ParseOrigins reads one or more origin records, separated by "---". It checks each as
-// ValidateOrigins does, and that no domain has two records. regions are the existing
-// regions; nil skips that check. The error is of type Errors.
+// ParseOrigins reads one or more origin records, separated by "---". It validates each as
+// ValidateOrigins does. No domain may have two records. The records may name only regions
+// from the list regions, unless the list is nil. The error is of type Errors.
 func ParseOrigins(data []byte, filename string, regions []string) ([]*nusav1.OriginRecord, error) {
 	return parseAll(data, filename, kind[*nusav1.OriginRecord]{
 		key: "record", fresh: func() *nusav1.OriginRecord { return &nusav1.OriginRecord{} },
@@ -68,9 +67,8 @@ func ParseOrigins(data []byte, filename string, regions []string) ([]*nusav1.Ori
 	})
 }
 
-// Locate returns the problems with positions in a file that Parse accepts. A problem
-// with a field and without a position gets the position of the field, or of the nearest
-// field around it.
+// Locate adds positions to problems of a file that Parse accepts. A problem that has a
+// field but no position gets the position of the field, or of the nearest field around it.
 func Locate(data []byte, filename string, problems Errors) Errors {
 	docs, err := documents(data, filename)
 	if err != nil || len(docs) != 1 {
@@ -85,7 +83,7 @@ func Locate(data []byte, filename string, problems Errors) Errors {
 			d.locate()
 			p.File = filename
 			if d.errs[0].Line != docs[0].Line || d.errs[0].Column != docs[0].Column {
-				p = d.errs[0] // otherwise the file has no field around it
+				p = d.errs[0] // otherwise the file has no field around the problem's field
 			}
 		}
 		out = append(out, p)
@@ -93,12 +91,12 @@ func Locate(data []byte, filename string, problems Errors) Errors {
 	return out
 }
 
-// kind describes the files of one message.
+// kind describes the files that hold messages of one type.
 type kind[M proto.Message] struct {
-	key      string // the content may be below this key
+	key      string // the content of a document may be below this key
 	fresh    func() M
 	validate func(M) Errors
-	// nameAt is the path of the field that identifies a document, name its value.
+	// nameAt is the path of the field that identifies a document. name returns its value.
 	nameAt string
 	name   func(M) string
 }
@@ -181,8 +179,8 @@ func (d *decoder) fail(line, column int, path, format string, args ...any) {
 	d.errs = append(d.errs, Problem{File: d.file, Line: line, Column: column, Field: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// locate sets the positions of problems without one: that of their field, or of the
-// nearest field around it.
+// locate sets the position of each problem to that of its field, or of the nearest field
+// around it.
 func (d *decoder) locate() {
 	for i := range d.errs {
 		e := &d.errs[i]
@@ -203,7 +201,7 @@ func (d *decoder) message(n *doc.Node, m protoreflect.Message, path string) {
 		return
 	}
 	cols := columns(m.Descriptor())
-	given := map[string]string{} // column → key it was given under
+	given := map[string]string{} // the key in the file, by column
 	for _, e := range n.Entries {
 		p := join(path, e.Key)
 		c, ok := find(cols, e.Key)
@@ -227,8 +225,8 @@ func (d *decoder) message(n *doc.Node, m protoreflect.Message, path string) {
 	}
 }
 
-// coordinate reports whether a field is a latitude or a longitude. There 0 is an
-// ordinary value, so it must be written and is never assumed.
+// coordinate reports whether a field is a latitude or a longitude. For such a field 0 is
+// an ordinary value, so the file must state the value.
 func coordinate(fd protoreflect.FieldDescriptor) bool {
 	return fd.Kind() == protoreflect.DoubleKind && fd.ContainingMessage().FullName() == locationName
 }
@@ -260,8 +258,8 @@ func (d *decoder) unknown(e doc.Entry, path string, cols []column, md protorefle
 	d.fail(e.Line, e.Column, path, "unknown field, known here are %s", strings.Join(names, ", "))
 }
 
-// field sets one field of m. A field without a value, such as a list whose entries are
-// commented out, stays absent.
+// field sets one field of m. A structured field without a value stays absent, for example
+// a list whose entries are commented out.
 func (d *decoder) field(e doc.Entry, m protoreflect.Message, c column, path string) {
 	target := m
 	if c.via != nil {
@@ -308,12 +306,12 @@ func (d *decoder) mapping(n *doc.Node, m protoreflect.Map, fd protoreflect.Field
 		v := m.NewValue()
 		switch {
 		case e.Value.Kind == doc.Null && value.Message() != nil:
-			// "http:" without a value is a port with every default.
+			// For example, "http:" without a value is a port with all defaults.
 		case e.Value.Kind == doc.Null:
 			d.fail(e.Line, e.Column, p, "has no value")
 			continue
 		case value.Kind() == protoreflect.StringKind && (e.Value.Kind == doc.Number || e.Value.Kind == doc.Bool):
-			// A number in an environment, such as PORT: 8080, means its text.
+			// For example, PORT: 8080 in an environment means the text "8080".
 			v = protoreflect.ValueOfString(e.Value.Text)
 		case !d.value(e.Value, &v, value, rule{}, p):
 			continue
@@ -337,7 +335,7 @@ func (d *decoder) list(n *doc.Node, l protoreflect.List, fd protoreflect.FieldDe
 	}
 }
 
-// value reads one value into *v. It returns false, and adds a problem, when it fails.
+// value reads one value into *v. If it fails, it adds a problem and returns false.
 func (d *decoder) value(n *doc.Node, v *protoreflect.Value, fd protoreflect.FieldDescriptor, r rule, path string) bool {
 	before := len(d.errs)
 	if md := fd.Message(); md != nil {
@@ -365,7 +363,7 @@ func (d *decoder) duration(n *doc.Node, v *protoreflect.Value, path string) {
 		d.fail(n.Line, n.Column, path, "must be a duration such as 30s, not %s", n.Kind)
 		return
 	}
-	// A plain 0 needs no unit.
+	// ParseDuration accepts 0 without a unit.
 	t, err := ParseDuration(n.Text)
 	if err != nil {
 		d.fail(n.Line, n.Column, path, "%v", err)
@@ -374,7 +372,7 @@ func (d *decoder) duration(n *doc.Node, v *protoreflect.Value, path string) {
 	*v = protoreflect.ValueOfMessage(durationpb.New(t).ProtoReflect())
 }
 
-// config reads the free settings of a driver.
+// config reads the config of a task, whose fields the driver defines.
 func (d *decoder) config(n *doc.Node, path string) *structpb.Struct {
 	if n.Kind != doc.Map {
 		d.fail(n.Line, n.Column, path, "must be a mapping%s, not %s", form(structName), n.Kind)

@@ -30,7 +30,7 @@ func Sample(name string, kind nusav1.JobType) (string, error) {
 	return b.String(), err
 }
 
-// ParseType reads a job type as files write it; false for another text.
+// ParseType reads a job type in the form of job files. It returns false for another text.
 func ParseType(s string) (nusav1.JobType, bool) {
 	values := nusav1.JobType(0).Descriptor().Values()
 	for i := range values.Len() {

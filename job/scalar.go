@@ -47,7 +47,7 @@ func quoteHint(n *doc.Node) string {
 	return ""
 }
 
-// describe returns the number, or the kind of another value.
+// describe returns the text of a number, or the kind of another value.
 func describe(n *doc.Node) string {
 	if n.Kind == doc.Number {
 		return clip(n.Text)
@@ -86,7 +86,7 @@ func (d *decoder) integer(n *doc.Node, v *protoreflect.Value, fd protoreflect.Fi
 		i, err = ParseCPU(n.Text)
 	case r.unit == size:
 		i, err = ParseBytes(n.Text)
-	case n.Kind == doc.String && len(n.Text) > 18 && strings.Trim(n.Text, "-0123456789") == "": // too long for the YAML reader, which makes it text
+	case n.Kind == doc.String && len(n.Text) > 18 && strings.Trim(n.Text, "-0123456789") == "": // the YAML reader reads such a long number as text
 		d.fail(n.Line, n.Column, path, "%s is too large", clip(n.Text))
 		return
 	case n.Kind != doc.Number:

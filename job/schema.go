@@ -6,11 +6,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// The file form of a message is its proto form with these differences: enumerations are
-// lower-case values without the prefix, durations are text such as 1m30s, and the rules
-// and lists below apply.
+// In a job file a message has the fields of its proto definition, with these differences:
+// enumerations are lower-case names without the prefix, durations are text such as 1m30s,
+// and the variables rules and lists change some fields.
 
-// unit is the written form of a whole number.
+// unit is the form of a whole number in a file.
 type unit int
 
 const (
@@ -19,16 +19,18 @@ const (
 	size       // 256MiB
 )
 
-// rule is how the file form of one field differs.
+// rule says how one field differs in a file from its proto definition.
 type rule struct {
-	// name in files, when it differs from the proto's.
+	// name is the name in files, if it differs from the proto's name.
 	name string
-	// also is another accepted name.
+	// also is a second name that files may use.
 	also string
 	unit unit
-	// inline: the fields of the message are in the parent, under these names.
+	// inline maps the fields of a message to the names under which they are written
+	// directly in the parent. It is nil if the message is written as a mapping of its own.
 	inline map[string]string
-	// positive refuses a written 0, which in the message would mean absent.
+	// positive refuses a 0 in the file, because 0 in the message means that the field is
+	// absent.
 	positive bool
 }
 
@@ -49,7 +51,8 @@ var rules = map[protoreflect.FullName]rule{
 	"nusa.v1.RegionDefinition.name":  {also: "region"},
 }
 
-// lists are messages with one repeated field that are written as a list.
+// lists maps messages that a file writes as a list to the field with the items of the
+// list.
 var lists = map[protoreflect.FullName]protoreflect.Name{
 	"nusa.v1.Colocation":   "groups",
 	"nusa.v1.CommandCheck": "command",
@@ -61,17 +64,17 @@ const (
 	locationName = "nusa.v1.Location"
 )
 
-// column is a field of a file.
+// column is a field of a message as a file has it.
 type column struct {
 	name string
 	fd   protoreflect.FieldDescriptor
-	// via is the field of the parent with the inline message of fd; nil for a field
-	// that is not inline.
+	// via is the field of the parent that holds the inline message with fd. It is nil if
+	// fd is not inline.
 	via protoreflect.FieldDescriptor
 	rule
 }
 
-// columns returns the fields of a message in the order of a file.
+// columns returns the fields of a message in the order in which a file has them.
 func columns(md protoreflect.MessageDescriptor) []column {
 	var out []column
 	for i := range md.Fields().Len() {
@@ -94,8 +97,8 @@ func columns(md protoreflect.MessageDescriptor) []column {
 	return out
 }
 
-// enumName returns the name of an enumeration value in files: "batch" for
-// JOB_TYPE_BATCH; "" for the unspecified value.
+// enumName returns the name of an enumeration value in files, for example "batch" for
+// JOB_TYPE_BATCH. It returns "" for the unspecified value.
 func enumName(v protoreflect.EnumValueDescriptor) string {
 	if v == nil || v.Number() == 0 {
 		return ""
@@ -115,8 +118,7 @@ func enumNames(ed protoreflect.EnumDescriptor) []string {
 	return out
 }
 
-// join returns the path of a field or key below path. A key that is not a plain word is
-// quoted.
+// join appends a field or key to a path. A key that is not a plain word is quoted.
 func join(path, key string) string {
 	plainKey := key != ""
 	for _, c := range key {

@@ -10,13 +10,13 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// drivers are the built-in ones. A name that resembles one is taken for a mistyped
-// built-in driver, any other name for a plugin.
+// drivers are the built-in drivers. A name that resembles one of these counts as a
+// mistyped built-in driver. Any other name counts as a plugin.
 var drivers = []string{"docker", "incus", "process"}
 
-// CheckPluginName returns an error for a name that a plugin cannot have. The name must
-// not resemble a built-in driver: a job with a mistyped driver would otherwise wait for
-// a plugin.
+// CheckPluginName returns an error for a name that a plugin cannot have. The name must not
+// resemble that of a built-in driver. Otherwise a job with a mistyped driver would wait
+// for a plugin.
 func CheckPluginName(name string) error {
 	switch near := suggest.Nearest(name, drivers); {
 	case !ValidName(name):
@@ -29,8 +29,8 @@ func CheckPluginName(name string) error {
 	return nil
 }
 
-// Unsupported returns the valid settings of a spec that no engine supports yet. A
-// server refuses a submit with any.
+// Unsupported returns a problem for each valid setting of a spec that is not supported
+// yet. A server refuses a submit of a spec with such problems.
 func Unsupported(spec *nusav1.JobSpec) Errors {
 	c := &checker{quiet: true}
 	if c.supported(spec); !c.wrong {
@@ -53,7 +53,8 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 		for _, name := range sorted(g.GetTasks()) {
 			t, at := g.GetTasks()[name], c.join(c.join(p, "tasks"), name)
 			by := " by driver " + t.GetDriver()
-			// Any other name is a plugin's; its nodes report it.
+			// A name that does not resemble a built-in driver is that of a plugin, which
+			// nodes report.
 			if !slices.Contains(drivers, t.GetDriver()) && suggest.Nearest(t.GetDriver(), drivers) != "" {
 				c.refuse(c.join(at, "driver"), fmt.Sprintf("there is no driver %q%s", clip(t.GetDriver()), didYouMean(t.GetDriver(), drivers)))
 				continue
@@ -63,7 +64,7 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 	}
 }
 
-// refuse adds a problem for a valid setting that no engine supports.
+// refuse adds a problem for a valid setting that is not supported.
 func (c *checker) refuse(path, message string) {
 	c.wrong = true
 	if !c.quiet {
@@ -71,7 +72,7 @@ func (c *checker) refuse(path, message string) {
 	}
 }
 
-// dedupe removes equal problems, which several tasks of a group can have.
+// dedupe removes repeated problems.
 func dedupe(in Errors) Errors {
 	seen := map[string]bool{}
 	var out Errors
@@ -84,8 +85,8 @@ func dedupe(in Errors) Errors {
 	return out
 }
 
-// Warnings returns the choices of the author of a valid, defaulted spec that are
-// risky or probably a mistake.
+// Warnings returns texts about settings that are risky or probably a mistake. The spec
+// must be valid, and its defaults filled in.
 func Warnings(spec *nusav1.JobSpec) []string {
 	var out []string
 	for _, k := range sorted(spec.GetGroups()) {
@@ -112,10 +113,11 @@ func Warnings(spec *nusav1.JobSpec) []string {
 	return out
 }
 
-// Notes returns facts about a valid, defaulted spec that need no action, since they are
-// true of most jobs. They are shown on request only.
+// Notes returns facts about a spec that need no action, because they are true of most
+// jobs. Clients show them on request only. The spec must be valid, and its defaults filled
+// in.
 func Notes(spec *nusav1.JobSpec) []string {
-	twice := map[string][]string{} // what is cut off, and for how long → groups
+	twice := map[string][]string{} // groups, by the text that says what is cut off for how long
 	for _, k := range sorted(spec.GetGroups()) {
 		g := spec.GetGroups()[k]
 		var cut []string
@@ -136,7 +138,7 @@ func Notes(spec *nusav1.JobSpec) []string {
 	return out
 }
 
-// level is one level of the policy for lost contact. A time of less than least is risky.
+// level is one level of `disconnect`. An `after` of less than least is risky.
 type level struct {
 	*nusav1.DisconnectLevel
 	name  string
@@ -151,12 +153,13 @@ func levelsOf(g *nusav1.Group) [2]level {
 // mayRunTwice reports whether instances of a group continue to run when a node or region
 // is cut off, and are replaced elsewhere as well.
 func mayRunTwice(g *nusav1.Group, l level) bool {
-	lease := l.name == "node" && stopsAnyway(g) // ends them before they are replaced
+	lease := l.name == "node" && stopsAnyway(g) // a lease ends the instances before they are replaced
 	return g.GetCount() > 0 && l.GetRunning() == keepRunning && l.GetReplace() && !lease
 }
 
-// UnknownRegions returns a problem for every region that the spec names and that is not
-// among the known ones: a job with a mistyped region would otherwise wait for ever.
+// UnknownRegions returns a problem for each region that the spec names and that does not
+// exist. known lists the regions that exist. Without this check a job with a mistyped
+// region would wait for ever.
 func UnknownRegions(spec *nusav1.JobSpec, known []string) Errors {
 	var out Errors
 	check := func(path, name string) {
@@ -182,8 +185,8 @@ func UnknownRegions(spec *nusav1.JobSpec, known []string) Errors {
 	return out
 }
 
-// EndedAlready returns the warning for the submit of an unchanged batch job that has
-// ended; none in other states.
+// EndedAlready returns a warning for the submit of an unchanged batch job if the job's
+// state says that it has ended.
 func EndedAlready(state nusav1.JobState) []string {
 	const how = " already; run it again with nusa job run --again FILE"
 	switch state {

@@ -18,15 +18,15 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/origin"
 )
 
-// Validate checks every limit of a spec, defaulted or not. The error is of type Errors,
-// with field paths and without lines.
+// Validate checks every limit of a spec. The defaults need not be filled in. The error is
+// of type Errors. Its problems have field paths, but no lines.
 func Validate(spec *nusav1.JobSpec) error { return validate(spec).err() }
 
 // ValidateRegion checks a region definition. The error is of type Errors.
 func ValidateRegion(def *nusav1.RegionDefinition) error { return validateRegion(def).err() }
 
-// ValidName reports whether s can be the name of a job, namespace, region, group or
-// task: 1..63 of [a-z0-9-], starting with a letter.
+// ValidName reports whether s can be the name of a job, namespace, region, group or task:
+// 1 to 63 of the characters a-z, 0-9 and -, starting with a letter.
 func ValidName(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -42,7 +42,7 @@ var (
 	variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,254}$`)
 )
 
-// A value beyond these bounds is a typing error: no machine has it.
+// Bounds of values. A value beyond them is a typing error, because no machine has so much.
 const (
 	maxCPU      = 10_000_000 // thousandths of a core
 	minMemory   = 1 << 20
@@ -59,8 +59,8 @@ const (
 	maxRegions  = 1000 // regions.spread
 )
 
-// checker collects problems. A quiet checker only finds out whether there are any and
-// builds no paths: almost every spec has none.
+// checker collects problems. A quiet checker only finds out whether there are any. It is
+// faster because it builds no paths and texts, and almost every spec has no problem.
 type checker struct {
 	errs  Errors
 	quiet bool
@@ -74,7 +74,7 @@ func (c *checker) join(path, key string) string {
 	return join(path, key)
 }
 
-// under is join for several plain fields: ".update.canary".
+// under appends several plain fields to a path, for example ".update.canary".
 func (c *checker) under(path, fields string) string {
 	if c.quiet {
 		return ""
@@ -99,7 +99,8 @@ func (c *checker) name(path, s string) {
 	}
 }
 
-// key checks a name that is part of the path.
+// key validates a name that is already part of the path, so the message does not repeat
+// it.
 func (c *checker) key(path, s string) {
 	if !ValidName(s) {
 		c.fail(path, "not a name: 1 to 63 of a-z, 0-9 and -, starting with a letter")
@@ -145,7 +146,7 @@ func (c *checker) duration(path string, d *durationpb.Duration, low, high time.D
 	between(c, path, v, low, high, FormatDuration)
 }
 
-// text checks free text of at most most bytes.
+// text validates a free text, which may have at most most bytes.
 func (c *checker) text(path, s string, most int) {
 	switch {
 	case len(s) > most:
@@ -170,8 +171,8 @@ func (c *checker) labels(path string, labels map[string]string) {
 	}
 }
 
-// present returns an empty message for nil, which only a program can put into a map or
-// list.
+// present returns m, or an empty message if m is nil. Only a program can put nil into a
+// map or list.
 func present[T any](m *T) *T {
 	if m == nil {
 		return new(T)
@@ -227,7 +228,7 @@ func (c *checker) job(spec *nusav1.JobSpec) {
 	c.colocate(spec)
 }
 
-// known refuses enumeration values that this version does not know.
+// known refuses an enumeration value that this version does not know.
 func (c *checker) known(path string, v protoreflect.Enum) {
 	if v.Descriptor().Values().ByNumber(v.Number()) == nil {
 		c.fail(path, "value %d is not known", v.Number())
@@ -297,8 +298,8 @@ func (c *checker) regions(path string, r *nusav1.RegionsSpec) {
 	}
 }
 
-// weight checks the weight of a soft choice. 0 has no effect, so the author probably
-// forgot it.
+// weight validates the weight of a preference or affinity. 0 has no effect, so the author
+// probably forgot the weight.
 func (c *checker) weight(path string, w int32) {
 	if w == 0 {
 		c.fail(path, "is missing: -100..100, not 0")
@@ -307,7 +308,8 @@ func (c *checker) weight(path string, w int32) {
 	c.number(path, w, -100, 100)
 }
 
-// selector checks a selector of regions; field is the key of its name in the file.
+// selector validates a selector of regions. field is the key of the region's name in the
+// file.
 func (c *checker) selector(path string, s *nusav1.RegionSelector, field string) {
 	if s.GetName() == "" && len(s.GetLabels()) == 0 {
 		c.fail(path, "selects nothing: give %s or labels", field)

@@ -12,7 +12,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// files checks the files that are written to the task's folder before the start.
+// files validates templates, artifacts and secrets, which the agent writes to files before
+// the task starts.
 func (c *checker) files(p string, t *nusav1.Task) {
 	at := c.join(p, "templates")
 	c.count(at, len(t.GetTemplates()), MaxTemplates, "templates")
@@ -73,14 +74,15 @@ func isChecksum(s string) bool {
 
 var octal = regexp.MustCompile(`^0?[0-7]{3}$`)
 
-// mode checks permissions of owner, group and others; no set-uid and sticky bits.
+// mode validates the permissions of owner, group and others. Set-uid and sticky bits are
+// refused.
 func (c *checker) mode(p, mode string) {
 	if mode != "" && !octal.MatchString(mode) {
 		c.fail(p, "%q is not permissions such as \"0644\"", clip(mode))
 	}
 }
 
-// inside checks a path below the allocation folder.
+// inside validates a path, which must be below the allocation folder.
 func (c *checker) inside(p, to string) {
 	c.text(p, to, 1024)
 	clean := path.Clean(to)

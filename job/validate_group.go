@@ -48,7 +48,7 @@ func (c *checker) group(p, key string, g *nusav1.Group, spec *nusav1.JobSpec) {
 	}
 }
 
-// instances checks the number of instances and of their regions.
+// instances validates the number of instances, also against the number of their regions.
 func (c *checker) instances(p string, g *nusav1.Group, spec *nusav1.JobSpec) {
 	system := spec.GetType() == nusav1.JobType_JOB_TYPE_SYSTEM
 	switch {
@@ -65,8 +65,9 @@ func (c *checker) instances(p string, g *nusav1.Group, spec *nusav1.JobSpec) {
 	}
 }
 
-// spreads checks the spread of the job itself. A group with fewer instances than
-// spread.min puts each in its own region, but at least one group must have enough.
+// spreads validates regions.spread of the job. A group with fewer instances than
+// spread.min puts each instance in its own region, but at least one group must have enough
+// instances.
 func (c *checker) spreads(spec *nusav1.JobSpec) {
 	least, most := spec.GetRegions().GetSpread().GetMin(), int32(0)
 	for _, g := range spec.GetGroups() {

@@ -11,16 +11,17 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Variables are the names that the config, env and templates of a task can use as
-// ${NAME}, and that the task has in its environment. Each port of the group adds
-// NUSA_PORT_ and its label; a task with secrets has NUSA_SECRETS_DIR too.
+// Variables are the names of the variables that a task has in its environment. The config,
+// env, templates and artifacts of the task can refer to a variable as ${NAME}. In addition
+// there is NUSA_PORT_LABEL for each port of the group, and NUSA_SECRETS_DIR for a task
+// with secrets.
 var Variables = [...]string{
 	"NUSA_ALLOC_DIR", "NUSA_ALLOC_ID", "NUSA_EPOCH", "NUSA_GROUP", "NUSA_INDEX", "NUSA_JOB",
 	"NUSA_NAMESPACE", "NUSA_NODE", "NUSA_REGION", "NUSA_TASK", "NUSA_TASK_DIR",
 }
 
-// checkReferences checks every ${NUSA_…} of a task. The agent of every node would decline a
-// task with an unknown one.
+// checkReferences validates every reference ${NUSA_…} of a task. Agents decline a task
+// that refers to an unknown variable.
 func checkReferences(c *checker, p string, t *nusav1.Task, g *nusav1.Group) {
 	known := Variables[:]
 	for _, label := range sorted(g.GetPorts()) {
@@ -58,7 +59,7 @@ func checkValueReferences(c *checker, p string, v *structpb.Value, known []strin
 	}
 }
 
-// checkTextReferences adds a problem for the first unknown reference.
+// checkTextReferences adds a problem for the first reference to an unknown variable.
 func checkTextReferences(c *checker, p, s string, known []string) {
 	for {
 		_, rest, found := strings.Cut(s, "${NUSA_")
@@ -79,8 +80,8 @@ func checkTextReferences(c *checker, p, s string, known []string) {
 	}
 }
 
-// maxVariableEdits is how far a variable's name may be from a known one: these
-// names are long and begin alike.
+// maxVariableEdits is the greatest distance of an unknown variable from a suggested one.
+// It is greater than for other names, because variables have long names that begin alike.
 const maxVariableEdits = 3
 
 func variableHint(name string, known []string) string {

@@ -22,8 +22,8 @@ const (
 	JSON
 )
 
-// Marshal returns a spec as a job file that Parse reads back to an equal spec. It fails
-// for a spec that a file cannot hold, such as text that is not UTF-8.
+// Marshal returns a spec as a job file, which Parse reads back to an equal spec. It fails
+// for a spec that a file cannot hold, for example with text that is not UTF-8.
 func Marshal(spec *nusav1.JobSpec, format Format) ([]byte, error) {
 	n, err := tree(spec.ProtoReflect())
 	if err != nil {
@@ -35,8 +35,8 @@ func Marshal(spec *nusav1.JobSpec, format Format) ([]byte, error) {
 	return n.YAML(), nil
 }
 
-// tree returns the file form of a message: the present fields in the order of the proto,
-// with sorted map keys.
+// tree returns a message in the form of a file: the present fields in the order of the
+// proto, with sorted map keys.
 func tree(m protoreflect.Message) (*doc.Node, error) {
 	out := &doc.Node{Kind: doc.Map}
 	for _, c := range columns(m.Descriptor()) {
@@ -162,8 +162,8 @@ func freeTree(v *structpb.Value) *doc.Node {
 	return &doc.Node{Kind: doc.Null}
 }
 
-// formatFloat returns the shortest text with the same value, without an exponent for
-// numbers that are short enough to read.
+// formatFloat returns the shortest text with the same value. Very large and very small
+// numbers have an exponent.
 func formatFloat(f float64) string {
 	if f == 0 || f < 1e15 && f > 1e-6 || f > -1e15 && f < -1e-6 {
 		return strconv.FormatFloat(f, 'f', -1, 64)

@@ -1,15 +1,15 @@
-// Package probe measures round trips to other regions. A pure plan decides which
-// region to probe, when and how, and a pure window summarises the samples. The
-// Prober and the Responder do the I/O.
+// Package probe measures round trips to other regions. A pure Plan decides which region to
+// probe, when and how. A pure Window summarises the samples. The Prober and the Responder
+// do the I/O.
 //
-// A probe is a small UDP packet that is answered by one of the same size, or a
-// TCP connect where UDP is blocked. Packets are authenticated with a key that
-// the regions of a federation share, numbered within a session, and answered
-// once. A response reports which requests of the session arrived, and so in
-// which direction the others were lost. With TCP the time of the connect is measured;
-// the same packets, sent over the connection afterwards, prove the identity of the
-// responder. With keys, a connect without that proof counts as lost; without keys it
-// counts with the method "connect". Every response has its method.
+// A probe is a small UDP packet. The response has the same size. If UDP is blocked, a
+// probe is a TCP connect. Packets are authenticated with a key that the regions of a
+// federation share. They are numbered within a session, and each request gets at most one
+// response. A response reports which requests of the session arrived, which shows in which
+// direction the other packets were lost. With TCP the time of the connect is measured.
+// Then the same packets, sent over the connection, prove the identity of the responder.
+// With keys, a connect without that proof counts as lost. Without keys, it counts as the
+// method "connect".
 //
 //	probe.go           methods, peers, the default port
 //	plan.go            which peer to probe when, within a budget

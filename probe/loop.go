@@ -12,7 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// loop sends due probes, detects lost ones, and reports changes.
+// loop sends due probes, detects lost probes, and reports changed edges, until ctx ends.
 func (p *Prober) loop(ctx context.Context, conn net.PacketConn, dials *sync.WaitGroup) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -41,11 +41,12 @@ func (p *Prober) loop(ctx context.Context, conn net.PacketConn, dials *sync.Wait
 type outgoing struct {
 	Probe
 	addr string
-	// blocks: sending may block, so the probe takes one of maxBlocking places.
+	// blocks: sending may block, so the probe counts towards maxBlocking.
 	blocks bool
 }
 
-// step records lost probes and pops the due ones from the plan.
+// step records the lost probes. It returns the due probes, and the time at which the loop
+// has to run again.
 func (p *Prober) step(now time.Time) (due []outgoing, again time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,8 +80,8 @@ func (p *Prober) step(now time.Time) (due []outgoing, again time.Time) {
 	return due, again
 }
 
-// outgoing returns the address that a probe is sent to, and whether sending may
-// block: TCP and name look-ups do. p.mu is held.
+// outgoing returns a probe with its address. Sending may block if the probe uses TCP or
+// needs a name look-up. p.mu is held.
 func (p *Prober) outgoing(d Probe) outgoing {
 	addresses := p.peers[d.Peer].Addresses // the plan and p.peers have the same peers
 	addr := addresses[d.Address%len(addresses)]
@@ -88,15 +89,15 @@ func (p *Prober) outgoing(d Probe) outgoing {
 	return outgoing{d, addr, d.Method == TCP || err != nil}
 }
 
-// sleep returns how long the loop may sleep: until the plan's next probe, the
-// next loss, or the next measurement of its own delay. It stores the time, to
-// measure how late the loop wakes up.
+// sleep returns how long the loop may sleep: until the plan's next probe, the next
+// time-out of a probe, or the next measurement of the loop's own delay. It stores the time
+// of the wake-up, from which noteDelay computes how late the loop woke up.
 func (p *Prober) sleep(again time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	if again.IsZero() {
-		again = now.Add(time.Hour) // no work until it is woken
+		again = now.Add(time.Hour) // no work until wake gets a message
 	}
 	for _, o := range p.inFlight {
 		look, watched := o.nextWake(now)
@@ -114,8 +115,8 @@ func (p *Prober) sleep(again time.Time) time.Duration {
 	return max(0, again.Sub(now))
 }
 
-// nextWake returns when the loop should be awake for the probe; false if it no longer
-// needs to be.
+// nextWake returns when the loop should wake up next because the response to the probe may
+// arrive. It returns false if the loop need not wake up for the probe any more.
 func (o *inFlightProbe) nextWake(now time.Time) (time.Time, bool) {
 	gone := now.Sub(o.sent)
 	first := o.sent.Add(o.expect - time.Duration(watchEarly*float64(o.expect)))
@@ -129,7 +130,7 @@ func (o *inFlightProbe) nextWake(now time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// noteDelay adds the lateness of this wake-up to the probes in flight.
+// noteDelay notes in the probes in flight how late the loop woke up.
 func (p *Prober) noteDelay(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +146,7 @@ func (p *Prober) noteDelay(now time.Time) {
 	}
 }
 
-// changes returns the edges to report.
+// changes returns the edges that have changed noticeably since they were last reported.
 func (p *Prober) changes(now time.Time) []topology.Edge {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,8 +175,8 @@ func noticeable(was, is topology.Edge) bool {
 	return was.State != is.State || moved > changeFloor && float64(moved) > changeShare*float64(was.P50)
 }
 
-// record ends a probe: its sample goes to the window, the plan and the
-// coordinate. mu is held.
+// record ends a probe. It adds the sample to the window of the peer, and updates the plan
+// and the network coordinate. p.mu is held.
 func (p *Prober) record(o *inFlightProbe, s Sample, now time.Time) {
 	delete(p.inFlight, o.ticket)
 	known := o.peer
@@ -199,7 +200,7 @@ func (p *Prober) record(o *inFlightProbe, s Sample, now time.Time) {
 	p.plan.Answered(known.Name, o.method, now, p.rnd.Float64)
 	if known.Coordinate != nil && !s.delayed() {
 		if err := p.tracker.Update(known.Name, *known.Coordinate, s.RTT); err != nil {
-			p.cfg.Logger.Debug("coordinate not learned", "peer", known.Name, "error", err)
+			p.cfg.Logger.Debug("network coordinate not updated", "peer", known.Name, "error", err)
 		}
 	}
 }

@@ -15,8 +15,8 @@ type Limits struct {
 	// Budget is the number of probes per second over all peers, 0.01..1,000,000; default
 	// 100. It is never exceeded, even with many peers or lost probes.
 	Budget float64
-	// Interval between two probes of a peer in steady state; default 30 s. It grows
-	// when the budget is too small, so that every peer is still probed.
+	// Interval is the time between two probes of a peer in steady state; default 30 s. If
+	// the budget is too small, the interval grows, so that every peer is still probed.
 	Interval time.Duration
 }
 
@@ -24,30 +24,29 @@ const (
 	defaultBudget   = 100
 	defaultInterval = 30 * time.Second
 
-	// quickProbes, quickInterval: a peer that is new or reachable again is first
-	// probed quickProbes times at this interval, so that the matrix fills within seconds.
+	// A peer that is new or reachable again is first probed quickProbes times at
+	// quickInterval, so that the matrix fills within seconds.
 	quickProbes   = 5
 	quickInterval = 500 * time.Millisecond
 	// firstSpread is the time over which the first probes of peers that are
 	// added together are spread.
 	firstSpread = 100 * time.Millisecond
 
-	// retryProbes, retryInterval: after a lost probe the next ones follow soon,
-	// so that a lost datagram and a dead region can be distinguished in
-	// seconds.
+	// After a lost probe the next retryProbes probes follow at retryInterval, so that a
+	// lost datagram and a dead region can be distinguished within seconds.
 	retryProbes   = 4
 	retryInterval = time.Second
-	// failingShare: a peer that still does not respond is probed at this share
-	// of the interval, to notice soon that it is back.
+	// A peer that still does not respond is probed at the share failingShare of the
+	// interval, so that its return is noticed soon.
 	failingShare = 1.0 / 3
 
-	// jitterShare of an interval, up and down, keeps probers from
-	// synchronising.
+	// Intervals vary by the share jitterShare, up and down, so that probers do not
+	// synchronise.
 	jitterShare = 0.1
 
-	// steadyShare of the budget is for steady probing; the rest is for first
-	// probes and retries. evenShare of the steady part is divided evenly, the
-	// rest by weight.
+	// The share steadyShare of the budget is for probes in steady state. The rest is for
+	// first probes and retries. If the budget is too small, the share evenShare of the
+	// steady part is divided evenly among the peers, and the rest by weight.
 	steadyShare = 0.9
 	evenShare   = 0.5
 
@@ -73,18 +72,19 @@ type Probe struct {
 	At     time.Time
 	Peer   string
 	Method string
-	// Address grows by one with each lost probe: take it modulo the number of
-	// the peer's addresses.
+	// Address counts the lost probes that make the prober try another address. Modulo the
+	// number of the peer's addresses it is the index of the address to use.
 	Address int
 }
 
-// Plan decides which peer to probe when. It is a step function: times and
-// randomness (rnd returns 0..1) are arguments. Not safe for concurrent use.
+// Plan decides when to probe which peer. Its methods are step functions: they get the time
+// and a source of randomness (rnd returns 0..1) as arguments. A Plan is not safe for
+// concurrent use.
 type Plan struct {
 	limits  Limits
 	peers   map[string]*planned
 	queue   queue
-	waiting queue // due, but did not fit: see PopDue
+	waiting queue // probes that were due but did not fit, see PopDue
 	tokens  float64
 	filled  time.Time // when tokens was last updated
 }
@@ -93,23 +93,23 @@ type Plan struct {
 type planned struct {
 	next    Probe
 	waiting bool
-	index   int // in the queue, or in waiting
+	index   int // the index in queue, or in waiting
 	weight  float64
-	every   time.Duration // between probes in steady state
-	quick   int           // probes left at quickInterval
+	every   time.Duration // the interval in steady state
+	quick   int           // how many more probes follow at quickInterval
 	silent  int           // UDP probes sent since the last UDP response
 	failed  int           // probes lost since the last response
 	sent    int
-	tcp     bool // the latest TCP probe had a response
+	tcp     bool // the latest TCP probe got a response
 }
 
-// NewPlan makes a plan without peers.
+// NewPlan returns a plan without peers.
 func NewPlan(limits Limits) *Plan {
 	return &Plan{limits: limits.withDefaults(), peers: make(map[string]*planned)}
 }
 
-// Every returns the present interval between two probes of a peer in steady state:
-// longer than the limit if the budget is too small. 0 for an unknown peer.
+// Every returns the present interval between two probes of a peer in steady state. It is
+// longer than Limits.Interval if the budget is too small. It is 0 for an unknown peer.
 func (p *Plan) Every(peer string) time.Duration {
 	if e := p.peers[peer]; e != nil {
 		return e.every
@@ -117,9 +117,9 @@ func (p *Plan) Every(peer string) time.Duration {
 	return 0
 }
 
-// Longest returns the longest possible interval between two probes of any peer, unless
-// the peer's probe is waiting: the longest steady interval plus one round over all peers,
-// even if all others are preferred, new or failing.
+// Longest returns the longest possible interval between two probes of any peer, unless a
+// probe of the peer is waiting. It is the longest interval in steady state plus the time
+// to probe all peers once. It holds even if all other peers are preferred, new or failing.
 func (p *Plan) Longest() time.Duration {
 	n := float64(len(p.peers))
 	even := max(p.limits.Interval, seconds(n/(p.limits.Budget*steadyShare*evenShare)))
@@ -128,8 +128,8 @@ func (p *Plan) Longest() time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// SetPeers replaces the peers. Remaining peers keep their due time, and waiting probes
-// return to the queue.
+// SetPeers replaces the peers. Remaining peers keep the due time of their next probe.
+// Waiting probes return to the queue.
 func (p *Plan) SetPeers(names []string, now time.Time, rnd func() float64) {
 	p.refill(now)
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
@@ -150,10 +150,10 @@ func (p *Plan) SetPeers(names []string, now time.Time, rnd func() float64) {
 	p.share()
 }
 
-// Prefer sets the weight of each peer, 0..1; missing peers have 0. Weights
-// count only if the budget is too small: half of the steady probes are divided
-// evenly, half in proportion to the weights, and no peer is probed more often
-// than the limit's interval. Probes that are planned already keep their time.
+// Prefer sets the weight of each peer, 0..1. Missing peers have 0. Weights count only if
+// the budget is too small. Then half of the probes in steady state are divided evenly, and
+// half in proportion to the weights. No peer is probed more often than Limits.Interval
+// says. Probes that are planned already keep their time.
 func (p *Plan) Prefer(weights map[string]float64) {
 	for name, e := range p.peers {
 		e.weight = min(max(weights[name], 0), 1)
@@ -164,7 +164,7 @@ func (p *Plan) Prefer(weights map[string]float64) {
 	p.share()
 }
 
-// share computes the interval of each peer.
+// share computes the steady interval of each peer.
 func (p *Plan) share() {
 	steady := p.limits.Budget * steadyShare
 	most := 1 / p.limits.Interval.Seconds() // probes per second of one peer
@@ -176,7 +176,8 @@ func (p *Plan) share() {
 		return
 	}
 	rate := func(e *planned, scale float64) float64 { return evenShare*steady/n + scale*e.weight }
-	// The scale grows as peers reach the maximum and leave some of their share.
+	// A peer that reaches the maximum leaves some of its share, so the scale for the other
+	// peers grows.
 	byWeight := make([]*planned, 0, len(p.peers))
 	for _, e := range p.peers {
 		byWeight = append(byWeight, e)
@@ -202,7 +203,7 @@ func (p *Plan) share() {
 	if scale > 0 {
 		left = 0
 	}
-	rest := max(0, left) / max(1, n-float64(full)) // no peer is preferred, or all preferred peers have the maximum
+	rest := max(0, left) / max(1, n-float64(full)) // not 0 if no peer is preferred, or if all preferred peers have the maximum
 	for i, e := range byWeight {
 		r := most
 		if i >= full {
@@ -212,10 +213,10 @@ func (p *Plan) share() {
 	}
 }
 
-// PopDue returns the probes to send now, the longest due first, as far as the budget
-// allows, and the time to call again, which is zero if no probe is queued. fits is
-// called in the order of sending. A probe that does not fit waits: it keeps its due time
-// until Resume, and does not delay the others.
+// PopDue returns the probes to send now, as many as the budget allows, the longest due
+// first. again is the time to call PopDue again; zero if no probe is queued. fits is
+// called in the order of sending. A probe that does not fit waits until Resume. It keeps
+// its due time and does not delay other probes.
 func (p *Plan) PopDue(now time.Time, rnd func() float64, fits func(Probe) bool) (due []Probe, again time.Time) {
 	p.refill(now)
 	for len(p.queue) > 0 && p.tokens >= 1 && !p.queue[0].next.At.After(now) {
@@ -234,7 +235,8 @@ func (p *Plan) PopDue(now time.Time, rnd func() float64, fits func(Probe) bool) 
 	}
 	again = p.queue[0].next.At
 	if p.tokens < 1 {
-		// Wait for a few probes at a time: waking up costs more than a probe.
+		// Wait until the budget allows a few probes, because waking up costs more than a
+		// probe.
 		wait := seconds((max(1, p.limits.Budget/20) - p.tokens) / p.limits.Budget)
 		if refilled := now.Add(wait + time.Microsecond); again.Before(refilled) {
 			again = refilled
@@ -243,10 +245,10 @@ func (p *Plan) PopDue(now time.Time, rnd func() float64, fits func(Probe) bool) 
 	return due, again
 }
 
-// Waiting returns the number of probes that did not fit.
+// Waiting returns the number of probes that did not fit and wait.
 func (p *Plan) Waiting() int { return len(p.waiting) }
 
-// Resume moves count waiting probes, the longest due first, back to the queue.
+// Resume moves up to count waiting probes back to the queue, the longest due first.
 func (p *Plan) Resume(count int) {
 	for ; count > 0 && len(p.waiting) > 0; count-- {
 		p.move(p.waiting[0], false)
@@ -264,8 +266,8 @@ func (p *Plan) move(e *planned, hold bool) {
 	heap.Push(to, e)
 }
 
-// refill fills the token bucket, which holds a tenth of a second's budget. If
-// the clock was set back, the due times are set back too.
+// refill fills the token bucket, which holds the budget of a tenth of a second. If the
+// clock was set back, the due times are set back by the same time.
 func (p *Plan) refill(now time.Time) {
 	full := max(1, p.limits.Budget/10)
 	gone := now.Sub(p.filled)
@@ -311,8 +313,8 @@ func jittered(d time.Duration, rnd func() float64) time.Duration {
 	return time.Duration(float64(d) * (1 + jitterShare*(2*rnd()-1)))
 }
 
-// Answered records a response. A peer that seemed unreachable is probed quickly
-// again.
+// Answered records a response from a peer. A peer that seemed unreachable is first probed
+// quickly again.
 func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) {
 	e := p.peers[peer]
 	if e == nil {
@@ -334,8 +336,8 @@ func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) 
 	e.failed = 0
 }
 
-// Lost records that a probe was not answered in time: the next probe is sent soon, and
-// to the next address. While TCP works a lost UDP probe does not count.
+// Lost records that a probe got no response in time. The next probe is sent soon, and to
+// the next address. While TCP works, a lost UDP probe does not count.
 func (p *Plan) Lost(peer, lostMethod string, now time.Time, rnd func() float64) {
 	e := p.peers[peer]
 	if e == nil {
@@ -354,7 +356,7 @@ func (p *Plan) Lost(peer, lostMethod string, now time.Time, rnd func() float64) 
 	}
 }
 
-// sooner moves the next probe forward, never back.
+// sooner sets the time of the next probe if that makes it earlier.
 func (p *Plan) sooner(e *planned, at time.Time) {
 	if at.Before(e.next.At) {
 		e.next.At = at
@@ -382,7 +384,8 @@ func (p Probe) String() string {
 	return fmt.Sprintf("%s %s address %d", p.Peer, p.Method, p.Address)
 }
 
-// queue is a heap: the earliest is on top, equal ones by name.
+// queue is a heap with the earliest probe on top. Probes with equal times are ordered by
+// name.
 type queue []*planned
 
 func (q queue) Len() int           { return len(q) }

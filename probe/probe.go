@@ -4,7 +4,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// DefaultPort is the port at which a region's servers answer probes.
+// DefaultPort is the port at which the servers of a region respond to probes.
 const DefaultPort = 7613
 
 // Methods of probing.
@@ -12,17 +12,17 @@ const (
 	UDP = "udp"
 	TCP = "tcp"
 	// Connect is TCP without proof of the responder's identity: there are no keys, the
-	// server does not speak for the region, or its version is older.
+	// server has another region, or its version is older.
 	Connect = "connect"
 )
 
 // Peer is another region to be probed.
 type Peer struct {
 	Name string
-	// Addresses of the responders of its servers, "host:port". An address is used as
-	// long as it responds, then the next one.
+	// Addresses are the addresses of the responders of its servers, "host:port". An
+	// address is used as long as it responds. Then the next address is used.
 	Addresses []string
-	// Coordinate is the last one that the peer reported, if any. It updates the network
-	// coordinate of this region.
+	// Coordinate is the latest network coordinate that the peer reported; nil = none. It
+	// is used to update the network coordinate of this region.
 	Coordinate *topology.Coordinate
 }

@@ -24,91 +24,95 @@ import (
 
 // Config of a Prober. The zero value of a field is its default.
 type Config struct {
-	// Region that probes: the From of every edge.
+	// Region is the region that probes: the From of every edge.
 	Region string
 	// Net carries the probes.
 	Net network.Net
-	// Bind is where the probing socket is opened; default "127.0.0.1:0".
+	// Bind is the address of the probing socket; default "127.0.0.1:0".
 	Bind string
-	// Keys authenticate probes and responses (HMAC-SHA256). Probes are made with the
-	// first key, responses with any, so that a key can be replaced without a gap. Both
-	// ends need a common key. Without keys a connect counts without proof of identity.
+	// Keys authenticate probes and responses (HMAC-SHA256). Probes are made with the first
+	// key. A response may have any of the keys, so that a key can be replaced without a
+	// gap. Both ends need a common key. Without keys a TCP connect counts without proof of
+	// identity.
 	Keys [][]byte
-	// Limits of the plan.
+	// Limits are those of the plan.
 	Limits Limits
 	// Timeout after which a probe counts as lost; default 2 s.
 	Timeout time.Duration
-	// Seed of the jitter.
+	// Seed is the seed of the jitter.
 	Seed uint64
-	// Resolve turns "host:port" into an address that Net's packet conns accept;
-	// default: literal addresses, otherwise net.ResolveUDPAddr.
+	// Resolve converts "host:port" to an address that packet connections of Net accept.
+	// Default: a function that reads literal addresses, and calls net.ResolveUDPAddr for
+	// others.
 	Resolve func(ctx context.Context, addr string) (net.Addr, error)
-	// LastSeen says how long ago a probe of another region arrived here, false
-	// if none did: Responder.LastSeen. Optional.
+	// LastSeen returns how long ago a probe of another region arrived here, and false if
+	// none did. It is usually Responder.LastSeen. It may be nil.
 	LastSeen func(region string) (time.Duration, bool)
-	// Changed is called with an edge whose state changed or whose median
-	// changed noticeably. It is called from one goroutine and must not block.
+	// Changed is called with an edge whose state has changed, or whose median has changed
+	// noticeably. It is called from one goroutine and must not block. It may be nil.
 	Changed func(topology.Edge)
-	// Logger; default discards.
+	// Logger receives warnings; default: none.
 	Logger *slog.Logger
 }
 
 const (
 	defaultTimeout = 2 * time.Second
-	// maxBlocking bounds the TCP probes and name look-ups in flight; further
-	// ones wait in the plan. It is enough for the default budget and time-out
-	// if every probe is lost.
+	// maxBlocking bounds the TCP probes and name look-ups in flight. Further probes wait
+	// in the plan. The bound suffices for the default budget and time-out if every probe
+	// is lost.
 	maxBlocking = 256
-	// waitLogEvery is how often the prober logs that probes wait.
+	// waitLogEvery is the least time between two warnings that probes wait.
 	waitLogEvery = 10 * time.Minute
 	// If the kernel does not report when responses arrived, the prober measures its own
-	// scheduling delay by how late it is woken. For that it wakes shortly before a
-	// response is due, by the share watchEarly of the round trip. Then it wakes
-	// repeatedly until the response arrives, for watchFor in total: every watchTick, or
-	// every watchShare of the time since the request if that is longer. Samples with a
-	// smaller delay than that interval are not set aside either.
+	// scheduling delay: how late its loop wakes up. For that the loop wakes up shortly
+	// before a response is due, by the share watchEarly of the round trip. Then it wakes
+	// up again and again until the response arrives, but not longer than watchFor after
+	// the request. The interval is watchTick, or the share watchShare of the time since
+	// the request if that is longer. Delays that are shorter than that interval do not
+	// matter for a sample.
 	watchTick  = 5 * time.Millisecond
 	watchShare = 1.0 / 16
 	watchFor   = time.Second
 	watchEarly = 1.0 / 32
-	// A median that changed by more than both values has changed noticeably.
+	// A median has changed noticeably if it has changed by more than changeFloor and by
+	// more than the share changeShare.
 	changeFloor = time.Millisecond
 	changeShare = 0.1
-	// After a wake-up this late there may be unread responses: for answerGrace no probe
-	// is considered lost.
+	// If the loop wakes up later than veryLate, there may be unread responses. Then no
+	// probe counts as lost for answerGrace.
 	veryLate    = 100 * time.Millisecond
 	answerGrace = 20 * time.Millisecond
-	// weighEvery is how often the weights of the peers are computed.
+	// weighEvery is the interval at which the weights of the peers are computed.
 	weighEvery = 5 * time.Second
 )
 
-// Prober measures the edges from one region. Make it with New; the methods are
-// safe for concurrent use.
+// Prober measures the edges from one region. Make it by New. Its methods are safe for
+// concurrent use.
 type Prober struct {
 	cfg     Config
 	tracker *topology.Tracker
-	id      uint64 // the region's
+	id      uint64 // the hash of the region's name
 	wake    chan struct{}
 
 	mu           sync.Mutex
 	rnd          *rand.Rand
 	plan         *Plan
 	peers        map[string]*peer
-	dirty        []*peer // peers with changes that were not reported yet
+	dirty        []*peer // peers whose edges changed and were not reported yet
 	inFlight     map[ticket]*inFlightProbe
-	probes       uint64 // sent
-	connects     uint64 // probes that were sent by TCP
-	session      uint64 // of the packets over TCP
+	probes       uint64 // the number of probes that were sent
+	connects     uint64 // the number of probes that were sent by TCP
+	session      uint64 // the session of the packets over TCP
 	demand       map[string]float64
-	weighedAt    time.Time // when the plan last got weights
+	weighedAt    time.Time // when updateWeights last ran
 	wakeAt       time.Time // when the loop has to wake up
 	grace        time.Time // no probe is considered lost before this time
-	blocking     int       // TCP probes and look-ups in flight
+	blocking     int       // the number of TCP probes and look-ups in flight
 	waitLoggedAt time.Time // when waiting probes were last logged
 	stamped      bool      // the kernel reports when responses arrived
 }
 
-// ticket identifies a probe in flight; TCP probes have session 0.
+// ticket identifies a probe in flight. TCP probes have session 0.
 type ticket struct{ session, sequence uint64 }
 
 // peer is the prober's state of another region.
@@ -119,14 +123,15 @@ type peer struct {
 	moved    time.Time // when its edge last changed noticeably
 	dirty    bool
 	gone     bool // not among the peers any more
-	proven   bool // the latest connect was accepted by the region
+	proven   bool // the region proved its identity in the latest connect
 
-	// The session with the address that is probed now.
+	// address is the address that is probed now. session and sequence are those of the
+	// latest request to that address.
 	address  string
 	session  uint64
 	sequence uint64
-	// acknowledged is what the latest response, to request acknowledgedAt,
-	// reported about earlier requests.
+	// acknowledged says which requests had arrived before acknowledgedAt, the sequence of
+	// the request that got the latest response.
 	acknowledged   arrivals
 	acknowledgedAt uint64
 }
@@ -139,10 +144,10 @@ type inFlightProbe struct {
 	sent   time.Time
 	expect time.Duration // the usual round trip; 0 if unknown
 	late   time.Duration // from sent to the end of the write
-	delay  time.Duration // by which the loop was woken late
+	delay  time.Duration // the longest delay of a wake-up of the loop since then
 }
 
-// New makes a prober without peers.
+// New returns a prober without peers.
 func New(cfg Config) (*Prober, error) {
 	if cfg.Region == "" {
 		return nil, errors.New("prober: no region name")
@@ -175,7 +180,7 @@ func New(cfg Config) (*Prober, error) {
 	}, nil
 }
 
-// randomSession returns a number that others cannot guess, and not 0.
+// randomSession returns a number that no other process can guess. It is never 0.
 func randomSession() uint64 {
 	var b [8]byte
 	_, _ = crand.Read(b[:]) // never fails
@@ -189,8 +194,8 @@ func resolve(_ context.Context, addr string) (net.Addr, error) {
 	return net.ResolveUDPAddr("udp", addr)
 }
 
-// SetPeers replaces the peers. Remaining peers keep their measurements. A peer
-// without addresses and the own region are not probed.
+// SetPeers replaces the peers. Remaining peers keep their measurements. Peers without
+// addresses and the prober's own region are not probed.
 func (p *Prober) SetPeers(peers []Peer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,10 +227,10 @@ func (p *Prober) SetPeers(peers []Peer) {
 	p.wakeLoop()
 }
 
-// Prefer sets the demand for the edge to each peer, 0..1, for instance by
-// placement; missing peers have 0. If the budget does not allow the interval
-// for all, edges with more demand are probed more often, and so are edges that
-// changed recently or whose prediction is uncertain.
+// Prefer sets the demand for the edge to each peer, 0..1, for example the demand of
+// placement. Missing peers have 0. If the budget is too small for the interval of all
+// peers, edges with more demand are probed more often. So are edges that changed recently,
+// and edges whose prediction is uncertain.
 func (p *Prober) Prefer(demand map[string]float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -234,9 +239,9 @@ func (p *Prober) Prefer(demand map[string]float64) {
 	p.wakeLoop()
 }
 
-// updateWeights computes the weight of each peer: the mean of its demand, of whether its
-// edge changed within the window, and of how uncertain a prediction would be. p.mu is
-// held.
+// updateWeights computes the weight of each peer. It is the mean of three values 0..1: the
+// demand, whether the edge changed within WindowAge, and the uncertainty of a prediction.
+// p.mu is held.
 func (p *Prober) updateWeights(now time.Time) {
 	p.weighedAt = now
 	weights := make(map[string]float64, len(p.peers))
@@ -254,8 +259,8 @@ func (p *Prober) updateWeights(now time.Time) {
 	p.plan.Prefer(weights)
 }
 
-// Edges returns the measured edges to the peers, by name. Edges of state
-// Unknown have had neither a response nor enough losses yet.
+// Edges returns the measured edges to the peers, sorted by name. An edge with the state
+// Unknown has had no response, and not enough lost probes to count as unreachable.
 func (p *Prober) Edges() []topology.Edge {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -268,7 +273,7 @@ func (p *Prober) Edges() []topology.Edge {
 	return edges
 }
 
-// edge summarises the measurements of one peer. p.mu is held.
+// edge returns the edge to one peer. p.mu is held.
 func (p *Prober) edge(name string, known *peer, now time.Time) topology.Edge {
 	every := p.plan.Every(name)
 	e := known.window.Edge(p.cfg.Region, name, now, every)
@@ -285,8 +290,8 @@ func (p *Prober) edge(name string, known *peer, now time.Time) topology.Edge {
 // Coordinate returns the region's present network coordinate.
 func (p *Prober) Coordinate() topology.Coordinate { return p.tracker.Coordinate() }
 
-// Run probes until ctx ends, then returns nil. An error means that the probing
-// socket could not be opened or failed. A prober runs once.
+// Run probes until ctx ends, and then returns nil. An error means that the probing socket
+// could not be opened or has failed. Call Run once.
 func (p *Prober) Run(ctx context.Context) error {
 	conn, err := p.cfg.Net.ListenPacket(ctx, p.cfg.Bind)
 	if err != nil {
@@ -315,7 +320,7 @@ func (p *Prober) Run(ctx context.Context) error {
 	return nil
 }
 
-// wakeLoop makes the loop run a step.
+// wakeLoop makes the loop run a step at once.
 func (p *Prober) wakeLoop() {
 	select {
 	case p.wake <- struct{}{}:

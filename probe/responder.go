@@ -16,57 +16,56 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// ResponderConfig configures Listen. The zero value of a field is its
-// default.
+// ResponderConfig configures a Responder. The zero value of a field is its default.
 type ResponderConfig struct {
 	// Net carries the probes.
 	Net network.Net
-	// Region that responds; packets for other regions are ignored.
+	// Region is the region that responds. Packets for other regions are ignored.
 	Region string
-	// Addr to listen on, UDP and TCP; default "127.0.0.1:7613". Port 0 selects
-	// a port that is free for both.
+	// Addr is the address to listen on, for UDP and TCP; default "127.0.0.1:7613". Port 0
+	// selects a port that is free for both.
 	Addr string
-	// Keys authenticate probes and responses (HMAC-SHA256). A packet made with
-	// any of the keys is answered with the same key; others are ignored. Empty
-	// means no key.
+	// Keys authenticate probes and responses (HMAC-SHA256). The response to a packet has
+	// the same key. Packets with other keys are ignored. Empty means no key.
 	Keys [][]byte
-	// PerSource bounds the responses per second to one source host, Total those
-	// to all; defaults 200 and 5,000.
+	// PerSource bounds the responses per second to one host, Total those to all hosts. The
+	// defaults are 200 and 5,000.
 	PerSource float64
 	Total     float64
-	// Logger; default discards.
+	// Logger receives warnings; default: none.
 	Logger *slog.Logger
 }
 
 const (
 	defaultPerSource = 200
 	defaultTotal     = 5000
-	// maxSources and sourceIdle bound the table of rate limits. Hosts without
-	// an entry share one limit.
+	// maxSources and sourceIdle bound the table of hosts' rate limits. Hosts that have no
+	// entry because the table is full share one limit.
 	maxSources = 1024
 	sourceIdle = 10 * time.Second
-	// maxSessions and sessionIdle bound the table of sessions. A prober of 30,000
-	// regions probes each region less often than every ten minutes.
+	// maxSessions and sessionIdle bound the table of sessions. A session whose prober
+	// sends less often than that is forgotten; only a prober of 30,000 regions is so slow.
 	maxSessions = 4096
 	sessionIdle = 10 * time.Minute
 	// portTries is how often port 0 is tried until one is free for UDP and TCP.
 	portTries = 8
-	// maxProofs bounds the connects that wait for a request, and proofWithin bounds their
-	// wait: a prober waits equally long. Further connects are closed at once.
-	// maxProofsEach bounds the connects of one host, so that a host that connects and sends
-	// nothing does not take the room of others.
+	// maxProofs bounds the connects that wait for a request. Further connects are closed
+	// at once. maxProofsEach bounds those of one host, so that a host that connects and
+	// sends nothing does not take the places of other hosts. proofWithin bounds the wait;
+	// a prober waits equally long for the response.
 	maxProofs     = 256
 	maxProofsEach = 32
 	proofWithin   = 2 * time.Second
-	// acceptPause after an error that may pass, such as too many open files.
+	// acceptPause is the pause after an error of Accept that may pass, for example too
+	// many open files.
 	acceptPause = 50 * time.Millisecond
 )
 
-// Responder answers probes: UDP packets with a packet of the same size, and TCP connects
-// by accepting, with one such packet over the connection. It ignores everything else. A
-// request is answered once: a recorded request that is sent again is ignored for as long
-// as its session is remembered. After that the repeated request gets one more response
-// of its own size, which no prober waits for.
+// Responder responds to probes: to a UDP packet with a packet of the same size, and to a
+// TCP connect by accepting it and sending one such packet over the connection. It ignores
+// everything else. A request gets one response. A recorded request that is sent again is
+// ignored as long as its session is remembered. After that a repeated request gets one
+// more response, which no prober waits for.
 type Responder struct {
 	cfg ResponderConfig
 	udp net.PacketConn
@@ -75,9 +74,9 @@ type Responder struct {
 	mu       sync.Mutex
 	limits   limits
 	sessions expiringTable[sessionKey, *session]
-	lastSeen expiringTable[uint64, time.Time] // by region
-	proofs   int                              // connects that wait for a request
-	proofsOf map[string]int                   // by host
+	lastSeen expiringTable[uint64, time.Time] // when a probe last arrived, by the hash of the region
+	proofs   int                              // the number of connects that wait for a request
+	proofsOf map[string]int                   // the same, by host
 }
 
 type sessionKey struct{ from, session uint64 }
@@ -88,7 +87,7 @@ type session struct {
 	arrivals
 }
 
-// Listen opens the sockets; Run serves them.
+// Listen opens the sockets of a responder. Run serves them.
 func Listen(ctx context.Context, cfg ResponderConfig) (*Responder, error) {
 	if cfg.Addr == "" {
 		cfg.Addr = fmt.Sprintf("127.0.0.1:%d", DefaultPort)
@@ -138,11 +137,11 @@ func (r *Responder) listen(ctx context.Context) error {
 	return nil
 }
 
-// Addr returns the bound address, "host:port".
+// Addr returns the address of the sockets, "host:port".
 func (r *Responder) Addr() string { return r.udp.LocalAddr().String() }
 
-// Run answers until ctx ends, then closes the sockets and returns nil. An error
-// means that a socket failed.
+// Run responds to probes until ctx ends. Then it closes the sockets and returns nil. An
+// error means that a socket failed.
 func (r *Responder) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.answer(ctx) })
@@ -157,7 +156,7 @@ func (r *Responder) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close closes the sockets of a responder that was not run.
+// Close closes the sockets of a responder whose Run is not called.
 func (r *Responder) Close() error { return errors.Join(r.udp.Close(), r.tcp.Close()) }
 
 func (r *Responder) answer(ctx context.Context) error {
@@ -179,9 +178,9 @@ func (r *Responder) answer(ctx context.Context) error {
 	}
 }
 
-// reply returns the response to a packet that arrived at got; nil for none. The
-// order of the checks matters: only hosts with the key can fill tables or use
-// up limits.
+// reply returns the response to a packet that arrived at the time got; nil = no response.
+// The order of the checks matters: only hosts with the key can fill tables or use up
+// limits.
 func (r *Responder) reply(b []byte, from net.Addr, got time.Time) []byte {
 	p, key, err := decode(b, r.cfg.Keys, r.cfg.Region)
 	if err != nil || p.kind != kindRequest {
@@ -200,9 +199,9 @@ func (r *Responder) reply(b []byte, from net.Addr, got time.Time) []byte {
 	return p.encode(key, r.cfg.Region)
 }
 
-// note records a request if its host's limit allows a response. fresh is false if the
-// request arrived before. It is safe for concurrent use, since requests arrive over UDP
-// and over many connects at once.
+// note records a request if the limit of its host allows a response. fresh is false if the
+// request arrived before. note is safe for concurrent use, because requests arrive over
+// UDP and over many connects at the same time.
 func (r *Responder) note(p packet, host string, now time.Time) (around arrivals, allowed, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -213,7 +212,7 @@ func (r *Responder) note(p packet, host string, now time.Time) (around arrivals,
 	s, known := r.sessions.get(key, now)
 	if !known {
 		s = &session{}
-		r.sessions.put(key, s, now) // if there is no room, the request is answered but not remembered
+		r.sessions.put(key, s, now) // if there is no room, the request gets a response but is not remembered
 	}
 	around, fresh = s.note(&s.highest, p.sequence)
 	if fresh {
@@ -222,9 +221,9 @@ func (r *Responder) note(p packet, host string, now time.Time) (around arrivals,
 	return around, true, fresh
 }
 
-// LastSeen returns how long ago a probe of the region arrived here; false if none is
-// remembered. When this region's own probes of that region get no response, it shows
-// whether the path is cut in one direction or in both. Without keys any host can forge
+// LastSeen returns how long ago a probe of a region arrived here, and false if no probe is
+// remembered. If this region's own probes of that region get no response, LastSeen shows
+// whether the path is broken in one direction or in both. Without keys any host can forge
 // such probes.
 func (r *Responder) LastSeen(region string) (time.Duration, bool) {
 	r.mu.Lock()
@@ -234,8 +233,9 @@ func (r *Responder) LastSeen(region string) (time.Duration, bool) {
 	return max(0, now.Sub(at)), ok
 }
 
-// accept accepts connects. The connect itself was the probe, and the kernel has
-// answered it. One request may follow, to prove the identity of this responder.
+// accept accepts connects. The connect itself was the probe, and the kernel has responded
+// to it. One request may follow, to which the response proves the identity of this
+// responder.
 func (r *Responder) accept(ctx context.Context) error {
 	var proofs sync.WaitGroup
 	defer proofs.Wait()
@@ -267,7 +267,7 @@ func (r *Responder) accept(ctx context.Context) error {
 	}
 }
 
-// mayProve reserves a place for a connect of a host; false if no place is left.
+// mayProve reserves a place for a connect of a host. It returns false if no place is left.
 func (r *Responder) mayProve(host string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -290,8 +290,8 @@ func (r *Responder) proved(host string) {
 	}
 }
 
-// prove answers the request on a connect, if one arrives in time and would be
-// answered over UDP, and closes.
+// prove responds to a request on a connect, if a request arrives in time and would get a
+// response over UDP. Then it closes the connection.
 func (r *Responder) prove(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -310,7 +310,7 @@ func (r *Responder) prove(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// limits bound the responses to each host and to all hosts. Not safe for
+// limits bound the responses to each host and to all hosts. They are not safe for
 // concurrent use.
 type limits struct {
 	each   rate.Limit

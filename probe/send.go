@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// send sends one due probe. Probes that may block get a goroutine.
+// send sends one due probe. If sending may block, it runs in its own goroutine.
 func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *sync.WaitGroup, d outgoing) {
 	if !d.blocks {
-		p.sendUDP(ctx, conn, d.Peer, d.addr) // the loop's next step sees the probe
+		p.sendUDP(ctx, conn, d.Peer, d.addr) // the next step of the loop sees the probe
 		return
 	}
 	dials.Go(func() {
@@ -27,7 +27,7 @@ func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *sync.Wait
 	})
 }
 
-// releaseBlocking releases the place of a probe that may have blocked.
+// releaseBlocking notes that a probe that may have blocked is sent.
 func (p *Prober) releaseBlocking() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,7 +37,8 @@ func (p *Prober) releaseBlocking() {
 	}
 }
 
-// begin records a probe as in flight from now on; nil if the peer was removed.
+// begin records that a probe is in flight from now on. It returns nil if the peer was
+// removed.
 func (p *Prober) begin(name, addr, method string) *inFlightProbe {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +67,7 @@ func (p *Prober) begin(name, addr, method string) *inFlightProbe {
 	return o
 }
 
-// finish records the result of a probe that is still in flight.
+// finish records the result of a probe, if the probe is still in flight.
 func (p *Prober) finish(o *inFlightProbe, s Sample, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,15 +77,15 @@ func (p *Prober) finish(o *inFlightProbe, s Sample, now time.Time) {
 	}
 }
 
-// wakeLoopIfNeeded wakes the loop if it would sleep too long, or may not have
-// seen the latest change. mu is held.
+// wakeLoopIfNeeded wakes the loop if the loop would sleep too long, or may not have seen
+// the latest change. p.mu is held.
 func (p *Prober) wakeLoopIfNeeded() {
 	if len(p.dirty) > 0 || p.wakeAt.IsZero() || len(p.plan.queue) > 0 && p.plan.queue[0].next.At.Before(p.wakeAt) {
 		p.wakeLoop()
 	}
 }
 
-// sendUDP sends a request. read gets its response; step detects its loss.
+// sendUDP sends a request. read receives the response, and step detects the loss.
 func (p *Prober) sendUDP(ctx context.Context, conn net.PacketConn, peer, addr string) {
 	to, err := p.cfg.Resolve(ctx, addr)
 	o := p.begin(peer, addr, UDP)
@@ -102,15 +103,14 @@ func (p *Prober) sendUDP(ctx context.Context, conn net.PacketConn, peer, addr st
 	}
 }
 
-// sentLate stores how long sending took.
+// sentLate notes how long sending took.
 func (p *Prober) sentLate(o *inFlightProbe, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o.late = now.Sub(o.sent)
 }
 
-// probeTCP measures a connect, and then asks for proof of the responder's
-// identity.
+// probeTCP measures a connect, and then requests a proof of the responder's identity.
 func (p *Prober) probeTCP(ctx context.Context, peer, addr string) {
 	timed, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
@@ -143,10 +143,11 @@ func (p *Prober) probeTCP(ctx context.Context, peer, addr string) {
 	}
 }
 
-// errUnproven: the host that accepted a connect did not prove the identity of the region.
+// errUnproven means that the host that accepted a connect did not prove the identity of
+// the region.
 var errUnproven = errors.New("the connect was accepted by a host without the key of the region")
 
-// prove asks the other end of a connect for a response packet as over UDP.
+// prove requests a response packet, as over UDP, from the other end of a connect.
 func (p *Prober) prove(ctx context.Context, conn net.Conn, peer string, sequence uint64) error {
 	until, _ := ctx.Deadline()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -172,7 +173,7 @@ func (p *Prober) prove(ctx context.Context, conn net.Conn, peer string, sequence
 	return nil
 }
 
-// lateness returns how late the loop is: the time since it should have been woken.
+// lateness returns how late the loop is: the time since it should have woken up.
 func (p *Prober) lateness(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,7 +187,7 @@ func (p *Prober) latenessLocked(now time.Time) time.Duration {
 	return max(0, now.Sub(p.wakeAt))
 }
 
-// read receives responses.
+// read receives responses until ctx ends.
 func (p *Prober) read(ctx context.Context, read receive) error {
 	buf := make([]byte, 2*packetSize)
 	for {
@@ -198,16 +199,16 @@ func (p *Prober) read(ctx context.Context, read receive) error {
 			return fmt.Errorf("receive: %w", err)
 		}
 		if err := p.receiveAnswer(buf[:n], time.Now(), waited); err != nil {
-			p.cfg.Logger.Debug("answer ignored", "from", from, "error", err)
+			p.cfg.Logger.Debug("response ignored", "from", from, "error", err)
 		}
 	}
 }
 
-var errNotInFlight = errors.New("not an answer to a probe under way")
+var errNotInFlight = errors.New("not the response to a probe in flight")
 
-// receiveAnswer records the probe that a packet answers. Each probe is answered once: a
+// receiveAnswer records the result of the probe to which a packet is the response. A
 // repeated, late or forged packet finds no probe in flight. The authentication code is
-// checked only for packets that find one. waited is how long the packet waited to be
+// checked only if there is a probe in flight. waited is how long the packet waited to be
 // read.
 func (p *Prober) receiveAnswer(b []byte, now time.Time, waited time.Duration) error {
 	t, ok := ticketOf(b)
@@ -226,8 +227,7 @@ func (p *Prober) receiveAnswer(b []byte, now time.Time, waited time.Duration) er
 	}
 	rtt, delay := now.Sub(o.sent), max(p.latenessLocked(now), answer.responderDelay)
 	if p.stamped {
-		// The wait is known and subtracted, so the loop's lateness does not
-		// matter.
+		// The wait is known and subtracted, so it does not matter how late the loop was.
 		rtt -= min(waited, rtt)
 		o.delay, delay = 0, max(waited, answer.responderDelay)
 	}

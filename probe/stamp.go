@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// maxWaited is the longest plausible wait of a datagram: a longer one shows that the
-// wall clock was set.
+// maxWaited is the longest plausible time that a datagram waits to be read. A longer time
+// shows that the wall clock was set.
 const maxWaited = time.Minute
 
-// receive reads a datagram and returns how long it had waited to be read, 0 if
+// receive reads a datagram. waited is how long the datagram waited to be read; 0 if
 // unknown.
 type receive func(b []byte) (n int, from net.Addr, waited time.Duration, err error)
 

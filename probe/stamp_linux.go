@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// receiver reads from a socket. For the host's own sockets the kernel reports
-// when each datagram arrived (SO_TIMESTAMPNS). Then stamped is true, and the
-// delay that a busy machine adds before the read is known.
+// receiver returns a function that reads from a socket. For sockets of the host the kernel
+// reports when each datagram arrived (SO_TIMESTAMPNS). Then stamped is true, and the
+// function knows the delay that a busy machine adds before the read.
 func receiver(c net.PacketConn) (read receive, stamped bool) {
 	udp, ok := c.(*net.UDPConn)
 	if !ok || !askForStamps(udp) {
@@ -37,8 +37,8 @@ func askForStamps(c *net.UDPConn) bool {
 	return err == nil && refused == nil
 }
 
-// waited returns the time from the kernel's stamp until now; 0 without a stamp, and
-// if the wall clock was set meanwhile.
+// waited returns the time from the kernel's time stamp until now. It is 0 without a time
+// stamp, and if the wall clock was set meanwhile.
 func waited(oob []byte, now time.Time) time.Duration {
 	messages, err := syscall.ParseSocketControlMessage(oob)
 	if err != nil {

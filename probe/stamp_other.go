@@ -4,5 +4,5 @@ package probe
 
 import "net"
 
-// receiver reads from a socket; arrival times are unknown.
+// receiver returns a function that reads from a socket. Arrival times are unknown.
 func receiver(c net.PacketConn) (read receive, stamped bool) { return plainReceiver(c), false }

@@ -9,39 +9,41 @@ import (
 )
 
 const (
-	// WindowSize and WindowAge bound the samples of an edge, its window. Ten
-	// minutes are 20 samples at the default interval, so p99 is the worst one.
-	// A lasting change ends a window early: see changeRun.
+	// WindowSize and WindowAge bound the window of an edge: its latest samples. In ten
+	// minutes there are 20 samples at the default interval, so p99 is the worst sample.
+	// After a lasting change the window starts again, see changeRun.
 	WindowSize = 128
 	WindowAge  = 10 * time.Minute
 	// UnreachableAfter is the number of successive losses that make an edge
 	// unreachable.
 	UnreachableAfter = 3
-	// StaleIntervals without a response make an edge stale.
+	// StaleIntervals is the number of intervals without a response after which an edge is
+	// stale.
 	StaleIntervals = 3
 
 	// A sample is set aside if the delay of the prober or of the responder was more than
-	// this, and more than this share of the round trip.
+	// delayFloor, and more than the share delayShare of the round trip.
 	delayFloor = 2 * time.Millisecond
 	delayShare = 0.05
-	// A loss is ignored if the prober itself was delayed by this much: the
-	// response may have arrived and been dropped.
+	// A loss is ignored if the prober itself was delayed by more than lossDelay, because
+	// the response may have arrived and been dropped.
 	lossDelay = 250 * time.Millisecond
 
-	// changeRun successive samples are a lasting change if all of them differ from the
-	// earlier median by more than changeBy, in one direction, and lie beyond nine tenths
-	// of the earlier samples. The window then begins with them. On a steady edge,
-	// whatever its distribution, this happens once in 100,000 samples in each
+	// changeRun successive samples are a lasting change if three conditions hold: all of
+	// them differ from the earlier median in the same direction, by more than the factor
+	// changeBy and by more than changeLeast, and they lie beyond nine tenths of the
+	// earlier samples. The window then begins with these samples. On a steady edge,
+	// whatever its distribution is, this happens once in 100,000 samples in each
 	// direction.
 	changeRun   = 5
 	changeBy    = 1.15
 	changeLeast = 300 * time.Microsecond
 
-	// clockSlack is the age that shows a set clock: if a response seems this much older
-	// than an earlier one, the clock was set back.
+	// If a response seems to be older than an earlier response by more than clockSlack,
+	// the clock was set back.
 	clockSlack = time.Minute
 
-	// jitterGain is the gain of RFC 3550, 6.4.1.
+	// jitterGain is the gain in the formula of RFC 3550, 6.4.1.
 	jitterGain = 1.0 / 16
 )
 
@@ -49,30 +51,30 @@ const (
 type Sample struct {
 	// At is the time of sending.
 	At time.Time
-	// RTT of the response; meaningless if Lost.
+	// RTT is the round trip. It is meaningless if Lost.
 	RTT    time.Duration
 	Lost   bool
 	Method string
-	// Delay is how late the prober or the responder itself was.
+	// Delay is the delay that the prober or the responder added itself.
 	Delay time.Duration
-	// Session and Sequence of the packet. Later responses tell by them in which
-	// direction the packet was lost.
+	// Session and Sequence are those of the packet. From them and later responses follows
+	// in which direction the packet was lost.
 	Session, Sequence uint64
 	// LostOn is the direction in which the packet was lost, if known.
 	LostOn Direction
 }
 
-// Direction in which a packet was lost.
+// Direction is the direction in which a packet was lost.
 type Direction uint8
 
-// Directions.
+// The directions.
 const (
 	DirectionUnknown Direction = iota
 	Outbound                   // the request, from the prober to the responder
 	Return                     // the response
 )
 
-// delayed reports whether the sample measures a busy machine rather than the network.
+// delayed reports whether the sample measures a busy machine more than the network.
 func (s Sample) delayed() bool {
 	if s.Lost {
 		return s.Delay > lossDelay
@@ -80,8 +82,8 @@ func (s Sample) delayed() bool {
 	return s.Delay > delayFloor && float64(s.Delay) > delayShare*float64(s.RTT)
 }
 
-// Window holds the latest samples of one peer and summarises them. The zero
-// value is empty. Not safe for concurrent use.
+// Window holds the latest samples of one peer and summarises them. The zero value is
+// empty. A Window is not safe for concurrent use.
 type Window struct {
 	samples  []Sample // in the order of Add
 	lostRun  int      // probes lost since the latest response
@@ -89,14 +91,15 @@ type Window struct {
 	answered bool     // there was a response
 }
 
-// Add adds a sample; samples beyond WindowSize are dropped. The window starts again from
-// empty after a lasting change, and at the first response of a peer that was unreachable,
-// since the path may be another.
+// Add adds a sample. The oldest samples beyond WindowSize are dropped. The older samples
+// are also dropped after a lasting change, and at the first response of a peer that was
+// unreachable, because its path may have changed.
 func (w *Window) Add(s Sample) {
 	switch {
 	case s.Lost && s.delayed():
 	case s.Lost:
-		// A loss is detected late, so responses to later probes count more.
+		// A loss is detected late. It does not count if a later probe already had a
+		// response.
 		if since := w.latest.At.Sub(s.At); !w.answered || since < 0 || since > clockSlack {
 			w.lostRun++
 		}
@@ -118,10 +121,10 @@ func (w *Window) Add(s Sample) {
 	}
 }
 
-// restartOnChange drops samples from before a lasting change.
+// restartOnChange drops the samples from before a lasting change.
 func (w *Window) restartOnChange(method string) {
 	var clean []time.Duration
-	begin := 0 // index of the first sample of the run
+	begin := 0 // the index of the first sample of the run
 	run := 0
 	for i, s := range slices.Backward(w.samples) {
 		if s.Lost || s.delayed() || s.Method != method {
@@ -134,7 +137,7 @@ func (w *Window) restartOnChange(method string) {
 		clean = append(clean, s.RTT)
 	}
 	if len(clean) < 2*changeRun {
-		return // the median follows equally fast
+		return // with so few samples the median follows a change as fast
 	}
 	latest, before := clean[:changeRun], clean[changeRun:]
 	slices.Sort(before)
@@ -147,8 +150,8 @@ func (w *Window) restartOnChange(method string) {
 	}
 }
 
-// LearnDirections stores what a response reports about earlier requests: in
-// which direction unanswered ones were lost.
+// LearnDirections notes in which direction earlier packets were lost, as far as a response
+// reports which requests arrived.
 func (w *Window) LearnDirections(session, sequence uint64, a arrivals) {
 	for i := range slices.Backward(w.samples) {
 		s := &w.samples[i]
@@ -158,8 +161,8 @@ func (w *Window) LearnDirections(session, sequence uint64, a arrivals) {
 	}
 }
 
-// direction returns in which direction an unanswered request was lost; back counts from
-// the answered request.
+// direction returns the direction in which the packet of a request without response was
+// lost. The request is back numbers before the request that got the response.
 func (a arrivals) direction(back uint64) Direction {
 	arrived, known := a.arrived(back)
 	switch {
@@ -173,9 +176,9 @@ func (a arrivals) direction(back uint64) Direction {
 
 func (s Sample) arrival() time.Time { return s.At.Add(s.RTT) }
 
-// Edge summarises the window. Percentiles are nearest-rank over the samples of
-// the method that responded last. Samples that were set aside count only if
-// there are no others. interval is the time between probes.
+// Edge returns the edge that the window's samples show. Percentiles are by the nearest
+// rank, over the samples of the method that got the latest response. Samples that were set
+// aside count only if there are no other samples. interval is the time between probes.
 func (w *Window) Edge(from, to string, now time.Time, interval time.Duration) topology.Edge {
 	e := topology.Edge{From: from, To: to, Source: topology.Measured, State: topology.OK}
 	if w.answered {
@@ -194,8 +197,8 @@ func (w *Window) Edge(from, to string, now time.Time, interval time.Duration) to
 	return e
 }
 
-// sumUp fills in the numbers. Samples older than WindowAge count only if there are no
-// younger ones: old numbers with an age are better than none.
+// sumUp sets the numbers of an edge. Samples older than WindowAge count only if there are
+// no younger samples, because old numbers with an age are better than none.
 func (w *Window) sumUp(e *topology.Edge, now time.Time) {
 	var clean, delayed []time.Duration
 	lost, ways := 0, [...]int{DirectionUnknown: 0, Outbound: 0, Return: 0}
@@ -235,7 +238,7 @@ func (w *Window) sumUp(e *topology.Edge, now time.Time) {
 	}
 }
 
-// percentile returns a percentile of sorted values by nearest rank; 0 without values.
+// percentile returns a percentile of sorted values by the nearest rank; 0 without values.
 func percentile(sorted []time.Duration, p float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -244,8 +247,8 @@ func percentile(sorted []time.Duration, p float64) time.Duration {
 	return sorted[max(rank, 1)-1]
 }
 
-// jitter smooths the differences of successive samples as in RFC 3550, 6.4.1,
-// but starts from the first difference instead of 0, because a window is short.
+// jitter smooths the differences of successive samples as in RFC 3550, 6.4.1. It starts
+// from the first difference instead of 0, because a window is short.
 func jitter(inOrder []time.Duration) time.Duration {
 	var j float64
 	for i := 1; i < len(inOrder); i++ {

@@ -24,10 +24,9 @@ import (
 //	40 responses: arrived, bit i says that request sequence−i arrived
 //	48 HMAC-SHA256 of all before and of the responder's region, cut to 16 bytes
 //
-// The responder's region is in the HMAC but not in the packet. So a packet for
-// one region is invalid for another, for instance after an address was
-// reassigned. Without a key the HMAC uses the empty key, and protects only
-// against that.
+// The responder's region is in the HMAC but not in the packet. So a packet for one region
+// is invalid at another, for example after an address was reassigned. Without a key the
+// HMAC uses the empty key, and protects only against such a mix-up.
 const (
 	packetSize = 64
 	macOffset  = 48
@@ -36,16 +35,16 @@ const (
 	kindRequest = 1
 	kindAnswer  = 2
 
-	// maxSpan is how many requests of a session a responder remembers.
+	// maxSpan is the number of a session's latest requests that a responder remembers.
 	maxSpan = 64
 )
 
 var magic = [4]byte{'N', 'u', 'P', 'r'}
 
 var (
-	// ErrPacket: not a probe packet of a supported version.
+	// ErrPacket means that the data is not a probe packet of a supported version.
 	ErrPacket = errors.New("not a probe packet")
-	// ErrKey: the packet was made with another key, or for another region.
+	// ErrKey means that a packet was made with another key, or for another region.
 	ErrKey = errors.New("probe packet of another key")
 )
 
@@ -59,14 +58,14 @@ type packet struct {
 	arrivals
 }
 
-// arrivals say which requests of a session arrived: bit i of bits is the bit of request
-// sequence−i, for i < span.
+// arrivals say which requests of a session arrived. Bit i of bits, for i < span, says
+// whether the request i numbers before a given request arrived.
 type arrivals struct {
 	span uint8
 	bits uint64
 }
 
-// regionID identifies a prober's region in packets.
+// regionID returns the hash that identifies a prober's region in packets.
 func regionID(name string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -87,7 +86,8 @@ func (p packet) encode(key []byte, responder string) []byte {
 	return b
 }
 
-// decode checks a packet made with any of the keys, and returns that key.
+// decode decodes and checks a packet. It returns the one of the keys with which the packet
+// was made.
 func decode(b []byte, keys [][]byte, responder string) (p packet, key []byte, err error) {
 	if len(b) != packetSize || [4]byte(b[:4]) != magic || b[4] != version || b[7] != 0 {
 		return packet{}, nil, ErrPacket
@@ -119,7 +119,7 @@ func decode(b []byte, keys [][]byte, responder string) (p packet, key []byte, er
 	return packet{}, nil, ErrKey
 }
 
-// ticketOf reads the ticket of a packet's probe, without checks.
+// ticketOf reads the ticket from a packet, without checking the packet.
 func ticketOf(b []byte) (t ticket, ok bool) {
 	if len(b) != packetSize {
 		return ticket{}, false
@@ -134,7 +134,7 @@ func mac(key []byte, responder string, text []byte) []byte {
 	return h.Sum(nil)[:packetSize-macOffset]
 }
 
-// signing returns the key for new packets: the first one.
+// signing returns the key for new packets: the first key.
 func signing(keys [][]byte) []byte {
 	if len(keys) == 0 {
 		return nil
@@ -142,9 +142,9 @@ func signing(keys [][]byte) []byte {
 	return keys[0]
 }
 
-// note records an arrived request and returns the arrivals around it. fresh is false if
-// the request arrived before, or is too old to tell. The bits of a are relative to
-// highest.
+// note records that a request arrived, and returns the arrivals before and including it.
+// fresh is false if the request arrived before, or is too old to know. The bits of a are
+// relative to highest, the highest sequence so far.
 func (a *arrivals) note(highest *uint64, sequence uint64) (around arrivals, fresh bool) {
 	if a.span == 0 || sequence > *highest {
 		gap := sequence - *highest
@@ -168,7 +168,7 @@ func (a *arrivals) note(highest *uint64, sequence uint64) (around arrivals, fres
 	return arrivals{span: a.span - uint8(behind), bits: a.bits >> behind}, true
 }
 
-// arrived reports whether the request that is back numbers before the newest arrived;
+// arrived reports whether the request that is back numbers before the newest arrived.
 // known is false if the arrivals do not reach back that far.
 func (a arrivals) arrived(back uint64) (arrived, known bool) {
 	return back < uint64(a.span) && a.bits>>back&1 == 1, back < uint64(a.span)

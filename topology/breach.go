@@ -6,24 +6,23 @@ import (
 )
 
 const (
-	// MinMoveGain and MinMoveGainShare are the hysteresis of moves for
-	// latency: a gain under 10 ms, or under a third of the present round trip,
-	// is no reason to move. Ordinary routing changes cause differences of this size,
-	// and a move costs more than such a gain is worth.
+	// MinMoveGain and MinMoveGainShare are the hysteresis of moves for latency. A gain of
+	// less than MinMoveGain, or of less than the present round trip divided by
+	// MinMoveGainShare, is no reason to move. Ordinary routing changes cause differences
+	// of this size, and a move costs more than such a gain is worth.
 	MinMoveGain      = 10 * time.Millisecond
 	MinMoveGainShare = 3
-	// BreachSustain is the lead in time of values over the bound at which a breach is
-	// sustained, and of values within the bound at which it is healed. Probes report
-	// windows of ten minutes, in which p99 is the worst of some twenty samples. One
-	// outlier therefore raises p99 for ten minutes, and a breach has to last longer
-	// than that.
+	// BreachSustain is the default of Bound.Sustain. Probes report windows of ten minutes,
+	// in which p99 is the worst of about twenty samples. So one outlier raises p99 for ten
+	// minutes, and a breach must last longer than that.
 	BreachSustain = 15 * time.Minute
-	// BreachGap is how long a breach is remembered without evidence: four
-	// probes at the default interval.
+	// BreachGap is how long a breach is remembered without evidence. It is the time of
+	// four probes at the default interval.
 	BreachGap = 2 * time.Minute
 )
 
-// ImprovesEnough reports whether a change of round trip is a reason to move.
+// ImprovesEnough reports whether a change of the round trip, from now to then, is a reason
+// to move.
 func ImprovesEnough(now, then time.Duration) bool {
 	gain := now - then
 	return gain >= MinMoveGain && gain >= now/MinMoveGainShare
@@ -33,11 +32,12 @@ func ImprovesEnough(now, then time.Duration) bool {
 type Bound struct {
 	// MaxRTT is the greatest round trip that keeps the bound.
 	MaxRTT time.Duration
-	// Guesses: predicted and estimated distances are evidence too.
+	// Guesses: predicted and estimated distances count as evidence, too.
 	Guesses bool
-	// Stale: old measurements are evidence too.
+	// Stale: stale measurements count as evidence, too.
 	Stale bool
-	// Sustain is the balance at which a breach is sustained; 0 = BreachSustain.
+	// Sustain is the value of Breach.Balance at which a breach is sustained; 0 =
+	// BreachSustain.
 	Sustain time.Duration
 }
 
@@ -48,8 +48,8 @@ func (b Bound) sustain() time.Duration {
 	return BreachSustain
 }
 
-// evidence reports whether a distance says anything about the bound. An
-// unreachable region has no latency: leaving it is a matter of failover.
+// evidence reports whether a distance counts as evidence for the bound. An unreachable
+// region has no latency; to leave such a region is a matter of failover.
 func (b Bound) evidence(d Distance) bool {
 	switch {
 	case !d.Known():
@@ -86,24 +86,24 @@ func (s BreachState) String() string {
 	return fmt.Sprintf("breach(%d)", uint8(s))
 }
 
-// Breach tracks one bound through successive distances: a step function without
-// a clock. Time over the bound fills a balance, time within it drains the
-// balance. The breach is sustained when the balance reaches Bound.Sustain, and
-// healed when it is empty. So one good value among bad ones changes nothing,
-// nor one bad value among good ones, and a distance that is over the bound for
-// less than half of the time is never sustained. The zero value has no
-// evidence.
+// Breach tracks whether successive distances keep one bound. It is a step function without
+// a clock. Time over the bound fills a balance, and time within the bound drains it. The
+// breach is sustained when the balance reaches Bound.Sustain, and healed when the balance
+// is 0. So one good value among bad values changes nothing, and neither does one bad value
+// among good values. If a distance is over the bound for less than half of the time, the
+// breach is never sustained. The zero value has no evidence.
 type Breach struct {
 	State BreachState
 	// Since is how long ago the bound broke: the time since State was last
 	// WithinBound. It is 0 while State is WithinBound.
 	Since time.Duration
-	// Balance of time over and within the bound, 0..Bound.Sustain.
+	// Balance is the time over the bound minus the time within it, but always
+	// 0..Bound.Sustain.
 	Balance time.Duration
-	// Worst distance since the bound broke.
+	// Worst is the longest distance since the bound broke.
 	Worst time.Duration
-	// Latest is the latest evidence, and SinceEvidence its age; meaningless unless
-	// HasEvidence.
+	// Latest is the latest evidence, and SinceEvidence its age. Both are meaningless
+	// unless HasEvidence.
 	Latest        time.Duration
 	SinceEvidence time.Duration
 	HasEvidence   bool
@@ -111,11 +111,10 @@ type Breach struct {
 	Over bool
 }
 
-// Step processes the present distance, after the time passed since the last step.
-// Without evidence no time is counted, and after BreachGap the breach is
-// forgotten. Between two values on different sides of the bound the moment of
-// crossing is unknown, so that time counts for neither side. A negative passed
-// counts as 0.
+// Step processes the present distance. passed is the time since the last step; a negative
+// passed counts as 0. Without evidence no time is counted, and after BreachGap the breach
+// is forgotten. If two successive values are on different sides of the bound, the moment
+// of the crossing is unknown, and the time between them does not count.
 func (b Breach) Step(bound Bound, d Distance, passed time.Duration) Breach {
 	passed = max(passed, 0)
 	b.SinceEvidence += passed
@@ -151,7 +150,7 @@ func (b Breach) Step(bound Bound, d Distance, passed time.Duration) Breach {
 	return b
 }
 
-// String prints "broken for 1m30s, 58.0ms now, 61.0ms at worst".
+// String prints for example "broken for 1m30s, 58.0ms now, 61.0ms at worst".
 func (b Breach) String() string {
 	switch {
 	case !b.HasEvidence:

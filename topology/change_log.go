@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// ChangeLog is the matrix as its watchers see it. An edge gets a new entry only
-// when it has changed noticeably, and every watcher that asks for the entries
-// after a sequence sees the same numbers. It holds 112 bytes a pair of regions.
-// It is not safe for concurrent use.
+// ChangeLog is the matrix as its watchers see it. An edge gets a new entry only when it
+// has changed noticeably. Every watcher that requests the entries after a sequence gets
+// the same numbers. A ChangeLog takes 112 bytes for each pair of regions. It is not safe
+// for concurrent use.
 type ChangeLog struct {
 	view     *View
 	names    []string
@@ -32,8 +32,8 @@ func NewChangeLog(v *View) *ChangeLog {
 	return b
 }
 
-// Update logs the edges that have changed noticeably. It returns false and
-// changes nothing if the view has other regions: a new log is needed then.
+// Update logs the edges that have changed noticeably. If the view has other regions than
+// the log, Update changes nothing and returns false. The caller then needs a new log.
 func (b *ChangeLog) Update(v *View) bool {
 	if v == b.view || b.view != nil && v.now < b.view.now {
 		return true // the view was logged already, or is older than the logged one
@@ -81,23 +81,23 @@ func (v *View) loggedEdge(i, j int) loggedEdge {
 	return loggedEdge{cell: cell{p50: e.P50, p90: e.P90, p99: e.P99}, source: e.Source, relErr: float32(e.Error)}
 }
 
-// differs reports whether an edge has changed noticeably: in its state, source
-// or doubt, in whether its opposite direction works, or in its median by a
-// tenth and at least a millisecond.
+// differs reports whether an edge has changed noticeably: its state or source has changed,
+// whether it is doubted or whether its reverse direction works has changed, or its median
+// has changed by at least a tenth and a millisecond.
 func (p *loggedEdge) differs(is *loggedEdge) bool {
 	return p.state != is.state || p.source != is.source || p.doubted != is.doubted || p.reverseReachable != is.reverseReachable ||
 		(p.p50-is.p50).Abs() >= max(p.p50/10, time.Millisecond)
 }
 
-// Names returns the regions' names in order.
+// Names returns the names of the regions, in the order of their numbers.
 func (b *ChangeLog) Names() []string { return b.names }
 
 // Sequence returns the number of the latest update that changed an entry, from 1.
 func (b *ChangeLog) Sequence() uint64 { return b.sequence }
 
-// ChangedEdges returns the edges of region number i, in the order of Names,
-// that were logged after a sequence. Round trips are as logged; ages count from
-// the latest response.
+// ChangedEdges returns the edges from region number i that were logged after a sequence,
+// in the order of Names. Round trips are those in the log. Ages count from the latest
+// response.
 func (b *ChangeLog) ChangedEdges(i int, after uint64) []Edge {
 	var out []Edge
 	n := len(b.names)

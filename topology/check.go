@@ -12,41 +12,42 @@ import (
 const (
 	// MaxFindings bounds CheckOptions.Limit.
 	MaxFindings = 1000
-	// defaultFindings is the default limit of listed findings of a kind.
+	// defaultFindings is the default of CheckOptions.Limit.
 	defaultFindings = 20
-	// DefaultMinGain is a tenth: percentiles of successive windows of ten minutes
-	// differ by up to that.
+	// DefaultMinGain is a tenth, because percentiles of successive windows of ten minutes
+	// differ by up to a tenth.
 	DefaultMinGain = 0.1
-	// DefaultMinRatio and DefaultMinDelta are a quarter and 10 ms: both directions of
-	// a round trip use the same paths, so such a difference is suspicious.
+	// DefaultMinRatio and DefaultMinDelta mean a difference of a quarter and of 10 ms. The
+	// round trips of both directions use the same two paths, so such a difference is
+	// suspicious.
 	DefaultMinRatio = 1.25
 	DefaultMinDelta = 10 * time.Millisecond
 	// DefaultMinLoss is a loss of one probe in twenty.
 	DefaultMinLoss = 0.05
-	// minLost is how many more probes one direction must lose than the other before
-	// the difference counts.
+	// minLost is how many more probes one direction must lose than the other for the
+	// difference to count.
 	minLost = 3
 )
 
-// fibreSpeed in km/s is the speed of light in single-mode fibre with a group
-// index of 1.468 at 1,550 nm (data sheets of ITU-T G.652 fibres). No measurement
-// can be faster than this along the great circle. The customary 2/3 c is 2 % less,
-// and with it possible values would count as impossible.
+// fibreSpeed, in km/s, is the speed of light in single-mode fibre with a group index of
+// 1.468 at 1,550 nm (data sheets of ITU-T G.652 fibres). No measurement can be faster than
+// this along the great circle. The usual value 2/3 c is 2 % less, so that possible
+// measurements would count as impossible.
 const fibreSpeed = 299792.458 / 1.468
 
-// CheckOptions are the thresholds of a check; 0 is the default of each.
+// CheckOptions are the thresholds of a check. A value of 0 means the default.
 type CheckOptions struct {
-	// Percentile of violations; asymmetries compare medians.
+	// Percentile is the percentile for violations. Asymmetries compare medians.
 	Percentile Percentile
-	// MinGain of a relay, 0..1, exclusive.
+	// MinGain is the gain of a relay, 0..1, above which a pair is a violation.
 	MinGain float64
-	// MinRatio (1..) and MinDelta are thresholds for the medians of two directions;
-	// both have to be reached.
+	// MinRatio (1 or more) and MinDelta are thresholds for the medians of two directions.
+	// An asymmetry reaches both.
 	MinRatio float64
 	MinDelta time.Duration
-	// MinLoss is the difference of two directions' loss, 0..1.
+	// MinLoss is the threshold for the difference of two directions' loss, 0..1.
 	MinLoss float64
-	// Limit of listed findings of each kind, 1..MaxFindings; clamped.
+	// Limit bounds the listed findings of each kind. It is clamped to 1..MaxFindings.
 	Limit int
 }
 
@@ -59,14 +60,14 @@ func (o CheckOptions) defaults() CheckOptions {
 	return o
 }
 
-// Findings are the worst findings of a kind, in order, and their total number.
+// Findings holds the worst findings of a kind, the worst first, and the number of all
+// findings of that kind.
 type Findings[T any] struct {
 	Total int
 	List  []T // at most the limit
 }
 
-// topFindings keeps the first findings in the order of compare, without storing
-// the rest.
+// topFindings collects findings and holds the first ones in the order of compare.
 type topFindings[T any] struct {
 	limit   int
 	compare func(a, b T) int
@@ -83,8 +84,8 @@ func (t *topFindings[T]) add(x T) {
 	t.List = t.List[:min(len(t.List), t.limit)]
 }
 
-// Violation is a violation of the triangle inequality: a pair whose path over
-// one relay is shorter than the direct one. All of its edges were measured.
+// Violation is a violation of the triangle inequality: a pair whose path over one relay is
+// shorter than the direct path. All three edges were measured.
 type Violation struct {
 	From, Via, To string
 	// Direct and Relayed are round trips at the requested percentile.
@@ -95,10 +96,10 @@ type Violation struct {
 	State State
 }
 
-// Violations returns the measured directed pairs that gain more than minGain (0..1)
-// by the best single relay, by gain, then names; the first limit of them
-// (1..MaxFindings, clamped). Unreachable edges are left out. It takes n³ steps
-// for n regions: about a second for 1,000.
+// Violations returns the measured directed pairs that gain more than minGain (0..1) by the
+// best single relay, sorted by gain and then by names. It lists the first limit of them;
+// limit is clamped to 1..MaxFindings. Unreachable edges are left out. For n regions
+// Violations takes n³ steps, which is about a second for 1,000 regions.
 func (v *View) Violations(p Percentile, minGain float64, limit int) Findings[Violation] {
 	type hit struct {
 		from, via, to int
@@ -135,14 +136,14 @@ func (v *View) Violations(p Percentile, minGain float64, limit int) Findings[Vio
 	return out
 }
 
-// bestRelays fills in, for one row of the matrix m, the round trip over the
-// best single relay and the relay's index, the first of equal ones; -1 where no
-// relay gains more than minGain.
+// bestRelays computes, for one row direct of the matrix m, the round trip over the best
+// single relay and the index of that relay. Of equally good relays it chooses the first.
+// If no relay gains more than minGain, the index is -1.
 func bestRelays(m, direct, best []int64, via []int32, minGain float64) {
 	n := len(direct)
 	for j, d := range direct {
-		// Only a relay with a sum below this value counts. So the comparison in the loop
-		// nearly always fails, which the processor's branch prediction learns.
+		// Only a relay whose sum is below this value counts. So the comparison in the loop
+		// below nearly always fails, which the processor's branch prediction learns.
 		best[j], via[j] = 0, -1
 		if d < noWay {
 			best[j] = int64(math.Ceil(float64(d) * (1 - minGain)))
@@ -162,7 +163,7 @@ func bestRelays(m, direct, best []int64, via []int32, minGain float64) {
 	}
 }
 
-// Asymmetry is a pair whose two directions differ, both of them measured.
+// Asymmetry is a pair whose two directions differ. Both directions were measured.
 type Asymmetry struct {
 	// Slow is the direction with the greater median, or with the greater loss
 	// if Loss is set.
@@ -171,9 +172,10 @@ type Asymmetry struct {
 	Loss bool
 }
 
-// Asymmetries returns the pairs of regions whose medians differ by at least
-// minDelta and minRatio, then those whose loss differs by at least minLoss and
-// three probes; by difference, then names. Limit as for Violations.
+// Asymmetries returns the pairs of regions whose medians differ by at least minDelta and
+// minRatio. After these it returns the pairs whose loss differs by at least minLoss and
+// minLost probes. Both are sorted by the difference and then by names. limit is that of
+// Violations.
 func (v *View) Asymmetries(minRatio float64, minDelta time.Duration, minLoss float64, limit int) Findings[Asymmetry] {
 	found := topFindings[Asymmetry]{limit: min(max(limit, 1), MaxFindings), compare: func(a, b Asymmetry) int {
 		if a.Loss != b.Loss {
@@ -222,7 +224,7 @@ func (a Asymmetry) compareNames(b Asymmetry) int {
 	return cmp.Or(cmp.Compare(a.Slow.From, b.Slow.From), cmp.Compare(a.Slow.To, b.Slow.To))
 }
 
-// lost returns the number of lost probes of the window; Samples counts the others.
+// lost returns the number of lost probes of an edge. Edge.Samples counts the other probes.
 func lost(e Edge) float64 {
 	if e.Loss >= 1 {
 		return float64(max(e.Samples, minLost))
@@ -230,8 +232,8 @@ func lost(e Edge) float64 {
 	return float64(e.Samples) * e.Loss / (1 - e.Loss)
 }
 
-// measuredPairs calls f with both edges of each pair that was measured in both
-// directions, by names. f must not keep the pointers.
+// measuredPairs calls f with both edges of each pair that was measured in both directions,
+// in the order of names. f must not retain the pointers.
 func (v *View) measuredPairs(f func(a, b *Edge)) {
 	n := len(v.regions)
 	for i := range n {
@@ -245,26 +247,27 @@ func (v *View) measuredPairs(f func(a, b *Edge)) {
 	}
 }
 
-// Impossible is a round trip faster than light: a location is wrong, or a
-// nearer host answers in place of the region.
+// Impossible is a round trip faster than light. Either a location is wrong, or a nearer
+// host responds instead of the region.
 type Impossible struct {
 	Edge Edge
 	// RTT is the smallest known round trip of the edge.
 	RTT time.Duration
-	// Km is the distance of the two locations, Light the round trip over that
-	// much fibre.
+	// Km is the distance of the two locations. Light is the round trip of light in fibre
+	// of that length.
 	Km    float64
 	Light time.Duration
 }
 
-// FibreRTT returns the shortest possible round trip between two places: light in
+// FibreRTT returns the shortest possible round trip between two places: that of light in
 // fibre along the great circle. See fibreSpeed.
 func FibreRTT(a, b Location) time.Duration {
 	return time.Duration(2 * GreatCircle(a, b) / fibreSpeed * float64(time.Second))
 }
 
 // impossible finds round trips below FibreRTT, and a small set of regions whose wrong
-// locations would explain them: repeatedly the region in most remaining pairs.
+// locations would explain them. It repeatedly chooses the region that is in most of the
+// remaining pairs.
 func (v *View) impossible(limit int) (Findings[Impossible], []Suspect) {
 	found := topFindings[Impossible]{limit: limit, compare: func(a, b Impossible) int {
 		return cmp.Or(cmp.Compare(b.Light-b.RTT, a.Light-a.RTT),
@@ -299,11 +302,11 @@ func (v *View) impossible(limit int) (Findings[Impossible], []Suspect) {
 	return found.Findings, suspects
 }
 
-// impossibleEdge reports whether a measured edge is faster than light.
+// impossibleEdge returns an edge as a finding if its measurement is faster than light.
 func (v *View) impossibleEdge(i, j int) (Impossible, bool) {
 	a, b := v.regions[i].Location, v.regions[j].Location
 	c := v.cell(i, j)
-	if c == nil || i == j || a == nil || b == nil || c.p50 <= 0 && c.state == Unreachable { // no response was received yet
+	if c == nil || i == j || a == nil || b == nil || c.p50 <= 0 && c.state == Unreachable { // an unreachable edge without p50 never had a response
 		return Impossible{}, false
 	}
 	rtt := c.p50
@@ -318,16 +321,16 @@ func (v *View) impossibleEdge(i, j int) (Impossible, bool) {
 	return Impossible{Edge: e, RTT: rtt, Km: GreatCircle(*a, *b), Light: light}, true
 }
 
-// Doubtful is a measurement that the predictor considers wrong.
+// Doubtful is a measurement that the predictor holds to be wrong.
 type Doubtful struct {
 	Edge Edge
-	// Guess is the prediction made without the measurement; its Source is None if
-	// there is no prediction.
+	// Guess is the prediction without the measurement. Its Source is None if there is no
+	// prediction.
 	Guess Edge
 }
 
-// doubtful finds doubted measurements, except impossible ones, which are
-// findings of their own: sorted by the difference from the prediction.
+// doubtful finds doubted measurements, sorted by their difference from the prediction.
+// Impossible measurements are left out, because they are another kind of finding.
 func (v *View) doubtful(limit int) Findings[Doubtful] {
 	off := func(x Doubtful) time.Duration { return (x.Edge.P50 - x.Guess.P50).Abs() }
 	found := topFindings[Doubtful]{limit: limit, compare: func(a, b Doubtful) int {
@@ -345,7 +348,7 @@ func (v *View) doubtful(limit int) Findings[Doubtful] {
 	return found.Findings
 }
 
-// String names the doubted measurement, the reason, and the expected value.
+// String prints the doubted measurement, the reason, and the expected value.
 func (x Doubtful) String() string {
 	s := fmt.Sprintf("%s → %s: %.1fms is %s", x.Edge.From, x.Edge.To, ms(x.Edge.P50), x.Edge.Doubt)
 	if x.Guess.Source != None {
@@ -354,8 +357,8 @@ func (x Doubtful) String() string {
 	return s
 }
 
-// Suspect is a region whose location may be wrong, and the number of impossible values
-// that this would explain.
+// Suspect is a region whose location may be wrong. Edges is the number of impossible round
+// trips that a wrong location would explain.
 type Suspect struct {
 	Region string
 	Edges  int

@@ -22,12 +22,13 @@ type CheckResult struct {
 	Cuts Findings[Cut]
 	// Unreached are regions that some or all other regions cannot reach.
 	Unreached Findings[Unreached]
-	// Stale edges, the oldest first.
+	// Stale are the stale edges, the oldest first.
 	Stale Findings[Edge]
-	// Impossible values, the most impossible first, and the regions to suspect.
+	// Impossible are the round trips that are faster than light, those with the greatest
+	// difference first. Suspects are the regions whose locations may be wrong.
 	Impossible Findings[Impossible]
 	Suspects   []Suspect
-	// Doubtful measurements, the farthest from the prediction first.
+	// Doubtful are the doubted measurements, the farthest from the prediction first.
 	Doubtful Findings[Doubtful]
 }
 
@@ -36,17 +37,17 @@ type PairCounts struct {
 	Measured, Stale, Unreachable, Predicted, Estimated, Unknown int
 }
 
-// Cut is a pair that is reachable in one direction only.
+// Cut is a pair of regions of which only one reaches the other.
 type Cut struct {
 	// Working is the reachable direction, Blocked the unreachable one.
 	Working, Blocked Edge
 }
 
-// Unreached is a region that others cannot reach.
+// Unreached is a region that some or all other regions cannot reach.
 type Unreached struct {
 	Region string
-	// By lists the regions that cannot reach it, by name, at most maxNamed. ByCount
-	// counts all regions that cannot reach it, ReachedCount those that can.
+	// By names at most maxNamed regions that cannot reach the region. ByCount counts all
+	// regions that cannot reach it, and ReachedCount those that can.
 	By           []string
 	ByCount      int
 	ReachedCount int
@@ -55,9 +56,9 @@ type Unreached struct {
 // maxNamed bounds the regions that are named in one finding.
 const maxNamed = 8
 
-// Check looks for anomalies in a view: pairs that a relay brings nearer,
-// directions that differ, cuts, stale and impossible values. Predictions and
-// estimates are only counted. It takes n³ steps for n regions.
+// Check finds anomalies in a view: pairs with a shorter path over a relay, directions that
+// differ, cuts, and stale, impossible or doubtful measurements. Predictions and estimates
+// are only counted. For n regions Check takes n³ steps.
 func Check(v *View, o CheckOptions) CheckResult {
 	o = o.defaults()
 	r := CheckResult{Options: o, Regions: len(v.regions)}
@@ -112,7 +113,8 @@ func (v *View) cuts(limit int) Findings[Cut] {
 	return found.Findings
 }
 
-// unreached returns the regions that others cannot reach, sorted by how many cannot.
+// unreached returns the regions that other regions cannot reach. A region that more
+// regions cannot reach comes first.
 func (v *View) unreached(limit int) Findings[Unreached] {
 	found := topFindings[Unreached]{limit: limit, compare: func(a, b Unreached) int {
 		return cmp.Or(cmp.Compare(b.ByCount, a.ByCount), cmp.Compare(a.Region, b.Region))
@@ -188,7 +190,7 @@ func sentence(x any) string {
 	return fmt.Sprint(x)
 }
 
-// String prints "a → b: 100.0ms, by c 80.0ms: 20% less".
+// String prints for example "a → b: 100.0ms, by c 80.0ms: 20% less".
 func (x Violation) String() string {
 	s := fmt.Sprintf("%s → %s: %.1fms, by %s %.1fms: %.0f%% less", x.From, x.To, ms(x.Direct), x.Via, ms(x.Relayed), x.Gain*100)
 	if x.State == Stale {
@@ -197,7 +199,7 @@ func (x Violation) String() string {
 	return s
 }
 
-// String prints the difference.
+// String prints both directions and their difference.
 func (a Asymmetry) String() string {
 	if a.Loss {
 		return fmt.Sprintf("%s → %s loses %.0f%% of probes, back %.0f%%", a.Slow.From, a.Slow.To, a.Slow.Loss*100, a.Fast.Loss*100)

@@ -11,23 +11,24 @@ import (
 	"github.com/hashicorp/serf/coordinate"
 )
 
-// Dimensions of the coordinate space (plus height). Ledlie et al. ("Network
-// Coordinates in the Wild", NSDI 2007) found little gain beyond that.
+// Dimensions is the number of dimensions of the coordinate space, without the height.
+// Ledlie et al. ("Network Coordinates in the Wild", NSDI 2007) found little gain by more
+// dimensions.
 const Dimensions = 8
 
-// startRadius, in seconds, is the distance from the origin at which a tracker
-// starts: far enough that two new trackers do not coincide (the client would
-// then choose a random direction), and near enough not to matter.
+// startRadius, in seconds, is the distance from the origin at which a tracker starts. It
+// is so large that two new trackers do not coincide, because serf's client would then
+// choose a random direction. It is so small that it does not matter otherwise.
 const startRadius = 0.001
 
-// Tracker updates the network coordinate of one region from its own round
-// trips. The same calls give the same coordinate. It is safe for concurrent
-// use.
+// Tracker updates the network coordinate of one region from the region's own round trips.
+// The same calls give the same coordinate. A Tracker is safe for concurrent use.
 type Tracker struct {
 	client *coordinate.Client
 }
 
-// NewTracker starts at a point derived from the region's name.
+// NewTracker returns a tracker whose coordinate starts at a point that follows from the
+// name of the region.
 func NewTracker(region string) *Tracker {
 	client, err := coordinate.NewClient(config())
 	if err != nil {
@@ -57,7 +58,7 @@ func config() *coordinate.Config {
 	return c
 }
 
-// Update updates the coordinate by one round trip (0..10 s) to a peer and the
+// Update updates the coordinate with one round trip (0..10 s) to a peer, and with the
 // coordinate that the peer last reported.
 func (t *Tracker) Update(peer string, at Coordinate, rtt time.Duration) error {
 	if _, err := t.client.Update(peer, at.serf(), rtt); err != nil {
@@ -66,10 +67,10 @@ func (t *Tracker) Update(peer string, at Coordinate, rtt time.Duration) error {
 	return nil
 }
 
-// Forget drops the state of a removed peer.
+// Forget drops the state of a peer that was removed.
 func (t *Tracker) Forget(peer string) { t.client.ForgetNode(peer) }
 
-// Coordinate returns the present position.
+// Coordinate returns the present coordinate.
 func (t *Tracker) Coordinate() Coordinate {
 	c := t.client.GetCoordinate()
 	return Coordinate{Vector: c.Vec, Error: c.Error, Adjustment: c.Adjustment, Height: c.Height}
@@ -82,7 +83,7 @@ func (c Coordinate) serf() *coordinate.Coordinate {
 // Valid reports whether the coordinate has Dimensions finite components.
 func (c Coordinate) Valid() bool { return len(c.Vector) == Dimensions && c.serf().IsValid() }
 
-// clone returns nil for a nil or invalid coordinate.
+// clone returns a copy. It returns nil for a nil or invalid coordinate.
 func (c *Coordinate) clone() *Coordinate {
 	if c == nil || !c.Valid() {
 		return nil
@@ -92,12 +93,12 @@ func (c *Coordinate) clone() *Coordinate {
 	return &d
 }
 
-// predictMaxError is the error of a coordinate from which on locations predict
+// predictMaxError is the error of a coordinate at and above which locations predict
 // better.
 const predictMaxError = 1.0
 
-// predict returns the distance of two coordinates (as coordinate.DistanceTo, without
-// its allocations) and the expected relative error: the larger error of the two
+// predict returns the distance of two coordinates, as DistanceTo of serf does but without
+// allocations. relErr is the expected relative error: the larger error of the two
 // coordinates.
 func predict(a, b *Coordinate) (rtt time.Duration, relErr float64, ok bool) {
 	if a == nil || b == nil {

@@ -1,14 +1,14 @@
-// Package topology knows how far regions are from one another. It holds regions
+// Package topology holds the round trips between regions. It holds regions
 // and the directed round-trip edges between them, and says for every distance
 // whether it was measured, predicted or estimated. It is pure: no clock, no I/O.
 //
 //	topology.go      regions, edges, distances, and their states and sources
 //	matrix.go        the matrix of measurements (made from samples in package probe)
-//	view.go          an immutable view of it: fills gaps with predictions and estimates; distances
-//	coordinate.go    network coordinates, and predictions from them
+//	view.go          an immutable view of the matrix: gaps filled with predictions and estimates; distances
+//	coordinate.go    network coordinates, and predictions from them where topology/predict has none
 //	geo.go           estimates from locations on the map
 //	path.go          the router: the best paths over relays
-//	search.go        its search
+//	search.go        the search of the router
 //	weights.go       the cost of load and links on a path
 //	router_cache.go  routers by percentile
 //	breach.go        whether a bound has been broken for long enough to move

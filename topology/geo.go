@@ -5,25 +5,24 @@ import (
 	"time"
 )
 
-// earthRadius in km: the mean radius R1 of IUGG, within 0.5 % everywhere.
+// earthRadius, in km, is the mean radius R1 of IUGG. It is within 0.5 % everywhere.
 const earthRadius = 6371.0088
 
-// signalSpeed in km/s: 4/9 of the speed of light. Light in fibre runs at 2/3
-// c, and cables do not follow great circles; 4/9 c is the speed that fits
-// measured paths (Katz-Bassett et al., "Towards IP Geolocation Using Delay
-// and Topology Measurements", IMC 2006).
+// signalSpeed, in km/s, is 4/9 of the speed of light c. Light in fibre travels at 2/3 c,
+// but cables do not follow great circles. 4/9 c fits measured paths (Katz-Bassett et al.,
+// "Towards IP Geolocation Using Delay and Topology Measurements", IMC 2006).
 const signalSpeed = 299792.458 * 4 / 9
 
-// estimateFloor is the round trip of two near places: access networks, and
-// routers at both ends.
+// estimateFloor is the round trip between two places that are close together. It is caused
+// by access networks and routers at both ends.
 const estimateFloor = time.Millisecond
 
-// EstimateError is the stated relative error of EstimateRTT. More than four of five
-// pairs of the Azure table of June 2025 have a smaller error, and the median error is
-// half of it (a test checks both).
+// EstimateError is the relative error that is stated for EstimateRTT. More than four
+// fifths of the pairs in the Azure table of June 2025 have a smaller error, and the median
+// error is half as large. A test checks both.
 const EstimateError = 0.35
 
-// GreatCircle returns the distance of two places along the surface in km, by the
+// GreatCircle returns the distance of two places along the surface of Earth in km, by the
 // haversine formula.
 func GreatCircle(a, b Location) float64 {
 	const rad = math.Pi / 180

@@ -6,25 +6,26 @@ import (
 	"time"
 )
 
-// Matrix collects the regions' measurements, row by row. Its views share
-// unchanged rows, so taking a view costs one step per region, and a row is copied once
-// before it changes. A Matrix is for one goroutine at a time; its views are safe for
-// concurrent use.
+// Matrix collects the measurements of the regions. A row has the edges from one region.
+// Views share unchanged rows with the matrix, so a view costs one step per region, and a
+// row is copied once before it changes. A Matrix is for one goroutine at a time. Its views
+// are safe for concurrent use.
 type Matrix struct {
-	regions []Region // by name; replaced, never changed
+	regions []Region // sorted by name; the slice is replaced, never changed
 	index   map[string]int
 	rows    [][]cell
-	shared  []bool // a view holds the row
-	// setTo is the latest call of Set by the edge's other end.
+	shared  []bool // by row: a view holds the row
+	// setTo holds, for each region, the latest time at which an edge to the region was
+	// set.
 	setTo []time.Duration
 }
 
-// cell is a measured edge in 80 bytes without pointers: a million of them are
-// stored, copied and scanned.
+// cell is a measured edge. It takes 80 bytes and has no pointers, because a million cells
+// are stored, copied and scanned.
 type cell struct {
 	p50, p90, p99, min, jitter time.Duration
-	// seen is the time of the latest response, and set the time of the call of Set,
-	// both on the clock of Set.
+	// seen is the time of the latest response, and set the time at which the edge was set.
+	// Both are on the clock of Set.
 	seen, set         time.Duration
 	loss, out, back   uint32 // in lossUnit
 	samples, setAside uint16
@@ -35,15 +36,15 @@ type cell struct {
 
 const lossUnit = 1e-9
 
-// methods lists the methods of probing, by number.
+// methods lists the methods of probing by number.
 var methods = []string{"", "udp", "tcp", "connect"}
 
 // NewMatrix returns a matrix without regions.
 func NewMatrix() *Matrix { return &Matrix{} }
 
-// SetRegions replaces the regions. If several have the same name the last one counts.
-// Measurements between regions that remain are kept. Invalid coordinates are dropped.
-// SetRegions keeps no reference to its argument.
+// SetRegions replaces the regions. If several have the same name, the last of these
+// counts. Measurements between regions that remain are retained. Invalid coordinates are
+// dropped. SetRegions retains no reference to its argument.
 func (m *Matrix) SetRegions(regions []Region) {
 	byName := make(map[string]Region, len(regions))
 	for _, r := range regions {
@@ -93,8 +94,7 @@ func (m *Matrix) SetRegions(regions []Region) {
 	m.index, m.rows, m.shared, m.setTo = index, rows, make([]bool, len(now)), setTo
 }
 
-// SetCoordinate sets a region's coordinate; nil or an invalid coordinate
-// removes it.
+// SetCoordinate sets the coordinate of a region. A nil or invalid coordinate removes it.
 func (m *Matrix) SetCoordinate(region string, c *Coordinate) {
 	if i, ok := m.index[region]; ok {
 		m.regions = slices.Clone(m.regions)
@@ -102,8 +102,9 @@ func (m *Matrix) SetCoordinate(region string, c *Coordinate) {
 	}
 }
 
-// Set stores a measured edge. Its Age is relative to now, a time on a clock that all
-// calls share. Edges that were not measured or whose ends are unknown are ignored.
+// Set stores a measured edge. The Age of the edge is relative to now, a time on a clock
+// that all calls share. Edges that were not measured, and edges of unknown regions, are
+// ignored.
 func (m *Matrix) Set(e Edge, now time.Duration) {
 	i, okFrom := m.index[e.From]
 	j, okTo := m.index[e.To]
@@ -114,8 +115,8 @@ func (m *Matrix) Set(e Edge, now time.Duration) {
 	m.row(i)[j] = cellOf(e, now)
 }
 
-// Replace stores the edges of a region as its whole row. Edges that are stored as they are
-// do not count as set. Otherwise it does what Set does.
+// Replace stores edges as the whole row of a region. An edge that differs from the stored
+// one only in its age does not count as set. Otherwise Replace does what Set does.
 func (m *Matrix) Replace(from string, edges []Edge, now time.Duration) {
 	i, ok := m.index[from]
 	if !ok {
@@ -150,9 +151,9 @@ func cellOf(e Edge, now time.Duration) cell {
 	}
 }
 
-// Confirm notes that the OK edges from a region were measured again, at most age ago, except
-// those to some regions. Those that were older than stale count as set; it returns whether
-// there were any.
+// Confirm notes that the OK edges from a region were measured again, at most age ago,
+// except the edges to some regions. An edge that was older than stale counts as set.
+// Confirm returns whether there was such an edge.
 func (m *Matrix) Confirm(from string, except []string, age, now, stale time.Duration) (some bool) {
 	i, ok := m.index[from]
 	if !ok || m.rows[i] == nil {
@@ -198,8 +199,8 @@ func (m *Matrix) indexes(names []string) map[int]bool {
 }
 
 // Confirmed returns the greatest age of the OK edges to a region that are not older than
-// most, and the regions from which OK edges are older. It returns false if there are none
-// of the former.
+// most. except lists the regions whose OK edges are older. any is false if all OK edges
+// are older.
 func (m *Matrix) Confirmed(to string, most, now time.Duration) (age time.Duration, except []string, any bool) {
 	j, ok := m.index[to]
 	if !ok {
@@ -218,20 +219,20 @@ func (m *Matrix) Confirmed(to string, most, now time.Duration) (age time.Duratio
 	return age, except, any
 }
 
-// SetSince reports whether an edge to a region was set after a time.
+// SetSince reports whether an edge to a region was set after the time since.
 func (m *Matrix) SetSince(to string, since time.Duration) bool {
 	j, ok := m.index[to]
 	return ok && m.setTo[j] > since
 }
 
-// Clear removes all measurements of a region.
+// Clear removes all measurements from a region.
 func (m *Matrix) Clear(region string) {
 	if i, ok := m.index[region]; ok {
 		m.rows[i], m.shared[i] = nil, false
 	}
 }
 
-// row returns a writable row.
+// row returns a row that the matrix may change. A row that a view shares is copied first.
 func (m *Matrix) row(i int) []cell {
 	switch {
 	case m.rows[i] == nil:
@@ -243,9 +244,9 @@ func (m *Matrix) row(i int) []cell {
 	return m.rows[i]
 }
 
-// View returns the present state. Ages are as of now, OK measurements older
-// than stale are Stale (0 = never), and edges without measurement are predicted
-// by p (nil = from coordinates only).
+// View returns the present state of the matrix. Ages are relative to now. OK measurements
+// that are older than stale are Stale; with 0 none are. Edges without measurement are
+// predicted by p; with nil they are predicted from coordinates only.
 func (m *Matrix) View(now, stale time.Duration, p Predictor) *View {
 	v := &View{regions: m.regions, index: m.index, rows: slices.Clone(m.rows), now: now, stale: stale, predictor: p}
 	for i := range m.shared {
@@ -271,8 +272,8 @@ func (m *Matrix) View(now, stale time.Duration, p Predictor) *View {
 	return v
 }
 
-// Column returns the measurements to a region, by From: edges that were set
-// after since, and edges that became stale after since by the rule of View.
+// Column returns measurements to a region, sorted by From: the edges that were set after
+// since, and the edges that became stale after since by the rule of View.
 func (m *Matrix) Column(to string, since, now, stale time.Duration) []Edge {
 	j, ok := m.index[to]
 	if !ok {
@@ -314,7 +315,7 @@ func (c *cell) isNew(since, now, stale time.Duration) bool {
 
 func (c *cell) isStale(now, stale time.Duration) bool { return c.state == OK && now-c.seen > stale }
 
-// edge returns the cell as an edge, without ends and doubt.
+// edge returns the cell as an edge, without the regions and the doubt.
 func (c *cell) edge(now time.Duration) Edge {
 	return Edge{
 		State: c.state, Source: Measured, P50: c.p50, P90: c.p90, P99: c.p99, Min: c.min, Jitter: c.jitter,
@@ -340,8 +341,8 @@ func lossOf(share float64) uint32 {
 	return uint32(min(share, 1)/lossUnit + 0.5)
 }
 
-// share converts a stored loss back to 0..1. The division, unlike a product, is exact
-// for 0.1.
+// share converts a stored loss back to 0..1. A division is exact for 0.1, unlike a
+// product.
 func share(loss uint32) float64 { return float64(loss) / (1 / lossUnit) }
 
 func count(n int) uint16 { return uint16(min(max(n, 0), 1<<16-1)) }

@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// Bounds of names (RFC 1035, 2.3.4) and of a table.
+// Bounds of domain names (RFC 1035, 2.3.4), and of the records of a table.
 const (
 	MaxDomain  = 253
 	MaxLabel   = 63
 	MaxRecords = 10_000
 )
 
-// Errors of a domain, a pattern or a table. They are wrapped with the domain's
-// name.
+// Errors of a domain, a pattern or a table. The text of a wrapping error has the domain.
 var (
 	ErrDomainLength = errors.New("a domain has 1..253 characters")
 	ErrLabelLength  = errors.New("a label has 1..63 characters")
@@ -28,23 +27,23 @@ var (
 
 // Record lists the origins of a domain.
 type Record struct {
-	// Pattern is a domain, or "*." and a domain: every name below that domain,
-	// at any depth, but not the domain itself (as in RFC 4592). Case and a last
+	// Pattern is a domain, or "*." and a domain. The latter means every name below that
+	// domain, at any depth, but not the domain itself (as in RFC 4592). Case and a last
 	// dot do not matter.
 	Pattern string
-	// Origins, 1..MaxOrigins, each region once.
+	// Origins has 1..MaxOrigins origins, each region once.
 	Origins []Origin
 }
 
-// Table finds the record of a domain. It is immutable and safe for concurrent
-// use. A look-up costs a map read per label.
+// Table finds the record of a domain. It is immutable and safe for concurrent use. A
+// look-up costs one map read for each label of the domain.
 type Table struct {
 	exact    map[string]Record
 	wildcard map[string]Record // by the part after "*."
 }
 
-// NewTable makes a table of at most MaxRecords records, which it checks. It keeps their
-// slices: the caller must not change them.
+// NewTable checks the records, at most MaxRecords, and returns a table of them. The table
+// retains the slices of the records, so the caller must not change them.
 func NewTable(records []Record) (*Table, error) {
 	if len(records) > MaxRecords {
 		return nil, fmt.Errorf("%w: %d domain records, at most %d", ErrTooMany, len(records), MaxRecords)
@@ -71,9 +70,8 @@ func NewTable(records []Record) (*Table, error) {
 	return t, nil
 }
 
-// Match returns the most specific record for a domain: the exact one, otherwise
-// the wildcard with the most labels. Errors are ErrNoRecord and those of
-// ParseDomain.
+// Match returns the most specific record for a domain: the record of the domain itself, or
+// else the wildcard with the most labels. Errors are ErrNoRecord and those of ParseDomain.
 func (t *Table) Match(domain string) (Record, error) {
 	name, err := ParseDomain(domain)
 	if err != nil {

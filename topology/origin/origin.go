@@ -18,11 +18,11 @@ const (
 	MinWeight  = 0.001
 )
 
-// entries is the number of regions near a client's location at which a path may
-// begin: more than one, since the nearest may be disconnected.
+// entries is the number of regions near a client's location at which a path may begin.
+// There is more than one, because the nearest region may be disconnected.
 const entries = 3
 
-// Errors of a choice; the text says which part is invalid.
+// Errors of a choice. The text of an error says which part is invalid.
 var (
 	ErrOrigin = errors.New("invalid origin")
 	ErrClient = errors.New("invalid client")
@@ -31,38 +31,39 @@ var (
 // Origin is a region that can serve a domain.
 type Origin struct {
 	Region string
-	// Weight is the preference for the origin, MinWeight..MaxWeight; 0 is 1. A
-	// weight of 2 halves the cost of the origin.
+	// Weight is the preference for the origin, MinWeight..MaxWeight; 0 means 1. A weight
+	// of 2 halves the cost of the origin.
 	Weight float64
-	// Drained origins get no clients for now.
+	// Drained: the origin gets no clients for now.
 	Drained bool
 }
 
 func (o Origin) weight() float64 { return cmp.Or(o.Weight, 1) }
 
-// Client is the client's region, or its location on the map. Exactly one is
-// set.
+// Client says where a client is: in a region, or at a location on the map. Exactly one of
+// the two is set.
 type Client struct {
 	Region   string
 	Location *topology.Location
 }
 
-// Policy of a choice. The zero value selects the nearest origin by pure
-// latency.
+// Policy says how an origin is chosen. The zero value chooses the nearest origin by
+// latency alone.
 type Policy struct {
 	// Paths are the options of the paths; K is ignored.
 	Paths topology.PathOptions
-	// MinRelayGain is the least gain of a relay, 0..1 of the direct path's
-	// cost, if a direct path has the same level of trust; 0 is topology.DefaultMinGain.
+	// MinRelayGain is the least gain of a relay, as a share of the direct path's cost
+	// (0..1). It applies if the direct path has the same source and state. 0 means
+	// topology.DefaultMinGain.
 	MinRelayGain float64
-	// MaxRTT refuses origins that may be further away; 0 is no limit. Predictions and
+	// MaxRTT refuses origins that may be further away; 0 = no limit. Predictions and
 	// estimates count with the upper end of their error.
 	MaxRTT time.Duration
-	// NoGuesses refuses paths that were not measured. The first leg of a client on the
-	// map is always an estimate, and is not refused.
+	// NoGuesses refuses paths that were not measured. The leg from a client on the map to
+	// the first region is always an estimate, and is not refused.
 	NoGuesses bool
-	// Current is the present origin of the client. It stays unless another one is
-	// worth a move (topology.WorthMoving). Empty: none.
+	// Current is the present origin of the client; empty = none. The client stays there
+	// unless another origin is enough of an improvement (topology.ImprovesEnough).
 	Current string
 }
 
@@ -74,12 +75,12 @@ type Candidate struct {
 	Distance topology.Distance
 	// Access is the leg from a client's location to Path's first region.
 	Access topology.Distance
-	// Path to the origin; without regions if Refused.
+	// Path is the path to the origin. It has no regions if Refused.
 	Path topology.Path
-	// Cost is compared between candidates: the access leg and the path, with
-	// guesses at the upper end of their error, plus the cost of load and links.
+	// Cost is the round trip of the access leg and the path plus the cost of load and
+	// links. Predictions and estimates count with the upper end of their error.
 	Cost time.Duration
-	// Score is Cost divided by weight; the lowest score wins.
+	// Score is Cost divided by the weight. The lowest score wins.
 	Score time.Duration
 	// Refused: the origin cannot or must not serve this client.
 	Refused bool
@@ -89,18 +90,18 @@ type Candidate struct {
 
 // Choice is the origin that serves a client.
 type Choice struct {
-	// Candidate is the chosen candidate. If no origin can serve, its Region is empty and
-	// Why gives the reason.
+	// Candidate is the chosen origin. If no origin can serve the client, its Region is
+	// empty and Why gives the reason.
 	Candidate
-	// Others are the other candidates in order of preference; refused ones come
-	// last, by name.
+	// Others are the other candidates in the order of preference. Refused candidates come
+	// last, sorted by name.
 	Others []Candidate
 }
 
-// Choose returns the origin that serves a client best, and its path. Equal
-// origins are ordered by name. It is no error if no origin can serve: the
-// choice says why for each. Errors are ErrOrigin, ErrTooMany, ErrClient,
-// topology.ErrUnknownRegion for the client's region, and topology.ErrWeights.
+// Choose returns the origin that serves a client best, with the path. Equally good origins
+// are ordered by name. If no origin can serve the client, that is no error, and the choice
+// has a reason for each origin. Errors are ErrOrigin, ErrTooMany, ErrClient,
+// topology.ErrWeights, and topology.ErrUnknownRegion if the client's region is unknown.
 func Choose(r *topology.Router, c Client, origins []Origin, p Policy) (Choice, error) {
 	if err := checkOrigins(origins); err != nil {
 		return Choice{}, err
@@ -134,7 +135,8 @@ func compare(a, b Candidate) int {
 	return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Cost, b.Cost), cmp.Compare(a.Region, b.Region))
 }
 
-// choose selects the first of the sorted candidates, or the current one.
+// choose selects the first of the sorted candidates, or the current origin if the first is
+// not enough of an improvement.
 func choose(all []Candidate, p Policy) Choice {
 	if all[0].Refused {
 		return Choice{Candidate: Candidate{Why: "no origin can serve"}, Others: all}
@@ -168,13 +170,13 @@ type start struct {
 	upper time.Duration
 }
 
-// enters says where the path of a client on the map begins, and how far away that
-// region is; empty for a client in a region.
+// enters returns a text that says in which region the path of a client on the map begins,
+// and how far away that region is. It is empty for a client in a region.
 func (s start) enters() string {
 	switch {
 	case s.upper == 0:
 		return ""
-	case s.access.RTT >= s.upper: // true at a high percentile
+	case s.access.RTT >= s.upper: // true at a high percentile, where both have the same error
 		return fmt.Sprintf("enters at %s, at most %s (%s) away; ", s.region, round(s.upper), s.access.Source)
 	}
 	return fmt.Sprintf("enters at %s, %s (%s, up to %s) away; ", s.region, round(s.access.RTT), s.access.Source, round(s.upper))
@@ -250,7 +252,8 @@ func evaluate(r *topology.Router, c Client, starts []start, o Origin, p Policy) 
 	return out, nil
 }
 
-// refusal is the reason of the shortest refused path, which helps the reader most.
+// refusal is the shortest refused path, and the reason why it was refused. The shortest
+// path helps the reader most.
 type refusal struct {
 	rtt time.Duration
 	why string
@@ -274,8 +277,9 @@ func nowhere(starts []start, direct topology.Distance) string {
 	return fmt.Sprintf("no way from %s is known, not even by a guess", strings.Join(from, ", "))
 }
 
-// way returns the best path between two regions: the direct one unless a relay
-// is worth it. The path has no regions if there is none.
+// way returns the best path between two regions, and a text that explains the path. It is
+// the direct path unless a relay gains enough. If there is no path, the result has no
+// regions.
 func way(r *topology.Router, from, to string, p Policy) (topology.Path, string, error) {
 	o := p.Paths
 	o.K = 1
@@ -302,7 +306,7 @@ func way(r *topology.Router, from, to string, p Policy) (topology.Path, string, 
 	switch {
 	case direct.Source != best.Source:
 		return best, fmt.Sprintf("by relay, the direct way is only %s: %s", direct.Source, best), nil
-	case direct.State != best.State: // in the order of paths, the best one has a higher level of trust
+	case direct.State != best.State: // the order of paths prefers the better state, so that of best is better
 		return best, fmt.Sprintf("by relay, the direct way is %s: %s", direct.State, best), nil
 	}
 	if float64(costOf(best)) >= (1-p.MinRelayGain)*float64(costOf(direct)) {
@@ -311,7 +315,7 @@ func way(r *topology.Router, from, to string, p Policy) (topology.Path, string, 
 	return best, fmt.Sprintf("by relay %s instead of %s", best, round(direct.RTT)), nil
 }
 
-// costOf returns the cost of a path, with predictions and estimates at the upper end of
+// costOf returns the cost of a path. Predictions and estimates count with the upper end of
 // their error, so that an optimistic guess does not win against a measurement.
 func costOf(p topology.Path) time.Duration { return p.Upper + p.Cost.Total() - p.Cost.RTT }
 
@@ -337,7 +341,7 @@ func checkOrigins(origins []Origin) error {
 	return nil
 }
 
-// String prints the choice with its path and reason, and a line for each other
+// String prints the chosen origin with its path and reason, and a line for each other
 // origin.
 func (c Choice) String() string {
 	var b strings.Builder
