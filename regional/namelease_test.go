@@ -45,7 +45,7 @@ func TestNameBelongsToOneAgent(t *testing.T) {
 		second.start()
 		w.eventually("the second is refused", func() bool {
 			m := refused()
-			return strings.Contains(m, "the name n1 is taken by another agent, node node-n1 at "+first.ip) && strings.Contains(m, "give this one another --name")
+			return strings.Contains(m, "the name n1 is taken by another agent, node node-n1 at "+first.ip) && strings.Contains(m, "give this agent another --name")
 		})
 
 		// The first agent connects again at once, from another address.

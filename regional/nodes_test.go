@@ -44,7 +44,7 @@ func TestSilentNodeIsShownBeforeItIsLost(t *testing.T) {
 		if list := w.allocs(1, false); len(list) != 1 || list[0].GetNodeSilent() == nil {
 			t.Errorf("list of allocations: %v", list)
 		}
-		if _, err := nodes.Remove(ctx, &nusav1.RemoveNodeRequest{Id: "n1"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "after a silence of 3s") {
+		if _, err := nodes.Remove(ctx, &nusav1.RemoveNodeRequest{Id: "n1"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "it is lost after 3s of silence") {
 			t.Errorf("a silent node is removed: %v", err)
 		}
 

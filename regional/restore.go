@@ -74,7 +74,7 @@ func (r *Restored) begin(fsm *raftlog.FSM, index uint64) error {
 	case c.ID == "" || c.Region != r.Region:
 		return fmt.Errorf("%w: it is the log of region %q, not of %q", state.ErrOtherCluster, c.Region, r.Region)
 	case r.Incarnation != 0 && r.Incarnation < next:
-		return fmt.Errorf("%w: incarnation: %d is not above %d, that of the log", ErrConfig, r.Incarnation, c.Incarnation)
+		return fmt.Errorf("%w: incarnation: %d is not greater than %d, the incarnation of the log", ErrConfig, r.Incarnation, c.Incarnation)
 	case r.Incarnation != 0:
 		next = r.Incarnation
 	}

@@ -45,7 +45,7 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 		return relayRegionEvents(term, req, stream)
 	}
 	if !eventlog.IsToken(req.GetToken()) {
-		return invalid("token", fmt.Sprintf("%.40q is no token: take that of an event", req.GetToken()))
+		return invalid("token", fmt.Sprintf("%.40q is not a token: use the token of an event", req.GetToken()))
 	}
 	next := term.State.Events.After(req.GetToken())
 	var regions *instanceEvents // nil: the caller does not want events about instances

@@ -5,7 +5,7 @@ import "testing"
 // TestBriefOfCountedReasons: where several regions reported texts, the brief
 // message has the text of the first one, whatever the text contains.
 func TestBriefOfCountedReasons(t *testing.T) {
-	declined := `jakarta: 3 nodes declined it, such as n1; the latest said: task t: secrets[0]: this node has no such secret: "db"`
+	declined := `jakarta: 3 nodes declined it, such as n1; the latest message: task t: secrets[0]: this node has no such secret: "db"`
 	for _, c := range []struct {
 		reported, named []string
 		want            string

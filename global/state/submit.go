@@ -166,7 +166,7 @@ func checkTypeChange(k JobKey, old *Record, spec *nusav1.JobSpec) error {
 	if was {
 		how = "is a system job and cannot become another"
 	}
-	return status.Errorf(codes.FailedPrecondition, "job %s %s: stop it with --purge and run this once it is forgotten, or give this one another name", k, how)
+	return status.Errorf(codes.FailedPrecondition, "job %s %s: stop that job with --purge and run this one after the purge, or give this one another name", k, how)
 }
 
 // checkRunAgain checks SubmitRequest.again.

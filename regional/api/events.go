@@ -29,7 +29,7 @@ func (e events) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStreamin
 		return err
 	}
 	if !eventlog.IsToken(req.GetToken()) {
-		return rpcerr.Invalid(&nusav1.Problem{Field: "token", Message: fmt.Sprintf("%.40q is no token: take that of an event", req.GetToken())})
+		return rpcerr.Invalid(&nusav1.Problem{Field: "token", Message: fmt.Sprintf("%.40q is not a token: use the token of an event", req.GetToken())})
 	}
 	if own := e.s.region(); req.GetRegion() != "" && req.GetRegion() != own {
 		return rpcerr.Invalid(&nusav1.Problem{Field: "region", Message: "this is region " + own + "; ask a global server for others"})

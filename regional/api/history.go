@@ -64,7 +64,7 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 	}
 	region := t.s.region()
 	if r := req.GetRegion(); r != "" && r != region {
-		return nil, notFound(rpcerr.KindRegion, r, "this is region %q, it keeps no history of region %q: ask there, or a global server", region, r)
+		return nil, notFound(rpcerr.KindRegion, r, "this is region %q, it has no history of region %q: ask a server of that region, or a global server", region, r)
 	}
 	q, err := parseHistory(req, time.Now())
 	if err != nil {
@@ -207,7 +207,7 @@ func historyTrends(s *series.Series) []*nusav1.HistoryTrend {
 			w.Limit += latest(s.Field(name))
 		}
 		if !(w.Limit > 0) {
-			w.Limit, w.Why = 0, "how much there is was not measured"
+			w.Limit, w.Why = 0, "the limit was not measured"
 			out = append(out, w)
 			continue
 		}

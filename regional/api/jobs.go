@@ -108,7 +108,7 @@ func (j jobs) job(m *Master, view *state.View, k state.JobKey) (*nusav1.Job, err
 	}
 	setJobStatus(out)
 	if !present {
-		out.Status.State, out.Status.Message = nusav1.JobState_JOB_STATE_STOPPED, "no part of it is in the region any more"
+		out.Status.State, out.Status.Message = nusav1.JobState_JOB_STATE_STOPPED, "the region has no part of the job any more"
 	}
 	return out, nil
 }
@@ -223,7 +223,7 @@ func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.Sto
 	if r.Changed && len(r.Purged) == 0 { // a purge adds events of its own
 		then := ""
 		if req.GetPurge() {
-			then = ", then it is removed"
+			then = ", and then the job is removed"
 		}
 		m.Events.Add("job.stopped", k.In(j.s.region()), "its instances are being stopped%s", then)
 	}
@@ -232,7 +232,7 @@ func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.Sto
 
 // Adopt would move a job of a region to the federation. No tier supports that yet.
 func (j jobs) Adopt(context.Context, *nusav1.AdoptRequest) (*nusav1.SubmitResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "job adopt is not supported yet: a region's own job stays its own, submit it to the federation under another name")
+	return nil, status.Error(codes.Unimplemented, "job adopt is not supported yet: the job stays a job of its region; to run it in the federation, submit it there under another name")
 }
 
 // WatchGroups sends the counts of all groups that the request selects, and then the counts

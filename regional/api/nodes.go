@@ -137,7 +137,7 @@ func (n nodes) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1
 	}
 	event := nodeEvent{"node.undrained", "its drain has ended"}
 	if req.GetDrain() {
-		event = nodeEvent{"node.drained", "its work is moved away"}
+		event = nodeEvent{"node.drained", "its work moves to other nodes"}
 	}
 	return n.change(ctx, req.GetId(), req.GetRegion(), check, event, func(id string) state.Command {
 		return state.Command{DrainNode: &state.DrainNode{ID: id, Drain: req.GetDrain()}}
@@ -184,14 +184,14 @@ func (n nodes) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusa
 	case err != nil:
 		return nil, raftlog.StatusError(err)
 	}
-	m.Events.Add("node.removed", x.Name, "an operator removed it")
+	m.Events.Add("node.removed", x.Name, "an operator removed the node")
 	return &nusav1.RemoveNodeResponse{Node: removed}, nil
 }
 
 // stillReady returns the error that says why a ready node cannot be removed.
 func (n nodes) stillReady(x *nusav1.Node) error {
 	if x.GetSilent() != nil {
-		return status.Errorf(codes.FailedPrecondition, "node %s is silent, but lost only after a silence of %v: try again then", x.GetName(), n.s.NodeLease)
+		return status.Errorf(codes.FailedPrecondition, "node %s is silent but not lost yet: it is lost after %v of silence, try again then", x.GetName(), n.s.NodeLease)
 	}
 	return status.Errorf(codes.FailedPrecondition, "node %s is ready: only one that is lost or has left can be removed; drain it and stop its agent first", x.GetName())
 }

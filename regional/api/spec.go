@@ -52,7 +52,7 @@ func checkRegionFields(spec *nusav1.JobSpec, region string) job.Errors {
 		if g.GetUpdate().GetAutoRevert() {
 			out = append(out, job.Problem{
 				Field: "groups." + name + ".update.auto_revert", Reason: nusav1.Reason_REASON_UNSUPPORTED,
-				Message: "not supported yet by jobs of a region's own",
+				Message: "not supported yet for a region's own jobs",
 			})
 		}
 	}
@@ -74,7 +74,7 @@ func checkRegionsSpec(field string, r *nusav1.RegionsSpec, region string) job.Er
 		if part.set {
 			out = append(out, job.Problem{
 				Field: field + "." + part.name, Reason: nusav1.Reason_REASON_UNSUPPORTED,
-				Message: fmt.Sprintf("a job of region %s's own runs there and in no other: take it out, or submit the job to a global server: then it is the federation's", region),
+				Message: fmt.Sprintf("a job of region %s runs only in that region: remove this field, or submit the job to a global server, which makes it a job of the federation", region),
 			})
 		}
 	}

@@ -66,7 +66,7 @@ func (t topologies) routers(names ...string) (*Master, *topology.RouterCache, er
 func (t topologies) checkRegions(v *topology.View, names []string) error {
 	for _, name := range names {
 		if _, known := v.Region(name); name != "" && !known {
-			return notFound(rpcerr.KindRegion, name, "region %q is not known in region %q, which knows of %s", name, t.s.region(), topo.ListNames(v.Names()))
+			return notFound(rpcerr.KindRegion, name, "region %q is not known in region %q, which knows %s", name, t.s.region(), topo.ListNames(v.Names()))
 		}
 	}
 	return nil

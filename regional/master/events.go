@@ -49,7 +49,7 @@ func (m *Master) addPurgeEvents(r *state.Result) {
 	for _, k := range r.Purged {
 		name := k.In(m.cfg.Region.GetName())
 		if r.Revision > 0 {
-			m.Events.Add("job.stopped", name, "no instance of it runs")
+			m.Events.Add("job.stopped", name, "none of its instances runs")
 		}
 		m.Events.Add("job.purged", name, "forgotten")
 	}

@@ -57,7 +57,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 			continue
 		}
 		if n := r.Store.newlyDamaged(); n > 0 {
-			r.Events.Add("history.damaged", r.Region, "the file of server %s could not be read: it is set aside, and a new one is begun", r.Server)
+			r.Events.Add("history.damaged", r.Region, "the history file of server %s could not be read: the file is set aside, and a new one begins", r.Server)
 		}
 		err := store.Append(time.Now(), r.measure())
 		if err != nil && !errors.Is(err, series.ErrClosed) && !warned {

@@ -19,7 +19,7 @@ type Store struct {
 }
 
 // NewStore returns a store that has no file yet.
-func NewStore() *Store { return &Store{why: "its file is still being opened"} }
+func NewStore() *Store { return &Store{why: "the history file is still being opened"} }
 
 // Open returns the open file, or nil and the reason when no file is open.
 func (s *Store) Open() (*series.Store, string) {
@@ -50,7 +50,7 @@ func (s *Store) newlyDamaged() int {
 func (s *Store) Run(ctx context.Context, path string, limits series.Limits, log *slog.Logger) error {
 	switch {
 	case path == "":
-		s.set(nil, "this server keeps nothing on disk, and so no history")
+		s.set(nil, "this server has no disk, and so no history")
 	case limits.Bytes < 0:
 		s.set(nil, "history is turned off on this server")
 	default:
@@ -68,7 +68,7 @@ func (s *Store) Run(ctx context.Context, path string, limits series.Limits, log 
 func (s *Store) openFile(path string, limits series.Limits, log *slog.Logger) {
 	store, err := series.Open(path, Kinds, limits, log)
 	if err != nil {
-		log.Warn("no history is kept", "error", err)
+		log.Warn("the server has no history", "error", err)
 		s.set(nil, err.Error())
 		return
 	}

@@ -125,7 +125,7 @@ func (a *Agents) LogSuspect() bool {
 	still := a.suspicion.At(a.cfg.Clock())
 	a.mu.Unlock()
 	if !still && a.certain.CompareAndSwap(false, true) {
-		a.cfg.Logger.Info("the log is no old copy: tasks that a lease binds may start")
+		a.cfg.Logger.Info("the log is not an old copy: tasks that a lease binds may start")
 		a.RepeatGrants()
 		a.cfg.Certain()
 	}

@@ -20,8 +20,8 @@ type nameTakenError struct {
 }
 
 func (e *nameTakenError) Error() string {
-	return fmt.Sprintf("the name %s is taken by another agent, node %s at %s, last seen %s ago: give this one another --name, or stop that one with --leave-on-shutdown; "+
-		"if that one is gone for good this one is accepted %s after that one was last seen, and if this is the same machine start it with its earlier data directory",
+	return fmt.Sprintf("the name %s is taken by another agent, node %s at %s, last seen %s ago: give this agent another --name, or stop the other agent with --leave-on-shutdown; "+
+		"if the other agent is gone for good, this agent is accepted %s after the other was last seen; if both are the same machine, start the agent with its earlier data directory",
 		e.name, e.holder, e.address, e.silent.Round(time.Millisecond), e.lease)
 }
 

@@ -197,7 +197,7 @@ func (ss *session) failUnstarted(ctx context.Context) error {
 	for a := range view.NodeAllocs(ss.node.id) {
 		if a.State == state.Pending {
 			cmd.Reports = append(cmd.Reports, state.AllocReport{
-				ID: a.ID, State: state.Failed, Declined: true, Reason: state.ReasonAgentLeaving, Message: "the agent left before it began",
+				ID: a.ID, State: state.Failed, Declined: true, Reason: state.ReasonAgentLeaving, Message: "the agent left before the allocation started",
 			})
 		}
 	}

@@ -91,7 +91,7 @@ func openWAL(dir string, logger hclog.Logger) (_ *walLog, err error) {
 		case errors.Is(err, syscall.ENOSPC):
 			err = fmt.Errorf("the Raft log in %s cannot be opened: %w (it needs %d MB there)", dir, err, 2*wal.SegmentSizeBytes/1e6)
 		case err != nil:
-			err = fmt.Errorf("the Raft log in %s cannot be opened: %w (if it is damaged: start this server with an empty data directory where its region has others, else restore that from a backup)", dir, err)
+			err = fmt.Errorf("the Raft log in %s cannot be opened: %w (if it is damaged: start this server with an empty data directory if its region has others, else restore the log from a backup)", dir, err)
 		}
 	}()
 	// The server ended while it created these files.
@@ -124,7 +124,7 @@ func (l *walLog) read(lg *zap.Logger) ([]*raftpb.Entry, error) {
 		return nil, err
 	}
 	if len(marks) == 0 {
-		return nil, errors.New("no record says where it begins")
+		return nil, errors.New("it has no record of its beginning")
 	}
 	mark := marks[len(marks)-1]
 	w, err := wal.Open(lg, l.dir, mark)

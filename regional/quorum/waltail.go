@@ -87,7 +87,7 @@ func (l *walLog) repairTail() (err error) {
 	case err != nil:
 		return err
 	case latest > last+1:
-		return fmt.Errorf("%s is damaged at byte %d: what follows was written after that", filepath.Base(name), end)
+		return fmt.Errorf("%s is damaged at byte %d, and later records follow", filepath.Base(name), end)
 	case torn:
 		err = f.Truncate(end)
 	}

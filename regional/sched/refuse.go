@@ -251,5 +251,5 @@ func declinedText(nodes int, example, message string) string {
 	case nodes == 1:
 		return example + " declined it: " + message
 	}
-	return plural(nodes, "node") + " declined it, such as " + example + "; the latest said: " + message
+	return plural(nodes, "node") + " declined it, such as " + example + "; the latest message: " + message
 }

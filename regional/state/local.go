@@ -14,7 +14,7 @@ func repeatedRequest(t *txn, c Idempotency) (bool, error) {
 	k, ok := t.Key(c.Key)
 	if !ok {
 		if t.keys.Len() >= MaxIdempotencyKeys {
-			return false, fmt.Errorf("%w: %d idempotency keys are kept", ErrFull, MaxIdempotencyKeys)
+			return false, fmt.Errorf("%w: %d idempotency keys are stored", ErrFull, MaxIdempotencyKeys)
 		}
 		return false, nil
 	}
@@ -113,7 +113,7 @@ func checkJobType(t *txn, old *LocalJob, job *Job) error {
 	if have.Type == System {
 		how = "is a system job and cannot become another"
 	}
-	return fmt.Errorf("%w: job %s %s: stop it with --purge and run this once it is forgotten, or give this one another name",
+	return fmt.Errorf("%w: job %s %s: stop that job with --purge and run this one after the purge, or give this one another name",
 		ErrOtherType, job.Key.In(t.cluster.Region), how)
 }
 

@@ -107,7 +107,7 @@ func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reas
 		return ReasonStaleOrder, fmt.Errorf("index %d of a system job is not of node %s", c.Index, n.Name)
 	}
 	if t.cluster.Recovered && spec.Binding(g.key.Local) != BindNone {
-		return ReasonRegionLease, fmt.Errorf("leases of before the region's recovery may not be over yet")
+		return ReasonRegionLease, fmt.Errorf("leases from before the region's recovery may still last")
 	}
 	if reason := nodeRefusal(t, n, g.key.JobKey(), spec, c); reason != "" {
 		return reason, fmt.Errorf("node %s: %s", n.Name, reason)

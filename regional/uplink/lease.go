@@ -30,7 +30,7 @@ func (u *Uplink) joinOf(hello *nusav1.RegionHello, w *nusav1.GlobalWelcome) (*st
 	bound := c.FederationID != ""
 	switch {
 	case bound && w.GetFederationId() == "":
-		return nil, fmt.Errorf("region %s belongs to federation %s, and the active global server is of a version that does not name its federation: upgrade it",
+		return nil, fmt.Errorf("region %s belongs to federation %s, and the version of the active global server does not name its federation: upgrade that server",
 			c.Region, c.FederationID)
 	case !bound && (w.GetFederationId() == "" || w.GetFeatureLevel() < leaseLevel || hello.GetFeatureLevel() < leaseLevel):
 		return nil, nil

@@ -57,7 +57,7 @@ const (
 )
 
 // errLevel ends a session in whose hello the feature level was lower.
-var errLevel = errors.New("the region supports more since all its servers are upgraded: another session begins")
+var errLevel = errors.New("all servers of the region support a higher feature level now: a new session begins")
 
 // The reasons why the region has no session. errNotNow may pass by itself. The others need
 // an operator: errRefused says that the global tier does not accept this region, and

@@ -69,7 +69,7 @@ func (o *OrderEncoder) Size(item link.Item[uint64]) int {
 	before := len(o.encoded)
 	if err := o.append(item); err != nil {
 		// The allocation was purged after the outbox was filled. The removal is sent later.
-		o.log.Debug("order left out", "alloc", item.Key, "error", err)
+		o.log.Debug("an order was left out", "alloc", item.Key, "error", err)
 	}
 	o.ends = append(o.ends, len(o.encoded))
 	return len(o.encoded) - before

@@ -22,8 +22,8 @@ const (
 // waitMessages explain why instances are placed only later.
 var waitMessages = map[state.Reason]string{
 	state.ReasonBackoff:     "it failed and waits before the next attempt",
-	state.ReasonNodeLost:    "its node is silent, and it is not to be replaced yet",
-	state.ReasonRegionLease: "the region was recovered, and leases of before that may not be over yet",
+	state.ReasonNodeLost:    "its node is silent, and its replacement is not due yet",
+	state.ReasonRegionLease: "the region was recovered, and earlier leases may still last",
 	state.ReasonDeclined:    "its node declined it and is asked again soon",
 }
 
