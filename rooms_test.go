@@ -20,7 +20,7 @@ const (
 // layers orders the packages of each role: a package may import only packages
 // of its role that stand before it. The role's own folder comes last.
 var layers = map[string][]string{
-	"global":   {"store", "room", "region", "failover", "place/rank", "place", "latency", "compact", "idempotency", "state", "uplink", "placer", "api"},
+	"global":   {"store", "room", "recovery", "region", "failover", "place/rank", "place", "latency", "compact", "idempotency", "state", "uplink", "placer", "api"},
 	"regional": {"state/persist", "state", "presence", "sched", "accept", "regionlease", "gossip", "quorum", "wire", "raftlog", "metrics", "nodes", "peers", "uplink", "api", "master"},
 	"agent": {
 		"lease", "health", "reconcile", "retry", "facts", "driver", "driver/mounts", "supervise/slim", "supervise", "setup",

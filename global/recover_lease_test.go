@@ -42,7 +42,7 @@ func TestNoLeaseAfterARecovery(t *testing.T) {
 			t.Fatal(err)
 		}
 		waits := func(i *nusav1.InfoResponse) bool {
-			return i.GetLeader() && len(i.GetAlarms()) == 1 && strings.Contains(i.GetAlarms()[0], "was recovered")
+			return i.GetLeader() && len(i.GetAlarms()) == 2 && strings.Contains(i.GetAlarms()[0], "every earlier lease") && strings.Contains(i.GetAlarms()[1], "have confirmed")
 		}
 		waitInfo(t, s, "active with an alarm", waits)
 		recovered := time.Now()
@@ -50,6 +50,7 @@ func TestNoLeaseAfterARecovery(t *testing.T) {
 		if took := time.Since(recovered); took < lease.Over(leaseMax, 0) {
 			t.Errorf("welcomed after %s", took)
 		}
+		time.Sleep(2 * time.Second) // it has confirmed its orders
 		s.stop()
 
 		began := time.Now()

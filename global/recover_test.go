@@ -114,7 +114,7 @@ func TestRecoverOffersSlotsThatMovedAgain(t *testing.T) {
 	if _, err := nusav1.NewSystemClient(s.conn).Recover(t.Context(), &nusav1.RecoverRequest{FederationId: id}); err != nil {
 		t.Fatal(err)
 	}
-	waitInfo(t, s, "active without an alarm", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 0 })
+	waitInfo(t, s, "active, and waiting for the regions", confirming("jakarta, seoul"))
 	jakarta = s.join(hello("jakarta"))
 	got := jakarta.waitSlot(key, accepted)
 	jakarta.mu.Lock()
@@ -125,6 +125,13 @@ func TestRecoverOffersSlotsThatMovedAgain(t *testing.T) {
 	}
 	seoul = s.join(hello("seoul"))
 	seoul.wait("set without slots", func() bool { return seoul.fullSets == 1 && len(seoul.slots) == 0 })
+}
+
+// confirming says that a server is active, and waits for regions to confirm what they run.
+func confirming(regions string) func(*nusav1.InfoResponse) bool {
+	return func(i *nusav1.InfoResponse) bool {
+		return i.GetLeader() && len(i.GetAlarms()) == 1 && strings.Contains(i.GetAlarms()[0], "have confirmed what they run: "+regions+";")
+	}
 }
 
 // copied returns a store with the records of the federation, which is at a lower revision.
@@ -238,7 +245,7 @@ func testRecover(t *testing.T, f *federation, change ...func(*Config)) {
 		t.Fatalf("recovery: %v, %v", resp, err)
 	}
 	active := standby // the other one resigns
-	waitInfo(t, active, "active without an alarm", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 0 })
+	waitInfo(t, active, "active, and waiting for the regions", confirming("alpha, beta"))
 	again := active.joined("alpha")
 	if got := again.waitSlot("default/api/web/0", accepted); got.GetGeneration() <= absent || got.GetTo() != slot.GetTo() {
 		t.Errorf("slot %v became %v: its generation is not greater than what an absent region may know, %d", slot, got, absent)
@@ -252,6 +259,7 @@ func testRecover(t *testing.T, f *federation, change ...func(*Config)) {
 	if beta.welcome.GetLeadershipTerm().GetNumber() <= knownTerm || beta.welcome.GetStoreRevision() <= known {
 		t.Errorf("welcome %v", beta.welcome)
 	}
+	waitInfo(t, active, "active without an alarm", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 0 })
 	if _, err := nusav1.NewSystemClient(active.conn).Recover(t.Context(), &nusav1.RecoverRequest{FederationId: id}); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a second recovery: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/latency"
 	"github.com/nusa-scheduler/nusa/global/placer"
+	"github.com/nusa-scheduler/nusa/global/recovery"
 	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -90,7 +91,17 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 		t.end(err)
 		return nil, err
 	}
+	t.noteConflict()
 	return t, nil
+}
+
+// noteConflict tells that the store has to be recovered, if an earlier term or the beginning of
+// this one has found that.
+func (t *leadershipTerm) noteConflict() {
+	if why := recovery.Text(t.state.Leadership.GetConflict()); why != "" {
+		t.state.Events.Add("store.conflict", "", "%s", why)
+		t.cfg.Logger.Error("nothing is placed or ordered", "why", why)
+	}
 }
 
 // run runs the term until its context ends or one of its loops fails.
@@ -146,7 +157,8 @@ func (t *leadershipTerm) tickLoop(ctx context.Context) error {
 	}
 }
 
-// secondLoop checks each second which regions are silent, and counts what drains have left.
+// secondLoop checks each second which regions are silent and what they confirm, and counts what
+// drains have left.
 func (t *leadershipTerm) secondLoop(ctx context.Context) error {
 	tick := time.NewTicker(silenceCheck)
 	defer tick.Stop()
@@ -158,8 +170,31 @@ func (t *leadershipTerm) secondLoop(ctx context.Context) error {
 			t.uplink.EndSilent()
 			t.state.NoticeSilence()
 			placer.CountDrains(t.placer)
+			if err := t.confirmRegions(ctx); err != nil {
+				return err
+			}
 		}
 	}
+}
+
+// confirmRegions stores which regions have confirmed what they run since a recovery of the store.
+func (t *leadershipTerm) confirmRegions(ctx context.Context) error {
+	t.state.Lock()
+	names := t.state.NewlyConfirmed()
+	t.state.Unlock()
+	if len(names) == 0 {
+		return nil
+	}
+	_, err := t.commit.Do(ctx, func(tx *state.Tx) error {
+		for _, name := range names {
+			tx.Event("region.confirmed", name, "since the store was recovered, nothing runs there but what the store orders")
+			if err := tx.Confirmed(name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err
 }
 
 // updateLimits counts the candidates. Once no longer lease of a predecessor can be outstanding, it

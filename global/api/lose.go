@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,11 +29,14 @@ func (g *regionsAPI) Lose(ctx context.Context, req *nusav1.LoseRegionRequest) (*
 		return nil, err
 	}
 	name := req.GetName()
-	if _, err := term.region(name); err != nil {
-		return nil, err
-	}
 	loss, err := lossOf(req)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := term.region(name); err != nil {
+		if status.Code(err) == codes.NotFound && unknownToCopy(term, name) {
+			return loseUnknown(ctx, term, name, loss)
+		}
 		return nil, err
 	}
 	_, err = term.Commit.Do(ctx, func(t *state.Tx) error {
@@ -58,6 +62,29 @@ func (g *regionsAPI) Lose(ctx context.Context, req *nusav1.LoseRegionRequest) (*
 	term.State.Events.Add("region.lost", name, "by %s, who states that nothing runs there any more: %s", loss.By, loss.Why)
 	term.Log.Warn("region declared lost by an operator", "region", name, "by", loss.By, "why", loss.Why)
 	return term.region(name)
+}
+
+// unknownToCopy reports whether a region that the store does not know has to confirm what it
+// runs: the store was restored from a copy of before the region.
+func unknownToCopy(t *Term, name string) bool {
+	t.State.Lock()
+	defer t.State.Unlock()
+	return slices.Contains(t.State.Unconfirmed(), name)
+}
+
+// loseUnknown states that nothing runs in a region that the store does not know.
+func loseUnknown(ctx context.Context, t *Term, name string, loss state.Loss) (*nusav1.Region, error) {
+	_, err := t.Commit.Do(ctx, func(tx *state.Tx) error {
+		if err := tx.Audit("region.lost", name, "by "+loss.By+": "+loss.Why); err != nil {
+			return err
+		}
+		return tx.Confirmed(name)
+	})
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	t.State.Events.Add("region.lost", name, "by %s, who states that nothing runs there any more: %s", loss.By, loss.Why)
+	return &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name}, State: nusav1.RegionState_REGION_STATE_LOST}, nil
 }
 
 // mayReconnect returns the error for a statement about a region that may reconnect very soon. The

@@ -17,20 +17,23 @@ func Decide(s Snapshot) Plan {
 		}
 	}
 	m := s.massLoss(p.Regions)
-	p.Paused = m.paused || s.earlierLasts()
+	p.Paused, p.Unconfirmed = m.paused || s.earlierLasts(), s.unconfirmed()
 	for i := range p.Regions {
 		d, r := &p.Regions[i], shown[i]
-		paused := p.Paused && !r.NothingRuns
-		d.conclude(r, paused)
+		held := ""
+		if p.Holds() && !r.NothingRuns {
+			held = p.held()
+		}
+		d.conclude(r, held)
 		switch {
-		case !d.Moves || paused:
+		case !d.Moves || held != "":
 		case d.In > 0:
 			p.nextIn(d.In)
 		case !r.Lost:
 			p.Verdicts = append(p.Verdicts, Verdict{Region: r.Name, Why: d.verdict(r)})
 		}
 		for _, slot := range d.Slots {
-			if slot.Moves && slot.In > 0 && !paused {
+			if slot.Moves && slot.In > 0 && held == "" {
 				p.nextIn(slot.In)
 			}
 		}
@@ -134,8 +137,9 @@ func joinSets(slots []SlotDue) {
 	}
 }
 
-// conclude writes the messages of a region and its slots, and sets which slots may move now.
-func (d *RegionDue) conclude(r *Region, paused bool) {
+// conclude writes the messages of a region and its slots, and sets which slots may move now. held
+// is why no slot moves; empty: slots move.
+func (d *RegionDue) conclude(r *Region, held string) {
 	moving, ended := 0, 0
 	for i := range d.Slots {
 		slot := &d.Slots[i]
@@ -146,11 +150,11 @@ func (d *RegionDue) conclude(r *Region, paused bool) {
 			continue
 		}
 		moving++
-		slot.Now = slot.In == 0 && r.Lost && !paused
+		slot.Now = slot.In == 0 && r.Lost && held == ""
 		switch {
 		case r.NothingRuns:
-		case paused:
-			slot.Message = "paused by a mass loss; " + slot.Message
+		case held != "":
+			slot.Message = held + "; " + slot.Message
 		case slot.Now:
 			slot.Message = "moves: " + slot.Message
 		default:
@@ -170,8 +174,8 @@ func (d *RegionDue) conclude(r *Region, paused bool) {
 		d.Message = "none of its slots moves"
 	case moving == 0:
 		d.Message = fmt.Sprintf("none of its slots moves by itself; if the region is gone for good: `nusa region lose %s`", r.Name)
-	case paused:
-		d.Message = "paused by a mass loss"
+	case held != "":
+		d.Message = held
 	case r.NothingRuns:
 		d.Message = "an operator stated that nothing runs there"
 	case d.In > 0:

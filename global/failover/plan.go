@@ -17,6 +17,9 @@ type Plan struct {
 	// moved, or when the regions can no longer hold a lease.
 	Paused bool
 	Alarm  string
+	// Unconfirmed is why only slots move of which an operator stated that nothing runs: the store
+	// was recovered, and regions have to confirm what they run. Empty: none has to.
+	Unconfirmed string
 	// Resign is why this server must let another one become active. Before that it must store the
 	// resignation (Snapshot.Resigned). Empty: the server does not resign.
 	Resign string
@@ -57,6 +60,17 @@ type SlotDue struct {
 	Message string
 }
 
+// Holds reports whether moves are held back that no operator stated.
+func (p Plan) Holds() bool { return p.Paused || p.Unconfirmed != "" }
+
+// held returns why moves are held back.
+func (p Plan) held() string {
+	if p.Unconfirmed != "" {
+		return "waits " + p.Unconfirmed
+	}
+	return "paused by a mass loss"
+}
+
 // String prints the plan, one line for each fact.
 func (p Plan) String() string {
 	var b strings.Builder
@@ -74,6 +88,9 @@ func (p Plan) String() string {
 	}
 	if p.Paused && p.Alarm == "" {
 		fmt.Fprintln(&b, "paused")
+	}
+	if p.Unconfirmed != "" {
+		fmt.Fprintf(&b, "nothing moves %s\n", p.Unconfirmed)
 	}
 	if p.Resign != "" {
 		fmt.Fprintf(&b, "resign: %s\n", p.Resign)

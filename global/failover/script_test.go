@@ -15,7 +15,7 @@ import (
 // TestScripts runs testdata/*.txt. A script is a list of blocks: commands, then "----",
 // then the plan up to an empty line. Commands:
 //
-//	server [lease=DUR] [max=DUR] [active=DUR] [calm=DUR] [others=N] [resigned=yes|no] [earlier=ALARM]
+//	server [lease=DUR] [max=DUR] [active=DUR] [calm=DUR] [others=N] [resigned=yes|no] [earlier=ALARM] [unconfirmed=REGION,...]
 //	region NAME [silent=DUR] [connected] [never] [lost] [back] [nothing] [former=N]   (again = changes it)
 //	regions N          (r1 … rN, connected)
 //	slot REGION JOB/GROUP FROM-TO [after=DUR] [keep] [stop] [replace=no] [bound=DUR (BoundFor)] [unbound=yes|no]
@@ -107,6 +107,8 @@ func (s *Snapshot) server(args []string) error {
 			s.Resigned = value == "yes"
 		case "earlier":
 			s.Earlier = value
+		case "unconfirmed":
+			s.Unconfirmed = strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
 		default:
 			return fmt.Errorf("unknown word %q", a)
 		}

@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 )
@@ -20,6 +21,9 @@ type Snapshot struct {
 	Resigned bool
 	// Earlier is the alarm of a mass loss that an earlier active server saw. Empty: it saw none.
 	Earlier string
+	// Unconfirmed names the regions that have not confirmed what they run since the store was
+	// recovered from an old copy. They are sorted. The copy does not say what they run.
+	Unconfirmed []string
 	// Regions are sorted by name.
 	Regions []Region
 }
@@ -88,6 +92,18 @@ const (
 	unsteadyTimes  = 3
 	unsteadyWithin = time.Hour
 )
+
+// unconfirmed returns why a recovery of the store holds moves back; empty if it does not.
+func (s Snapshot) unconfirmed() string {
+	n := len(s.Unconfirmed)
+	switch {
+	case n == 0:
+		return ""
+	case n == 1:
+		return fmt.Sprintf("until %s has confirmed what it runs: the store was recovered", s.Unconfirmed[0])
+	}
+	return fmt.Sprintf("until %d regions have confirmed what they run: the store was recovered", n)
+}
 
 // Quiet returns the time without a message after which a region counts as silent.
 func (s Snapshot) Quiet() time.Duration { return min(s.Lease/3, maxPause) + time.Second }

@@ -38,6 +38,10 @@ type Config struct {
 	// region that holds it would start what the recovered store orders. Before GrantsFrom no lease
 	// is granted, because an instance that such a lease bound may still run.
 	ServesFrom, GrantsFrom time.Duration
+	// Unconfirmed: since a recovery of the store some region has not Confirmed. It may run a
+	// version that no lease stops, of an index that the store gives to another region: no
+	// lease is granted.
+	Unconfirmed bool
 	// Conflict: the store was restored from an old copy, and no operator has recovered it yet. No
 	// stream is welcomed, and no lease is granted.
 	Conflict bool
@@ -119,6 +123,9 @@ type State struct {
 	// required is the position of the orders at the welcome. acked is the position that the log
 	// knownBy has. No lease is granted while acked < required.
 	required, acked uint64
+	// confirms: the region says when nothing runs there but what it was ordered; ordered: it
+	// has said so in this session.
+	confirms, ordered bool
 	// sent is the id of the session's last grant. confirmed is the id of the last grant that the
 	// region has confirmed. While they differ, missingSince is when the first unconfirmed grant was
 	// sent.
@@ -169,6 +176,12 @@ func (s State) BoundUntil(stop time.Duration) time.Duration {
 	return s.grantedAt + lease.Over(s.granted, stop)
 }
 
+// Confirmed reports whether the region has shown in this session that nothing runs there but
+// what the store orders. A region of an earlier version shows only that it has its orders.
+func (s State) Confirmed() bool {
+	return s.Connected() && !s.Lost && s.acked >= s.required && (s.ordered || !s.confirms)
+}
+
 // grantsMissing reports whether grants have not arrived for half a lease.
 func (s State) grantsMissing(c Config, now time.Duration) bool {
 	return s.Level > 0 && s.confirmed != s.sent && now-s.missingSince > c.Lease/2
@@ -197,6 +210,8 @@ type Hello struct {
 	// Acked is the position of the orders that the region has, in this server's numbering; 0: the
 	// region has another numbering. Required is the position of the orders now, above 0.
 	Acked, Required uint64
+	// Confirms: the region sends LeaseRequested.Ordered after a recovery of the store.
+	Confirms bool
 }
 
 // logID names a region's log between two restores.
@@ -229,6 +244,9 @@ type LeaseRequested struct {
 	Orders uint64
 	// Index is as in OrdersAcked.
 	Index uint64
+	// Ordered: nothing runs in the region but what it has orders for, as far as its log has
+	// them.
+	Ordered bool
 }
 
 // StreamEnded: the stream ended, for any reason.
@@ -270,6 +288,7 @@ func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 	case LeaseRequested:
 		if s.live(e.Stream) {
 			s.index = max(s.index, e.Index)
+			s.ordered = s.ordered || e.Ordered && s.acked >= s.required
 		}
 		return s.request(c, now, e)
 	case OrdersAcked:
@@ -380,7 +399,7 @@ func (s State) request(c Config, now time.Duration, e LeaseRequested) (State, []
 	}
 	s.CommitBlocked = e.CommitBlocked
 	s, effects := s.received(c, now, e.Stream)
-	if !s.Connected() || !c.Serving(now) || s.acked < s.required && !plant.Is(plant.GrantBeforeOrders) || s.grantsMissing(c, now) || e.ID <= s.sent || now < c.GrantsFrom {
+	if !s.Connected() || !c.Serving(now) || s.acked < s.required && !plant.Is(plant.GrantBeforeOrders) || s.grantsMissing(c, now) || e.ID <= s.sent || now < c.GrantsFrom || c.Unconfirmed {
 		return s, effects
 	}
 	if s.sent == s.confirmed {
@@ -454,6 +473,7 @@ func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 	}
 	s.Stream, s.Met, s.welcomedAt, s.answered, s.CommitBlocked = h.Stream, true, now, false, 0
 	s.required, s.acked, s.sent, s.confirmed = h.Required, h.Acked, 0, 0
+	s.confirms, s.ordered = h.Confirms, false
 	s.welcomed, s.known = c.Revision, max(s.known, h.KnownRevision)
 	s.index, s.bound = max(s.index, h.AppliedIndex), s.bound || h.Federation != ""
 	var effects []Effect

@@ -56,7 +56,7 @@ func (w *script) setConfig(words []string) {
 			})
 		}
 	}
-	w.config.Conflict = o.has("conflict")
+	w.config.Conflict, w.config.Unconfirmed = o.has("conflict"), o.has("unconfirmed")
 	w.config.ServesFrom, w.config.GrantsFrom = 0, 0
 	if o.has("recovered") {
 		w.config = w.config.AfterRecovery(o.duration("recovered"))
@@ -85,11 +85,11 @@ func (w *script) runSession(t *testing.T, words []string, out *strings.Builder) 
 			Stream: number(0), ClusterID: strings.TrimPrefix(args[1], "none"), Incarnation: number(2), Term: number(3), Master: "m" + args[3],
 			AppliedIndex: o.number("index"), Fence: o.number("fence"), Level: uint32(o.number("level")), BoundName: o["bound"], RestoreID: o["restore"],
 			Federation: o["federation"], KnownTerm: region.Term{Number: options{"": term}.number(""), Nonce: nonce},
-			KnownRevision: int64(o.number("revision")), Acked: o.number("acked"), Required: o.number("required"),
+			KnownRevision: int64(o.number("revision")), Acked: o.number("acked"), Required: o.number("required"), Confirms: o.has("confirms"),
 		}
 	case "lease":
 		o := optionsOf(args[2:])
-		e = region.LeaseRequested{Stream: number(0), ID: number(1), Granted: o.number("granted"), Orders: o.number("orders"), CommitBlocked: o.duration("blocked"), Index: o.number("index")}
+		e = region.LeaseRequested{Stream: number(0), ID: number(1), Granted: o.number("granted"), Orders: o.number("orders"), CommitBlocked: o.duration("blocked"), Index: o.number("index"), Ordered: o.has("ordered")}
 	case "acked":
 		e = region.OrdersAcked{Stream: number(0), Position: number(1), Index: optionsOf(args[2:]).number("index")}
 	case "received":
@@ -116,6 +116,9 @@ func (w *script) runSession(t *testing.T, words []string, out *strings.Builder) 
 	}
 	if w.state.Lost {
 		fmt.Fprint(out, ", lost")
+	}
+	if w.config.Unconfirmed && w.state.Confirmed() {
+		fmt.Fprint(out, ", confirmed")
 	}
 	fmt.Fprintln(out)
 }

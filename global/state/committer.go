@@ -35,7 +35,9 @@ var (
 	ErrNotActive = errors.New("this server is no longer the active one")
 	// ErrConflict says that the store was restored from an old copy and must be recovered. A write
 	// would use a revision for the second time.
-	ErrConflict = errors.New("a region knows more than the store, which was restored from an old copy: nothing is stored before an operator runs `nusa server recover`")
+	ErrConflict = errors.New("the store was restored from an old copy: nothing is stored before an operator runs `nusa server recover`")
+	// ErrWentBack says that an old copy replaced the store while this server used it.
+	ErrWentBack = errors.New("the store went back")
 	// errTxFull says that a request does not fit into the rest of a shared transaction. The request
 	// then goes first into the next transaction.
 	errTxFull = errors.New("transaction is full")
@@ -334,6 +336,10 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 	}
 	c.Observe(len(t.changes), time.Since(start))
 	c.st.Lock()
+	if revision < c.st.Revision {
+		defer c.st.Unlock()
+		return 0, fmt.Errorf("%w: a write got revision %d after %d", ErrWentBack, revision, c.st.Revision)
+	}
 	if shown {
 		c.st.Revision = max(c.st.Revision, revision)
 	}

@@ -409,3 +409,36 @@ func TestTransactionHasOneAuditRecord(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 }
+
+// behind is a store whose revisions begin again.
+type behind struct{ store.Store }
+
+func (b behind) Txn(ctx context.Context, c []store.Compare, ops []store.Op) (int64, error) {
+	revision, err := b.Store.Txn(ctx, c, ops)
+	return revision - 100, err
+}
+
+// TestAStoreThatGoesBackEndsTheTerm: etcd was replaced by an old copy while the server ran. The
+// next term sees that the log of the store is another one.
+func TestAStoreThatGoesBackEndsTheTerm(t *testing.T) {
+	mem := store.NewMemory().Client()
+	defer mem.Close()
+	e, err := mem.Campaign(t.Context(), ElectionPrefix, "me", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := New(Beginning{Epoch: "e", Revision: 7}, func() time.Duration { return 0 })
+	st.Revision = 7
+	c := NewCommitter(st, behind{mem}, e.Guard())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(t.Context()) }()
+	if _, err := c.Do(t.Context(), putRegion("a")); !errors.Is(err, ErrWentBack) {
+		t.Errorf("a write to a store that went back: %v", err)
+	}
+	if err := <-ended; !errors.Is(err, ErrWentBack) {
+		t.Errorf("the committer ended with %v", err)
+	}
+	if len(st.Regions) > 0 || st.Revision != 7 {
+		t.Errorf("the write counts: %v, revision %d", st.Regions, st.Revision)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/failover"
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/recovery"
 	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -50,7 +51,8 @@ func (st *State) FailoverSnapshot() failover.Snapshot {
 	out := failover.Snapshot{
 		Lease: c.Lease, LeaseMax: max(c.Lease, c.LeaseMax), Active: now - st.began, Calm: now - st.began,
 		OtherServers: st.Candidates - 1, Resigned: st.Leadership.GetResigned() != "", Earlier: st.Leadership.GetMassLoss(),
-		Regions: make([]failover.Region, 0, len(st.Regions)),
+		Unconfirmed: st.Unconfirmed(),
+		Regions:     make([]failover.Region, 0, len(st.Regions)),
 	}
 	if st.massLossAt != 0 {
 		out.Calm = now - st.massLossAt
@@ -100,6 +102,7 @@ type FailoverMark struct {
 	candidates     int
 	resigned       bool
 	earlier        string
+	unconfirmed    []string
 	lease, longest time.Duration
 }
 
@@ -116,7 +119,7 @@ type regionMark struct {
 // Equal reports whether two marks are the same.
 func (m *FailoverMark) Equal(o *FailoverMark) bool {
 	return m.candidates == o.candidates && m.resigned == o.resigned && m.earlier == o.earlier &&
-		m.lease == o.lease && m.longest == o.longest && slices.Equal(m.regions, o.regions)
+		m.lease == o.lease && m.longest == o.longest && slices.Equal(m.unconfirmed, o.unconfirmed) && slices.Equal(m.regions, o.regions)
 }
 
 // Resigned reports whether a server has resigned because of a mass loss.
@@ -128,6 +131,7 @@ func (st *State) FailoverMark() *FailoverMark {
 	out := &FailoverMark{
 		regions: make([]regionMark, 0, len(st.Regions)), candidates: st.Candidates,
 		resigned: st.Leadership.GetResigned() != "", earlier: st.Leadership.GetMassLoss(), lease: c.Lease, longest: max(c.Lease, c.LeaseMax),
+		unconfirmed: st.Unconfirmed(),
 	}
 	quiet := failover.Snapshot{Lease: c.Lease}.Quiet()
 	for _, name := range st.RegionNames() {
@@ -223,7 +227,7 @@ func (st *State) SetFailover(p failover.Plan) {
 	for _, d := range p.Regions {
 		r := st.Regions[d.Region]
 		silent[d.Region] = true
-		withheld := p.Paused && !r.Record.GetLost().GetNothingRuns()
+		withheld := p.Holds() && !r.Record.GetLost().GetNothingRuns()
 		was := Failover{}
 		if r.Failover != nil {
 			was = *r.Failover
@@ -264,7 +268,7 @@ func (st *State) SetFailover(p failover.Plan) {
 	st.Movable = movable
 }
 
-// dueOf returns the entry that users see. In a mass loss it shows no time, because nothing moves.
+// dueOf returns the entry that users see. While moves are withheld it shows no time.
 func dueOf(moves, withheld bool, due time.Duration, message string) SlotFailover {
 	switch {
 	case !moves, withheld:
@@ -316,6 +320,50 @@ func (st *State) Dropped(name string) (out []region.Change) {
 		}
 	}
 	return out
+}
+
+// Unconfirmed returns the regions that have not confirmed what they run since a recovery of
+// the store, sorted. Until all have, no lease is granted and nothing moves by itself. The lock
+// is held.
+func (st *State) Unconfirmed() []string { return st.Leadership.GetRecovery().GetUnconfirmed() }
+
+// NewlyConfirmed returns those of the unconfirmed regions that have confirmed now. The lock is
+// held.
+func (st *State) NewlyConfirmed() (out []string) {
+	for _, name := range st.Unconfirmed() {
+		if r := st.Regions[name]; r != nil && r.Session != nil && r.Life.Confirmed() {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// confirmNote returns what a region has to confirm, and what to do; empty for nothing. The
+// lock is held.
+func (st *State) confirmNote(r *Region) string {
+	if !slices.Contains(st.Unconfirmed(), r.Name) {
+		return ""
+	}
+	return recovery.Note(r.Name, r.Session != nil, r.Unordered)
+}
+
+// toConfirm returns the regions that have to confirm what they run after a recovery of the
+// store, sorted: those that the store knows, and those that showed themselves. A region of
+// which an operator stated that nothing runs there need not. The lock is held.
+func (st *State) toConfirm() []string {
+	all := map[string]bool{}
+	for name, r := range st.Regions {
+		if r.Record.GetClusterId() != "" && !r.Record.GetLost().GetNothingRuns() {
+			all[name] = true
+		}
+	}
+	for name := range st.reported {
+		all[name] = true
+	}
+	if name := st.Leadership.GetConflict().GetRegion(); name != "" {
+		all[name] = true
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 // reportedWork is what a region says that it runs, while the store waits for a recovery.

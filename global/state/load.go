@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/global/recovery"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/link"
@@ -75,14 +76,20 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 	if rec.GetCandidacy() != nil {
 		former = rec.GetCandidacy().AsDuration()
 	}
+	surplus, err := s.Surplus(ctx)
+	if err != nil {
+		return Beginning{}, fmt.Errorf("begin a leadership term: %w", err)
+	}
 	if rec.GetConflict().GetRecovered() {
 		if err := offerAgain(ctx, s, e.Guard, rec.GetRecovery().GetStopTime()); err != nil {
 			return Beginning{}, fmt.Errorf("offer every slot again: %w", err)
 		}
 		rec.Conflict, rec.Terms = nil, nil // the regions may know any revision from before the recovery
+		rec.Log = nil                      // the present log goes on
 	}
+	recovery.NoteLog(rec, surplus, revision)
 	if e.Known > revision {
-		rec.Conflict = mergeConflict(rec.GetConflict(), &nusav1.RevisionConflict{Known: e.Known, Stored: revision})
+		rec.Conflict = recovery.Merge(rec.GetConflict(), &nusav1.RevisionConflict{Known: e.Known, Stored: revision})
 	}
 	past, earlier := beginningsOf(rec), kv.ModRevision
 	if rec.GetTracedTerm() != rec.GetTerm().GetNumber() {
@@ -150,7 +157,7 @@ func offerAgain(ctx context.Context, s store.Store, guard store.Compare, stop *d
 			f.MayRun = true
 		}
 		if slot.GetStopTime() != nil {
-			slot.StopTime = longer(slot.GetStopTime(), stop)
+			slot.StopTime = recovery.Longer(slot.GetStopTime(), stop)
 		}
 		value, err := Encode(slot)
 		if err != nil {
@@ -186,14 +193,15 @@ func (st *State) longestStop() (longest time.Duration) {
 
 // LowerLimits returns the change that lowers the times that a successor has to wait. The change is
 // due once every lease that a predecessor may have granted is over. After a recovery of the store,
-// everything that such a lease bound must have ended too. The lock is held.
+// everything that such a lease bound must have ended too, and every region must have confirmed what
+// it runs. The lock is held.
 func (st *State) LowerLimits(lease, candidacy time.Duration) (change func(*nusav1.LeadershipRecord), due bool) {
 	rec := st.Leadership
 	same := rec.GetLeaseMax().AsDuration() == lease && rec.GetCandidacy().AsDuration() == candidacy && rec.GetRecovery() == nil
 	c, now := st.SessionConfig(), st.Clock()
 	return func(rec *nusav1.LeadershipRecord) {
 		rec.LeaseMax, rec.Candidacy, rec.Recovery = durationpb.New(lease), durationpb.New(candidacy), nil
-	}, !same && c.PredecessorsOver(now) && now >= c.GrantsFrom
+	}, !same && c.PredecessorsOver(now) && now >= c.GrantsFrom && !c.Unconfirmed
 }
 
 // Load reads every record from the store, in several steps. The records of these steps fit

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/recovery"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -242,23 +243,8 @@ func (t *Tx) PutLeadership(change func(*nusav1.LeadershipRecord)) error {
 func (t *Tx) PutConflict(c *nusav1.RevisionConflict) error {
 	return t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
 		c.Stored = t.State.Revision
-		rec.Conflict = mergeConflict(rec.GetConflict(), c)
+		rec.Conflict = recovery.Merge(rec.GetConflict(), c)
 	})
-}
-
-// mergeConflict returns a conflict that includes what more shows. The first conflict names the
-// region that showed it. A conflict that shows greater numbers than the recovered ones must be
-// recovered again.
-func mergeConflict(c, more *nusav1.RevisionConflict) *nusav1.RevisionConflict {
-	if c == nil {
-		return more
-	}
-	known, term := max(c.GetKnown(), more.GetKnown()), max(c.GetKnownTerm(), more.GetKnownTerm())
-	return &nusav1.RevisionConflict{
-		Region: c.GetRegion(), Stored: c.GetStored(), Known: known, KnownTerm: term,
-		Recovered: c.GetRecovered() && known == c.GetKnown() && term == c.GetKnownTerm(),
-		LeaseMax:  longer(c.GetLeaseMax(), more.GetLeaseMax()), StopTime: longer(c.GetStopTime(), more.GetStopTime()),
-	}
 }
 
 // ErrNoConflict says that there is nothing to recover.
@@ -267,8 +253,8 @@ var ErrNoConflict = errors.New("no region knows more than the store: there is no
 // Recover makes all later revisions and leadership terms greater than those that the regions know.
 // It is for a store that was restored from an old copy. The conflict ends with the present term,
 // after the next term has offered every slot again: see offerAgain. No lease is granted until
-// everything has ended that a lease of the lost history bound, because no record says where that
-// runs.
+// everything has ended that a lease of the lost history bound, and every region has confirmed what
+// it runs, because no record says where that runs.
 func (t *Tx) Recover() error {
 	c := t.State.Leadership.GetConflict()
 	if c == nil || c.GetRecovered() {
@@ -281,7 +267,7 @@ func (t *Tx) Recover() error {
 	err := t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
 		rec.Term.Number = max(rec.GetTerm().GetNumber(), c.GetKnownTerm())
 		rec.Conflict.Recovered = true
-		rec.Recovery = &nusav1.Recovery{StopTime: durationpb.New(t.State.longestStop())}
+		rec.Recovery = &nusav1.Recovery{StopTime: durationpb.New(t.State.longestStop()), Unconfirmed: t.State.toConfirm()}
 	})
 	if err != nil {
 		return err
@@ -295,17 +281,28 @@ func (t *Tx) Recover() error {
 func (t *Tx) Outlasts(lease, stop *durationpb.Duration) error {
 	return t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
 		if r := rec.GetRecovery(); r != nil {
-			rec.LeaseMax, r.StopTime = longer(rec.GetLeaseMax(), lease), longer(r.GetStopTime(), stop)
+			rec.LeaseMax, r.StopTime = recovery.Longer(rec.GetLeaseMax(), lease), recovery.Longer(r.GetStopTime(), stop)
 		}
 	})
 }
 
-// longer returns the longer of two durations. It returns a if they are equal.
-func longer(a, b *durationpb.Duration) *durationpb.Duration {
-	if b.AsDuration() > a.AsDuration() {
-		return b
+// Confirmed notes that nothing runs in a region but what the store orders. It changes nothing
+// if nobody waits for that.
+func (t *Tx) Confirmed(name string) error {
+	last := false
+	err := t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
+		r := rec.GetRecovery()
+		i := slices.Index(r.GetUnconfirmed(), name)
+		if i < 0 {
+			return
+		}
+		r.Unconfirmed = slices.Delete(slices.Clone(r.GetUnconfirmed()), i, i+1)
+		last = len(r.GetUnconfirmed()) == 0
+	})
+	if err == nil && last {
+		t.Event("store.confirmed", "", "every region has confirmed what it runs since the recovery: leases are granted again")
 	}
-	return a
+	return err
 }
 
 // maxRegions bounds the regions of a federation: those that an operator defined, and those that
@@ -364,6 +361,11 @@ func (t *Tx) DeclareLost(name string, l Loss, now time.Time) error {
 	if err := t.Audit("region.lost", name, message); err != nil {
 		return err
 	}
+	if l.NothingRuns {
+		if err := t.Confirmed(name); err != nil {
+			return err
+		}
+	}
 	return t.PutRegion(name, rec)
 }
 
@@ -377,6 +379,9 @@ func (t *Tx) DeleteRegion(name string) error {
 		if err := t.deleteUnchecked(CheckpointKey(name, i)); err != nil {
 			return err
 		}
+	}
+	if err := t.Confirmed(name); err != nil {
+		return err
 	}
 	return t.set(txChange{key: regionKey(name), known: known.Revision})
 }

@@ -61,6 +61,9 @@ type Region struct {
 	Refusals []Refusal
 	// Refused says why the latest hello was refused. It is empty once a session begins.
 	Refused string
+	// Unordered counts the instances that run there without an order, as the latest request
+	// for a lease said; see State.Unconfirmed.
+	Unordered int
 	// Failover is set while the region is silent or lost.
 	Failover *Failover
 	// Changes is the number of the latest change of the region's slots: of a slot that the region
@@ -247,6 +250,9 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 	}
 	if out.FailoverMessage == "" && r.Session != nil && r.Review > 0 {
 		out.FailoverMessage = fmt.Sprintf("instances that moved to other regions and wait for `nusa region failback %s`: %d", r.Name, r.Review)
+	}
+	if note := see.st.confirmNote(r); note != "" {
+		out.FailoverMessage = note
 	}
 	if r.Refused != "" {
 		out.FailoverMessage = r.Refused

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -10,6 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/idempotency"
 	"github.com/nusa-scheduler/nusa/global/latency"
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/recovery"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -147,6 +147,7 @@ func (st *State) SessionConfig() region.Config {
 	if r := st.Leadership.GetRecovery(); r != nil {
 		c.LeaseMax = max(c.LeaseMax, st.Leadership.GetLeaseMax().AsDuration())
 		c = c.AfterRecovery(r.GetStopTime().AsDuration())
+		c.Unconfirmed = len(r.GetUnconfirmed()) > 0
 	}
 	return c
 }
@@ -258,13 +259,9 @@ func (st *State) Alarms() (out []string) {
 		out = append(out, st.FailoverPaused)
 	}
 	out = append(out, st.Room.Alarms()...)
-	if c := st.Leadership.GetConflict(); c != nil {
-		who := "region " + c.GetRegion()
-		if c.GetRegion() == "" {
-			who = "a global server"
-		}
-		out = append(out, fmt.Sprintf("%s knows more than the store (revision %d of %d): the store was restored from an old copy, and nothing is placed, ordered or granted before `nusa server recover`",
-			who, c.GetKnown(), c.GetStored()))
+	conflict := recovery.Text(st.Leadership.GetConflict())
+	if conflict != "" {
+		out = append(out, conflict)
 	}
 	for _, name := range st.RegionNames() {
 		if why := st.Regions[name].Refused; why != "" {
@@ -272,9 +269,10 @@ func (st *State) Alarms() (out []string) {
 		}
 	}
 	c, now := st.SessionConfig(), st.Clock()
-	if now < c.GrantsFrom && st.Leadership.GetConflict() == nil {
-		out = append(out, fmt.Sprintf("the store was recovered: regions are welcomed in %s, when every earlier lease is over, and get leases in %s, when everything has ended that those leases bound",
-			jobstatus.Span(max(0, c.ServesFrom-now)), jobstatus.Span(c.GrantsFrom-now)))
+	for _, alarm := range []string{recovery.Waits(c.ServesFrom-now, c.GrantsFrom-now), recovery.Alarm(st.Unconfirmed())} {
+		if alarm != "" && conflict == "" {
+			out = append(out, alarm)
+		}
 	}
 	return out
 }

@@ -8,6 +8,7 @@
 //	list.go             its lists
 //	usage.go            how full etcd is, and how room is made in it
 //	upkeep.go           when room is made
+//	surplus.go          the sign of a restored snapshot
 //	revisions.go        revisions that only grow, over a restore from an old copy
 //	etcd_election.go    its election
 //	member.go           the embedded etcd member, and etcd's log

@@ -73,6 +73,8 @@ type Etcd struct {
 	compacted int64
 	// quota is EtcdConfig.Quota.
 	quota int64
+	// dial connects to one endpoint of a cluster outside this process.
+	dial func(endpoint string) (*clientv3.Client, error)
 }
 
 // sharedLease is the lease of all keys with the same TTL. A lease for each key would cost one more
@@ -97,7 +99,8 @@ func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 			e.client, e.direct = v3client.New(e.member.Server), newDirect(e.member.Server)
 		}
 	} else {
-		e.client, err = dialEtcd(cfg, log)
+		e.client, err = dialEtcd(cfg, cfg.Endpoints, log)
+		e.dial = func(endpoint string) (*clientv3.Client, error) { return dialEtcd(cfg, []string{endpoint}, log) }
 	}
 	if err != nil {
 		e.cancel()
@@ -111,9 +114,9 @@ func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 	return e, nil
 }
 
-func dialEtcd(cfg EtcdConfig, log slogCore) (*clientv3.Client, error) {
+func dialEtcd(cfg EtcdConfig, endpoints []string, log slogCore) (*clientv3.Client, error) {
 	c := clientv3.Config{
-		Endpoints:            cfg.Endpoints,
+		Endpoints:            endpoints,
 		DialTimeout:          opTimeout,
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 5 * time.Second,
@@ -125,7 +128,7 @@ func dialEtcd(cfg EtcdConfig, log slogCore) (*clientv3.Client, error) {
 	}
 	client, err := clientv3.New(c)
 	if err != nil {
-		return nil, fmt.Errorf("connect to etcd at %v: %w", cfg.Endpoints, err)
+		return nil, fmt.Errorf("connect to etcd at %v: %w", endpoints, err)
 	}
 	return client, nil
 }

@@ -25,6 +25,7 @@ type Memory struct {
 	history   []Event
 	changed   notify.Signal // notified at each change
 	sequence  int64         // sequence number of the last candidate's key
+	surplus   int64         // below 0 in a restored store
 }
 
 type memoryKey struct {
@@ -35,6 +36,19 @@ type memoryKey struct {
 // NewMemory makes an empty store. Its revision starts at 1, as in etcd.
 func NewMemory() *Memory {
 	return &Memory{revision: 1, keys: map[string]*memoryKey{}}
+}
+
+// Snapshot returns a store with the present contents, as one that is restored from a snapshot
+// of this one. Keys that would expire do not.
+func (m *Memory) Snapshot() *Memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := NewMemory()
+	out.revision, out.compacted, out.sequence, out.surplus = m.revision, m.revision, m.sequence, -m.revision
+	for name, k := range m.keys {
+		out.keys[name] = &memoryKey{KV: k.KV}
+	}
+	return out
 }
 
 // Client opens a connection to the store.
@@ -230,6 +244,16 @@ func (c *MemoryClient) List(ctx context.Context, prefix string, visit func(KV) e
 		}
 	}
 	return rev, nil
+}
+
+// Surplus implements Store.
+func (c *MemoryClient) Surplus(ctx context.Context) (Surplus, error) {
+	if err := c.connected(ctx); err != nil {
+		return Surplus{}, err
+	}
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	return Surplus{Least: c.m.surplus, Most: c.m.surplus, Known: true}, nil
 }
 
 // MaxOps implements Store.

@@ -98,6 +98,7 @@ func contract(t *testing.T, open func(t *testing.T) backend) {
 		{"expiry", testExpiry},
 		{"watch", testWatch},
 		{"compacted", testCompacted},
+		{"surplus", testSurplus},
 		{"raise", testRaise},
 		{"election", testElection},
 		{"election lost", testElectionLost},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -120,7 +121,7 @@ func helloEvent(st *state.State, c *session, h *nusav1.RegionHello) region.Hello
 		AppliedIndex: h.GetAppliedIndex(), Fence: h.GetFence(), Level: h.GetFeatureLevel(), RestoreID: h.GetRestoreId(),
 		BoundName: boundName(st, name, h.GetClusterId()), Federation: h.GetFederationId(),
 		KnownTerm:     region.Term{Number: h.GetLeadershipTerm().GetNumber(), Nonce: h.GetLeadershipTerm().GetNonce()},
-		KnownRevision: h.GetStoreRevision(), Required: 1,
+		KnownRevision: h.GetStoreRevision(), Required: 1, Confirms: h.GetConfirms(),
 	}
 	if r := st.Regions[name]; r != nil {
 		out.Required = r.Orders.Position().Sequence
@@ -257,7 +258,7 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 		}
 	}
 	r.EndStream(effects)
-	r.Life, r.Session, s.live[c.region], r.Refused = next, &c.shared, c, ""
+	r.Life, r.Session, s.live[c.region], r.Refused, r.Unordered = next, &c.shared, c, "", 0
 	r.Master, r.MasterAddress, r.Servers, r.Version = h.GetMaster(), h.GetMasterAddress(), h.GetServers(), h.GetVersion()
 	// This is a new session. Work that the region refused before may fit now, and disconnected
 	// nodes may be back.
@@ -282,7 +283,7 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 		ReportInterval: durationpb.New(s.ReportInterval), Fence: next.Fence, Protocol: protocol,
 		Summaries:    &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence},
 		FederationId: st.Sessions.Federation, LeadershipTerm: leadershipTerm(st), StoreRevision: st.Revision, FeatureLevel: st.GlobalLevel,
-		Row: &nusav1.Position{Epoch: r.Row.Epoch, Sequence: r.Row.Sequence},
+		Row: &nusav1.Position{Epoch: r.Row.Epoch, Sequence: r.Row.Sequence}, Confirm: slices.Contains(st.Unconfirmed(), c.region),
 	}}})
 	c.opened.Store(true)
 	st.RegionsChanged()

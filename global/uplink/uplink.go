@@ -197,8 +197,11 @@ func (s *Server) requestLease(c *session, q *nusav1.LeaseRequest, index uint64) 
 	blocked := r.Life.CommitBlocked > 0
 	s.stepRegion(c, r, region.LeaseRequested{
 		Stream: c.shared.Number, ID: q.GetId(), Granted: q.GetGranted(), CommitBlocked: q.GetCommitBlocked().AsDuration(),
-		Orders: r.Orders.Position().Sequence, Index: index,
+		Orders: r.Orders.Position().Sequence, Index: index, Ordered: q.GetConfirmed(),
 	})
+	if n := int(q.GetUnordered()); n != r.Unordered {
+		r.Unordered, r.Stamp = n, st.Notify()
+	}
 	if now := r.Life.CommitBlocked > 0; now != blocked {
 		s.noteCommits(r, now)
 	}

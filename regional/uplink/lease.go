@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/accept"
 	"github.com/nusa-scheduler/nusa/regional/regionlease"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
@@ -170,6 +172,10 @@ func (ss *session) sendLease(time.Time) (time.Time, error) {
 	u.mu.Unlock()
 	if blocked := u.CommitBlocked(); blocked > 0 {
 		request.CommitBlocked = durationpb.New(blocked)
+	}
+	if ss.confirm {
+		n, complete := accept.Unordered(u.cfg.FSM.View())
+		request.Confirmed, request.Unordered = n == 0 && complete && !u.cfg.LogSuspect(), int32(min(n, math.MaxInt32))
 	}
 	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{
 		AppliedIndex: u.cfg.FSM.View().Index(), Kind: &nusav1.RegionMessage_Lease{Lease: request},

@@ -70,6 +70,9 @@ type session struct {
 	urgentAt    time.Time     // of the last call of isUrgent
 	latencyAt   time.Time
 	changesRow  bool // the server can read changes of the row
+	// confirm: the store was recovered. Requests for the lease say whether anything runs here
+	// without an order.
+	confirm bool
 	// answerPace and summaryPace limit the rate of messages that each change may cause.
 	answerPace, summaryPace *wait.Pace
 }
@@ -89,7 +92,7 @@ func newSession(u *Uplink, stream globalStream, client nusav1.FederationClient, 
 		inbox: link.NewInbox[*nusav1.SlotOrder](maxSlots),
 		lease: w.GetLease().AsDuration(), reportInterval: interval,
 		answersDirty: true, reportNow: true, latencyDirty: true,
-		changesRow: w.GetRow() != nil, cursor: u.cursor(w), sentAnswers: map[string]*nusav1.SlotAnswer{}, sentEdges: map[string]sentEdge{},
+		changesRow: w.GetRow() != nil, confirm: w.GetConfirm(), cursor: u.cursor(w), sentAnswers: map[string]*nusav1.SlotAnswer{}, sentEdges: map[string]sentEdge{},
 		answerPace: wait.NewPace(coalesce, burst), summaryPace: wait.NewPace(coalesce, burst),
 	}
 }

@@ -357,7 +357,7 @@ func (u *Uplink) hello() *nusav1.RegionHello {
 		Orders:  wire.PositionToProto(c.Orders),
 		Version: u.cfg.Version, Protocol: protocol,
 		FederationId: c.FederationID, Fence: c.Fence, StoreRevision: c.StoreRevision,
-		AppliedIndex: view.Index(), FeatureLevel: c.FeatureLevel, RestoreId: c.RestoreID,
+		AppliedIndex: view.Index(), FeatureLevel: c.FeatureLevel, RestoreId: c.RestoreID, Confirms: true,
 	}
 	if c.FederationID != "" {
 		hello.LeaseMax, hello.StopTime = durationpb.New(c.RegionLeaseMax), durationpb.New(view.LongestStop())

@@ -677,7 +677,9 @@ type RegionHello struct {
 	// most 32 KiB.
 	Work []*RegionWork `protobuf:"bytes,22,rep,name=work,proto3" json:"work,omitempty"`
 	// Number of slots that did not fit into work.
-	WorkLeftOut   int32 `protobuf:"varint,23,opt,name=work_left_out,json=workLeftOut,proto3" json:"work_left_out,omitempty"`
+	WorkLeftOut int32 `protobuf:"varint,23,opt,name=work_left_out,json=workLeftOut,proto3" json:"work_left_out,omitempty"`
+	// The region sends LeaseRequest.confirmed when the welcome asks for it.
+	Confirms      bool `protobuf:"varint,24,opt,name=confirms,proto3" json:"confirms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -871,6 +873,13 @@ func (x *RegionHello) GetWorkLeftOut() int32 {
 		return x.WorkLeftOut
 	}
 	return 0
+}
+
+func (x *RegionHello) GetConfirms() bool {
+	if x != nil {
+		return x.Confirms
+	}
+	return false
 }
 
 // RegionWork is a slot that a region runs, as its log says.
@@ -1202,6 +1211,11 @@ type LeaseRequest struct {
 	// Time for which the region has been unable to commit to its log; unset while it
 	// can. Such a region takes no new slots.
 	CommitBlocked *durationpb.Duration `protobuf:"bytes,3,opt,name=commit_blocked,json=commitBlocked,proto3" json:"commit_blocked,omitempty"`
+	// After GlobalWelcome.confirm: no instance of a job of the federation may run in the region
+	// but those of the slots that the region was ordered in this session.
+	Confirmed bool `protobuf:"varint,4,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
+	// While it is not confirmed: the number of other instances that may run.
+	Unordered     int32 `protobuf:"varint,5,opt,name=unordered,proto3" json:"unordered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1255,6 +1269,20 @@ func (x *LeaseRequest) GetCommitBlocked() *durationpb.Duration {
 		return x.CommitBlocked
 	}
 	return nil
+}
+
+func (x *LeaseRequest) GetConfirmed() bool {
+	if x != nil {
+		return x.Confirmed
+	}
+	return false
+}
+
+func (x *LeaseRequest) GetUnordered() int32 {
+	if x != nil {
+		return x.Unordered
+	}
+	return 0
 }
 
 // LeaseGrant grants a lease for a duration. The holder counts the duration from
@@ -3512,7 +3540,10 @@ type GlobalWelcome struct {
 	FeatureLevel uint32 `protobuf:"varint,10,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	// Set, also if empty: the server takes RowChanges and FitCounts, and has the row of the
 	// region up to this position.
-	Row           *Position `protobuf:"bytes,11,opt,name=row,proto3" json:"row,omitempty"`
+	Row *Position `protobuf:"bytes,11,opt,name=row,proto3" json:"row,omitempty"`
+	// The store was recovered: the requests for leases say when the region has confirmed its
+	// orders.
+	Confirm       bool `protobuf:"varint,12,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3622,6 +3653,13 @@ func (x *GlobalWelcome) GetRow() *Position {
 		return x.Row
 	}
 	return nil
+}
+
+func (x *GlobalWelcome) GetConfirm() bool {
+	if x != nil {
+		return x.Confirm
+	}
+	return false
 }
 
 // Refused ends a session that the server does not accept.
@@ -4149,7 +4187,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04fits\x18\f \x01(\v2\x12.nusa.v1.FitCountsH\x00R\x04fits\x12#\n" +
 	"\rapplied_index\x18\n" +
 	" \x01(\x04R\fappliedIndexB\x06\n" +
-	"\x04kind\"\x99\a\n" +
+	"\x04kind\"\xb5\a\n" +
 	"\vRegionHello\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -4180,7 +4218,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"coordinate\x18\x15 \x01(\v2\x13.nusa.v1.CoordinateR\n" +
 	"coordinate\x12'\n" +
 	"\x04work\x18\x16 \x03(\v2\x13.nusa.v1.RegionWorkR\x04work\x12\"\n" +
-	"\rwork_left_out\x18\x17 \x01(\x05R\vworkLeftOut\"\x97\x01\n" +
+	"\rwork_left_out\x18\x17 \x01(\x05R\vworkLeftOut\x12\x1a\n" +
+	"\bconfirms\x18\x18 \x01(\bR\bconfirms\"\x97\x01\n" +
 	"\n" +
 	"RegionWork\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -4202,11 +4241,13 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\fRegionUpdate\x121\n" +
 	"\aservers\x18\x01 \x03(\v2\x17.nusa.v1.RegionalServerR\aservers\"#\n" +
 	"\aGoodbye\x12\x18\n" +
-	"\amessage\x18\x01 \x01(\tR\amessage\"z\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"\xb6\x01\n" +
 	"\fLeaseRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\agranted\x18\x02 \x01(\x04R\agranted\x12@\n" +
-	"\x0ecommit_blocked\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\rcommitBlocked\"\xd9\x02\n" +
+	"\x0ecommit_blocked\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\rcommitBlocked\x12\x1c\n" +
+	"\tconfirmed\x18\x04 \x01(\bR\tconfirmed\x12\x1c\n" +
+	"\tunordered\x18\x05 \x01(\x05R\tunordered\"\xd9\x02\n" +
 	"\n" +
 	"LeaseGrant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x125\n" +
@@ -4407,7 +4448,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12\x10\n" +
 	"\x03p50\x18\x02 \x01(\fR\x03p50\x12\x14\n" +
 	"\x05fresh\x18\x03 \x01(\fR\x05fresh\x12-\n" +
-	"\bposition\x18\x04 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xd9\x03\n" +
+	"\bposition\x18\x04 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xf3\x03\n" +
 	"\rGlobalWelcome\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12B\n" +
@@ -4420,7 +4461,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x0estore_revision\x18\t \x01(\x03R\rstoreRevision\x12#\n" +
 	"\rfeature_level\x18\n" +
 	" \x01(\rR\ffeatureLevel\x12#\n" +
-	"\x03row\x18\v \x01(\v2\x11.nusa.v1.PositionR\x03row\"^\n" +
+	"\x03row\x18\v \x01(\v2\x11.nusa.v1.PositionR\x03row\x12\x18\n" +
+	"\aconfirm\x18\f \x01(\bR\aconfirm\"^\n" +
 	"\aRefused\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1c\n" +
 	"\tpermanent\x18\x02 \x01(\bR\tpermanent\x12\x1b\n" +

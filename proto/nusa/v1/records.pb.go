@@ -170,7 +170,9 @@ type LeadershipRecord struct {
 	TracedTerm uint64 `protobuf:"varint,8,opt,name=traced_term,json=tracedTerm,proto3" json:"traced_term,omitempty"`
 	// The latest terms since the last recovery of the store, this one included: bounded, in
 	// their order. A server that does not know this field leaves its own term out.
-	Terms         []*TermBeginning `protobuf:"bytes,9,rep,name=terms,proto3" json:"terms,omitempty"`
+	Terms []*TermBeginning `protobuf:"bytes,9,rep,name=terms,proto3" json:"terms,omitempty"`
+	// What shows that the store goes on with its log. Unset: not known.
+	Log           *StoreLog `protobuf:"bytes,10,opt,name=log,proto3" json:"log,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -268,6 +270,59 @@ func (x *LeadershipRecord) GetTerms() []*TermBeginning {
 	return nil
 }
 
+func (x *LeadershipRecord) GetLog() *StoreLog {
+	if x != nil {
+		return x.Log
+	}
+	return nil
+}
+
+// StoreLog tells a restored snapshot of the store, which begins another log.
+type StoreLog struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of entries of the log that wrote no revision. It never falls in one log.
+	Surplus       int64 `protobuf:"zigzag64,1,opt,name=surplus,proto3" json:"surplus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreLog) Reset() {
+	*x = StoreLog{}
+	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreLog) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreLog) ProtoMessage() {}
+
+func (x *StoreLog) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreLog.ProtoReflect.Descriptor instead.
+func (*StoreLog) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StoreLog) GetSurplus() int64 {
+	if x != nil {
+		return x.Surplus
+	}
+	return 0
+}
+
 // TermBeginning says what earlier leadership terms had written when a term began.
 type TermBeginning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -283,7 +338,7 @@ type TermBeginning struct {
 
 func (x *TermBeginning) Reset() {
 	*x = TermBeginning{}
-	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -295,7 +350,7 @@ func (x *TermBeginning) String() string {
 func (*TermBeginning) ProtoMessage() {}
 
 func (x *TermBeginning) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -308,7 +363,7 @@ func (x *TermBeginning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermBeginning.ProtoReflect.Descriptor instead.
 func (*TermBeginning) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TermBeginning) GetTerm() *LeadershipTerm {
@@ -336,14 +391,17 @@ func (x *TermBeginning) GetWrote() bool {
 type Recovery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Longest kill_timeout of what a region's lease binds.
-	StopTime      *durationpb.Duration `protobuf:"bytes,1,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
+	StopTime *durationpb.Duration `protobuf:"bytes,1,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
+	// Regions that have not confirmed since then that nothing runs there but what the store
+	// orders, sorted. No lease is granted and nothing moves before, see LeaseRequest.confirmed.
+	Unconfirmed   []string `protobuf:"bytes,2,rep,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Recovery) Reset() {
 	*x = Recovery{}
-	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -355,7 +413,7 @@ func (x *Recovery) String() string {
 func (*Recovery) ProtoMessage() {}
 
 func (x *Recovery) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -368,12 +426,19 @@ func (x *Recovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recovery.ProtoReflect.Descriptor instead.
 func (*Recovery) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Recovery) GetStopTime() *durationpb.Duration {
 	if x != nil {
 		return x.StopTime
+	}
+	return nil
+}
+
+func (x *Recovery) GetUnconfirmed() []string {
+	if x != nil {
+		return x.Unconfirmed
 	}
 	return nil
 }
@@ -392,15 +457,17 @@ type RevisionConflict struct {
 	Recovered bool `protobuf:"varint,5,opt,name=recovered,proto3" json:"recovered,omitempty"`
 	// The greatest RegionHello.lease_max and RegionHello.stop_time of the regions that
 	// know more than the store.
-	LeaseMax      *durationpb.Duration `protobuf:"bytes,6,opt,name=lease_max,json=leaseMax,proto3" json:"lease_max,omitempty"`
-	StopTime      *durationpb.Duration `protobuf:"bytes,7,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
+	LeaseMax *durationpb.Duration `protobuf:"bytes,6,opt,name=lease_max,json=leaseMax,proto3" json:"lease_max,omitempty"`
+	StopTime *durationpb.Duration `protobuf:"bytes,7,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
+	// The store has another log than LeadershipRecord.log says: a snapshot was restored.
+	OtherLog      bool `protobuf:"varint,8,opt,name=other_log,json=otherLog,proto3" json:"other_log,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RevisionConflict) Reset() {
 	*x = RevisionConflict{}
-	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	mi := &file_nusa_v1_records_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -412,7 +479,7 @@ func (x *RevisionConflict) String() string {
 func (*RevisionConflict) ProtoMessage() {}
 
 func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	mi := &file_nusa_v1_records_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -425,7 +492,7 @@ func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevisionConflict.ProtoReflect.Descriptor instead.
 func (*RevisionConflict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RevisionConflict) GetRegion() string {
@@ -477,6 +544,13 @@ func (x *RevisionConflict) GetStopTime() *durationpb.Duration {
 	return nil
 }
 
+func (x *RevisionConflict) GetOtherLog() bool {
+	if x != nil {
+		return x.OtherLog
+	}
+	return false
+}
+
 // IdempotencyRecord remembers the response to an idempotency key. Key:
 // idempotency/KEY. It expires.
 type IdempotencyRecord struct {
@@ -491,7 +565,7 @@ type IdempotencyRecord struct {
 
 func (x *IdempotencyRecord) Reset() {
 	*x = IdempotencyRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[6]
+	mi := &file_nusa_v1_records_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +577,7 @@ func (x *IdempotencyRecord) String() string {
 func (*IdempotencyRecord) ProtoMessage() {}
 
 func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[6]
+	mi := &file_nusa_v1_records_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +590,7 @@ func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyRecord.ProtoReflect.Descriptor instead.
 func (*IdempotencyRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *IdempotencyRecord) GetFingerprint() []byte {
@@ -548,7 +622,7 @@ type ResultRecord struct {
 
 func (x *ResultRecord) Reset() {
 	*x = ResultRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[7]
+	mi := &file_nusa_v1_records_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +634,7 @@ func (x *ResultRecord) String() string {
 func (*ResultRecord) ProtoMessage() {}
 
 func (x *ResultRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[7]
+	mi := &file_nusa_v1_records_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +647,7 @@ func (x *ResultRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultRecord.ProtoReflect.Descriptor instead.
 func (*ResultRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ResultRecord) GetVersion() int64 {
@@ -614,7 +688,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[8]
+	mi := &file_nusa_v1_records_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +700,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[8]
+	mi := &file_nusa_v1_records_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +713,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CheckpointRecord) GetPosition() *Position {
@@ -684,7 +758,7 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"SinceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x9e\x03\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xc3\x03\n" +
 	"\x10LeadershipRecord\x12+\n" +
 	"\x04term\x18\x01 \x01(\v2\x17.nusa.v1.LeadershipTermR\x04term\x126\n" +
 	"\tlease_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x125\n" +
@@ -695,13 +769,18 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\tmass_loss\x18\a \x01(\tR\bmassLoss\x12\x1f\n" +
 	"\vtraced_term\x18\b \x01(\x04R\n" +
 	"tracedTerm\x12,\n" +
-	"\x05terms\x18\t \x03(\v2\x16.nusa.v1.TermBeginningR\x05terms\"l\n" +
+	"\x05terms\x18\t \x03(\v2\x16.nusa.v1.TermBeginningR\x05terms\x12#\n" +
+	"\x03log\x18\n" +
+	" \x01(\v2\x11.nusa.v1.StoreLogR\x03log\"$\n" +
+	"\bStoreLog\x12\x18\n" +
+	"\asurplus\x18\x01 \x01(\x12R\asurplus\"l\n" +
 	"\rTermBeginning\x12+\n" +
 	"\x04term\x18\x01 \x01(\v2\x17.nusa.v1.LeadershipTermR\x04term\x12\x18\n" +
 	"\aearlier\x18\x02 \x01(\x03R\aearlier\x12\x14\n" +
-	"\x05wrote\x18\x03 \x01(\bR\x05wrote\"B\n" +
+	"\x05wrote\x18\x03 \x01(\bR\x05wrote\"d\n" +
 	"\bRecovery\x126\n" +
-	"\tstop_time\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"\x85\x02\n" +
+	"\tstop_time\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bstopTime\x12 \n" +
+	"\vunconfirmed\x18\x02 \x03(\tR\vunconfirmed\"\xa2\x02\n" +
 	"\x10RevisionConflict\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05known\x18\x02 \x01(\x03R\x05known\x12\x16\n" +
@@ -710,7 +789,8 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"known_term\x18\x04 \x01(\x04R\tknownTerm\x12\x1c\n" +
 	"\trecovered\x18\x05 \x01(\bR\trecovered\x126\n" +
 	"\tlease_max\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x126\n" +
-	"\tstop_time\x18\a \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"j\n" +
+	"\tstop_time\x18\a \x01(\v2\x19.google.protobuf.DurationR\bstopTime\x12\x1b\n" +
+	"\tother_log\x18\b \x01(\bR\botherLog\"j\n" +
 	"\x11IdempotencyRecord\x12 \n" +
 	"\vfingerprint\x18\x01 \x01(\fR\vfingerprint\x123\n" +
 	"\bresponse\x18\x02 \x01(\v2\x17.nusa.v1.SubmitResponseR\bresponse\"f\n" +
@@ -736,52 +816,54 @@ func file_nusa_v1_records_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_records_proto_rawDescData
 }
 
-var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_nusa_v1_records_proto_goTypes = []any{
 	(*AuditRecord)(nil),         // 0: nusa.v1.AuditRecord
 	(*JobRecord)(nil),           // 1: nusa.v1.JobRecord
 	(*LeadershipRecord)(nil),    // 2: nusa.v1.LeadershipRecord
-	(*TermBeginning)(nil),       // 3: nusa.v1.TermBeginning
-	(*Recovery)(nil),            // 4: nusa.v1.Recovery
-	(*RevisionConflict)(nil),    // 5: nusa.v1.RevisionConflict
-	(*IdempotencyRecord)(nil),   // 6: nusa.v1.IdempotencyRecord
-	(*ResultRecord)(nil),        // 7: nusa.v1.ResultRecord
-	(*CheckpointRecord)(nil),    // 8: nusa.v1.CheckpointRecord
-	nil,                         // 9: nusa.v1.JobRecord.SinceEntry
-	(*Event)(nil),               // 10: nusa.v1.Event
-	(*Job)(nil),                 // 11: nusa.v1.Job
-	(*LeadershipTerm)(nil),      // 12: nusa.v1.LeadershipTerm
-	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
-	(*SubmitResponse)(nil),      // 14: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),           // 15: nusa.v1.JobStatus
-	(*Position)(nil),            // 16: nusa.v1.Position
-	(*JobSummary)(nil),          // 17: nusa.v1.JobSummary
-	(*RegionReport)(nil),        // 18: nusa.v1.RegionReport
+	(*StoreLog)(nil),            // 3: nusa.v1.StoreLog
+	(*TermBeginning)(nil),       // 4: nusa.v1.TermBeginning
+	(*Recovery)(nil),            // 5: nusa.v1.Recovery
+	(*RevisionConflict)(nil),    // 6: nusa.v1.RevisionConflict
+	(*IdempotencyRecord)(nil),   // 7: nusa.v1.IdempotencyRecord
+	(*ResultRecord)(nil),        // 8: nusa.v1.ResultRecord
+	(*CheckpointRecord)(nil),    // 9: nusa.v1.CheckpointRecord
+	nil,                         // 10: nusa.v1.JobRecord.SinceEntry
+	(*Event)(nil),               // 11: nusa.v1.Event
+	(*Job)(nil),                 // 12: nusa.v1.Job
+	(*LeadershipTerm)(nil),      // 13: nusa.v1.LeadershipTerm
+	(*durationpb.Duration)(nil), // 14: google.protobuf.Duration
+	(*SubmitResponse)(nil),      // 15: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),           // 16: nusa.v1.JobStatus
+	(*Position)(nil),            // 17: nusa.v1.Position
+	(*JobSummary)(nil),          // 18: nusa.v1.JobSummary
+	(*RegionReport)(nil),        // 19: nusa.v1.RegionReport
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
-	10, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
-	11, // 1: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
-	9,  // 2: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
-	12, // 3: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
-	13, // 4: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
-	5,  // 5: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
-	13, // 6: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
-	4,  // 7: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
-	3,  // 8: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
-	12, // 9: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
-	13, // 10: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
-	13, // 11: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
-	13, // 12: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
-	14, // 13: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	15, // 14: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	16, // 15: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	17, // 16: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	18, // 17: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	11, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
+	12, // 1: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
+	10, // 2: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
+	13, // 3: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
+	14, // 4: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
+	6,  // 5: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
+	14, // 6: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
+	5,  // 7: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
+	4,  // 8: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
+	3,  // 9: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
+	13, // 10: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
+	14, // 11: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
+	14, // 12: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
+	14, // 13: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
+	15, // 14: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	16, // 15: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	17, // 16: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	18, // 17: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	19, // 18: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }
@@ -799,7 +881,7 @@ func file_nusa_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_records_proto_rawDesc), len(file_nusa_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

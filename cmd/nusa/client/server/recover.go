@@ -18,13 +18,17 @@ func recoverCommand(s *cli.Settings) *cobra.Command {
 	var federation string
 	c := &cobra.Command{
 		Use: "recover", Short: "Continue after the store was restored from an old copy", Args: cli.Positional(),
-		Long: `Continues after the etcd of the federation was restored from an old copy. A region
-that knows a later revision has shown that, and nothing is placed, ordered or stored
-since. The recovery makes all later revisions greater than those that the regions have
-shown, so that no work is taken for another. Let all regions connect first: an alarm
-names what they know. After the recovery the regions run what the restored store says:
-work that was submitted after the copy was made is stopped. The command lists that work,
-by what the regions have said, before it asks. It is confirmed with the id of the federation: typed at the prompt, or with --federation.`,
+		Long: `Continues after the etcd of the federation was restored from an old copy. The log of
+the store has shown that, or a region that knows a later revision, and nothing is
+placed, ordered or stored since. The recovery makes all later revisions greater than
+those that the regions have shown, so that no work is taken for another. Let all regions
+connect first: an alarm names what they know. After the recovery the regions run what
+the restored store says: work that was submitted after the copy was made is stopped. The
+command lists that work, by what the regions have said, before it asks. No region gets a
+lease, and nothing moves by itself, before every region has confirmed what it runs. If a
+region is gone for good, run "nusa region lose NAME".
+
+It is confirmed with the id of the federation: typed at the prompt, or with --federation.`,
 		Example: "  nusa server recover",
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			if federation == "" {
@@ -102,7 +106,8 @@ func whatStops(would *nusav1.RecoverResponse) []string {
 	}
 	switch silent := would.GetSilent(); {
 	case len(silent) > 0:
-		out = append(out, "These regions have not connected yet, so it is unknown what they run: "+strings.Join(silent, ", "))
+		out = append(out, "These regions have not connected yet, so it is unknown what they run: "+strings.Join(silent, ", "),
+			"After the recovery no region gets a lease before they have connected, or are lost by `nusa region lose`.")
 	case len(out) == 0:
 		out = append(out, "The regions run nothing that the restored store does not know.")
 	}

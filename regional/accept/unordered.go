@@ -1,0 +1,33 @@
+package accept
+
+import "github.com/nusa-scheduler/nusa/regional/state"
+
+// Unordered counts the attempts of jobs of the federation that may run although the region has
+// no order for their index. complete is false while the log does not tell: a change of the
+// orders is incomplete, or a node that has not connected since a restore of the log may run
+// what the log does not have.
+func Unordered(view *state.View) (n int, complete bool) {
+	c := view.Cluster()
+	for g := range view.Groups() {
+		if g.Key.Local {
+			continue
+		}
+		for a := range view.AllocsIn(g) {
+			if !ordered(view, g, a.Index) && (a.Live() || a.Charged && binding(view, g.Key, a.JobVersion) == state.BindNone) {
+				n++
+			}
+		}
+	}
+	return n, !c.OrdersIncomplete && !c.Recovered
+}
+
+// ordered reports whether one of the slots of a group has an index.
+func ordered(view *state.View, g *state.GroupView, index int32) bool {
+	for _, s := range g.Slots {
+		job, ok := view.Job(g.Key.JobKey(), s.JobVersion)
+		if index >= s.From && index < s.To || ok && job.Type == state.System {
+			return true
+		}
+	}
+	return false
+}
