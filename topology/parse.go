@@ -10,38 +10,39 @@ import (
 	"strings"
 )
 
-// maxCells bounds the cells read from a file: four times each direction of
-// MaxTableRegions regions.
+// maxCells bounds the cells that are read from a file. It allows four values for each
+// directed pair of MaxTableRegions regions.
 const maxCells = 4 * MaxTableRegions * MaxTableRegions
 
-// maxTableName and maxPlainLine bound names and lines, in bytes: a longer one
+// maxTableName and maxPlainLine bound names and lines, in bytes. A longer name or line
 // shows that the file has another format.
 const (
 	maxTableName = 253
 	maxPlainLine = 1 << 20
 )
 
-// Cell is one recorded round trip, in milliseconds. It may be impossible:
-// negative, not a number, infinite or zero.
+// Cell is one recorded round trip. Its value may be impossible: negative, not a number,
+// infinite or zero.
 type Cell struct {
-	// From and To are indices into the regions.
+	// From and To are indexes of Cells.Regions. RTT is in milliseconds.
 	From, To int
 	RTT      float64
-	// Min is the smallest round trip of the same measurement; 0 = unknown.
+	// Min is the smallest round trip of the same measurement, in milliseconds; 0 =
+	// unknown.
 	Min float64
-	// Line of the file, from 1.
+	// Line is the line of the file, from 1.
 	Line int
 }
 
-// Cells are the round trips in the order of the file, without blanks. Unlike a
+// Cells holds the round trips of a file in the order of the file, without blanks. Unlike a
 // Table, Cells may have several values for a pair, and impossible values.
 type Cells struct {
 	Regions []string
 	Cells   []Cell
 }
 
-// ParseMatrix reads the format of ParseTable, but accepts every number: the
-// caller decides which numbers can be a round trip. The error is ErrTable.
+// ParseMatrix reads the format of ParseTable, but accepts every number. The caller decides
+// which numbers can be a round trip. The error is ErrTable.
 func ParseMatrix(r io.Reader) (*Cells, error) {
 	in, err := newCSV(r)
 	if err != nil {
@@ -88,9 +89,9 @@ func ParseMatrix(r io.Reader) (*Cells, error) {
 	}
 }
 
-// ParsePlain reads a square matrix of milliseconds without names. Numbers are
-// separated by commas or white space; regions are named by their position, from
-// "0". A "-", or a blank between commas, is unknown. The error is ErrTable.
+// ParsePlain reads a square matrix of milliseconds without names. Numbers are separated by
+// commas or white space. The regions get their positions as names, from "0". A "-", or a
+// blank between commas, is unknown. The error is ErrTable.
 func ParsePlain(r io.Reader) (*Cells, error) {
 	r, err := utf8Text(r)
 	if err != nil {
@@ -141,10 +142,9 @@ func ParsePlain(r io.Reader) (*Cells, error) {
 	return m, nil
 }
 
-// ParseEdges reads CSV with a header that names the columns src, dst, rtt_ms
-// and optionally min_ms; other columns are ignored. A pair may come several
-// times, a blank is unknown, and regions are in the order of their first
-// mention. The error is ErrTable.
+// ParseEdges reads CSV with a header that names the columns src, dst, rtt_ms and
+// optionally min_ms. Other columns are ignored. A pair may occur several times. A blank is
+// unknown. Regions are in the order in which they first occur. The error is ErrTable.
 func ParseEdges(r io.Reader) (*Cells, error) {
 	in, err := newCSV(r)
 	if err != nil {
@@ -195,7 +195,7 @@ func ParseEdges(r io.Reader) (*Cells, error) {
 	}
 }
 
-// region returns the index of a name, and adds new names.
+// region returns the index of a name. A new name is added.
 func (m *Cells) region(index map[string]int, name string, line int) (int, error) {
 	name = strings.TrimSpace(name)
 	i, known := index[name]
@@ -214,7 +214,7 @@ func (m *Cells) region(index map[string]int, name string, line int) (int, error)
 	return i, nil
 }
 
-// add reads a cell, unless it is blank.
+// add reads the text of a cell and adds the cell, unless it is blank.
 func (m *Cells) add(from, to int, cell, least string, line int) error {
 	c := Cell{From: from, To: to, Line: line}
 	for _, field := range []struct {
@@ -252,14 +252,13 @@ func newCSV(r io.Reader) (*csv.Reader, error) {
 	return in, nil
 }
 
-// encodings by their byte order marks, longer marks first.
+// encodings lists the encodings with their byte order marks, longer marks first.
 var encodings = []struct{ mark, name string }{
 	{"\xff\xfe\x00\x00", "UTF-32"}, {"\x00\x00\xfe\xff", "UTF-32"}, {"\xff\xfe", "UTF-16"}, {"\xfe\xff", "UTF-16"},
 }
 
-// utf8Text returns the text without its byte order mark. A text in another encoding,
-// such as spreadsheets write, is refused with the name of the encoding. The error is
-// ErrTable.
+// utf8Text returns the text without its byte order mark. A text in another encoding, as
+// spreadsheets may write, is refused. The error is ErrTable with the name of the encoding.
 func utf8Text(r io.Reader) (io.Reader, error) {
 	text := bufio.NewReader(r)
 	begin, _ := text.Peek(4) // the caller gets read errors when it reads
@@ -278,7 +277,7 @@ func utf8Text(r io.Reader) (io.Reader, error) {
 	return text, nil
 }
 
-// csvError names the line of an error of package csv.
+// csvError converts an error of package csv to ErrTable with the line.
 func csvError(err error) error {
 	var parse *csv.ParseError
 	switch {
@@ -290,8 +289,8 @@ func csvError(err error) error {
 	return fmt.Errorf("%w: %w", ErrTable, err)
 }
 
-// rowError is csvError for a row; it explains a row with another number of
-// cells than the first row.
+// rowError is csvError for a row. It explains that a row has another number of cells than
+// the first row.
 func rowError(err error, row, head []string) error {
 	var parse *csv.ParseError
 	if !errors.As(err, &parse) || !errors.Is(err, csv.ErrFieldCount) {
@@ -304,7 +303,7 @@ func rowError(err error, row, head []string) error {
 	return fmt.Errorf("%w: line %d: %d cells, and the first row has %d%s", ErrTable, parse.Line, len(row), len(head), hint)
 }
 
-// indexNames indexes regions by name. Every region needs a unique name.
+// indexNames returns the indexes of regions by name. Every region needs a unique name.
 func indexNames(names []string) (map[string]int, error) {
 	if len(names) == 0 || len(names) > MaxTableRegions {
 		return nil, fmt.Errorf("%w: line 1: %d regions, want 1..%d", ErrTable, len(names), MaxTableRegions)

@@ -10,26 +10,26 @@ import (
 const (
 	// MaxPaths bounds PathOptions.K.
 	MaxPaths = 16
-	// DefaultRelays is the default bound on the relays of a path. On the Azure table
-	// one relay achieves nearly all of the gain, and up to two relays can be searched
-	// by an array scan.
+	// DefaultRelays is the default of PathOptions.MaxRelays. On the Azure table one relay
+	// gives nearly all of the gain, and up to two relays can be found by a fast scan of
+	// arrays.
 	DefaultRelays = 2
-	// NoRelays as PathOptions.MaxRelays allows only the direct edge.
+	// NoRelays is the value of PathOptions.MaxRelays that allows only the direct edge.
 	NoRelays = -1
 	// MaxRelays bounds PathOptions.MaxRelays.
 	MaxRelays = 6
 )
 
-// PathOptions select paths. The zero value selects the best path by pure
-// latency over at most DefaultRelays relays.
+// PathOptions say which paths are wanted. The zero value means the best path by latency
+// alone, over at most DefaultRelays relays.
 type PathOptions struct {
-	// K is the number of paths, 1..MaxPaths; clamped.
+	// K is the number of paths. It is clamped to 1..MaxPaths.
 	K int
 	// MaxRelays bounds the relays of a path: 1..MaxRelays, NoRelays, or 0 for
-	// DefaultRelays; clamped. Beyond DefaultRelays a search takes about ten
-	// times longer.
+	// DefaultRelays. It is clamped to MaxRelays. With more than DefaultRelays a search
+	// takes about ten times longer.
 	MaxRelays int
-	// Weights of load and links; the zero value is pure latency.
+	// Weights are the weights of load and links. The zero value means latency alone.
 	Weights Weights
 }
 
@@ -45,27 +45,27 @@ func (o PathOptions) relays() int {
 	return min(o.MaxRelays, MaxRelays)
 }
 
-// Path is a path through regions, both ends included.
+// Path is a path through regions. Regions includes both ends.
 type Path struct {
 	Regions []string
-	// RTT is the sum over the edges at the router's percentile. Percentiles do
-	// not add up exactly: over relays the sum is an upper estimate.
+	// RTT is the sum of the edges' round trips at the router's percentile. Percentiles do
+	// not add up exactly, so for a path with relays the sum is an upper estimate.
 	RTT time.Duration
-	// Upper is RTT with each prediction or estimate at the upper end of its
-	// expected error; equal to RTT if everything was measured.
+	// Upper is RTT with each prediction or estimate at the upper end of its expected
+	// error. It equals RTT if all edges were measured.
 	Upper time.Duration
 	// Cost is the cost by which the path was chosen, in parts. Cost.RTT is RTT.
 	Cost Cost
-	// UnknownLoad lists the regions whose load has a weight and is not known: they
-	// count as idle.
+	// UnknownLoad lists the regions whose load matters but is not known. They count as
+	// idle.
 	UnknownLoad []string
 	// Source is the least trusted source along the path.
 	Source Source
-	// State is the worst state along the path: unknown if an edge was not
-	// measured, stale if one is stale.
+	// State is the worst state along the path: Unknown if an edge was not measured,
+	// otherwise Stale if an edge is stale.
 	State State
-	// Doubts are the doubted measurements along the path. For such an edge the longer
-	// value of measurement and prediction counts.
+	// Doubts are the doubted measurements along the path. For a doubted edge the longer
+	// one of measurement and prediction counts.
 	Doubts []Doubt
 }
 
@@ -77,7 +77,7 @@ func (p Path) Relays() []string {
 	return p.Regions[1 : len(p.Regions)-1]
 }
 
-// String prints "a → relay → b 42.0ms", with the reasons to doubt it.
+// String prints for example "a → relay → b 42.0ms", and the doubts.
 func (p Path) String() string {
 	s := fmt.Sprintf("%s %.1fms", strings.Join(p.Regions, " → "), ms(p.RTT))
 	switch {
@@ -95,27 +95,26 @@ func (p Path) String() string {
 	return s
 }
 
-// noWay is the cost of an edge that cannot be used; sums of a few such costs, shifted
-// by relayBits, do not overflow. maxHop bounds the cost of one edge, so that
-// nonsensical round trips beyond an hour do not overflow either.
+// noWay is the cost of an edge that cannot be used. The sum of a few such costs, shifted
+// by relayBits, does not overflow. maxHop bounds the cost of one edge, so that nonsensical
+// round trips of more than an hour do not overflow either.
 const (
 	noWay     = int64(1) << 50
 	maxHop    = int64(time.Hour)
 	relayBits = 3
 )
 
-// Router finds paths over one view at one percentile. It stores the round trips
-// as dense arrays: 8·n² bytes for n regions, and as much again for stale edges
-// and for each kind of guess, if the view has any. Building one takes n² steps,
-// so callers keep it as long as its view. It is immutable and safe for
-// concurrent use.
+// Router finds paths over one view at one percentile. It stores the round trips in arrays
+// of 8·n² bytes for n regions: one array, and one more each for stale edges, predictions
+// and estimates if the view has such edges. To build a router takes n² steps, so callers
+// retain a router as long as its view. A Router is immutable and safe for concurrent use.
 type Router struct {
 	view *View
 	p    Percentile
 	n    int
-	// levels of trust hold the round trips in ns, from*n+to. Each level
-	// includes the levels before it. A level that adds nothing is nil, except
-	// the first.
+	// levels hold the round trips in ns, at index from*n+to, for each level of trust. A
+	// level includes the edges of the levels before it. A level that adds no edge is nil,
+	// except the first level.
 	levels [levels][]int64
 }
 
@@ -128,7 +127,8 @@ const (
 	levels
 )
 
-// level returns the edge's level of trust; levels if the edge cannot be used.
+// level returns the level of trust of the edge. It returns levels if the edge cannot be
+// used.
 func (e Edge) level() uint8 {
 	switch {
 	case e.Source == Measured && e.State == OK:
@@ -143,7 +143,7 @@ func (e Edge) level() uint8 {
 	return levels
 }
 
-// NewRouter builds a router. Percentiles are as for View.Distance.
+// NewRouter builds a router for a view at a percentile.
 func NewRouter(v *View, p Percentile) *Router {
 	r := &Router{view: v, p: p, n: len(v.regions)}
 	costs, trust := make([]int64, r.n*r.n), make([]uint8, r.n*r.n)
@@ -193,8 +193,9 @@ func (r *Router) View() *View { return r.view }
 // Percentile returns the percentile of the router's round trips.
 func (r *Router) Percentile() Percentile { return r.p }
 
-// roundTrips returns the usable measurements in ns. They are noWay for other edges,
-// for doubted edges with a longer prediction, and from a region to itself.
+// roundTrips returns the usable measurements in ns, at index from*n+to. The value is noWay
+// for other edges, for doubted edges with a longer prediction, and from a region to
+// itself.
 func (v *View) roundTrips(p Percentile) []int64 {
 	n := len(v.regions)
 	m := make([]int64, n*n)
@@ -216,14 +217,14 @@ func (v *View) roundTrips(p Percentile) []int64 {
 
 func hopCost(d time.Duration) int64 { return min(max(int64(d), 0), maxHop) }
 
-// Paths returns the K best loopless paths from one region to another, or fewer if there
-// are fewer. They are sorted by cost, then by the number of relays, then by names.
-// Unreachable edges and edges without a value are not used. Stale edges are used only
-// if there is no path without them, since they may be broken, and not if the opposite
+// Paths returns the K best paths without loops from one region to another, or fewer if
+// there are fewer. The paths are sorted by cost, then by the number of relays, then by
+// names. Unreachable edges and edges without a value are not used. Stale edges may be
+// broken, so they are used only if there is no path without them, and never if the reverse
 // direction is unreachable. Predictions and estimates are used only if there is no
-// measured path: otherwise the most optimistic of many guesses would beat every
-// measurement. All paths of a result may use the level of trust that the best one
-// needs. A region has cost 0 from itself. Errors are ErrUnknownRegion and ErrWeights.
+// measured path. Otherwise the most optimistic of many guesses would beat every
+// measurement. All paths of a result may use the level of trust that the best path needs.
+// A region has cost 0 from itself. Errors are ErrUnknownRegion and ErrWeights.
 func (r *Router) Paths(from, to string, o PathOptions) ([]Path, error) {
 	i, ok := r.view.index[from]
 	if !ok {
@@ -263,7 +264,7 @@ func (r *Router) Paths(from, to string, o PathOptions) ([]Path, error) {
 	return nil, nil
 }
 
-// path describes a way by the names of its regions.
+// path converts a way, given by the indexes of its regions, to a Path.
 func (r *Router) path(nodes []int, level []int64, w *compiledWeights) Path {
 	p := Path{Regions: make([]string, len(nodes)), Source: Measured, State: OK}
 	for x, node := range nodes {

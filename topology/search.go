@@ -10,13 +10,14 @@ type search struct {
 	buffer      []int64
 }
 
-// way is a path, by the indices of its regions.
+// way is a path, given by the indexes of its regions.
 type way struct {
 	cost  int64
 	nodes []int
 }
 
-// row returns the cost from region a to each region; valid until the next call.
+// row returns the cost from region a to each region. The result is valid until the next
+// call.
 func (s *search) row(a int) []int64 {
 	row := s.cost[a*s.n : (a+1)*s.n]
 	if s.w == nil {
@@ -37,9 +38,9 @@ func (s *search) row(a int) []int64 {
 	return s.buffer
 }
 
-// scan tries every way over at most two relays. It tries them in the order of relays
-// and names, and only a cheaper way replaces another one, so that this order breaks
-// ties.
+// scan tries every way over at most two relays, in the order of the number of relays and
+// of names. Only a cheaper way replaces another way, so that this order decides between
+// equal costs.
 func (s *search) scan(k, relays int) []way {
 	type short struct {
 		cost int64
@@ -98,8 +99,8 @@ func (s *search) scan(k, relays int) []way {
 	return ways
 }
 
-// column returns the cost from each region to b. It is noWay for both ends of the
-// search, which cannot be relays.
+// column returns the cost from each region to b. The cost is noWay for both ends of the
+// search, because these cannot be relays.
 func (s *search) column(b int) []int64 {
 	column := make([]int64, s.n)
 	for a := range column {
@@ -110,12 +111,12 @@ func (s *search) column(b int) []int64 {
 	return column
 }
 
-// kBest finds ways with more relays than scan can try, by Yen's algorithm
-// ("Finding the K Shortest Loopless Paths in a Network", Management Science 17,
-// 1971) with Lawler's partition (Management Science 18, 1972), so that no way
-// is found twice. A class is the set of ways that begin with a prefix and do
-// not continue to certain regions. Taking a class's best way splits the rest
-// into smaller classes.
+// kBest finds ways with more relays than scan can try. It uses Yen's algorithm ("Finding
+// the K Shortest Loopless Paths in a Network", Management Science 17, 1971) with Lawler's
+// partition (Management Science 18, 1972), so that no way is found twice. A class is the
+// set of ways that begin with a prefix and do not continue to certain regions. When the
+// best way of a class is found, the other ways of the class are divided into smaller
+// classes.
 func (s *search) kBest(k, relays int) []way {
 	var open []class
 	add := func(prefix []int, banned []int) {
@@ -143,9 +144,9 @@ func (s *search) kBest(k, relays int) []way {
 }
 
 type class struct {
-	way          // the best of the class
-	prefix int   // number of common nodes
-	banned []int // nodes that may not follow the prefix
+	way          // the best way of the class
+	prefix int   // the number of nodes that all ways of the class begin with
+	banned []int // the nodes that must not follow the prefix
 }
 
 func (c class) compare(d class) int {
@@ -158,9 +159,9 @@ func (c class) compare(d class) int {
 	return slices.Compare(c.nodes, d.nodes)
 }
 
-// bestOf returns the best way of a class: by cost, then relays, then names. Cost and
-// hops are compared as one number, so a way with a loop never wins: without the loop
-// it would have fewer hops at no higher cost.
+// bestOf returns the best way of a class, by cost, then by relays, then by names. Cost and
+// hops are compared as one number. So a way with a loop never wins, because it would have
+// fewer hops without the loop at no higher cost.
 func (s *search) bestOf(prefix, banned []int, relays int) (way, bool) {
 	hops := relays + 1 - (len(prefix) - 1)
 	if hops < 1 {
@@ -170,7 +171,7 @@ func (s *search) bestOf(prefix, banned []int, relays int) (way, bool) {
 	for _, node := range prefix {
 		outside[node] = true
 	}
-	// left[h][a] is the cost from a to the end in at most h hops.
+	// left[h][a] is the cost from region a to the end in at most h hops.
 	left := make([][]int64, hops)
 	for h := range left {
 		left[h] = make([]int64, s.n)
@@ -201,8 +202,8 @@ func (s *search) bestOf(prefix, banned []int, relays int) (way, bool) {
 	}
 }
 
-// step returns the cost of continuing to the best next region, and that region, the
-// first among equals; -1 if there is none.
+// step returns the best next region, and the cost to the end over that region. Of equally
+// good regions it returns the first, and −1 if there is none.
 func step(row, left []int64, banned []int) (int64, int) {
 	best, next := noWay<<relayBits, -1
 	left = left[:len(row)]

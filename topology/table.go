@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// Limits of a round-trip table.
+// MaxTableRegions and MaxTableRTT bound a round-trip table.
 const (
 	MaxTableRegions = 1024
 	MaxTableRTT     = time.Minute
 )
 
-// ErrTable: a round-trip table cannot be read; the text names line and column.
+// ErrTable means that a round-trip table cannot be read. The text names the line.
 var ErrTable = errors.New("invalid round-trip table")
 
-// Table is a matrix of directed round trips with blanks. It is immutable once
-// built and safe for concurrent use.
+// Table is a matrix of directed round trips. Some may be blank. A Table is immutable and
+// safe for concurrent use.
 type Table struct {
 	regions []string
 	index   map[string]int
 	rtt     []time.Duration // from*n+to; negative = blank
 }
 
-// ParseTable reads a CSV matrix in milliseconds: the first row and the first
-// column are region names, a row is a source, and a blank or "-" is unknown.
-// Rows may be in another order than columns, and may be missing. The limits are
-// MaxTableRegions regions, and MaxTableRTT for a cell. The error is ErrTable.
+// ParseTable reads a CSV matrix in milliseconds. The first row and the first column are
+// the names of regions. A row has the round trips from one region. A blank or "-" is
+// unknown. Rows may be in another order than columns, and may be missing. The table has at
+// most MaxTableRegions regions, and a cell is at most MaxTableRTT. The error is ErrTable.
 func ParseTable(r io.Reader) (*Table, error) {
 	m, err := ParseMatrix(r)
 	if err != nil {
@@ -61,14 +61,14 @@ func newTable(names []string) (*Table, error) {
 	return t, nil
 }
 
-// Regions lists the names in the order of the first row.
+// Regions returns the names of the regions in the order of the first row.
 func (t *Table) Regions() []string { return slices.Clone(t.regions) }
 
 // Has reports whether the table names the region.
 func (t *Table) Has(region string) bool { _, ok := t.index[region]; return ok }
 
-// RTT returns the directed round trip, false if the table has a blank or no such
-// region. A region has the distance 0 from itself unless the table has another value.
+// RTT returns a directed round trip. It returns false if the table has a blank or no such
+// region. A region has the distance 0 from itself, unless the table has another value.
 func (t *Table) RTT(from, to string) (time.Duration, bool) {
 	i, okFrom := t.index[from]
 	j, okTo := t.index[to]
@@ -82,8 +82,8 @@ func (t *Table) RTT(from, to string) (time.Duration, bool) {
 	return max(d, 0), d >= 0
 }
 
-// Rename returns the table with other region names; name must not map two
-// regions to one. The error is ErrTable.
+// Rename returns the table with other names of regions. name must not map two regions to
+// the same name. The error is ErrTable.
 func (t *Table) Rename(name func(string) string) (*Table, error) {
 	names := make([]string, len(t.regions))
 	for i, old := range t.regions {
@@ -97,9 +97,8 @@ func (t *Table) Rename(name func(string) string) (*Table, error) {
 	return renamed, nil
 }
 
-// Fill returns the table with its blanks filled: from the opposite direction,
-// otherwise by an estimate from locations. Blanks of regions without a location
-// remain.
+// Fill returns the table with its blanks filled: by the value of the reverse direction, or
+// else by an estimate from locations. A blank remains if a region has no location.
 func (t *Table) Fill(locate func(region string) (Location, bool)) *Table {
 	n := len(t.regions)
 	filled := &Table{regions: t.regions, index: t.index, rtt: slices.Clone(t.rtt)}
@@ -122,8 +121,8 @@ func (t *Table) Fill(locate func(region string) (Location, bool)) *Table {
 	return filled
 }
 
-// Edges returns the table's cells as measured edges with one value for every
-// percentile, for tests and experiments.
+// Edges returns the cells of the table as measured edges, with the same value for every
+// percentile. It is for tests and experiments.
 func (t *Table) Edges() []Edge {
 	var edges []Edge
 	for _, from := range t.regions {

@@ -8,45 +8,45 @@ import (
 	"time"
 )
 
-// View is an immutable snapshot of regions and edges, safe for concurrent use.
-// A lookup costs two map reads and at most one prediction.
+// View is an immutable snapshot of regions and edges. It is safe for concurrent use. A
+// look-up of an edge costs two map reads and at most one prediction.
 type View struct {
-	regions []Region // by name
+	regions []Region // sorted by name
 	index   map[string]int
-	rows    [][]cell // from → to; nil = nothing measured from there
-	// now is the time of the view. stale is the age beyond which a measurement
-	// is stale, whatever its state was; 0 = never.
+	rows    [][]cell // from → to; nil = the region has measured nothing
+	// now is the time of the view. stale is the age above which an OK measurement is
+	// stale; 0 = no limit.
 	now, stale time.Duration
 	predictor  Predictor
-	number     []int          // number of each region in the predictor; -1 = unknown there
-	doubts     map[int]string // from*n+to → why
+	number     []int          // the number of each region in the predictor; -1 = unknown there
+	doubts     map[int]string // the reason of a doubt, by from*n+to
 }
 
-// Predictor predicts the round trips of pairs without measurement from all
-// measurements, and doubts measurements that contradict the others. It is
+// Predictor predicts the round trips of pairs without a measurement, from all
+// measurements. It also doubts measurements that contradict others. A Predictor is
 // immutable and safe for concurrent use. Package predict implements it.
 type Predictor interface {
-	// Number returns the number of a region; -1 if nothing can be predicted for
-	// it.
+	// Number returns the number of a region; -1 if nothing can be predicted for the
+	// region.
 	Number(region string) int
-	// RTT returns the round trip of two regions by number, and its expected
-	// relative error, ≥ 0; false if nothing can be predicted.
+	// RTT returns the round trip of two regions, given by their numbers, and its expected
+	// relative error, ≥ 0. It returns false if nothing can be predicted.
 	RTT(i, j int) (rtt time.Duration, relErr float64, ok bool)
 	// Doubts lists the doubted measurements.
 	Doubts() []Doubt
 }
 
-// Doubt is a measurement that is probably wrong, and why.
+// Doubt is a measurement that is probably wrong, and the reason why.
 type Doubt struct{ From, To, Why string }
 
-// String prints "a → b as measured is faster than light in fibre".
+// String prints for example "a → b as measured is faster than light in fibre".
 func (d Doubt) String() string {
 	return fmt.Sprintf("%s → %s as measured is %s", d.From, d.To, d.Why)
 }
 
-// NewView builds a view. If a region or an edge is given twice, the last one counts.
-// Edges whose ends are not among the regions, edges of state Unknown and invalid
-// coordinates are left out. NewView keeps no reference to its arguments.
+// NewView builds a view. If a region or an edge is given twice, the last one counts. Edges
+// of other regions, edges of state Unknown and invalid coordinates are left out. NewView
+// retains no reference to its arguments.
 func NewView(regions []Region, edges []Edge) *View {
 	m := NewMatrix()
 	m.SetRegions(regions)
@@ -56,11 +56,11 @@ func NewView(regions []Region, edges []Edge) *View {
 	return m.View(0, 0, nil)
 }
 
-// Regions returns the regions by name. The caller must not change the values behind
-// their pointers and maps.
+// Regions returns the regions, sorted by name. The caller must not change the values
+// behind their pointers and maps.
 func (v *View) Regions() []Region { return slices.Clone(v.regions) }
 
-// Names returns the regions' names in order.
+// Names returns the names of the regions, sorted.
 func (v *View) Names() []string {
 	names := make([]string, len(v.regions))
 	for i := range names {
@@ -69,7 +69,7 @@ func (v *View) Names() []string {
 	return names
 }
 
-// Region finds a region by name.
+// Region returns the region with a name.
 func (v *View) Region(name string) (Region, bool) {
 	i, ok := v.index[name]
 	if !ok {
@@ -78,10 +78,10 @@ func (v *View) Region(name string) (Region, bool) {
 	return v.regions[i], true
 }
 
-// Edge returns the most trusted edge from → to: measured, otherwise predicted by the
-// predictor, otherwise predicted from coordinates, otherwise estimated from locations,
-// otherwise of source None. A region has the distance 0 from itself unless it was
-// measured. A doubted measurement is returned as measured, with its doubt.
+// Edge returns the most trusted edge from → to. In the order of trust, it is measured,
+// predicted by the predictor, predicted from coordinates, estimated from locations, or of
+// source None. A region has the distance 0 from itself, unless that was measured. A
+// doubted measurement is returned as measured, with its doubt.
 func (v *View) Edge(from, to string) Edge {
 	i, okFrom := v.index[from]
 	j, okTo := v.index[to]
@@ -91,7 +91,7 @@ func (v *View) Edge(from, to string) Edge {
 	return v.edge(i, j)
 }
 
-// EdgeAt is Edge by the regions' indices in the order of names.
+// EdgeAt is Edge for two regions that are given by their indexes in Names.
 func (v *View) EdgeAt(i, j int) Edge { return v.edge(i, j) }
 
 func (v *View) edge(i, j int) Edge {
@@ -105,7 +105,7 @@ func (v *View) edge(i, j int) Edge {
 	return v.guessed(i, j)
 }
 
-// measured returns the edge as measured; false if it was not measured.
+// measured returns the edge as it was measured; false if it was not measured.
 func (v *View) measured(i, j int) (Edge, bool) {
 	c := v.cell(i, j)
 	if c == nil {
@@ -134,9 +134,9 @@ func (v *View) stateOf(c *cell) State {
 	return c.state
 }
 
-// effective returns the edge that distances use: the measurement, unless it is
-// doubted and the prediction made without it is longer. So a doubt never
-// shortens a distance: a value that seems too long may still be true.
+// effective returns the edge that distances use. It is the measurement, unless the
+// measurement is doubted and the prediction without it is longer. So a doubt never
+// shortens a distance, because a value that seems too long may still be true.
 func (v *View) effective(i, j int) Edge {
 	e := v.edge(i, j)
 	if e.Doubt == "" || e.State == Unreachable {
@@ -149,7 +149,7 @@ func (v *View) effective(i, j int) Edge {
 	return e
 }
 
-// guessed returns the edge as if it had not been measured.
+// guessed returns the predicted or estimated edge, as if the edge had not been measured.
 func (v *View) guessed(i, j int) Edge {
 	a, b := &v.regions[i], &v.regions[j]
 	e := Edge{From: a.Name, To: b.Name}
@@ -167,9 +167,9 @@ func (v *View) guessed(i, j int) Edge {
 	return e
 }
 
-// guess fills in an edge without measurement. Coordinates and locations predict
-// only the median, so the higher percentiles are set to the upper end of the
-// expected error: an optimistic guess does not pass a limit at p99.
+// guess sets the values of an edge without measurement. Only the median is predicted or
+// estimated, so the higher percentiles are set to the upper end of the expected error. So
+// an optimistic guess does not pass a limit at p99.
 func (e Edge) guess(source Source, rtt time.Duration, relErr float64) Edge {
 	e.Source, e.Error = source, relErr
 	upper := time.Duration(float64(rtt) * (1 + relErr))
@@ -177,10 +177,9 @@ func (e Edge) guess(source Source, rtt time.Duration, relErr float64) Edge {
 	return e
 }
 
-// Distance returns the distance of two regions at a percentile: that of the worse
-// direction. Regions that are unreachable in one direction are unreachable. If only one
-// direction was measured, its round trip is the distance, since a round trip uses both
-// ways.
+// Distance returns the distance of two regions at a percentile, in the worse direction.
+// Regions that are unreachable in one direction are unreachable. If only one direction was
+// measured, its round trip is the distance, because a round trip uses both ways.
 func (v *View) Distance(a, b string, p Percentile) Distance {
 	i, okA := v.index[a]
 	j, okB := v.index[b]
@@ -190,10 +189,10 @@ func (v *View) Distance(a, b string, p Percentile) Distance {
 	return v.distance(i, j, p)
 }
 
-// DistanceAt is Distance by the regions' indices in the order of names.
+// DistanceAt is Distance for two regions that are given by their indexes in Names.
 func (v *View) DistanceAt(i, j int, p Percentile) Distance { return v.distance(i, j, p) }
 
-// IndexOf returns the index of a region in the order of names; -1 if there is none.
+// IndexOf returns the index of a region in Names; -1 if there is no such region.
 func (v *View) IndexOf(name string) int {
 	i, ok := v.index[name]
 	if !ok {
@@ -202,14 +201,14 @@ func (v *View) IndexOf(name string) int {
 	return i
 }
 
-// Len is the number of regions.
+// Len returns the number of regions.
 func (v *View) Len() int { return len(v.regions) }
 
-// NameAt returns the name of a region by its index.
+// NameAt returns the name of the region with an index.
 func (v *View) NameAt(i int) string { return v.regions[i].Name }
 
-// LeastRTT returns a round trip that DistanceAt does not fall below, from one direction alone; 0
-// if that is not known.
+// LeastRTT returns a lower bound of the RTT that DistanceAt returns, from one direction
+// alone. It returns 0 if no bound is known. It is cheaper than DistanceAt.
 func (v *View) LeastRTT(i, j int, p Percentile) time.Duration {
 	c := v.cell(i, j)
 	if c == nil || len(v.doubts) > 0 && v.doubts[i*len(v.regions)+j] != "" {
@@ -222,7 +221,8 @@ func (v *View) distance(i, j int, p Percentile) Distance {
 	return worse(v.way(i, j, p), v.way(j, i, p))
 }
 
-// way returns the distance in one direction. Most edges are measured and not doubted.
+// way returns the distance in one direction. It is fast for edges that are measured and
+// not doubted, because most edges are.
 func (v *View) way(i, j int, p Percentile) Distance {
 	if c := v.cell(i, j); c != nil && (len(v.doubts) == 0 || v.doubts[i*len(v.regions)+j] == "") {
 		return Distance{RTT: c.rtt(p), State: v.stateOf(c), Source: Measured, Age: v.now - c.seen, Method: methods[c.method]}
@@ -247,8 +247,8 @@ func worse(a, b Distance) Distance {
 		}
 		return a
 	}
-	// Of equal round trips the less certain one counts, so that the result does not depend
-	// on the order.
+	// If the round trips are equal, the less certain one counts, so that the result does
+	// not depend on the order of the arguments.
 	if cmp.Or(cmp.Compare(a.RTT, b.RTT), cmp.Compare(a.State, b.State),
 		cmp.Compare(a.Age, b.Age), cmp.Compare(a.Error, b.Error)) < 0 {
 		return b
@@ -256,8 +256,8 @@ func worse(a, b Distance) Distance {
 	return a
 }
 
-// DistanceToLocation estimates the round trip from a region to a point. Source
-// is None if the region is unknown or has no location.
+// DistanceToLocation estimates the round trip from a region to a location. The Source of
+// the result is None if the region is unknown or has no location.
 func (v *View) DistanceToLocation(region string, to Location, p Percentile) Distance {
 	i, ok := v.index[region]
 	if !ok || v.regions[i].Location == nil {
@@ -266,9 +266,10 @@ func (v *View) DistanceToLocation(region string, to Location, p Percentile) Dist
 	return Edge{}.guess(Estimated, EstimateRTT(*v.regions[i].Location, to), EstimateError).distance(p)
 }
 
-// Nearest returns the other regions by distance from one: the nearest first,
-// unreachable and unknown ones last, equal ones by name. limit <= 0 is all. It
-// returns nil for an unknown region.
+// Nearest returns the other regions, sorted by their distance from a region. Regions of
+// unknown distance come after these, and unreachable regions last. Equal distances are
+// sorted by name. With limit <= 0 all regions are returned. For an unknown region the
+// result is nil.
 func (v *View) Nearest(region string, limit int, p Percentile) []Neighbour {
 	i, ok := v.index[region]
 	if !ok {
@@ -283,8 +284,8 @@ func (v *View) Nearest(region string, limit int, p Percentile) []Neighbour {
 	return rank(all, limit)
 }
 
-// NearestToLocation returns regions by estimated distance from a point, sorted
-// as Nearest does.
+// NearestToLocation returns the regions, sorted by their estimated distance from a
+// location as Nearest does.
 func (v *View) NearestToLocation(to Location, limit int, p Percentile) []Neighbour {
 	all := make([]Neighbour, 0, len(v.regions))
 	for j := range v.regions {
@@ -316,8 +317,8 @@ func rank(all []Neighbour, limit int) []Neighbour {
 	return all
 }
 
-// Matrix returns the edge of every ordered pair of distinct regions, by From,
-// then To.
+// Matrix returns the edge of every ordered pair of distinct regions, sorted by From and
+// then by To.
 func (v *View) Matrix() []Edge {
 	n := len(v.regions)
 	all := make([]Edge, 0, n*n)
@@ -327,8 +328,8 @@ func (v *View) Matrix() []Edge {
 	return all
 }
 
-// Edges iterates over the edges of Matrix. All edges of 1,000 regions are 200
-// MB.
+// Edges iterates over the edges that Matrix returns. It saves memory: the edges of 1,000
+// regions take 200 MB.
 func (v *View) Edges() iter.Seq[Edge] {
 	return func(yield func(Edge) bool) {
 		for i := range v.regions {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ErrWeights: a weight or a load is out of its bounds; the text says which.
+// ErrWeights means that a weight or a load is out of its bounds. The text says which one.
 var ErrWeights = errors.New("invalid weights")
 
 // Bounds of Weights.
@@ -17,10 +17,10 @@ const (
 	// MaxLinkFactor and MaxLinks bound Weights.Links.
 	MaxLinkFactor = 1000.0
 	MaxLinks      = 4096
-	// maxPrice bounds the cost of arriving at one region.
+	// maxPrice bounds the cost of the load of one region.
 	maxPrice = time.Hour
-	// maxBusy is the utilisation above which the waiting formula is cut off: at
-	// 1 it has no value.
+	// maxBusy is the greatest utilisation for which the formula of busy is used, because
+	// the formula has no value at 1.
 	maxBusy = 0.99
 )
 
@@ -28,24 +28,24 @@ const (
 type Load struct {
 	// CPUMean is the mean utilisation of the region's CPUs, 0..1.
 	CPUMean float64
-	// CPUVariance is the variance of that utilisation over time, 0..0.25.
+	// CPUVariance is the variance of the CPUs' utilisation over time, 0..0.25.
 	CPUVariance float64
 	// QueueMean is the mean length of the region's virtual queue, ≥ 0.
 	QueueMean float64
-	// QueueVariance is the variance of that length, ≥ 0.
+	// QueueVariance is the variance of the queue's length, ≥ 0.
 	QueueVariance float64
 }
 
-// busy returns the waiting factor of a queue with one server,
+// busy returns the waiting factor of a queue with one server:
 //
 //	ρ/(1−ρ) · (1+C²)/2
 //
-// the mean waiting time in units of the mean service time by the
-// Pollaczek–Khinchine formula for M/G/1 (Kleinrock, Queueing Systems I, 1975,
-// section 5.6). ρ is CPUMean. In the formula C² is the squared coefficient of
-// variation of service times; here it is CPUVariance/CPUMean², because service
-// times are not measured. The result is therefore a penalty, not a forecast.
-// The variance counts up to ρ·(1−ρ), the maximum of a value within 0..1.
+// This is the mean waiting time in units of the mean service time, by the
+// Pollaczek–Khinchine formula for M/G/1 (Kleinrock, Queueing Systems I, 1975, section
+// 5.6). ρ is CPUMean. In the formula C² is the squared coefficient of variation of service
+// times. Service times are not measured, so CPUVariance/CPUMean² is used instead. The
+// result is therefore a penalty and not a forecast. The variance counts up to ρ·(1−ρ), the
+// greatest variance of a value within 0..1.
 func (l Load) busy() float64 {
 	rho := min(l.CPUMean, maxBusy)
 	if rho <= 0 {
@@ -55,8 +55,9 @@ func (l Load) busy() float64 {
 	return (rho + variance/rho) / (1 - rho) / 2 // the formula above without ρ², which would underflow
 }
 
-// queue returns the mean length plus one standard deviation. By Cantelli's inequality
-// the queue is longer than that at most half of the time, whatever its distribution.
+// queue returns the mean length of the queue plus one standard deviation. By Cantelli's
+// inequality the queue is longer than that at most half of the time, whatever its
+// distribution is.
 func (l Load) queue() float64 { return l.QueueMean + math.Sqrt(l.QueueVariance) }
 
 func (l Load) check() error {
@@ -74,8 +75,8 @@ func (l Load) check() error {
 	return nil
 }
 
-// LinkWeight multiplies the cost of one directed edge by Factor, 0 ..
-// MaxLinkFactor: above 1 the edge is avoided, below 1 preferred. The reported
+// LinkWeight multiplies the cost of one directed edge by Factor, 0..MaxLinkFactor. With a
+// factor above 1 the edge is avoided, with a factor below 1 it is preferred. The reported
 // round trip does not change.
 type LinkWeight struct {
 	From, To string
@@ -86,22 +87,22 @@ type LinkWeight struct {
 //
 //	cost = rtt · factor(a → b) + CPU · busy(b) + Queue · queue(b)
 //
-// with busy = ρ/(1−ρ) · (1+C²)/2 and queue = mean + standard deviation of b's
-// Load. The load part is at most an hour. The cost of a path is the sum over
-// its edges: the load of relays and of the end counts, that of the start does
-// not. The zero value is pure latency.
+// busy(b) and queue(b) are computed from the Load of b: busy = ρ/(1−ρ) · (1+C²)/2, and
+// queue = mean + standard deviation. The part of the load is at most an hour. The cost of
+// a path is the sum over its edges. So the load of relays and of the end counts, but not
+// the load of the start. With the zero value only latency counts.
 type Weights struct {
-	// CPU is the cost of one mean service time at an arriving region, 0 ..
-	// MaxWeight: 1ms makes a region that is 80 % busy, without variance, cost 2
-	// ms of round trip.
+	// CPU is the cost of one mean service time at a region, 0..MaxWeight. For example,
+	// with 1ms a region that is 80 % busy, without variance, costs as much as 2 ms of
+	// round trip.
 	CPU time.Duration
-	// Queue is the cost of one entry in the virtual queue, 0 .. MaxWeight.
+	// Queue is the cost of one entry in the virtual queue, 0..MaxWeight.
 	Queue time.Duration
-	// Loads by region. A region without a load counts as idle, and the path
-	// lists it. Regions that the view does not have are ignored.
+	// Loads holds the loads by region. A region without a load counts as idle, and
+	// Path.UnknownLoad lists the region. Regions that the view does not have are ignored.
 	Loads map[string]Load
-	// Links, at most MaxLinks. If a link is given twice the last one counts. Links of
-	// regions that the view does not have are ignored.
+	// Links has at most MaxLinks links. If a link is given twice, the last one counts.
+	// Links of regions that the view does not have are ignored.
 	Links []LinkWeight
 }
 
@@ -109,16 +110,17 @@ type Weights struct {
 type Cost struct {
 	// RTT is the sum of the round trips.
 	RTT time.Duration
-	// Links is the effect of the link factors; negative for preferred links.
+	// Links is the effect of the link factors. It is negative for preferred links.
 	Links time.Duration
-	// CPU and Queue are the parts of the load.
+	// CPU and Queue are the costs of the load.
 	CPU, Queue time.Duration
 }
 
 // Total returns the sum of the parts.
 func (c Cost) Total() time.Duration { return c.RTT + c.Links + c.CPU + c.Queue }
 
-// String prints "cost 50.0ms = rtt 40.0ms + cpu 10.0ms", without parts that are 0.
+// String prints for example "cost 50.0ms = rtt 40.0ms + cpu 10.0ms". Parts that are 0 are
+// left out.
 func (c Cost) String() string {
 	s := fmt.Sprintf("cost %.1fms = rtt %.1fms", ms(c.Total()), ms(c.RTT))
 	for _, part := range []struct {
@@ -135,10 +137,10 @@ func (c Cost) String() string {
 	return s
 }
 
-// compiledWeights are Weights by index of the view's regions; nil has no
+// compiledWeights are Weights by the indexes of the view's regions. A nil pointer has no
 // effect.
 type compiledWeights struct {
-	price []int64 // CPU and queue, by region; nil if load does not count
+	price []int64 // the cost of CPU and queue, by region; nil if load does not count
 	cpu   []int64 // the CPU part of price
 	known []bool  // the load is known
 	links map[int][]link
@@ -149,13 +151,13 @@ type link struct {
 	factor float64
 }
 
-// extra returns the cost that a link adds to a round trip.
+// extra returns the cost that the factor of a link adds to a round trip.
 func (l link) extra(rtt int64) int64 {
 	return min(int64(math.Round(float64(rtt)*l.factor)), maxHop) - rtt
 }
 
-// compile checks the weights; it returns nil if they have no effect. The error
-// is ErrWeights.
+// compile checks the weights and converts them for a view. It returns nil if they have no
+// effect. The error is ErrWeights.
 func (w Weights) compile(v *View) (*compiledWeights, error) {
 	if w.CPU < 0 || w.CPU > MaxWeight || w.Queue < 0 || w.Queue > MaxWeight {
 		return nil, fmt.Errorf("%w: cpu %s, queue %s: must be 0..%s", ErrWeights, w.CPU, w.Queue, MaxWeight)

@@ -11,7 +11,7 @@ import (
 // Flaw says why a sample is rejected.
 type Flaw string
 
-// The flaws, as text.
+// The flaws. The values are texts for people.
 const (
 	FlawRegion     Flaw = "no such region"
 	FlawNumber     Flaw = "not a number"
@@ -34,37 +34,37 @@ type Rejection struct {
 
 const (
 	maxMS = float64(topology.MaxTableRTT) / 1e6
-	// fibreMS is the round-trip time of a kilometre at two thirds of the speed
-	// of light, its speed in glass.
+	// fibreMS is the round trip of one kilometre in ms, at two thirds of the speed of
+	// light, which is the speed of light in glass.
 	fibreMS = 2 * 1000 / (299792.458 * 2 / 3)
-	// placeKM: a location marks a city, and the machines are somewhere around
-	// it.
+	// placeKM is subtracted from the distance of two locations, because a location marks a
+	// city and the machines are somewhere around the city.
 	placeKM = 100
 	// oddFactor and oddMS bound the difference of two measurements of one pair. If a
 	// difference exceeds both, one measurement must be wrong.
 	oddFactor, oddMS = 3, 20
-	// farFactor and farMS are the same bounds for values from third regions: on the
-	// Internet detours of twice the shortest path are common, detours of four times
-	// are rare.
+	// farFactor and farMS are the same bounds for the difference from the values that
+	// third regions imply. On the Internet, detours of twice the shortest path are common,
+	// and detours of four times are rare.
 	farFactor, farMS = 4, 100
-	// minWitnesses and maxWitnesses bound the third regions that are compared. With
-	// fewer witnesses only a difference of fewMS counts, as between seconds and
-	// milliseconds.
+	// maxWitnesses bounds the third regions that are compared. With fewer than
+	// minWitnesses only a difference of fewMS counts, which shows for example that one
+	// value is in seconds.
 	minWitnesses, maxWitnesses = 5, 64
 	fewMS                      = 1000
 )
 
-// Pair is two regions, A < B, and the round trip between them in milliseconds:
-// the mean of the directions' medians.
+// Pair is two regions, A < B, and the round trip between them in milliseconds. The round
+// trip is the mean of both directions' medians.
 type Pair struct {
 	A, B int
 	RTT  float64
 }
 
-// Clean merges the samples of each pair, without samples that are wrong:
-// impossible by themselves, or contradicted by other samples of the pair or by
-// the samples to third regions. Pairs are in order, rejections in the order of
-// the samples. Samples from a region to itself are ignored.
+// Clean merges the samples of each pair of regions. It rejects samples that are impossible
+// by themselves, and samples that other samples of the pair or samples to third regions
+// contradict. The pairs are sorted. The rejections are in the order of the samples.
+// Samples from a region to itself are ignored.
 func Clean(regions int, samples []Sample, locations []*topology.Location) ([]Pair, []Rejection) {
 	flaws := map[int]Flaw{}
 	reject := func(i int, f Flaw) { flaws[i] = f }
@@ -107,7 +107,7 @@ func Clean(regions int, samples []Sample, locations []*topology.Location) ([]Pai
 	return pairs, rejected
 }
 
-// flaw returns why the sample alone is impossible, "" if it is possible.
+// flaw returns why the sample by itself is impossible; "" if it is possible.
 func (s Sample) flaw(regions int) Flaw {
 	switch {
 	case s.From < 0 || s.To < 0 || s.From >= regions || s.To >= regions:
@@ -126,7 +126,7 @@ func (s Sample) flaw(regions int) Flaw {
 	return ""
 }
 
-// compareEnds orders samples by their pair, regardless of the direction.
+// compareEnds orders samples by their pair of regions, regardless of the direction.
 func compareEnds(x, y Sample) int {
 	if d := min(x.From, x.To) - min(y.From, y.To); d != 0 {
 		return d
@@ -134,9 +134,9 @@ func compareEnds(x, y Sample) int {
 	return max(x.From, x.To) - max(y.From, y.To)
 }
 
-// withoutTooFast rejects samples that are faster than light in fibre. If a region has
-// at least three such samples, and they are a quarter of its samples, its location is
-// considered wrong and the samples are kept.
+// withoutTooFast rejects samples that are faster than light in fibre. But if a region has
+// at least three such samples, and these are at least a quarter of its samples, the
+// location of the region counts as wrong, and the samples are not rejected.
 func withoutTooFast(regions int, samples []Sample, good []int, locations []*topology.Location, reject func(int, Flaw)) []int {
 	if len(locations) < regions {
 		return good
@@ -170,14 +170,15 @@ func odd(x, y float64) bool {
 	return max(x, y) > oddFactor*min(x, y) && math.Abs(x-y) > oddMS
 }
 
-// dispute is a pair whose directions contradict each other.
+// dispute is a pair of regions whose two directions contradict each other.
 type dispute struct {
 	short, long     Pair
 	shortOf, longOf []int // the samples of the shorter and of the longer direction
 }
 
-// merge makes one value from the samples of a pair. The median of an even number is the
-// lower middle one, because errors make a round trip longer.
+// merge makes one value from the samples of a pair. It returns a dispute if the two
+// directions contradict each other. The median of an even number of values is the lower
+// one of the two in the middle, because errors make a round trip longer.
 func merge(samples []Sample, of []int, reject func(int, Flaw)) (Pair, *dispute) {
 	p := Pair{A: min(samples[of[0]].From, samples[of[0]].To), B: max(samples[of[0]].From, samples[of[0]].To)}
 	var ways [2][]int // A to B, B to A
@@ -220,8 +221,8 @@ func merge(samples []Sample, of []int, reject func(int, Flaw)) (Pair, *dispute) 
 	return p, nil
 }
 
-// resolveDisputes decides by third regions which direction of a pair is right. If they
-// do not decide, the shorter one counts as right.
+// resolveDisputes decides by third regions which direction of a pair is right. If third
+// regions do not decide, the shorter direction counts as right.
 func resolveDisputes(regions int, pairs []Pair, disputed []dispute, reject func(int, Flaw)) []Pair {
 	if len(disputed) == 0 {
 		return pairs
@@ -248,7 +249,8 @@ func comparePairs(x, y Pair) int {
 	return x.B - y.B
 }
 
-// witnesses are the measured round trips of every region, by number.
+// witnesses holds the measured round trips of every region, sorted by the region at the
+// other end.
 type witnesses [][]end
 
 type end struct {
@@ -268,8 +270,9 @@ func newWitnesses(regions int, pairs []Pair) witnesses {
 }
 
 // flaw compares a pair with the bounds of the triangle inequality over third regions k:
-// |ak − bk| ≤ ab ≤ ak + kb. Real routes often break it widely. So the median of the
-// lower bounds and the third smallest upper bound are used, each with a factor.
+// |ak − bk| ≤ ab ≤ ak + kb. Real routes often break this inequality by far. So the bounds
+// are the median of the lower bounds and the third smallest upper bound, each with a
+// factor.
 func (w witnesses) flaw(p Pair) Flaw {
 	// n bounds are compared: short counts the lower ones that the pair is too short for, long
 	// the upper ones that it is too long for, and veryLong those of them that it exceeds even
@@ -311,8 +314,8 @@ func (w witnesses) flaw(p Pair) Flaw {
 	return ""
 }
 
-// withoutStrays splits pairs into those that third regions contradict and the
-// others.
+// withoutStrays returns the pairs that third regions do not contradict, and the flaws of
+// the other pairs.
 func withoutStrays(regions int, pairs []Pair) (kept []Pair, strays map[[2]int]Flaw) {
 	third := newWitnesses(regions, pairs)
 	strays = map[[2]int]Flaw{}

@@ -1,12 +1,12 @@
-// Package predict predicts the round trip between two regions that was not
-// measured, says how wrong the prediction may be, and which pair to measure
-// next. It is pure: the same samples and seed give the same predictions.
+// Package predict predicts round trips between regions that were not measured. It says how
+// wrong a prediction may be, and which pairs to measure next. The package is pure: the
+// same samples and seed give the same predictions.
 //
-// Vivaldi moves one coordinate at a time by gossip. Here all samples are known,
-// so a map is fitted to all of them at once. This is done several times, each
-// time without some of the samples: those samples show how wrong the map is.
-// Then a prediction is corrected by the map's errors between regions that are
-// similar to the two.
+// Vivaldi moves one coordinate at a time, when two nodes exchange messages. This package
+// knows all samples, so it fits a map of the regions to all samples at once. It fits
+// several maps, each without some of the samples. The samples that were left out show how
+// wrong the map is. A prediction is the mean of the maps, corrected by their errors
+// between regions that are similar to the two regions.
 //
 //	predict.go   the model: samples in, predictions and their errors out
 //	clean.go     rejects samples that contradict physics or other samples

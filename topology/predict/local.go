@@ -7,27 +7,28 @@ import (
 )
 
 const (
-	// maxAlike bounds the number of similar regions for a correction.
+	// maxAlike is the number of similar regions from which a correction is computed.
 	maxAlike = 20
-	// alikeAt is the difference of two regions' rows, in logarithms, at which a
-	// region's weight for the other is 1/e.
+	// alikeAt is the difference of two regions' rows, in logarithms, at which the weight
+	// of one region for the other is 1/e.
 	alikeAt = 0.07
-	// caution is the weight of "no correction" against the nearby errors.
+	// caution is the weight of "no correction" in the mean with the errors of similar
+	// regions.
 	caution = 0.5
-	// maxOff bounds the contribution of one sample to an error.
+	// maxOff bounds the error of one sample, in logarithms.
 	maxOff = 1.0
-	// maxLandmarks bounds the columns in a comparison of two rows.
+	// maxLandmarks is about the number of columns that are compared for two rows.
 	maxLandmarks = 128
 )
 
-// like is a similar region and its weight.
+// like is a similar region with its weight.
 type like struct {
 	region int
 	weight float64
 }
 
-// findAlike finds, for each region, the regions with the most similar row in the map:
-// near regions have similar distances to all others.
+// findAlike finds, for each region, the regions with the most similar rows in the map.
+// Regions that are near each other have similar distances to all other regions.
 func (m *Model) findAlike() {
 	m.alike, m.unlike = make([][]like, m.n), m.square(0)
 	step := max(1, m.n/maxLandmarks)
@@ -57,10 +58,10 @@ func (m *Model) findAlike() {
 	}
 }
 
-// local returns the logarithm of a round trip and the expected error: the map's
-// value, corrected by the map's errors between regions similar to the two
-// (kernel regression: Nadaraya 1964, Watson 1964). It ignores a sample of the
-// pair itself.
+// local returns the predicted logarithm of a round trip, and its expected error. The
+// prediction is the value of the map, corrected by the errors of the map between regions
+// that are similar to the two (kernel regression: Nadaraya 1964, Watson 1964). A sample of
+// the pair itself is ignored.
 func (m *Model) local(i, j int) (log, sigma float64) {
 	prior := (m.scale[i] + m.scale[j]) / 2
 	weights, off, sizes := caution, 0.0, caution*prior
@@ -80,8 +81,8 @@ func (m *Model) local(i, j int) (log, sigma float64) {
 	return m.mapped[i*m.n+j] + off/weights, sizes / weights
 }
 
-// calibrate computes the expected errors from the errors of measured pairs when
-// they are predicted without their own samples.
+// calibrate computes scale and widen, from which expected errors follow. It predicts
+// measured pairs without their own samples and compares the predictions with the samples.
 func (m *Model) calibrate() {
 	m.scale, m.widen = make([]float64, m.n), math.Ln10-math.Ln2
 	count := make([]float64, m.n)
@@ -105,9 +106,9 @@ func (m *Model) calibrate() {
 	for _, p := range m.pairs {
 		log, sigma := m.local(p.A, p.B)
 		at := p.A*m.n + p.B
-		// All maps but one were fitted with the sample. The error of the one map
-		// without it is larger than the error of a mean of all maps without it
-		// would be. The true error is between the two.
+		// All maps but one were fitted with the sample, so the error of their mean is too
+		// small. The one map without the sample has a larger error than a mean of such
+		// maps would have. The true error is between the two.
 		all, one := math.Log(p.RTT)-log, m.off[at]-(log-m.mapped[at])
 		ratios = append(ratios, math.Abs(all+one)/2/sigma)
 	}
@@ -115,6 +116,7 @@ func (m *Model) calibrate() {
 	m.widen = ratios[int(coverage*float64(len(ratios)))]
 }
 
-// minCalibration: with fewer pairs errors are assumed to be Laplacian, where
-// four of five are below ln 5 times the mean.
+// minCalibration is the least number of pairs from which errors are calibrated. With fewer
+// pairs errors are assumed to be Laplacian. Four fifths of Laplacian errors are below ln 5
+// times the mean.
 const minCalibration = 50

@@ -6,25 +6,25 @@ import (
 	"slices"
 )
 
-// Probe is a measurement to make: From measures its round trip to To.
+// Probe is a measurement to make: region From measures its round trip to region To.
 type Probe struct{ From, To int }
 
 const (
-	// enough is the number of samples that determine a region's position. With fewer,
-	// the model's predictions cannot select its partners.
+	// enough is the number of samples that determine the position of a region. For a
+	// region with fewer samples the predictions are too bad to select its partners.
 	enough = 4
-	// unsureShare: one in unsureShare probes goes to the pairs with the least certain
-	// prediction. The others look for the nearest region.
+	// One in unsureShare probes measures the pairs with the least certain predictions. The
+	// other probes search for the nearest region.
 	unsureShare = 2
 )
 
-// Next returns the most useful pairs to measure. Each region may start quota
-// probes (by region; missing = 0), and each pair is returned once, whichever end
-// starts it. can says which pairs may be probed; nil = all. Measured pairs are left
-// out. Regions with few measurements get random partners, which determine their
-// position best. The others get the pairs with the least certain prediction, and
-// partners that are near on the map and have a similar row, since the nearest region
-// is among these.
+// Next returns the most useful pairs to measure. quota says how many probes each region
+// may start; a missing region has 0. Each pair is returned at most once, whichever end
+// starts the probe. can says which pairs may be probed; nil = all. Measured pairs are left
+// out. A region with few measurements gets random partners, which determine its position
+// best. Other regions measure the pairs with the least certain predictions, and partners
+// that are near on the map and have a similar row, because the nearest region is among
+// these.
 func (m *Model) Next(quota []int, can func(a, b int) bool) []Probe {
 	n := &next{m: m, can: can, left: make([]int, m.n), chosen: make([]bool, m.n*m.n)}
 	copy(n.left, quota)
@@ -42,7 +42,7 @@ func (m *Model) Next(quota []int, can func(a, b int) bool) []Probe {
 			n.addFirst(i, n.left[i], n.shuffled(&r))
 			continue
 		}
-		share := (n.left[i] + i%unsureShare) / unsureShare // an odd probe counts here for every other region
+		share := (n.left[i] + i%unsureShare) / unsureShare // if the number is odd, every other region has one more here
 		unsure += share
 		for k := range score {
 			score[k] = m.mapped[i*m.n+k] + math.Log(m.unlike[i*m.n+k]+1e-6)
@@ -74,7 +74,7 @@ func (n *next) add(from, to int) {
 	n.probes = append(n.probes, Probe{from, to})
 }
 
-// addFirst probes the first count free regions of an order.
+// addFirst adds probes to the first count regions of an order that may be probed.
 func (n *next) addFirst(from, count int, order []int) {
 	for _, to := range order {
 		if count <= 0 {
@@ -97,7 +97,7 @@ func (n *next) shuffled(r *random) []int {
 	return order
 }
 
-// addUnsure probes pairs by their expected error, the greatest first.
+// addUnsure adds probes of the pairs with the greatest expected errors.
 func (n *next) addUnsure(count int) {
 	if count == 0 {
 		return

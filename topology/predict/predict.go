@@ -8,28 +8,30 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// Sample is one measured round trip in milliseconds, as reported: it may be
-// impossible.
+// Sample is one measured round trip as it was reported. The value may be impossible.
 type Sample struct {
-	// From and To are indices of regions.
+	// From and To are indexes of regions. RTT is in milliseconds.
 	From, To int
 	RTT      float64
-	// Min is the smallest round trip of the same measurement; 0 = unknown.
+	// Min is the smallest round trip of the same measurement, in milliseconds; 0 =
+	// unknown.
 	Min float64
 }
 
-// Options of a fit.
+// Options configure a fit.
 type Options struct {
-	// Seed of all randomness.
+	// Seed is the seed of all randomness.
 	Seed uint64
-	// Locations of the regions, nil where unknown; may be nil or too short.
-	// They bound round trips by the speed of light, and estimate the distance
-	// of regions that no chain of samples connects.
+	// Locations are the locations of the regions; nil = unknown. The slice may be nil or
+	// shorter than the number of regions. Locations bound round trips by the speed of
+	// light. They also estimate the distance of regions that no chain of samples connects.
 	Locations []*topology.Location
 }
 
-// Limits of predictions, and the prediction for regions without any information: an
-// average distance, which may be wrong by a factor of two.
+// minRTT and maxError bound predictions. unknownRTT and unknownError are the prediction if
+// nothing is known: an average distance, which may be wrong by a factor of two. coverage
+// is the share of predictions that have a smaller error than stated. priorError counts
+// like priorWeight samples in the mean error.
 const (
 	minRTT       = time.Microsecond
 	unknownRTT   = 100.0 // ms
@@ -40,13 +42,14 @@ const (
 	priorWeight  = 4    // samples
 )
 
-// spaces are fitted with shapes that have different errors: the mean of the spaces has
-// a smaller error. Each sample is left out of one of them.
+// spaces are the shapes of the fitted spaces. Their errors differ, so the mean of the
+// spaces has a smaller error. Each sample is left out of the fit of one space.
 var spaces = []shape{{12, 2}, {6, 4}, {20, 0}, {12, 2}, {6, 4}, {20, 0}}
 
-// firmnesses are the tried strengths of the pull of regions towards the start. Clean
-// round trips need a small one, noisy ones a greater one. The smaller one must be
-// clearly better to be chosen, because few samples decide.
+// firmnesses are the strengths of the pull towards the start that a fit tries. Clean round
+// trips need a small strength, noisy round trips a greater one. The smaller strength is
+// chosen only if its loss is less than clearly times the other's, because few samples
+// decide.
 var firmnesses = []float64{1, 0.1}
 
 const clearly = 0.95
@@ -58,24 +61,25 @@ type Model struct {
 	seed     uint64
 	pairs    []Pair
 	rejected []Rejection
-	// measured, mapped and off have an entry for each pair, i*n + j. measured is the
-	// round trip in ms (NaN = not measured), mapped the map's logarithm, and off the
-	// error of the map that was fitted without the sample (NaN = not measured).
+	// measured, mapped and off have a value for each pair, at index i*n + j. measured is
+	// the round trip in ms (NaN = not measured). mapped is the logarithm of the map's
+	// round trip. off is the error of the map that was fitted without the sample, in
+	// logarithms (NaN = not measured).
 	measured, mapped, off []float64
 	alike                 [][]like
 	unlike                []float64
-	// part is the connected component of a region.
+	// part is, by region, the component of regions that samples connect.
 	part      []int
 	locations []*topology.Location
-	// scale is the mean error around a region. widen is the factor so that four
-	// of five errors are below scale times widen.
+	// scale is the mean error of the samples of a region, by region. widen is the factor
+	// by which an expected error is multiplied, so that four of five errors are smaller.
 	scale []float64
 	widen float64
 }
 
-// Fit makes a model from samples between regions 0..regions-1. It takes about 600
-// passes over the samples and a hundred over all pairs: about 2 s for 1,000
-// regions with 32,000 samples. The model holds 64 bytes per pair of regions.
+// Fit makes a model from samples between the regions 0..regions−1. It takes about 600
+// passes over the samples and 100 passes over all pairs: about 2 s for 1,000 regions with
+// 32,000 samples. The model takes 64 bytes for each pair of regions.
 func Fit(regions int, samples []Sample, o Options) *Model {
 	pairs, rejected := Clean(regions, samples, o.Locations)
 	m := &Model{n: regions, seed: o.Seed, pairs: pairs, rejected: rejected, locations: o.Locations}
@@ -89,11 +93,11 @@ func Fit(regions int, samples []Sample, o Options) *Model {
 	return m
 }
 
-// Rejected lists the rejected samples, by index.
+// Rejected lists the rejected samples in the order of their indexes.
 func (m *Model) Rejected() []Rejection { return slices.Clone(m.rejected) }
 
-// Measured returns the measured round trip, false if there is no sample or it
-// was rejected.
+// Measured returns the measured round trip of a pair. It returns false if the pair has no
+// sample, or only rejected ones.
 func (m *Model) Measured(i, j int) (time.Duration, bool) {
 	v := m.measured[i*m.n+j]
 	if math.IsNaN(v) {
@@ -102,9 +106,9 @@ func (m *Model) Measured(i, j int) (time.Duration, bool) {
 	return duration(v), true
 }
 
-// RTT returns the round trip of two regions, measured or otherwise predicted, 1
-// µs..1 min, equal in both directions, and its expected relative error: four of
-// five predictions have a smaller error. The error is 0 for a measurement, and 1 or
+// RTT returns the round trip of two regions: measured, or else predicted. The value is 1
+// µs..1 min and equal in both directions. relErr is the expected relative error. Four of
+// five predictions have a smaller error than relErr. It is 0 for a measurement, and 1 or
 // more if hardly anything is known.
 func (m *Model) RTT(i, j int) (rtt time.Duration, relErr float64) {
 	if d, ok := m.Measured(i, j); ok {
@@ -116,11 +120,11 @@ func (m *Model) RTT(i, j int) (rtt time.Duration, relErr float64) {
 	if m.part[i] != m.part[j] {
 		return m.unconnected(i, j)
 	}
-	log, sigma := m.local(min(i, j), max(i, j)) // min and max, so that both directions sum in the same order
+	log, sigma := m.local(min(i, j), max(i, j)) // by min and max, both directions add in the same order
 	return duration(math.Exp(log)), min(math.Expm1(m.widen*sigma), maxError)
 }
 
-// unconnected predicts for two regions that no chain of samples connects.
+// unconnected predicts the round trip of two regions that no chain of samples connects.
 func (m *Model) unconnected(i, j int) (time.Duration, float64) {
 	if a, b := m.locations[i], m.locations[j]; a != nil && b != nil {
 		return topology.EstimateRTT(*a, *b), topology.EstimateError
@@ -140,7 +144,7 @@ func duration(ms float64) time.Duration {
 	return time.Duration(max(float64(minRTT), min(float64(topology.MaxTableRTT), ms*1e6)))
 }
 
-// connect finds the components that samples connect.
+// connect finds the components of regions that samples connect.
 func (m *Model) connect() {
 	m.part = make([]int, m.n)
 	for i := range m.part {
@@ -162,9 +166,9 @@ func (m *Model) connect() {
 	}
 }
 
-// fitSpaces fits each space without its share of the samples. A prediction is the mean
-// of all spaces. The error at a sample comes from the space that was fitted without
-// the sample (cross-fitting).
+// fitSpaces fits each space without its share of the samples. The map is the mean of all
+// spaces. The error at a sample is that of the space that was fitted without the sample
+// (cross-fitting).
 func (m *Model) fitSpaces() {
 	m.measured, m.off = m.square(math.NaN()), m.square(math.NaN())
 	m.mapped = m.square(0)
@@ -195,8 +199,8 @@ func (m *Model) fitSpaces() {
 	}
 }
 
-// firmest fits the first space with each firmness, and returns the one that
-// predicts the left-out samples best.
+// firmest fits the first space with each firmness. It returns the space that predicts its
+// left-out samples best, and the firmness of that space.
 func (m *Model) firmest(all []logged, unit float64, r random) (best *space, firm float64) {
 	least := math.Inf(1)
 	for _, try := range firmnesses {
@@ -228,8 +232,8 @@ func (m *Model) fitSpace(all []logged, f int, firm, unit float64, r random) *spa
 	return s
 }
 
-// addSpace adds the space to the mean, and stores its errors at its share of
-// the samples.
+// addSpace adds space f to the mean, and stores its errors at the samples that were left
+// out of its fit.
 func (m *Model) addSpace(s *space, all []logged, f int) {
 	heights := s.heights(nil)
 	for i := range m.n {

@@ -2,43 +2,44 @@ package predict
 
 import "math"
 
-// shape of a space.
+// shape is the shape of a space.
 type shape struct {
-	// dim is the dimension of the Euclidean part, rank (even) the number of factors
-	// for round trips that no metric can express.
+	// dim is the dimension of the Euclidean part. rank, an even number, is the number of
+	// factors for round trips that no metric can express.
 	dim, rank int
 }
 
 const (
 	epochs    = 80
-	firstStep = 0.2 // of the fit, in units of the parameters
+	firstStep = 0.2 // the first and the last step of the fit, in units of the parameters
 	lastStep  = 0.001
-	// huberAt is the logarithmic error from which on the gradient does not
-	// grow.
+	// huberAt is the logarithmic error above which the gradient hardly grows.
 	huberAt = 0.06
-	// Strengths of the pulls towards the start, in units of samples with an error of 1.
+	// pullPoint, pullHeight and pullFactor are the strengths of the pulls towards the
+	// start, in units of samples with an error of 1. startHeight is the height of each
+	// region at the start.
 	pullPoint, pullHeight, pullFactor = 0.3, 0.02, 0.5
 	startHeight                       = 0.05
 )
 
-// space is a map fitted to all measured pairs at once. A region is a point x
-// with a height h, as in Vivaldi (Dabek et al., SIGCOMM 2004), and a few
-// factors u for round trips that no metric can express, above all detours:
+// space is a map that is fitted to many samples at once. A region is a point x with a
+// height h, as in Vivaldi (Dabek et al., SIGCOMM 2004), and a few factors u for round
+// trips that no metric can express, mainly detours:
 //
 //	log rtt(i, j) = unit + log(‖xi − xj‖ + hi + hj) + Σ ± ui uj,  with alternating signs
 //
-// It is fitted to all samples together (Adam: Kingma and Ba, ICLR 2015) by the
-// pseudo-Huber loss of the logarithm. So an error counts relative to the round
-// trip, and an outlier counts little.
+// The fit minimises the pseudo-Huber loss of the logarithm over all samples together
+// (Adam: Kingma and Ba, ICLR 2015). So an error counts relative to the round trip, and an
+// outlier counts little.
 type space struct {
 	shape
-	firm   float64 // factor of the pulls towards the start
+	firm   float64 // the factor of the pulls towards the start
 	stride int
-	unit   float64   // mean logarithm of the round trips
-	p      []float64 // of each region: x, log h, u
+	unit   float64   // the mean logarithm of the round trips
+	p      []float64 // the parameters of each region: x, log h, u
 }
 
-// logged is a pair and the logarithm of its round trip.
+// logged is a sample: a pair, and the logarithm of its round trip.
 type logged struct {
 	a, b int
 	y    float64
@@ -65,8 +66,9 @@ func (s *space) of(region int) []float64 {
 	return s.p[region*s.stride : (region+1)*s.stride]
 }
 
-// log returns the predicted logarithm of a round trip. heights are the exponentials
-// of the regions' log heights, computed once for many calls.
+// log returns the predicted logarithm of a round trip, and the parts from which descend
+// computes the gradient. heights are the heights of all regions, computed once for many
+// calls.
 func (s *space) log(a, b int, heights []float64) (log, dist, metric float64) {
 	p, q := s.of(a), s.of(b)
 	var square float64
@@ -91,7 +93,7 @@ func (s *space) heights(into []float64) []float64 {
 	return into
 }
 
-// fit moves all parameters against the gradient of the loss.
+// fit repeatedly moves all parameters against the gradient of the loss.
 func (s *space) fit(of []logged) {
 	const keepMean, keepSquare = 0.9, 0.99
 	gradient, mean, square := make([]float64, len(s.p)), make([]float64, len(s.p)), make([]float64, len(s.p))
@@ -124,7 +126,7 @@ func (s *space) fit(of []logged) {
 	}
 }
 
-// descend adds one sample's gradient.
+// descend adds the gradient of one sample's loss.
 func (s *space) descend(o logged, heights, gradient []float64) {
 	log, dist, metric := s.log(o.a, o.b, heights)
 	err := log - o.y
@@ -148,8 +150,8 @@ func (s *space) descend(o logged, heights, gradient []float64) {
 	}
 }
 
-// random is splitmix64 (Steele et al., "Fast Splittable Pseudorandom Number
-// Generators", OOPSLA 2014): seeded, and the same everywhere.
+// random is the generator splitmix64 (Steele et al., "Fast Splittable Pseudorandom Number
+// Generators", OOPSLA 2014). Its numbers depend only on the seed.
 type random uint64
 
 func (r *random) next() uint64 {

@@ -10,39 +10,40 @@ import (
 )
 
 const (
-	// minKnown is the least number of measured pairs of a region for which the table
-	// predicts; with fewer pairs the region's network coordinate is better.
+	// minKnown is the least number of measured pairs that a region needs for predictions.
+	// With fewer pairs the network coordinate of the region predicts better.
 	minKnown = 4
-	// maxFitted bounds the samples of a region in a fit: more make it longer,
-	// not better.
+	// maxFitted bounds the mean number of samples of a region in a fit. More samples make
+	// the fit slower, but not better.
 	maxFitted = 64
-	// usualGap is the assumed difference of a pair's two directions if fewer
-	// than minGaps pairs were measured both ways. leastGap is the least
-	// expected error of a prediction.
+	// usualGap is the assumed relative difference of a pair's two directions if fewer than
+	// minGaps pairs were measured in both directions. leastGap is the least such
+	// difference.
 	usualGap, leastGap, minGaps = 0.1, 0.01, 20
-	// outdatedShare is the share of the samples that may change before a table
-	// is outdated.
+	// outdatedShare is the share of the samples that may change until a table is outdated.
 	outdatedShare = 0.02
 )
 
-// Table is a fit over all pairs of the regions of a view, in 12 bytes a pair.
-// It implements topology.Predictor. It is immutable and safe for concurrent
-// use.
+// Table holds the predictions for all pairs of a view's regions. It implements
+// topology.Predictor. It takes 12 bytes for each directed pair. It is immutable and safe
+// for concurrent use.
 type Table struct {
 	n      int
 	names  []string
 	number map[string]int
-	// rtt in µs (0 = unknown) and relErr, at i*n + j with i < j.
+	// rtt, in µs, and relErr are the round trip of a pair and its expected relative error,
+	// at index i*n + j with i < j. An rtt of 0 is unknown.
 	rtt    []uint32
 	relErr []float32
 	doubts []topology.Doubt
-	// medians from which the table was made, at i*n + j; 0 = none.
+	// medians are the measurements from which the table was made, in µs, at index i*n + j;
+	// 0 = none.
 	medians []uint32
 	count   int
 	doubted map[[2]int]bool
 }
 
-// samplesOf returns the measured medians of a view.
+// samplesOf returns the regions of a view, and the measured medians as samples.
 func samplesOf(v *topology.View) (regions []topology.Region, samples []Sample) {
 	regions = v.Regions()
 	for i := range regions {
@@ -57,10 +58,10 @@ func samplesOf(v *topology.View) (regions []topology.Region, samples []Sample) {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// NewTable makes a table from the measurements of a view. Measurements that
-// contradict each other, third regions or the speed of light are doubted and
-// not used. The cost is that of Fit with at most 64 samples a region, plus less than
-// a microsecond for each pair without a measurement.
+// NewTable makes a table from the measurements of a view. Measurements that contradict
+// each other, measurements to third regions, or the speed of light are doubted and not
+// used. NewTable costs as much as Fit with at most 64 samples a region, plus less than a
+// microsecond for each pair without a measurement.
 func NewTable(v *topology.View, seed uint64) *Table {
 	regions, samples := samplesOf(v)
 	n := len(regions)
@@ -100,7 +101,7 @@ func NewTable(v *topology.View, seed uint64) *Table {
 	return t
 }
 
-// fit predicts the pairs without a measurement.
+// fit predicts the round trips of the pairs without a measurement.
 func (t *Table) fit(pairs []Pair, known []int, locations []*topology.Location, seed uint64) {
 	step := (len(pairs) + maxFitted*t.n - 1) / (maxFitted * t.n)
 	var samples []Sample
@@ -116,15 +117,15 @@ func (t *Table) fit(pairs []Pair, known []int, locations []*topology.Location, s
 			}
 			rtt, relErr := m.RTT(i, j)
 			if m.part[i] != m.part[j] || relErr >= unknownError {
-				continue // coordinates or locations predict as well
+				continue // coordinates or locations predict as well as this
 			}
 			t.rtt[at], t.relErr[at] = micros(milliseconds(rtt)), float32(relErr)
 		}
 	}
 }
 
-// gap returns the relative difference of a pair's two directions that four of five
-// pairs do not exceed.
+// gap returns the relative difference of two directions that four of five pairs do not
+// exceed.
 func (t *Table) gap() float64 {
 	var gaps []float64
 	for i := range t.n {
@@ -142,7 +143,8 @@ func (t *Table) gap() float64 {
 	return max(leastGap, gaps[int(coverage*float64(len(gaps)))])
 }
 
-// micros converts to microseconds, at least 1: 0 means not measured.
+// micros converts milliseconds to microseconds. The result is at least 1, because 0 means
+// that there is no measurement.
 func micros(ms float64) uint32 {
 	if !(ms > 0) {
 		return 1
@@ -151,11 +153,11 @@ func micros(ms float64) uint32 {
 }
 
 // Samples returns the number of measurements from which the table was made, including
-// doubted ones.
+// doubted measurements.
 func (t *Table) Samples() int { return t.count }
 
-// Number implements topology.Predictor: it knows regions with at least four
-// measured pairs.
+// Number implements topology.Predictor. Only regions with at least minKnown measured pairs
+// have a number.
 func (t *Table) Number(region string) int {
 	if i, ok := t.number[region]; ok {
 		return i
@@ -164,8 +166,7 @@ func (t *Table) Number(region string) int {
 }
 
 // RTT implements topology.Predictor. If only one direction was measured, its value
-// predicts the other direction, with the usual difference of two directions as the
-// error.
+// predicts the other direction. The error is then the usual difference of two directions.
 func (t *Table) RTT(i, j int) (rtt time.Duration, relErr float64, ok bool) {
 	at := min(i, j)*t.n + max(i, j)
 	return time.Duration(t.rtt[at]) * time.Microsecond, float64(t.relErr[at]), t.rtt[at] > 0
@@ -174,9 +175,10 @@ func (t *Table) RTT(i, j int) (rtt time.Duration, relErr float64, ok bool) {
 // Doubts implements topology.Predictor.
 func (t *Table) Doubts() []topology.Doubt { return t.doubts }
 
-// Outdated reports whether a view differs noticeably from the table's: it has
-// other regions, a doubted pair changed, or a fiftieth of all measurements were
-// added, removed, or changed by a tenth and a millisecond.
+// Outdated reports whether a view differs noticeably from the view of the table: it has
+// other regions, a doubted measurement has changed, or more than a fiftieth of all
+// measurements were added, removed or changed. A measurement counts as changed if it
+// differs by more than a tenth and by more than a millisecond.
 func (t *Table) Outdated(v *topology.View) bool {
 	if !slices.Equal(v.Names(), t.names) {
 		return true

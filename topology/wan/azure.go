@@ -13,7 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// See data/ATTRIBUTION.md for the sources.
+// The embedded files. data/ATTRIBUTION.md names their sources.
 var (
 	//go:embed data/azure_p50_2025-06.csv
 	azureTable []byte
@@ -21,20 +21,19 @@ var (
 	azureRegions []byte
 )
 
-// AzurePublished returns the June 2025 table of median round trips between Azure
-// regions as published: 51 regions under their short names ("southeastasia"),
-// blanks included.
+// AzurePublished returns the published table of median round trips between Azure regions
+// of June 2025, with its blanks. It has 51 regions under their short names, for example
+// "southeastasia".
 func AzurePublished() *topology.Table { return azure().published }
 
-// Azure is AzurePublished with its 108 blanks filled: from the opposite
-// direction, otherwise by an estimate from locations.
+// Azure returns AzurePublished with its 108 blanks filled: by the value of the reverse
+// direction, or else by an estimate from locations.
 func Azure() *topology.Table { return azure().filled }
 
-// AzureRegion returns a region of the table by its short name, with its
-// location and the labels provider, continent (africa, asia, europe,
-// north-america, oceania, south-america), geography (Azure's, lower case,
-// dashes), country (ISO 3166, lower case) and jurisdiction ("eu" for member
-// states, otherwise the country).
+// AzureRegion returns the region of the table with a short name, with its location and
+// labels. The labels are provider, continent (africa, asia, europe, north-america,
+// oceania, south-america), geography (Azure's word in lower case with dashes), country
+// (ISO 3166, lower case) and jurisdiction ("eu" for member states, otherwise the country).
 func AzureRegion(name string) (topology.Region, bool) {
 	i, ok := slices.BinarySearchFunc(azure().regions, name, func(r topology.Region, name string) int {
 		return strings.Compare(r.Name, name)
@@ -45,7 +44,7 @@ func AzureRegion(name string) (topology.Region, bool) {
 	return cloneRegion(azure().regions[i]), true
 }
 
-// AzureRegions returns all regions of the table by name.
+// AzureRegions returns all regions of the table, sorted by name.
 func AzureRegions() []topology.Region {
 	all := slices.Clone(azure().regions)
 	for i := range all {
@@ -69,8 +68,8 @@ type azureData struct {
 	regions           []topology.Region
 }
 
-// azure reads the embedded files once. A test checks that they are well formed,
-// so an error here means a broken build.
+// azure reads the embedded files once. A test checks that the files are well formed, so an
+// error means a broken build.
 var azure = sync.OnceValue(func() azureData {
 	data, err := readAzure()
 	if err != nil {
@@ -112,8 +111,8 @@ func readAzure() (azureData, error) {
 	return data, nil
 }
 
-// readAzureRegion reads the columns region, display_name, latitude, longitude,
-// place, geography, country, continent, jurisdiction.
+// readAzureRegion reads a row with the columns region, display_name, latitude, longitude,
+// place, geography, country, continent and jurisdiction.
 func readAzureRegion(row []string) (topology.Region, error) {
 	latitude, err := strconv.ParseFloat(row[2], 64)
 	if err != nil {

@@ -4,8 +4,8 @@ package wan
 
 import "time"
 
-// nap waits on the runtime's timer, which is accurate enough where it is not
-// rounded to milliseconds.
+// nap waits for a timer of the Go runtime. On these systems such timers are not rounded to
+// milliseconds, so they are accurate enough.
 func nap(d time.Duration) {
 	<-time.After(d)
 }

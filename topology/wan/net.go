@@ -36,7 +36,7 @@ func (r regionNet) listenPacket(ctx context.Context, addr string) (net.PacketCon
 	return newPacketConn(r.wan, r.region, port, inner, release), nil
 }
 
-// register assigns a port to the region; release undoes it, once.
+// register assigns a port to a region. release ends the assignment.
 func (w *WAN) register(ports map[uint16]string, port uint16, region string) (release func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,8 +48,8 @@ func (w *WAN) register(ports map[uint16]string, port uint16, region string) (rel
 	})
 }
 
-// dial takes one round trip, and then delays the sent bytes. A refused connect
-// takes its round trip too.
+// dial returns a delayed stream after one round trip. A refused connect also takes a round
+// trip.
 func (r regionNet) dial(ctx context.Context, addr string) (net.Conn, error) {
 	w := r.wan
 	w.mu.Lock()
@@ -79,7 +79,7 @@ func (r regionNet) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return w.wrap(path, conn)
 }
 
-// cross waits for one way of the path.
+// cross waits until a packet that is sent now has crossed the path in one direction.
 func (r regionNet) cross(ctx context.Context, path pair, delay time.Duration) error {
 	due := time.Now().Add(delay)
 	if r.wan.awaitPath(path, ctx.Done()) && r.wan.ticks.sleep(due, ctx.Done(), r.wan.done) {
@@ -91,7 +91,7 @@ func (r regionNet) cross(ctx context.Context, path pair, delay time.Duration) er
 	return ErrClosed
 }
 
-// listener releases its port when it closes.
+// listener releases its port when it is closed.
 type listener struct {
 	net.Listener
 	release func()

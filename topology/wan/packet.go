@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// maxQueued datagrams and maxQueuedBytes of one socket may be in flight;
-	// more are dropped, as a router would.
+	// maxQueued and maxQueuedBytes bound the datagrams of one socket that are in flight,
+	// and their bytes. Further datagrams are dropped, as a router would do.
 	maxQueued      = 4096
 	maxQueuedBytes = 4 << 20
-	// maxFlows bounds the flows whose first sender is remembered.
+	// maxFlows bounds the flows whose initiator is remembered.
 	maxFlows = 1 << 14
 )
 
-// flow is a pair of datagram sockets, the lower port first.
+// flow is a pair of datagram sockets, given by their ports. The lower port is first.
 type flow struct{ low, high uint16 }
 
-// packetConn delays the datagrams it sends to other regions.
+// packetConn delays the datagrams that it sends to other regions.
 type packetConn struct {
 	net.PacketConn // inner
 	wan            *WAN
@@ -33,7 +33,7 @@ type packetConn struct {
 	bytes   int
 	serial  uint64
 	sending bool
-	wake    chan struct{} // an earlier datagram was queued
+	wake    chan struct{} // gets a message when an earlier datagram was queued
 	once    sync.Once
 	closed  chan struct{}
 }
@@ -43,9 +43,9 @@ func newPacketConn(w *WAN, region string, port uint16, inner net.PacketConn, rel
 		wake: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
-// WriteTo sends at once inside the region and to unknown ports. Otherwise the
-// datagram arrives after half a round trip, or is lost. A pair without a round
-// trip is ErrNoRoute.
+// WriteTo sends a datagram at once if its port is unknown or is in the same region.
+// Otherwise the datagram arrives after half a round trip, or is lost. The error is
+// ErrNoRoute if the two regions have no round trip.
 func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	select {
 	case <-c.closed:
@@ -73,8 +73,9 @@ const (
 	lost
 )
 
-// route decides the fate of a datagram. The round trip is that of the socket
-// that sent first, so that a reply completes the round trip of its request.
+// route decides the fate of a datagram, and returns its path and delay. The round trip is
+// that of the initiator's region, so that a response completes the round trip of its
+// request.
 func (w *WAN) route(region string, port uint16, addr net.Addr) (pair, time.Duration, fate, error) {
 	toPort := addrPort(addr)
 	w.mu.Lock()
@@ -116,7 +117,7 @@ func addrPort(addr net.Addr) uint16 {
 	return portOf(addr.String())
 }
 
-// enqueue queues a datagram; a full queue drops it.
+// enqueue queues a datagram. If the queue is full, the datagram is dropped.
 func (c *packetConn) enqueue(d *datagram) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +139,8 @@ func (c *packetConn) enqueue(d *datagram) {
 	}
 }
 
-// send delivers datagrams when they are due; it runs while any are queued.
+// send delivers the queued datagrams when they are due. It runs while there are queued
+// datagrams.
 func (c *packetConn) send() {
 	for {
 		c.mu.Lock()
@@ -164,7 +166,8 @@ func (c *packetConn) send() {
 	}
 }
 
-// resume reports whether an interrupted send continues.
+// resume reports whether send continues after its sleep was interrupted. If the socket or
+// the WAN is closed, resume drops the queue.
 func (c *packetConn) resume() bool {
 	select {
 	case <-c.closed:
@@ -190,7 +193,7 @@ func (c *packetConn) arrived(now time.Time) []*datagram {
 	return due
 }
 
-// Close closes the socket; datagrams in flight are lost.
+// Close closes the socket. Datagrams in flight are lost.
 func (c *packetConn) Close() error {
 	err := net.ErrClosed
 	c.once.Do(func() {
@@ -206,7 +209,7 @@ func (c *packetConn) Close() error {
 	return err
 }
 
-// start runs one of the WAN's goroutines, unless the WAN is closed.
+// start starts a goroutine of the WAN, unless the WAN is closed.
 func (w *WAN) start(run func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,7 +236,7 @@ func (w *WAN) forgetFlows(port uint16) {
 	}
 }
 
-// datagram is in flight.
+// datagram is a datagram in flight.
 type datagram struct {
 	data   []byte
 	addr   net.Addr
@@ -242,8 +245,8 @@ type datagram struct {
 	serial uint64
 }
 
-// datagrams is a heap: the earliest is on top, equal ones in the order of
-// sending.
+// datagrams is a heap with the earliest datagram on top. Datagrams with equal times are in
+// the order of sending.
 type datagrams []*datagram
 
 func (q datagrams) Len() int { return len(q) }

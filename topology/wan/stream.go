@@ -9,21 +9,22 @@ import (
 )
 
 const (
-	// maxInFlight bounds the bytes of one direction of a stream that are in flight or
-	// not yet read: more writes block. At 150 ms one way it still allows 28 MB/s.
+	// maxInFlight bounds the bytes of one direction of a stream that are in flight or not
+	// read yet. Further writes block. With 150 ms in one direction the bound still allows
+	// 28 MB/s.
 	maxInFlight = 4 << 20
-	// readChunk is the most that one read of the inner conn returns.
+	// readChunk bounds the bytes that one read of the inner connection returns.
 	readChunk = 64 << 10
-	// linger bounds how long a closed stream tries to write to a peer that does
-	// not read.
+	// linger bounds the time in which a closed stream still writes to a peer that does not
+	// read.
 	linger = 5 * time.Second
 )
 
-// packet is sent in one direction of a stream: bytes, or the end.
+// packet is a part of what is sent in one direction of a stream: bytes, or the end.
 type packet struct {
 	data []byte
 	due  time.Time
-	end  error // io.EOF: half closed; net.ErrClosed: closed; else a read error
+	end  error // io.EOF: the direction ends; net.ErrClosed: the stream is closed; otherwise a read error
 }
 
 // line is one direction of a stream. Its fields are guarded by mu.
@@ -31,12 +32,12 @@ type line struct {
 	mu       sync.Mutex
 	changed  *sync.Cond
 	queue    []packet // in flight
-	ready    [][]byte // arrived, not yet read (incoming only)
-	held     int      // bytes in queue and ready
-	writeErr error    // set when writes have ended (outgoing only)
+	ready    [][]byte // arrived and not read yet (incoming line only)
+	held     int      // the number of bytes in queue and ready
+	writeErr error    // set when writes have ended (outgoing line only)
 	err      error    // set when no more packets arrive
 	timer    *time.Timer
-	timerID  int // of the present deadline
+	timerID  int // identifies the present deadline
 	expired  bool
 }
 
@@ -47,7 +48,7 @@ func newLine() *line {
 }
 
 // push queues a packet. Packets never overtake one another: a packet that is due before
-// its predecessor waits for it. mu is held.
+// its predecessor waits for the predecessor. l.mu is held.
 func (l *line) push(p packet, delay time.Duration) {
 	p.due = time.Now().Add(delay)
 	l.held += len(p.data)
@@ -55,7 +56,7 @@ func (l *line) push(p packet, delay time.Duration) {
 	l.changed.Broadcast()
 }
 
-// head waits for the next packet; false if there will be none.
+// head waits for the next packet. It returns false if there are no more packets.
 func (l *line) head() (packet, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +69,8 @@ func (l *line) head() (packet, bool) {
 	return l.queue[0], true
 }
 
-// pop removes the head; an incoming line keeps its bytes until they are read.
+// pop removes the first packet. With keep, which is for the incoming line, the bytes of
+// the packet become ready to be read.
 func (l *line) pop(keep bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +92,7 @@ func (l *line) pop(keep bool) {
 	l.changed.Broadcast()
 }
 
-// fail ends the line and drops its contents.
+// fail ends the line with an error, and drops its contents.
 func (l *line) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,8 +101,8 @@ func (l *line) fail(err error) {
 	l.changed.Broadcast()
 }
 
-// setDeadline is as in net.Conn: the zero time is no deadline, a past time is
-// at once.
+// setDeadline sets the deadline as net.Conn does. The zero time means no deadline. A
+// deadline in the past expires at once.
 func (l *line) setDeadline(t time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,9 +131,9 @@ func (l *line) setDeadline(t time.Time) {
 	})
 }
 
-// stream is a dialled connection whose bytes take half a round trip each way.
-// It has three goroutines: send, receive, deliver. They end when the stream was
-// closed and its written bytes have arrived, or with the WAN.
+// stream is a dialled connection whose bytes take half a round trip in each direction. Its
+// three goroutines run send, receive and deliver. They end when the stream was closed and
+// its written bytes have arrived, or when the WAN is closed.
 type stream struct {
 	net.Conn // inner
 	wan      *WAN
@@ -141,7 +143,7 @@ type stream struct {
 	closed   chan struct{} // closed by Close
 }
 
-// wrap makes a stream of a dialled conn and starts its goroutines.
+// wrap makes a stream from a dialled connection and starts its goroutines.
 func (w *WAN) wrap(path pair, inner net.Conn) (net.Conn, error) {
 	s := &stream{Conn: inner, wan: w, path: path, out: newLine(), in: newLine(), closed: make(chan struct{})}
 	w.mu.Lock()
@@ -157,18 +159,19 @@ func (w *WAN) wrap(path pair, inner net.Conn) (net.Conn, error) {
 	return s, nil
 }
 
-// half returns the present one-way delay; 0 without a route, for which arrive waits.
+// half returns the present delay in one direction. It is 0 if there is no route; then
+// arrive waits for a route.
 func (s *stream) half() time.Duration {
 	rtt, _ := s.wan.RTT(s.path.from, s.path.to)
 	return rtt / 2
 }
 
-// arrive waits until the packet is due; false if the WAN closes before.
+// arrive waits until the packet is due. It returns false if the WAN is closed before.
 func (s *stream) arrive(p packet) bool {
 	return s.wan.ticks.sleep(p.due, nil, s.wan.done) && s.wan.awaitPath(s.path, nil)
 }
 
-// Write queues bytes; it blocks while maxInFlight bytes are in flight.
+// Write queues bytes. It blocks while maxInFlight bytes are in flight.
 func (s *stream) Write(b []byte) (int, error) {
 	delay := s.half()
 	l := s.out
@@ -196,7 +199,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	}
 }
 
-// send writes due packets to the inner conn, and closes it at the end.
+// send writes due packets to the inner connection, and closes that connection at the end.
 func (s *stream) send() {
 	defer s.forget()
 	for {
@@ -213,7 +216,7 @@ func (s *stream) send() {
 		}
 		s.out.pop(false)
 	}
-	// Writing failed, but there may be bytes left to read.
+	// Writing has failed, but there may be bytes that were not read yet.
 	select {
 	case <-s.closed:
 	case <-s.wan.done:
@@ -243,12 +246,12 @@ func (s *stream) forget() {
 	delete(s.wan.open, s)
 }
 
-// CloseWrite ends the outgoing direction after the written bytes.
+// CloseWrite ends the outgoing direction. Bytes that were written before still arrive.
 func (s *stream) CloseWrite() error {
 	return s.endWrites(io.EOF)
 }
 
-// endWrites queues an end mark after the written bytes.
+// endWrites ends the outgoing direction by a packet with the mark as its end.
 func (s *stream) endWrites(mark error) error {
 	delay := s.half()
 	l := s.out
@@ -264,8 +267,8 @@ func (s *stream) endWrites(mark error) error {
 	return nil
 }
 
-// Close stops reading at once. Written bytes still arrive, then the inner conn
-// is closed.
+// Close ends reading at once. Bytes that were written before still arrive. Then the inner
+// connection is closed.
 func (s *stream) Close() error {
 	err := net.ErrClosed
 	s.once.Do(func() {
@@ -286,9 +289,9 @@ func (s *stream) abort() {
 	s.Conn.Close()
 }
 
-// receive reads from the inner conn and queues the bytes for delivery. After
-// Close it continues and drops them, because unread bytes would turn the inner
-// close into a reset.
+// receive reads from the inner connection and queues the bytes for delivery. After Close
+// it continues to read but drops the bytes, because unread bytes would turn the close into
+// a reset.
 func (s *stream) receive() {
 	l := s.in
 	buf := make([]byte, readChunk)
@@ -312,7 +315,7 @@ func (s *stream) receive() {
 	}
 }
 
-// deliver makes due packets readable.
+// deliver makes packets readable when they are due.
 func (s *stream) deliver() {
 	for {
 		p, ok := s.in.head()
@@ -350,20 +353,20 @@ func (s *stream) Read(b []byte) (int, error) {
 	}
 }
 
-// SetDeadline is SetReadDeadline and SetWriteDeadline.
+// SetDeadline sets both deadlines.
 func (s *stream) SetDeadline(t time.Time) error {
 	s.in.setDeadline(t)
 	s.out.setDeadline(t)
 	return nil
 }
 
-// SetReadDeadline ends a Read that waits for bytes in flight.
+// SetReadDeadline sets the time at which a Read that waits for bytes returns.
 func (s *stream) SetReadDeadline(t time.Time) error {
 	s.in.setDeadline(t)
 	return nil
 }
 
-// SetWriteDeadline ends a Write that waits for room.
+// SetWriteDeadline sets the time at which a Write that waits for room returns.
 func (s *stream) SetWriteDeadline(t time.Time) error {
 	s.out.setDeadline(t)
 	return nil

@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// The runtime waits for its next timer in whole milliseconds on Linux
-// (epoll_wait), so timers fire up to one millisecond late, which is too much for a
-// round trip of eight. The timekeeper lets the runtime wait until shortly before the
-// deadline, and waits the rest in the kernel, for all sleepers in one goroutine.
+// On Linux the Go runtime waits for its next timer in whole milliseconds (epoll_wait). So
+// timers fire up to one millisecond late, which is too much for a round trip of eight
+// milliseconds. The timekeeper lets the runtime wait until shortly before a deadline. For
+// the rest of the time it waits in the kernel. One goroutine does this for all sleepers.
 const (
-	// spinWindow is the time before a deadline that is waited in the kernel; it is
-	// longer than the runtime's lateness.
+	// spinWindow is the time before a deadline from which the timekeeper waits in the
+	// kernel. It is longer than timers of the runtime are late.
 	spinWindow = 1500 * time.Microsecond
-	// longestNap bounds how late a new, earlier deadline is noticed.
+	// longestNap bounds one wait in the kernel, and so how late a new, earlier deadline is
+	// noticed.
 	longestNap = 200 * time.Microsecond
-	// lead is how much earlier sleepers are woken: about the time that passes until
-	// they run and have written to a socket.
+	// lead is how much before their deadlines sleepers are woken. It is about the time
+	// until a sleeper runs and has written to a socket.
 	lead = 120 * time.Microsecond
 )
 
-// timekeeper wakes sleepers at their deadlines. Its goroutine runs only while
-// there are sleepers. If it need not be precise (virtual time), sleepers wait
-// on plain timers.
+// timekeeper wakes sleepers at their deadlines. Its goroutine runs only while there are
+// sleepers. In virtual time precise is false, and sleepers wait on ordinary timers.
 type timekeeper struct {
 	precise bool
-	wake    chan struct{} // an earlier deadline was added, or one was removed
+	wake    chan struct{} // gets a message when an earlier deadline was added, or a deadline was removed
 	running sync.WaitGroup
 
 	mu     sync.Mutex
@@ -35,18 +35,19 @@ type timekeeper struct {
 	closed bool
 }
 
-// deadline is one sleeper.
+// deadline is the deadline of one sleeper.
 type deadline struct {
 	at    time.Time
 	due   chan struct{}
-	index int // in the heap, -1 when removed
+	index int // the index in the heap; -1 = removed
 }
 
 func newTimekeeper(precise bool) *timekeeper {
 	return &timekeeper{precise: precise, wake: make(chan struct{}, 1)}
 }
 
-// sleep returns true at the deadline, false if cancel or done closed before.
+// sleep waits until a deadline and returns true. It returns false if cancel or done is
+// closed before.
 func (k *timekeeper) sleep(until time.Time, cancel, done <-chan struct{}) bool {
 	left := time.Until(until)
 	if left <= 0 {
@@ -136,8 +137,8 @@ func (k *timekeeper) run() {
 	}
 }
 
-// fire wakes the sleepers that are due and returns the next deadline; false if
-// there are no sleepers left, and then the goroutine ends.
+// fire wakes the sleepers that are due and returns the next deadline. It returns false if
+// there are no sleepers left. The goroutine then ends.
 func (k *timekeeper) fire() (next time.Time, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -152,8 +153,8 @@ func (k *timekeeper) fire() (next time.Time, ok bool) {
 	return k.queue[0].at, true
 }
 
-// close admits no more sleepers and returns when the goroutine has ended.
-// Remaining sleepers must have been cancelled.
+// close refuses new sleepers and returns when the goroutine has ended. The caller must
+// have cancelled all sleepers.
 func (k *timekeeper) close() {
 	k.mu.Lock()
 	k.closed = true
@@ -161,7 +162,7 @@ func (k *timekeeper) close() {
 	k.running.Wait()
 }
 
-// deadlines is a heap with the earliest on top.
+// deadlines is a heap with the earliest deadline on top.
 type deadlines []*deadline
 
 func (q deadlines) Len() int           { return len(q) }

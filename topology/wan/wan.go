@@ -16,20 +16,20 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// ErrNoRoute: the table has no round trip for a pair of regions.
+// ErrNoRoute means that the table has no round trip for a pair of regions.
 var ErrNoRoute = errors.New("no round trip in the table")
 
-// ErrClosed: the emulation was closed.
+// ErrClosed means that the emulated network was closed.
 var ErrClosed = errors.New("emulated network is closed")
 
-// Config of an emulation.
+// Config configures an emulated network.
 type Config struct {
-	// Table of round trips. Regions of a blank pair are not connected (see
-	// topology.Table.Fill).
+	// Table has the round trips. Two regions with a blank are not connected;
+	// topology.Table.Fill fills blanks.
 	Table *topology.Table
-	// Inner carries the bytes; nil functions are those of network.Host.
+	// Inner carries the bytes. A nil function means that of network.Host.
 	Inner network.Net
-	// Seed of the random losses.
+	// Seed is the seed of the random losses.
 	Seed uint64
 }
 
@@ -44,19 +44,19 @@ type WAN struct {
 	mu      sync.Mutex
 	table   *topology.Table
 	rnd     *rand.Rand
-	rtt     map[pair]time.Duration // set by SetRTT; other round trips come from the table
+	rtt     map[pair]time.Duration // round trips that SetRTT has set; the others are those of table
 	loss    map[pair]float64
 	cut     map[pair]bool
-	healed  notify.Signal // at every change of cut or table
+	healed  notify.Signal // notified when cut or table has changed
 	streams map[uint16]string
 	packets map[uint16]string
-	flows   map[flow]uint16 // → port of the socket that sent first
+	flows   map[flow]uint16 // the port of the initiator, by flow
 	open    map[*stream]struct{}
 	done    chan struct{}  // closed by Close
-	running sync.WaitGroup // goroutines of streams and packet conns
+	running sync.WaitGroup // the goroutines of streams and packet connections
 }
 
-// New starts an emulation; Close ends it.
+// New returns an emulated network. Close ends it.
 func New(cfg Config) *WAN {
 	host := network.Host()
 	precise := cfg.Inner.Dial == nil && cfg.Inner.ListenPacket == nil
@@ -85,15 +85,15 @@ func New(cfg Config) *WAN {
 	}
 }
 
-// Net returns the sockets of a region. Its listeners and packet conns register
-// their bound port as the region's until they are closed.
+// Net returns the network as a region sees it. The ports of its listeners and packet
+// connections belong to the region until they are closed.
 func (w *WAN) Net(region string) network.Net {
 	r := regionNet{wan: w, region: region}
 	return network.Net{Listen: r.listen, Dial: r.dial, ListenPacket: r.listenPacket}
 }
 
-// RTT returns the present round trip of a directed pair: the value of SetRTT,
-// otherwise the table's, otherwise ErrNoRoute.
+// RTT returns the present round trip of a directed pair: the value that SetRTT has set, or
+// else that of the table. If there is none, the error is ErrNoRoute.
 func (w *WAN) RTT(from, to string) (time.Duration, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,9 +110,9 @@ func (w *WAN) rttLocked(from, to string) (time.Duration, error) {
 	return 0, fmt.Errorf("%s to %s: %w", from, to, ErrNoRoute)
 }
 
-// SetTable changes every round trip from now on, also those of SetRTT. Bytes in
-// flight arrive as they were sent. Open streams of a pair that the table leaves
-// blank stall, as if cut, until a table connects the pair again.
+// SetTable sets all round trips from now on, including those that SetRTT has set. Bytes in
+// flight keep their delay. If the table has a blank for a pair, open streams of the pair
+// stall as after Cut, until a later table connects the pair again.
 func (w *WAN) SetTable(t *topology.Table) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,32 +121,33 @@ func (w *WAN) SetTable(t *topology.Table) {
 	w.wakeLocked()
 }
 
-// SetRTT changes the round trip of the directed pair from now on. Bytes in
-// flight arrive as they were sent.
+// SetRTT sets the round trip of a directed pair from now on. Bytes in flight keep their
+// delay.
 func (w *WAN) SetRTT(from, to string, rtt time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rtt[pair{from, to}] = max(rtt, 0)
 }
 
-// SetLoss loses this share (0..1) of the datagrams sent from one region to
-// another; replies count as sent the other way. Streams lose nothing.
+// SetLoss sets the share (0..1) of the datagrams from one region to another that are lost.
+// Responses are datagrams in the reverse direction. Streams lose nothing.
 func (w *WAN) SetLoss(from, to string, share float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.loss[pair{from, to}] = min(max(share, 0), 1)
 }
 
-// Cut disconnects two regions in both directions: datagrams are lost, connects
-// hang until their context ends, and open streams stall.
+// Cut disconnects two regions in both directions. Datagrams are lost, connects hang until
+// their context ends, and open streams stall.
 func (w *WAN) Cut(a, b string) { w.setCut(a, b, true) }
 
-// Heal undoes Cut: stalled streams continue where they stopped.
+// Heal connects two regions again after Cut or CutOneWay. Stalled streams continue where
+// they stopped.
 func (w *WAN) Heal(a, b string) { w.setCut(a, b, false) }
 
-// CutOneWay cuts the way from one region to another and leaves the way back:
-// only datagrams in that direction are lost. Streams stall in both directions,
-// since nothing is acknowledged. Heal undoes it.
+// CutOneWay cuts the way from one region to another, but not the way back. Only datagrams
+// in that direction are lost. Streams stall in both directions, because nothing is
+// acknowledged. Heal ends the cut.
 func (w *WAN) CutOneWay(from, to string) { w.setCuts(true, pair{from, to}) }
 
 func (w *WAN) setCut(a, b string, cut bool) { w.setCuts(cut, pair{a, b}, pair{b, a}) }
@@ -167,9 +168,9 @@ func (w *WAN) setCuts(cut bool, pairs ...pair) {
 // wakeLocked wakes the goroutines that wait for a path.
 func (w *WAN) wakeLocked() { w.healed.Notify() }
 
-// Close aborts every open stream, drops everything in flight and returns when
-// no goroutine of the emulation is left. Listeners and packet conns are closed
-// by their owners.
+// Close aborts every open stream, drops everything in flight, and returns when all
+// goroutines of the network have ended. The owners of listeners and packet connections
+// must close these themselves.
 func (w *WAN) Close() {
 	w.mu.Lock()
 	if !w.closedLocked() {
@@ -193,8 +194,8 @@ func (w *WAN) closedLocked() bool {
 	}
 }
 
-// awaitPath returns true when the pair has a round trip and is not cut in either
-// direction, false if it was cancelled before.
+// awaitPath waits until a pair has a round trip and is not cut in either direction, and
+// then returns true. It returns false if cancel or the WAN is closed before.
 func (w *WAN) awaitPath(p pair, cancel <-chan struct{}) bool {
 	for {
 		w.mu.Lock()
@@ -214,7 +215,7 @@ func (w *WAN) awaitPath(p pair, cancel <-chan struct{}) bool {
 	}
 }
 
-// portOf returns the port of "host:port", 0 if there is none.
+// portOf returns the port of "host:port"; 0 if there is none.
 func portOf(addr string) uint16 {
 	_, text, err := net.SplitHostPort(addr)
 	if err != nil {
