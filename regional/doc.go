@@ -28,6 +28,7 @@
 //	gossip   finds the region's servers
 //	quorum   forms and maintains the Raft group
 //
-// and the pure cores state (what the committed log means), sched (which node runs
-// each instance) and accept (the answers to the global tier).
+// The decisions are in pure cores: state (the meaning of the committed log), sched (which
+// node runs each instance), accept (the answers to the global tier), presence (which nodes
+// are lost) and regionlease (how long the region's lease lasts).
 package regional

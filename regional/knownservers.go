@@ -22,8 +22,8 @@ type knownServers struct {
 	saved []string
 }
 
-// readKnownServers reads the file. It logs an error of the file; the server then uses only
-// the configured addresses.
+// readKnownServers reads the file. After an error, which it logs, the server uses only the
+// configured addresses.
 func readKnownServers(dir *serve.DataDir, log *slog.Logger) *knownServers {
 	k := &knownServers{}
 	if dir == nil {

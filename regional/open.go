@@ -39,7 +39,8 @@ type server struct {
 	responder *probe.Responder
 	serve     *serve.Server
 	// hub has the tunnels to the agents. tunnels accepts the tunnels that the uplink opens
-	// to the global tier; the server serves calls through them like any other call.
+	// to the global tier. The server serves calls through these tunnels like any other
+	// call.
 	hub     *tunnel.Hub
 	tunnels *tunnel.Listener
 	masters *masterConn

@@ -27,8 +27,8 @@ type Input struct {
 }
 
 // Return makes the command that gives unplaced instances back to the global tier. The
-// command is nil if no instance is to be given back now. Return also returns after what
-// time to call it again; 0 means only after a change.
+// command is nil if no instance is to be given back now. Return also returns the time until
+// the next call is due. 0: only a change can make one due.
 //
 // Instances that no node could ever run, and instances that every feasible node declined,
 // are given back without grace. Instances of the region's own jobs and of system jobs are

@@ -52,9 +52,9 @@ var trendLimits = map[string][]struct {
 }
 
 // historyQuery is a validated request.
-type historyQuery struct { // the requested fields, or all fields of the kind
+type historyQuery struct {
 	topo.HistoryRange
-	fields []string // the requested fields of the kind
+	fields []string // the requested fields, or all fields of the kind
 }
 
 // History returns the values that this server measured while it was the master.

@@ -99,8 +99,8 @@ func (t *transport) receive(ctx context.Context) error {
 		p := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: time.Now()}
 		select {
 		case t.packets <- p:
-		default: // dropped, as a network does
-		} // dropped, like in a network
+		default: // dropped, like in a network
+		}
 	}
 }
 

@@ -66,8 +66,8 @@ func (l *limiter) run(ctx context.Context) error {
 	}
 }
 
-// commit commits the limits that are due. It returns after what time it must be called
-// again; 0 means only after a change.
+// commit commits the limits that are due. It returns the time until the next call is due.
+// 0: only a change can make one due.
 func (l *limiter) commit(ctx context.Context) (again time.Duration, err error) {
 	view := l.fsm.View() // before the length: a session that begins later belongs to another term
 	length, since := l.regionLease()

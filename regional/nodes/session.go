@@ -33,7 +33,7 @@ const maxInventory = 256 << 10
 
 type agentStream = grpc.BidiStreamingServer[nusav1.AgentMessage, nusav1.MasterMessage]
 
-// errSuperseded ends the stream of an agent that has opened a newer one.
+// errSuperseded ends the stream of an agent that has opened a newer stream.
 var errSuperseded = status.Error(codes.Aborted, "a newer session of the same node has replaced this one")
 
 // phase says whether the session's node can be used.

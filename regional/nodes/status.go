@@ -63,7 +63,7 @@ func (a *Agents) updateStatuses(ctx context.Context) error {
 // decision, which then includes it, or after the proposal: see presence.Node.Grant.
 func (a *Agents) proposeStatus(n *state.Node, now time.Duration) (*raftlog.Proposal, error) {
 	if n.Status == state.NodeLeft {
-		return nil, nil // stays left until its next hello
+		return nil, nil // the node stays left until its next hello
 	}
 	known := a.ensure(n.ID)
 	known.mu.Lock()

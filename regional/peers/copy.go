@@ -52,8 +52,8 @@ type Copier struct {
 	savedAt    time.Duration
 }
 
-// Load reads the file that an earlier process of this server wrote. It logs an error; the
-// cache then stays empty until the global tier or the master sends the messages.
+// Load reads the file that an earlier process of this server wrote. After an error, which
+// it logs, the cache stays empty until the global tier or the master sends the messages.
 func (c *Copier) Load() {
 	if c.Path == "" {
 		return

@@ -28,8 +28,8 @@ const (
 
 const (
 	// staleAfter is the age from which a received edge is stale, even if its state is OK.
-	// While the global tier is connected, that tier decides which edges are stale; the age
-	// then counts from its newest matrix.
+	// While the global tier is connected, that tier decides which edges are stale, and the
+	// age counts from its newest matrix.
 	staleAfter = 2 * time.Minute
 	// maxMatrixAge is the greatest age that the global tier's newest matrix can have. The
 	// global tier sends a new matrix every five minutes. A matrix is at most a minute old

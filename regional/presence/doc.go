@@ -7,6 +7,6 @@
 // have received messages of the node and may have granted it a lease.
 //
 //   - presence.go: a node's contact with its master, event by event
-//   - absence.go: how long a lost node has been absent, and what that allows
+//   - absence.go: how long a lost node has been absent, and until when its lease may last
 //   - suspect.go: whether the log may be an old copy after the servers were started
 package presence

@@ -137,8 +137,8 @@ func (n *Node) Leave() { n.left, n.absent = true, n.seen }
 // stored is the node's status in the log. lease is the time after which a silent node is
 // lost. The caller calls Status at intervals shorter than the lease.
 func (n *Node) Status(stored state.NodeStatus, with Session, lease, now time.Duration) (state.NodeStatus, time.Duration) {
-	if stored == state.NodeLeft { // stays left until its next hello
-		return stored, 0 // the node stays so until its next hello
+	if stored == state.NodeLeft {
+		return stored, 0 // the node stays left until its next hello
 	}
 	if stored == state.NodeReady {
 		n.absent = n.seen
@@ -148,7 +148,7 @@ func (n *Node) Status(stored state.NodeStatus, with Session, lease, now time.Dur
 	case n.left:
 		return stored, silent // the goodbye is being committed
 	case stored == state.NodeLost && with != Current:
-		return stored, silent // stays lost until the reports of its absence are committed
+		return stored, silent // the node stays lost until the reports of its absence are committed
 	case n.handling > 0 && !n.deaf:
 		// The master is slow, for example because of the log's disks. A message of the node
 		// waits in the master, so the node is not silent.

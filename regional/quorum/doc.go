@@ -1,6 +1,6 @@
 // Package quorum forms and maintains the Raft group of a region. It bootstraps a new group
-// once enough servers have found one another by gossip. The leader's part of it adds new
-// servers and removes dead ones. It reports changes of the leader. The FSM decides what the
+// once enough servers have found one another by gossip. On the
+// leader it adds new servers and removes dead ones. It reports changes of the leader. The FSM decides what the
 // entries of the log mean.
 //
 //   - quorum.go: Group: opens Raft, forms the group, reports changes of the leader
@@ -9,7 +9,7 @@
 //   - plan.go: the membership plan, and the formation of a new group; both are pure
 //   - waiting.go: warnings of a server that waits for other servers
 //   - snapshot.go: when a snapshot is taken (its content: regional/raftlog/codec.go), and how
-//     many entries stay in the log behind it
+//     many entries stay in the log after it
 //   - stream.go: Raft's connections; each begins with the id of the server it is meant for
 //   - store.go: opens the stores of a Raft directory
 //   - layout.go: the files of a Raft directory; migrates directories of earlier versions and

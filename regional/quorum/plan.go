@@ -188,7 +188,7 @@ func (s *survey) removals(v View) []Change {
 
 func majority(n int) int { return n/2 + 1 }
 
-// Candidate is what a server knows about another one when a new group forms.
+// Candidate is what a server knows about another server when a new group forms.
 type Candidate struct {
 	ID, Addr     string
 	Expect       int

@@ -69,7 +69,7 @@ func (r Restored) restore(st stores, log hclog.Logger) error {
 	snapshots := &restoredSnapshots{SnapshotStore: st.snapshots, first: first}
 	err = raft.RecoverCluster(c, fsm, st.log, st.stable, snapshots, trans, members)
 	if fsm.err != nil {
-		err = fsm.err // Raft's error has only the text of it
+		err = fsm.err // Raft's error has only the text of fsm.err
 	}
 	switch {
 	case err == nil:

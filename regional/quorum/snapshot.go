@@ -43,8 +43,8 @@ func (m *meter) Apply(l *raft.Log) any {
 
 func (m *meter) Snapshot() (raft.FSMSnapshot, error) {
 	m.bytes.Store(0)
-	select { // this snapshot is the one that was due
-	case <-m.due: // this snapshot was due
+	select {
+	case <-m.due: // this snapshot is the one that was due
 	default:
 	}
 	return m.FSM.Snapshot()

@@ -20,8 +20,8 @@ import (
 const greeting = 1
 
 // ErrOtherServer says that a stream was meant for another server, for example for a server
-// that had this address before and lost its log. If this server responded as that one, it
-// would break earlier votes and acknowledgements.
+// that had this address before and lost its log. A response in place of that server would
+// break its earlier votes and acknowledgements.
 var ErrOtherServer = errors.New("raft stream is meant for another server")
 
 // stream is Raft's StreamLayer over a network.Net. At the beginning of each stream it sends

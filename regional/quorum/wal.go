@@ -159,9 +159,10 @@ func (l *walLog) replay(e *raftpb.Entry) error {
 	return l.add(g, l.number)
 }
 
-// add appends an entry to those in memory. If there is a gap before the entry, it replaces
-// the others: Raft leaves a gap only if a snapshot holds the earlier entries. Raft deletes
-// those entries first, but the server may have ended between the deletion and this entry.
+// add appends an entry to the entries in memory. If there is a gap before the new entry,
+// that entry replaces all others: Raft leaves a gap only if a snapshot holds the earlier
+// entries. Raft deletes the earlier entries first, but the server may have ended between
+// the deletion and the new entry.
 func (l *walLog) add(g raft.Log, number uint64) error {
 	if n := len(l.live); n > 0 {
 		last := l.live[n-1].Index

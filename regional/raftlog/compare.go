@@ -41,7 +41,7 @@ type Comparison struct {
 
 // Run compares all servers at one index. While entries are committed, the index must lie
 // ahead of the log, because a server that has passed the index no longer has that state.
-// While none are committed, the index must be the present one. The error is a gRPC status.
+// While no entries are committed, the index must be the present one. The error is a gRPC status.
 // It is Aborted when the tries found no index at which all servers had the state.
 func (c Comparison) Run(ctx context.Context) (*nusav1.VerifyRegionResponse, error) {
 	lead, silent := uint64(0), map[string]bool{}

@@ -37,9 +37,9 @@ func appendMsgpack(b []byte, v reflect.Value) []byte {
 		return appendInt(b, v.Int())
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return appendUint(b, v.Uint())
-	case reflect.Slice: // always a map of strings to strings
+	case reflect.Slice:
 		return appendSlice(b, v)
-	case reflect.Map: // only of strings to strings
+	case reflect.Map: // always a map of strings to strings
 		if v.IsNil() {
 			return append(b, msgpackNil)
 		}

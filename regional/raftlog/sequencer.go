@@ -125,12 +125,12 @@ type Log interface {
 type Decision struct {
 	// Commands are proposed next. Each of them fits one entry.
 	Commands []state.Command
-	// RecheckAfter is after what time to decide again even if nothing changes. 0: only
-	// after a change.
+	// RecheckAfter is the time until the next decision if nothing changes. 0: only a change
+	// causes a decision.
 	RecheckAfter time.Duration
 	// Rest is the least time until the next decision.
 	Rest time.Duration
-	// RetryAfter is after what time to decide again if the commands change nothing.
+	// RetryAfter is the time until the next decision if the commands change nothing.
 	RetryAfter time.Duration
 	// OnCommitted is called once the state and the commands are committed. It is not called
 	// if they are not committed.

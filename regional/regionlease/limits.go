@@ -27,8 +27,8 @@ type Limits struct {
 	StopTime func() time.Duration
 }
 
-// Due returns the command that the log needs now, nil for none. It also returns after what
-// time to call Due again; 0 means at the next change of Level.
+// Due returns the command that the log needs now, nil for none. It also returns the time
+// until the next call is due. 0: only a change of Level can make one due.
 func (l Limits) Due() (*state.SetLimits, time.Duration) {
 	c := l.Cluster
 	cmd := state.SetLimits{FeatureLevel: max(c.FeatureLevel, l.Level)}

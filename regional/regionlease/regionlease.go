@@ -155,9 +155,9 @@ func lacks(log, g Basis) (missing string, ever bool) {
 // Pause returns the time between two requests for a lease of the given length.
 func Pause(length time.Duration) time.Duration { return min(longestPause, length/3) }
 
-// CommitBlocked returns for how long a region has been unable to commit; 0 means that it
-// can commit. waited is for how long the region's oldest entry without an outcome has
-// waited.
+// CommitBlocked returns for how long a region has been unable to commit. 0: the region can
+// commit. waited is how long the region's oldest entry without an outcome has been in
+// flight.
 func CommitBlocked(waited time.Duration) time.Duration {
 	if waited > commitSlow {
 		return waited

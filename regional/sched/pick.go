@@ -7,7 +7,7 @@ type picker struct {
 	ranking *ranking
 	onNode  []int32 // the number of the group's instances on each node
 	onValue []int32 // the number of the group's instances on each spread value
-	// own holds entries for the nodes that already have instances of the group, by bucket.
+	// own holds entries for the nodes that already have instances of the group, by spread value.
 	// These entries include the penalty for those instances. The entries of these nodes are
 	// removed from the shared heaps.
 	own   []entries

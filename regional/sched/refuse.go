@@ -60,10 +60,10 @@ func refusalsNow(f *filter, declined []string, message string) *refusals {
 }
 
 // neverFits returns why no node that takes work would take an instance even if nothing ran
-// on it. It returns nil if one would. A feasible node counts for the resource of which it
-// has too little when it is empty. If it has too little of several, a resource of which no
-// feasible node has enough comes first. If all feasible nodes are silent, draining or
-// cordoned, the counts are about those nodes.
+// on it. It returns nil if some node would take one. A feasible node counts for the
+// resource of which it has too little when it is empty. If it has too little of several
+// resources, a resource of which no feasible node has enough comes first. If all feasible
+// nodes are silent, draining or cordoned, the counts are about those nodes.
 func neverFits(f *filter) *refusals {
 	t := newTally(f)
 	t.empty = true
@@ -93,8 +93,8 @@ func neverFits(f *filter) *refusals {
 	default:
 		return nil
 	}
-	if len(open)+len(t.by) == 0 { // the region has no nodes yet
-		return nil // there are no nodes yet
+	if len(open)+len(t.by) == 0 {
+		return nil // the region has no nodes yet
 	}
 	var most state.Resources
 	for _, n := range open {

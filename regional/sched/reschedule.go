@@ -47,8 +47,8 @@ const otherTerms = 4
 // failureScore returns the penalty of a node on which the instance failed the given number
 // of times. A single failure outweighs all other terms together. So such a node is chosen
 // only if no other node fits, and then the one with the fewest failures. The penalty is
-// like Nomad's node-reschedule-penalty, but there other terms may outweigh it. most is the
-// greatest number of the group's instances that share a spread value.
+// like Nomad's node-reschedule-penalty, except that in Nomad other terms may outweigh the
+// penalty. most is the greatest number of the group's instances that share a spread value.
 func failureScore(times int, most int32) float64 {
 	return (spreadScore(most) - otherTerms) * float64(times)
 }

@@ -171,7 +171,7 @@ func level(n int64) int {
 // Totals are sums over the nodes, for the region's report.
 type Totals struct {
 	Ready, Lost, Left  int32           // nodes that are connected, silent, left on purpose
-	Draining, Cordoned int32           // of the ready nodes
+	Draining, Cordoned int32           // how many of the ready nodes
 	Capacity           state.Resources // sum over ready nodes
 	Free               state.Resources // sum over nodes that take work
 }

@@ -15,7 +15,7 @@ type Alloc struct {
 	CreateIndex uint64
 	// OrderIndex is the Raft index of the last change that the agent must know.
 	OrderIndex       uint64
-	ModifyIndex      uint64 // of (Incarnation, ModifyIndex), which orders versions of the allocation
+	ModifyIndex      uint64 // versions of an allocation are ordered by (Incarnation, ModifyIndex)
 	CreatedUnixNano  int64
 	ModifiedUnixNano int64
 	RunningUnixNano  int64 // when it was first reported running; 0: never

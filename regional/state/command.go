@@ -248,8 +248,8 @@ type AnswerSlots struct {
 }
 
 // Idempotency makes a retry of a request harmless.
-type Idempotency struct { // empty: the request has no key
-	Key string // empty = none
+type Idempotency struct {
+	Key string // empty: the request has no key
 	// Request is a hash of the request. It shows when the key is used again for another
 	// request.
 	Request string

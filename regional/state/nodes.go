@@ -144,7 +144,7 @@ func applyRemoveNode(t *txn, c *RemoveNode) error {
 // allocations of that instance were purged.
 func systemGroupsOn(t *txn, num uint32) []*group {
 	var on []*group
-	for r := range t.undecided.All() { // it has every system group
+	for r := range t.undecided.All() { // undecided has every system group
 		if g, _ := t.groups.Get(r.gid); g.typ == System && g.insts.get(int32(num)) != nil {
 			on = append(on, g)
 		}

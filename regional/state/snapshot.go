@@ -296,7 +296,7 @@ func (v *View) Hash() string {
 }
 
 // digest writes a value in a canonical form. Maps are sorted by key, and a nil slice equals
-// an empty one.
+// an empty slice.
 func digest(h hash.Hash, v reflect.Value) {
 	number := func(n uint64) {
 		var b [8]byte

@@ -126,7 +126,7 @@ type Node struct {
 	Drivers       []Driver
 	GPUs          []GPU
 	InstanceQuota int32 // greatest number of allocations; 0: MaxNodeAllocs
-	PortMin       int32 // first and last dynamic port; 0, 0: none
+	PortMin       int32 // PortMin..PortMax are the dynamic ports; 0, 0: none
 	PortMax       int32
 	ControlPlane  bool // hosts the control plane, so it takes no work
 	SharedMachine string
@@ -313,7 +313,7 @@ type Job struct {
 	Key         JobKey
 	Version     int64
 	Type        JobType
-	Priority    int32 // 0..100; jobs with a greater priority come first
+	Priority    int32 // 0..100; the job with the greater priority comes first
 	Spec        []byte
 	Groups      []Group // sorted by name
 	CreateIndex uint64
@@ -335,10 +335,10 @@ type LocalJob struct {
 	Name      string
 	Version   int64
 	Stopped   bool
-	Purge     bool // remove it once all its instances have ended
+	Purge     bool // the job is removed once all its instances have ended
 	// Run is the Raft index of the submit that started the present run.
 	Run int64
-	// Revision is the Raft index of the last change. Check-revision compares it.
+	// Revision is the Raft index of the last change. CheckRevision of a command is compared with it.
 	Revision          uint64
 	SubmittedUnixNano int64
 }
@@ -363,7 +363,7 @@ type Answer struct {
 	State      SlotState
 	Reason     Reason
 	Message    string
-	Counts     []Count // numbers of the region's nodes
+	Counts     []Count // counts the region's nodes by reason
 	// Bound: the region's lease binds everything that may run for the part.
 	Bound bool
 	// MayRun: a lost node may still run an attempt that no lease ends.

@@ -32,8 +32,8 @@ func slotIDs(fsm *raftlog.FSM) iter.Seq[string] {
 
 // orderCommands turns a change of slot orders into commands. Each command fits a log entry,
 // unless one order alone is larger. A command includes a job version if the state does not
-// have it. The state may also have another job with that name and version, because a name
-// can be used again after its job was purged; then the version is included too.
+// have it. It also includes the version if the state has another job with that name and
+// version, because a name can be used again after its job was purged.
 func orderCommands(view *state.View, change link.Change[*nusav1.SlotOrder]) []*state.ApplyOrders {
 	type version struct {
 		key     state.JobKey

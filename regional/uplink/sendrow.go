@@ -18,7 +18,8 @@ const (
 	// version they are sent again instead.
 	latencyEvery = 5 * time.Second
 	refreshEdge  = 30 * time.Second
-	// confirmWithin is the greatest age of an edge that is confirmed together with others.
+	// confirmWithin bounds the age of edges that one message confirms without repeating
+	// them. An older edge is listed as not confirmed.
 	confirmWithin = 45 * time.Second
 	// wholeRowEvery is how often the whole row is sent, in case the two ends differ.
 	wholeRowEvery = 10 * time.Minute

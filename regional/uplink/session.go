@@ -42,7 +42,7 @@ type session struct {
 	lease time.Duration
 	// reportInterval is the longest pause between two reports.
 	reportInterval time.Duration
-	inbox          *link.Inbox[*nusav1.SlotOrder] // only for the receiver
+	inbox          *link.Inbox[*nusav1.SlotOrder] // only the receiver uses inbox
 
 	mu  sync.Mutex
 	ack *nusav1.Position // due to be sent; nil: none
@@ -143,8 +143,8 @@ func (ss *session) run(ctx context.Context, cancel context.CancelFunc) error {
 		_ = ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Goodbye{
 			Goodbye: &nusav1.Goodbye{Message: "the term of this master ends"}}})
 		_ = ss.stream.CloseSend()
-		<-ended         // ends at the latest when goodbyeTimeout has cut the stream
-		received = true // ends when goodbyeTimeout cuts the stream, at the latest
+		<-ended // ends when goodbyeTimeout cuts the stream, at the latest
+		received = true
 	}
 	cancel()
 	endTunnels()

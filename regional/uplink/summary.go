@@ -35,8 +35,8 @@ func (r *Reporter) Summary(view *state.View, k state.JobKey) *nusav1.JobSummary 
 }
 
 // wantedVersion returns the oldest job version and the oldest run that slots of this region
-// want. Both are -1 when no slot wants any. A done slot counts only when all slots are
-// done; the version is then the newest of theirs.
+// want. Both are -1 when no slot wants any. Done slots count only when all slots are done.
+// The version is then the newest version of the done slots.
 func wantedVersion(view *state.View, k state.JobKey) (version, run int64) {
 	open, done, run := int64(-1), int64(-1), int64(-1)
 	for g := range view.JobGroups(k) {

@@ -12,7 +12,7 @@ type Codec struct{ encoding.CodecV2 }
 // NewCodec returns a Codec.
 func NewCodec() Codec { return Codec{encoding.GetCodecV2("proto")} }
 
-// Unmarshal decodes a message. Of a message that stays encoded it stores the bytes.
+// Unmarshal decodes a message. If the message stays encoded, Unmarshal stores its bytes.
 func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch m := v.(type) {
 	case *SubmitRequest:
@@ -25,7 +25,7 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// Marshal encodes a message. Of a message that is encoded already it returns the bytes.
+// Marshal encodes a message. If the message is already encoded, Marshal returns its bytes.
 func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch m := v.(type) {
 	case *EncodedMessage:

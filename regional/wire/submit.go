@@ -91,7 +91,7 @@ func (r *SubmitRequest) Fields() (f SubmitFields, err error) {
 		switch {
 		case field == submitSpec && kind == protowire.BytesType && f.Spec == nil:
 			f.Spec = bytes
-		case field == submitSpec && kind == protowire.BytesType: // protobuf concatenates the parts of a repeated message
+		case field == submitSpec && kind == protowire.BytesType: // a message field that occurs twice is concatenated, as in protobuf
 			f.Spec = append(f.Spec[:len(f.Spec):len(f.Spec)], bytes...)
 		case field == submitIdempotencyKey && kind == protowire.BytesType:
 			f.Key = string(bytes)
