@@ -12,37 +12,37 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// agent is one node of a region: its process, its store, and the sessions.
+// agent is one node of a region: its process, its store, and its sessions.
 type agent struct {
 	r    *regionSim
 	h    *host
 	p    *proc
 	id   string
 	cpu  int64
-	next int // of the servers to try
+	next int // index of the next server to try
 
 	disk agentDisk
-	runs map[runID]*run // what runs on the host, as the kernel knows it
+	runs map[runID]*run // the runs that the host's kernel has
 
-	// The fields below are the memory of one life of the process.
+	// The fields below are the memory of the process. They are lost at its end.
 	allocs   map[string]*agentAlloc
 	order    []string // ids of allocs, sorted
 	position link.Position
-	term     [2]uint64 // incarnation and term of the greatest master
+	term     [2]uint64 // incarnation and term of the latest master
 	lease    lease.Holder
 	session  *agentSession
 	reports  *link.Outbox[state.AllocReport]
 	wakeAt   int64
 	leaving  bool
-	// storing: the engine waits for the disk; waiting has what follows.
+	// storing: the engine waits for the disk. waiting holds the steps that follow.
 	storing   bool
 	waiting   []func()
 	advancing bool
-	// specs and actual are the buffers of the plan's input.
+	// specs and actual are buffers for the plan's input.
 	specs  []reconcile.Alloc
 	actual map[string]reconcile.Actual
-	// decided are the verdicts at the latest plan that had no actions. Due is when something other
-	// than the end of a lease is due; 0 = nothing.
+	// decided are the lease verdicts at the latest plan that had no actions. due is when a step
+	// other than the end of a lease is due; zero: none is.
 	decided verdicts
 	due     time.Time
 }
@@ -52,12 +52,11 @@ type verdicts struct {
 	of              [len(lease.Bindings)]lease.Verdict
 }
 
-// agentDisk is the agent's store. Writes that the disk has not completed are lost in a
-// crash.
+// agentDisk is the agent's store. Writes that the disk has not completed are lost in a crash.
 type agentDisk struct {
 	orders   map[string]allocOrder
 	records  map[string]reconcile.Actual
-	removed  map[string]bool // the region has forgotten it
+	removed  map[string]bool // the region has removed these allocations
 	position link.Position
 	term     [2]uint64
 	starts   uint64
@@ -71,13 +70,13 @@ type agentAlloc struct {
 	act      reconcile.Actual
 	restarts int32
 	dirty    bool
-	// storing: the end is on its way to the disk.
+	// storing: the end of the allocation is being written to the disk.
 	storing bool
-	// setup is the run whose setup goes on; 0 = none.
+	// setup is the number of the run that is being set up; 0: none.
 	setup int
 }
 
-// agentSession is a stream to a server of the region.
+// agentSession is a stream to a server of the agent's region.
 type agentSession struct {
 	e        *end
 	active   bool
@@ -85,9 +84,9 @@ type agentSession struct {
 	cursor   *link.Cursor[state.AllocReport]
 	lease    time.Duration
 	lastSeen time.Duration
-	granted  uint64 // the latest grant
-	renewal  int    // number of the latest timer of the next request
-	renew    *alarm // that timer
+	granted  uint64 // id of the latest grant
+	renewal  int    // number of the latest timer for a request
+	renew    *alarm // the timer itself
 	slept    int64  // as in timer
 }
 
@@ -101,7 +100,8 @@ func newAgent(r *regionSim, i int) *agent {
 	return a
 }
 
-// killed loses the memory, and the writes that were under way.
+// killed drops the memory and the writes in progress. After a kill, the disk may have completed
+// some of them; after a loss of power, it has completed none.
 func (a *agent) killed(power bool) {
 	if n := len(a.disk.pending); n > 0 && !power {
 		for _, op := range a.disk.pending[:a.r.w.rng.IntN(n+1)] {
@@ -138,7 +138,7 @@ func (a *agent) start() {
 	a.p.after(a.r.w.between(0, time.Second), a.connect)
 }
 
-// write stores something; done runs once it is durable.
+// write writes to the store. done runs once the write is durable.
 func (a *agent) write(op func(d *agentDisk), done func()) {
 	a.disk.pending = append(a.disk.pending, op)
 	if done != nil {
@@ -166,7 +166,7 @@ func (a *agent) flush() {
 	})
 }
 
-// connect tries the servers one after the other until one is the master.
+// connect tries the servers one after the other, until one of them is the master.
 func (a *agent) connect() {
 	if a.session != nil || len(a.r.raft.servers) == 0 {
 		return
@@ -203,7 +203,7 @@ func (a *agent) dial(srv *regionServer) {
 	a.watch(s)
 }
 
-// watch ends a session whose server is silent.
+// watch ends a session when its server has been silent for too long.
 func (a *agent) watch(s *agentSession) {
 	limit := 5 * time.Second
 	if s.active {
@@ -222,7 +222,7 @@ func (a *agent) watch(s *agentSession) {
 	})
 }
 
-// then runs something in the engine, which waits for the disk while it stores orders.
+// then runs a step of the engine. While the engine stores orders, the step waits for the disk.
 func (a *agent) then(do func()) {
 	if a.storing {
 		a.waiting = append(a.waiting, func() { a.then(do) })
@@ -271,7 +271,8 @@ func (a *agent) receive(s *agentSession, m any) {
 			a.orders(s, m)
 		}
 	case reportsAck:
-		// A new session resumes from the position that the master names.
+		// The position need not be kept: a new session resumes from the position that the master
+		// names.
 		a.r.w.watch.acknowledged(a.id, a.r, a.r.raft.st.Snapshot().Reports(a.id), m.at)
 	}
 }
@@ -304,7 +305,7 @@ func (a *agent) requestLease(s *agentSession) {
 	a.renewLater(s)
 }
 
-// renewLater sets the time of the next request.
+// renewLater sets the time of the next lease request.
 func (a *agent) renewLater(s *agentSession) {
 	binds := false
 	for _, al := range a.allocs {
@@ -320,7 +321,7 @@ func (a *agent) renewLater(s *agentSession) {
 	s.renew.set(w.now + int64(a.h.trueFor(a.lease.Renewal(a.h.clock(), s.lease/3, binds))))
 }
 
-// renewalDue requests a lease, or waits on for as long as the host was suspended.
+// renewalDue requests a lease. If the host was suspended, it waits for that time more.
 func (a *agent) renewalDue(s *agentSession, life int) {
 	if a.p.life != life {
 		return
@@ -338,7 +339,7 @@ func (a *agent) renewalDue(s *agentSession, life int) {
 	})
 }
 
-// orders stores a change and then acts on it.
+// orders stores new orders, and then acts on them.
 func (a *agent) orders(s *agentSession, m nodeOrders) {
 	known := func(yield func(string) bool) {
 		for _, id := range a.order {
@@ -363,7 +364,7 @@ func (a *agent) orders(s *agentSession, m nodeOrders) {
 			fresh = append(fresh, item.Value)
 		}
 	}
-	if a.h.diskFull { // not acknowledged; orders about known allocations count at once
+	if a.h.diskFull { // not acknowledged; orders for known allocations count immediately
 		a.adopt(fresh, change.Removed)
 		a.declineUnstored(fresh)
 		a.advance()

@@ -10,7 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
-// Prefixes of the keys in the store.
+// The prefixes of the keys in the store.
 const (
 	electionPrefix = "election/"
 	leadershipKey  = "leadership"
@@ -19,24 +19,24 @@ const (
 	regionPrefix   = "regions/"
 )
 
-// shortestCandidacy is the shortest length of an election key.
+// shortestCandidacy is the shortest TTL of an election key.
 const shortestCandidacy = 5 * time.Second
 
-// leadershipRecord is the present term, see nusav1.LeadershipRecord.
+// leadershipRecord is the record of the present term. See nusav1.LeadershipRecord.
 type leadershipRecord struct {
 	term     region.Term
 	terms    []region.Beginning
 	leaseMax time.Duration
 	resigned bool
-	// candidacy is the length of the election key.
+	// candidacy is the TTL of the election key.
 	candidacy time.Duration
-	// conflict: a region knows the revision known and the term knownTerm, which the store
-	// does not have. recovered: an operator has raised the store above them.
+	// conflict: a region knows the revision known, or the term knownTerm, which the store does not
+	// have. recovered: an operator has raised the store above them.
 	conflict, recovered bool
 	known               int64
 	knownTerm           uint64
-	// knownStop is the longest kill_timeout that such a region knows. recovery: nobody has
-	// waited since the recovery for what takes recoveryStop to stop.
+	// knownStop is the longest kill_timeout that such a region knows. recovery: no server has
+	// waited since the recovery for instances that take recoveryStop to stop.
 	knownStop, recoveryStop time.Duration
 	recovery                bool
 }
@@ -49,10 +49,10 @@ type globalServer struct {
 	name string
 	db   *etcdClient
 	term *globalTerm // nil: not active
-	// lease is --lease, ttl the length of the candidacy.
+	// lease is the value of --lease. ttl is the TTL of the election key.
 	lease, ttl time.Duration
 	candidacy  int
-	// known is the greatest revision of the store in the data directory.
+	// known is the greatest revision of the store that is noted in the data directory.
 	known int64
 	// notedAt is when the present process last noted known.
 	notedAt time.Duration
@@ -63,7 +63,7 @@ func newGlobalServer(w *world, i int) *globalServer {
 	g.h = newHost(w, g.name)
 	g.p = g.h.newProc(g.name)
 	g.p.onStart = func() {
-		g.db, g.notedAt = newEtcdClient(g.p, w.etcd), 0 // the clock begins again with the host
+		g.db, g.notedAt = newEtcdClient(g.p, w.etcd), 0 // the clock starts again with the host
 		g.removeFormer()
 	}
 	g.p.onKill = func(bool) { g.term = nil }
@@ -77,8 +77,7 @@ func newGlobalServer(w *world, i int) *globalServer {
 	return g
 }
 
-// removeFormer removes the candidacy of the server's former process, as
-// global/leadership.go does.
+// removeFormer removes the candidacy of the server's former process, as global/leadership.go does.
 func (g *globalServer) removeFormer() {
 	g.db.call(2*time.Second, func(s *etcd) (any, error) {
 		var former []write
@@ -105,7 +104,7 @@ type candidate struct {
 	g      *globalServer
 	key    string
 	create int64
-	// proof is the lease of the candidacy: while it lasts no other server is elected.
+	// proof is the lease of the candidacy. While it lasts, no other server is elected.
 	proof    lease.Holder
 	ended    bool
 	lastSeen time.Duration
@@ -132,7 +131,7 @@ func (g *globalServer) campaign() {
 	})
 }
 
-// keepAlive renews the key each third of its length.
+// keepAlive renews the key at each third of its TTL.
 func (c *candidate) keepAlive() {
 	g := c.g
 	if c.ended {
@@ -166,7 +165,7 @@ func (c *candidate) keepAlive() {
 	g.p.after(g.ttl/3, c.keepAlive)
 }
 
-// await begins a term once the candidate is the first.
+// await begins a term once the candidate is the first one.
 func (c *candidate) await() {
 	if c.ended {
 		return
@@ -190,7 +189,8 @@ func (c *candidate) await() {
 	})
 }
 
-// stand waits until the candidate is the first, and asks again now and then.
+// stand waits until the candidate is the first one. The store replies then, or call times out and stand
+// asks again.
 func (c *candidate) stand() {
 	c.g.db.call(5*time.Second, func(s *etcd) (any, error) {
 		if name, _ := s.first(); name != c.key {
@@ -208,7 +208,7 @@ func (c *candidate) stand() {
 	})
 }
 
-// end ends the candidacy and the term; the server campaigns again.
+// end ends the candidacy and the term. Then the server campaigns again.
 func (c *candidate) end(why string) {
 	if c.ended {
 		return
@@ -234,7 +234,7 @@ func (c *candidate) end(why string) {
 		func(any, error) { g.p.after(500*time.Millisecond, g.campaign) })
 }
 
-// load reads everything, and writes the term before the server does anything else.
+// load reads everything, and writes the term's record before the server does anything else.
 func (c *candidate) load() {
 	g := c.g
 	g.db.call(3*time.Second, func(s *etcd) (any, error) {

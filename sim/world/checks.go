@@ -12,8 +12,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// basis is what the watch knows of the region's lease of one master, without the lease
-// itself: the grants that arrived, and whether the log has had what they rest on.
+// basis is what the watch knows about the region's lease of one master, without the code of the
+// lease: the grants that arrived, and whether the log has had what each grant rests on.
 type basis struct {
 	sent   map[uint64]time.Duration
 	grants []grantSeen
@@ -25,7 +25,7 @@ type grantSeen struct {
 	counts bool
 }
 
-// requested sees a request for a region's lease.
+// requested notes a request for a region's lease.
 func (v *watch) requested(u *uplink, id uint64, now time.Duration) {
 	if u.seen.sent == nil {
 		u.seen.sent = map[uint64]time.Duration{}
@@ -34,7 +34,7 @@ func (v *watch) requested(u *uplink, id uint64, now time.Duration) {
 	delete(u.seen.sent, id-64)
 }
 
-// received sees a grant that arrived.
+// received notes a grant that arrived.
 func (v *watch) received(u *uplink, g regionlease.Grant) {
 	at, ok := u.seen.sent[g.ID]
 	if !ok {
@@ -47,7 +47,7 @@ func (v *watch) received(u *uplink, g regionlease.Grant) {
 	v.logged(u)
 }
 
-// logged notes which grants have all in the log that they rest on.
+// logged notes which grants rest on what the log has now.
 func (v *watch) logged(u *uplink) {
 	c := u.m.view().Cluster()
 	for i := range u.seen.grants {
@@ -58,8 +58,8 @@ func (v *watch) logged(u *uplink) {
 	}
 }
 
-// passedOn checks invariant 4: a master passes on no more than a grant gives whose orders
-// are all in its log, of the fence and the incarnation that the log has.
+// passedOn checks invariant 4: a master passes on no more than the remainder of a grant whose
+// orders are all in its log, and which has the log's fence and incarnation.
 func (v *watch) passedOn(m *master, left time.Duration) {
 	if left <= 0 {
 		return
@@ -74,7 +74,7 @@ func (v *watch) passedOn(m *master, left time.Duration) {
 	v.fail(4, "%s passes on a lease for %s that rests on no grant whose orders its log has", m.r.name, left)
 }
 
-// nodeStored checks that an agent has the orders that it acknowledges.
+// nodeStored checks that an agent has stored the orders that it acknowledges.
 func (v *watch) nodeStored(m *master, n *nodeState, at link.Position) {
 	for _, a := range m.r.agents {
 		if have := a.disk.position; a.id == n.id && have.Epoch == at.Epoch && have.Sequence < at.Sequence {
@@ -83,7 +83,7 @@ func (v *watch) nodeStored(m *master, n *nodeState, at link.Position) {
 	}
 }
 
-// fits checks that what runs on a host fits there.
+// fits checks that the runs on a host fit into its capacity.
 func (v *watch) fits(r *run) {
 	sum := int64(0)
 	for _, o := range r.a.runs {
@@ -96,9 +96,9 @@ func (v *watch) fits(r *run) {
 	}
 }
 
-// movedOn checks invariant 2 after a transaction: when an index has another owner or none,
-// nothing runs at the former one that a lease binds. Without a verdict the former owner
-// has answered that nothing runs, or that a node that holds no lease may run it.
+// movedOn checks invariant 2 after a transaction: when an index has another owner or none, nothing
+// that a lease binds runs at the former owner. Without a verdict, the former owner has answered
+// that nothing runs, or that only a node without a lease may run it.
 func (v *watch) movedOn() {
 	for _, was := range v.written {
 		r := v.w.regionNamed(was.Region)
@@ -159,8 +159,8 @@ func (v *watch) ordersStored(m *master, from string) {
 	}
 }
 
-// stopping checks invariant 7 when an agent stops a task: the upper tier does not stop the
-// region's own jobs, and a slot that no lease binds is given up only by an order.
+// stopping checks invariant 7 when an agent stops a task: the global tier does not stop the
+// region's own jobs, and a region gives up a slot that no lease binds only after an order.
 func (v *watch) stopping(a *agent, al *agentAlloc, why reconcile.Reason) {
 	o := al.order
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// converged checks that every wanted index runs once, or has a stated reason.
+// converged checks that each wanted index runs once, or has a stated reason.
 func (w *world) converged() {
 	t := w.active()
 	if t == nil {
@@ -30,7 +30,7 @@ func (w *world) converged() {
 	}
 }
 
-// ownConverged checks the jobs of a region's own.
+// ownConverged checks the region's own jobs.
 func (w *world) ownConverged(r *regionSim) {
 	m := r.master()
 	if m == nil {
@@ -60,8 +60,8 @@ func (w *world) ownConverged(r *regionSim) {
 	}
 }
 
-// nothingWaits checks that nothing is under way any more: every region is connected, every former
-// owner has confirmed, and no slot is given up.
+// nothingWaits checks that no change is in progress: every region is connected, every former owner
+// has confirmed, and no slot is being given up.
 func (w *world) nothingWaits(t *globalTerm) {
 	for _, r := range w.regions {
 		if have := t.regions[r.name]; have == nil || !have.life.Connected() {
@@ -108,8 +108,8 @@ func (w *world) groupConverged(t *globalTerm, j *jobRecord, g *groupVersion) {
 	}
 }
 
-// excused reports whether an index has a stated reason not to run just once: its owner
-// waits for a node, for the end of a back-off or for a lease.
+// excused reports whether an index has a stated reason not to run exactly once: its owner waits for
+// a node, for the end of a back-off, or for a lease.
 func (w *world) excused(t *globalTerm, i instance, o owned) bool {
 	if o.region == "" {
 		return w.noRoom(t, i)
@@ -133,20 +133,19 @@ func (w *world) excused(t *globalTerm, i instance, o owned) bool {
 			return true
 		}
 	}
-	// A run that failed by itself starts again after a second and a setup of up to 40 seconds.
+	// A run that has failed starts again after a second and a setup of up to 40 seconds.
 	if at, ended := w.watch.exited[i]; ended && len(w.watch.live[i]) == 0 && w.now-at < 45e9 {
 		return true
 	}
 	for a := range m.view().Allocs() {
 		if a.Key() == key && a.Index == i.index && a.Live() && a.ModifiedUnixNano > m.srv.h.wall()-45e9 {
-			return true // it starts, or restarts after a failure
+			return true // the instance starts, or restarts after a failure
 		}
 	}
 	return false
 }
 
-// noRoom reports whether the placer says why an index that nobody owns stays so, while a
-// region that fits it better has no room.
+// noRoom reports whether the placer gives a reason why an index has no owner.
 func (w *world) noRoom(t *globalTerm, i instance) bool {
 	s, _ := t.snapshot()
 	for _, g := range place.MakePlan(s).Groups {
@@ -166,7 +165,7 @@ func (w *world) regionNamed(name string) *regionSim {
 	return nil
 }
 
-// master returns the master of the present term, nil if there is none.
+// master returns the master of the present term, or nil.
 func (r *regionSim) master() *master {
 	if l := r.raft.leader; l != nil && !l.ended && l.srv.lead != nil && l.srv.lead.l == l {
 		return l.srv.lead

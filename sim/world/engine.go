@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// engine holds true time and the queue of events. Events of one time run in the order in
-// which they were added, so one seed gives one trace.
+// engine holds true time and the queue of events. Events of the same time run in the order in which
+// they were added, so that one seed gives one trace.
 type engine struct {
 	now   int64 // nanoseconds
 	seq   uint64
 	heap  []event
 	rng   *rand.Rand
-	out   io.Writer // receives the trace; nil = none
+	out   io.Writer // gets the trace; nil: no trace
 	steps int
 	// after is called after each event.
 	after func()
@@ -78,7 +78,7 @@ func (e *engine) pop() event {
 	return top
 }
 
-// runUntil runs all events up to a true time, or until stop returns true.
+// runUntil runs the events up to a true time, or until stop returns true.
 func (e *engine) runUntil(end int64, stop func() bool) {
 	for len(e.heap) > 0 && e.heap[0].at <= end {
 		ev := e.pop()
@@ -93,7 +93,7 @@ func (e *engine) runUntil(end int64, stop func() bool) {
 	e.now = max(e.now, end)
 }
 
-// tracing reports whether a trace is written. Callers ask before they format.
+// tracing reports whether a trace is written. Callers ask before they format, to save time.
 func (e *engine) tracing() bool { return e.out != nil }
 
 func (e *engine) tracef(format string, args ...any) {
@@ -102,10 +102,10 @@ func (e *engine) tracef(format string, args ...any) {
 	}
 }
 
-// chance is true once in n times.
+// chance returns true once in n times, on average.
 func (e *engine) chance(n int) bool { return e.rng.IntN(n) == 0 }
 
-// between returns a duration from a to b.
+// between returns a random duration from a to b.
 func (e *engine) between(a, b time.Duration) time.Duration {
 	return a + time.Duration(e.rng.Int64N(int64(b-a)+1))
 }

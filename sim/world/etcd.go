@@ -8,33 +8,33 @@ import (
 	"time"
 )
 
-// etcd models the store of the global tier as package global/store states it: keys with
-// revisions, transactions that compare them, and an election whose keys expire by the
-// store's clock. It runs in a process of its own that global servers reach through the
-// network. What it acknowledged is durable.
+// etcd models the store of the global tier, as package global/store describes it: keys with
+// revisions, transactions that compare revisions, and an election whose keys expire by the store's
+// clock. It runs in its own process, which global servers reach through the network. What it has
+// acknowledged is durable.
 type etcd struct {
 	w        *world
 	p        *proc
 	rev      int64
 	keys     map[string]*etcdKey
 	sequence int64
-	// federation is the id of the federation, which a wipe loses.
+	// federation is the id of the federation. A wipe loses it.
 	federation string
 	// candidates are the keys of the election, sorted.
 	candidates []string
 	// copies are older contents that an operator may restore.
 	copies      []*etcdCopy
 	expireAgain func()
-	// waiting are the requests that the next change of the election may answer.
+	// waiting are the requests that wait for a change of the election.
 	waiting []func()
-	// removed is the true time at which candidacies were removed.
+	// removed is, by key, the true time at which a candidacy was removed.
 	removed map[string]int64
 }
 
 type etcdKey struct {
 	value       any
 	create, mod int64
-	// ttl and expires of an election key: by the store's clock.
+	// ttl and expires are those of an election key, by the store's clock.
 	ttl, expires time.Duration
 }
 
@@ -51,7 +51,8 @@ var (
 	errLater = errors.New("later")
 )
 
-// compare is store.Compare: the revision of a key's latest write, or of its creation.
+// compare is like store.Compare: it compares the revision of a key's latest write, or of its
+// creation.
 type compare struct {
 	key    string
 	create bool
@@ -63,12 +64,12 @@ type write struct {
 	value  any
 	delete bool
 	ttl    time.Duration
-	// compare: only compare the key.
+	// compare: the key is only compared, not written.
 	compare bool
 	rev     int64
 }
 
-// Requests to the store. Each is a function over the store, answered by its result.
+// The requests to the store. A request is a function over the store. The reply is its result.
 type (
 	etcdCall struct {
 		id int
@@ -103,13 +104,13 @@ func newEtcd(w *world) *etcd {
 					s.waiting = append(s.waiting, answer)
 				}
 			}
-			s.p.write(answer) // a read is as slow as a write, which is linearizable too
+			s.p.write(answer) // a read takes as long as a write, because it is linearizable too
 		}
 	}
 	return s
 }
 
-// elections answers what waits for a change of the election.
+// elections tries the requests again that wait for a change of the election.
 func (s *etcd) elections() {
 	waiting := s.waiting
 	s.waiting = nil
@@ -118,7 +119,7 @@ func (s *etcd) elections() {
 	}
 }
 
-// expire removes election keys whose time has passed.
+// expire removes the election keys whose time has passed.
 func (s *etcd) expire() {
 	now := s.p.h.clock()
 	next := now + shortestCandidacy // no later key expires before
@@ -138,7 +139,7 @@ func (s *etcd) expire() {
 	s.p.after((next-now+each-1)/each*each, s.expireAgain)
 }
 
-// remove removes a key; the watch wants to know since when a candidacy is gone.
+// remove removes a key. It notes the time at which a candidacy is removed, for the watch.
 func (s *etcd) remove(key string) {
 	if strings.HasPrefix(key, electionPrefix) {
 		s.removed[key] = s.w.now
@@ -148,7 +149,7 @@ func (s *etcd) remove(key string) {
 	delete(s.keys, key)
 }
 
-// list returns the keys under a prefix, sorted.
+// list returns the sorted keys under a prefix.
 func (s *etcd) list(prefix string) []string {
 	if prefix == electionPrefix {
 		return slices.Clone(s.candidates)
@@ -163,7 +164,7 @@ func (s *etcd) list(prefix string) []string {
 	return out
 }
 
-// value returns the present value of a key, nil without one.
+// value returns the present value of a key, or nil.
 func (s *etcd) value(key string) any {
 	if k := s.keys[key]; k != nil {
 		return k.value
@@ -187,7 +188,7 @@ func (s *etcd) holds(cs []compare) bool {
 	return true
 }
 
-// txn applies the writes if every compare holds.
+// txn applies the writes if all compares hold.
 func (s *etcd) txn(cs []compare, ws []write) (int64, error) {
 	if !s.holds(cs) {
 		return 0, errCompare
@@ -220,7 +221,7 @@ func (s *etcd) txn(cs []compare, ws []write) (int64, error) {
 	return s.rev, nil
 }
 
-// first returns the elected candidate's key.
+// first returns the key of the elected candidate.
 func (s *etcd) first() (string, *etcdKey) {
 	var name string
 	var least *etcdKey
@@ -232,8 +233,8 @@ func (s *etcd) first() (string, *etcdKey) {
 	return name, least
 }
 
-// keep renews the lease of a candidate's key. A lease outlives a key that was deleted:
-// a server that must know that it leads also checks the key.
+// keep renews the lease of a candidate's key. In etcd a lease outlives a deleted key, so a server
+// that must know that it leads also checks the key.
 func (s *etcd) keep(key string, create int64, ttl time.Duration) error {
 	k := s.keys[key]
 	if k == nil || k.create != create {
@@ -243,7 +244,7 @@ func (s *etcd) keep(key string, create int64, ttl time.Duration) error {
 	return nil
 }
 
-// copyNow stores the present contents for a restore.
+// copyNow copies the present contents, for a later restore.
 func (s *etcd) copyNow() *etcdCopy {
 	c := &etcdCopy{rev: s.rev, federation: s.federation, keys: map[string]*etcdKey{}}
 	for _, k := range s.list("") {
@@ -256,12 +257,12 @@ func (s *etcd) copyNow() *etcdCopy {
 	return c
 }
 
-// wipe empties the store, as new disks do. The first server makes another federation of it.
+// wipe empties the store, as new disks do. The first server then begins another federation in it.
 func (s *etcd) wipe() {
 	s.restore(&etcdCopy{rev: 1, federation: federation(2)})
 }
 
-// federation names the federation of a store that was set up so many times.
+// federation returns the id of the n-th federation that was set up in the store.
 func federation(n int) string { return fmt.Sprintf("federation-%d", n) }
 
 // restore replaces the contents by a copy, as `etcdctl snapshot restore` does.
@@ -296,8 +297,8 @@ func newEtcdClient(p *proc, s *etcd) *etcdClient {
 	return &etcdClient{p: p, s: s, waits: map[int]func(any, error){}}
 }
 
-// call asks the store. Without an answer in time the error is errNoReply: the outcome is
-// unknown.
+// call sends a request to the store. If no reply arrives in time, the error is errNoReply, and the
+// outcome is unknown.
 func (c *etcdClient) call(timeout time.Duration, do func(s *etcd) (any, error), done func(v any, err error)) {
 	if c.e == nil || !c.e.open {
 		e := c.p.h.w.net.dial(c.p, c.s.p)

@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// failover declares silent regions lost and says which slots may move: the shell of
-// package failover, as in global/failover.go.
+// failover declares silent regions lost, and says which slots may move. It is the shell of package
+// failover, as global/failover.go is.
 func (t *globalTerm) failover() {
 	if t.ended() || !t.config().Serving(t.now()) {
 		return
@@ -57,7 +57,7 @@ func (t *globalTerm) move(movable map[string][]place.Movable) {
 	}
 }
 
-// remember stores whether a server resigned in the present mass loss.
+// remember stores whether a server has resigned because of the present mass loss.
 func (t *globalTerm) remember(resigned bool, done func()) {
 	t.commit(func() []write {
 		rec := t.leadership
@@ -70,7 +70,7 @@ func (t *globalTerm) remember(resigned bool, done func()) {
 	})
 }
 
-// declare stores a verdict, unless the region has spoken since.
+// declare stores a verdict, unless a message of the region has arrived since the decision.
 func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
 	r := t.region(name)
 	stream, lastSeen := r.life.Stream, r.life.LastSeen
@@ -96,7 +96,8 @@ func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
 	})
 }
 
-// failoverSnapshot is what verdicts depend on. It has no regions if no plan could say anything.
+// failoverSnapshot returns the snapshot for the decision about verdicts. It has no regions if no
+// plan could decide anything.
 func (t *globalTerm) failoverSnapshot() failover.Snapshot {
 	now, c := t.now(), t.config()
 	out := failover.Snapshot{Lease: c.Lease, LeaseMax: max(c.Lease, c.LeaseMax), Active: now - t.began, Calm: now - t.began,
@@ -150,7 +151,8 @@ func (t *globalTerm) failoverSlots(name string, r *globalRegion) []failover.Slot
 	return out
 }
 
-// offeredAgain returns the slots of a region as new offers, for another cluster that takes its name.
+// offeredAgain returns the slots of a region as new offers to another cluster that takes the
+// region's name.
 func (t *globalTerm) offeredAgain(name string) (out []region.Change) {
 	for _, key := range sortedKeys(t.slots) {
 		if s := t.slots[key]; s.Region == name {
@@ -160,8 +162,8 @@ func (t *globalTerm) offeredAgain(name string) (out []region.Change) {
 	return out
 }
 
-// heal returns what a region that returns may keep of the slots that it lost, as
-// global/uplink/heal.go does before the welcome.
+// heal returns the changes that say what a returning region may keep of the slots that it lost.
+// They are stored before the welcome, as in global/uplink/heal.go.
 func (t *globalTerm) heal(name string) (out []region.Change) {
 	rec := t.region(name).rec
 	for _, key := range sortedKeys(t.slots) {
@@ -194,7 +196,8 @@ func (t *globalTerm) heal(name string) (out []region.Change) {
 	return out
 }
 
-// unsteady reports whether a region was lost so often that it gets nothing back by itself.
+// unsteady reports whether a region was lost so often that it gets no work back without an
+// operator.
 func (t *globalTerm) unsteady(rec regionRecord) bool {
 	var ago []time.Duration
 	for _, at := range rec.lostAt {
@@ -203,8 +206,8 @@ func (t *globalTerm) unsteady(rec regionRecord) bool {
 	return failover.Unsteady(ago)
 }
 
-// forget drops former owners where nothing runs, as an operator stated. It also drops the slots
-// that such a statement makes void. It copies global/placer/former.go and global/failover.go.
+// forget drops former owners of which an operator stated that nothing runs there. It also drops the
+// slots that such a statement ends. It is a copy of global/placer/former.go and global/failover.go.
 func (t *globalTerm) forget() {
 	gone := func(name string) bool { return t.region(name).rec.NothingRuns && t.region(name).rec.Lost }
 	if !slices.ContainsFunc(t.names, gone) {

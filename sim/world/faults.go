@@ -10,7 +10,7 @@ import (
 
 func (w *world) beginFaults() { w.in(w.between(20*time.Second, 60*time.Second), w.fault) }
 
-// fault makes one random fault and waits for the next.
+// fault makes one random fault, and schedules the next one.
 func (w *world) fault() {
 	if w.now >= int64(calm) {
 		return
@@ -22,7 +22,7 @@ func (w *world) fault() {
 	}
 }
 
-// lasting returns how long a fault lasts: mostly short, sometimes minutes.
+// lasting returns how long a fault lasts: mostly a short time, sometimes minutes.
 func (w *world) lasting() time.Duration {
 	d := w.between(100*time.Millisecond, 20*time.Second)
 	if w.chance(3) {
@@ -84,7 +84,7 @@ func (w *world) note(format string, args ...any) {
 	}
 }
 
-// cutRegion cuts a region off the global tier, in one direction or both.
+// cutRegion cuts a region off the global tier, in one direction or in both.
 func (w *world) cutRegion(r *regionSim, d time.Duration) {
 	up, down := true, true
 	switch w.rng.IntN(4) {
@@ -113,8 +113,8 @@ func (w *world) cutRegion(r *regionSim, d time.Duration) {
 	}
 }
 
-// meanwhile makes what is dangerous while a region is cut off: a change of its jobs, a
-// successor with another lease, a slow store at the return.
+// meanwhile makes an event that is dangerous while a region is cut off: a change of the region's
+// jobs, a successor with another lease, or a slow store at the return.
 func (w *world) meanwhile(r *regionSim, d time.Duration) {
 	soon := func(do func()) { w.in(min(w.between(200*time.Millisecond, 4*time.Second), d), do) }
 	switch w.rng.IntN(6) {
@@ -167,7 +167,7 @@ func (w *world) heal() {
 	w.net.flush()
 }
 
-// startSecond starts a second process of a global server's name for a while.
+// startSecond starts a second process with a global server's name, for a while.
 func (w *world) startSecond(d time.Duration) {
 	if w.second == nil || !w.second.p.unwanted {
 		return
@@ -188,13 +188,13 @@ func (w *world) endSecond() {
 // director plays scenes in a world.
 type director struct{ *world }
 
-// scenes are sequences of faults and operations that random faults seldom make in the right
-// order. Half of the worlds play one now and then, on top of everything random.
+// scenes are sequences of faults and operations that random faults rarely make in the right order.
+// Half of the worlds play scenes from time to time, in addition to everything random.
 var scenes = [...]func(d director, r *regionSim){
 	director.version, director.lease, director.late, director.verdict, director.oldLog, director.killed, director.rebound, director.clocks, director.deposed,
 }
 
-// begin plays scenes now and then, in half of the worlds.
+// begin plays scenes from time to time, in half of the worlds.
 func (w director) begin() {
 	if n := w.seed % 8; n != 0 && n < 4 || n == 7 {
 		return
@@ -216,7 +216,7 @@ func (w director) begin() {
 	w.in(w.between(50*time.Second, 70*time.Second), next)
 }
 
-// owners are the connected regions that own an instance of a service that bind can change.
+// owners returns the connected regions that own an instance of a service that bind can change.
 func (w director) owners(t *globalTerm) (out []*regionSim) {
 	for _, r := range w.regions {
 		for _, s := range t.slots {
@@ -235,8 +235,8 @@ func (director) changeable(t *globalTerm, s region.Slot) bool {
 	return !s.System && j != nil && !j.stopped && j.colocate == nil && j.typ == state.Service && s.Desired == region.DesiredRun
 }
 
-// version changes the jobs of a region that has just been cut off: it goes on with a
-// version that no lease binds, or that needs longer to stop.
+// version changes the jobs of a region that has just been cut off. The region continues with a
+// version that no lease binds, or that takes longer to stop.
 func (w director) version(r *regionSim) {
 	w.bind(r, func(g *groupVersion) {
 		g.region.stop, g.kill = !w.chance(3), 10*time.Second
@@ -257,8 +257,8 @@ func (w director) lease(r *regionSim) {
 	})
 }
 
-// late lets a region return that has lost what a lease binds, and that stores its
-// orders late.
+// late lets a region return late: it has lost slots that a lease binds, and it stores its orders
+// slowly.
 func (w director) late(r *regionSim) {
 	w.bind(r, func(g *groupVersion) { g.region.stop, g.kill, g.setup = true, w.between(0, 2*time.Second), 0 })
 	w.in(w.between(15*time.Second, 20*time.Second), func() {
@@ -280,11 +280,11 @@ func (w director) verdict(r *regionSim) {
 	})
 }
 
-// oldLog restores a region's log from a copy that is older than a move of its
-// instances from node to node, and forgets the command that begins a new incarnation.
+// oldLog restores a region's log from a copy that was made before its instances moved from node to
+// node. The operator forgets the command that begins a new incarnation.
 func (w director) oldLog(r *regionSim) {
 	if len(r.raft.copies) > 0 {
-		return // once is enough
+		return // once in each world is enough
 	}
 	w.bind(r, func(g *groupVersion) { g.node = policy{2 * time.Second, true, true} })
 	w.in(15*time.Second, func() {
@@ -299,7 +299,7 @@ func (w director) oldLog(r *regionSim) {
 	w.in(w.between(30*time.Second, 40*time.Second), func() { w.restoreRegion(r) })
 }
 
-// killed kills the agents of a region while new orders are on their way to slow disks, and
+// killed kills the agents of a region while new orders are being written to slow disks. It
 // withdraws the orders from some nodes.
 func (w director) killed(r *regionSim) {
 	w.bind(r, func(g *groupVersion) { g.node, g.kill, g.setup = policy{2 * time.Second, true, true}, 0, 0 })
@@ -307,7 +307,7 @@ func (w director) killed(r *regionSim) {
 		for _, a := range r.agents {
 			w.slowDisk(a.h, 0, 15*time.Second, 2*time.Second)
 		}
-		w.bind(r, func(g *groupVersion) { g.cpu = map[int64]int64{100: 200, 200: 100, 500: 200}[g.cpu] }) // they start again
+		w.bind(r, func(g *groupVersion) { g.cpu = map[int64]int64{100: 200, 200: 100, 500: 200}[g.cpu] }) // so that the instances start again
 	})
 	for _, a := range r.agents {
 		at := w.between(15500*time.Millisecond, 21*time.Second)
@@ -323,15 +323,15 @@ func (w director) killed(r *regionSim) {
 	}
 }
 
-// drain begins or ends the drain of a node, if its region has a master.
+// drain begins or ends the drain of a node, if the node's region has a master.
 func (w director) drain(r *regionSim, id string, on bool) {
 	if m := r.master(); m != nil {
 		m.propose(state.Command{DrainNode: &state.DrainNode{ID: id, Drain: on}}, nil)
 	}
 }
 
-// rebound binds instances by the region's lease, too, while renewals from before are late. Then
-// it cuts the region off and kills its agents, so that only the supervisors are left.
+// rebound makes the region's lease bind instances that run, while renewals from before are late.
+// Then it cuts the region off and kills its agents, so that only the supervisors are left.
 func (w director) rebound(r *regionSim) {
 	fenced := policy{2 * time.Second, true, true}
 	w.bind(r, func(g *groupVersion) { g.region.stop, g.node, g.kill = false, fenced, 0 })
@@ -348,7 +348,7 @@ func (w director) rebound(r *regionSim) {
 	})
 }
 
-// clocks sets the wall clocks of a region's servers while nodes are cut off.
+// clocks changes the wall clocks of a region's servers while nodes are cut off.
 func (w director) clocks(r *regionSim) {
 	w.bind(r, func(g *groupVersion) { g.node, g.kill = policy{2 * time.Second, true, true}, 10*time.Second })
 	w.in(w.between(15*time.Second, 20*time.Second), func() {
@@ -365,15 +365,15 @@ func (w director) clocks(r *regionSim) {
 	})
 }
 
-// deposed cuts the active server off the store. Regions still reach it.
+// deposed cuts the active server off the store, but not off the regions.
 func (w director) deposed(*regionSim) {
 	if t := w.active(); t != nil {
 		w.cutPair(t.g.h, w.etcd.p.h, w.between(15*time.Second, 40*time.Second), true)
 	}
 }
 
-// bind stores a new version of a job that a region owns. It is lost soon, and change says
-// what else is new.
+// bind stores a new version of a job that a region owns. In the new version the region is declared
+// lost after 2 s. change makes further changes to each group.
 func (w director) bind(r *regionSim, change func(g *groupVersion)) {
 	w.submit(func(t *globalTerm) *jobRecord {
 		for _, key := range sortedKeys(t.slots) {
@@ -422,7 +422,7 @@ func (w director) slowDisk(h *host, from, d, delay time.Duration) {
 	w.in(min(from+d, calm-time.Duration(w.now)), func() { h.diskDelay = 3 * time.Millisecond })
 }
 
-// restartGlobals starts every global server again with another --lease.
+// restartGlobals restarts every global server with another --lease.
 func (w director) restartGlobals(lease time.Duration) {
 	for _, g := range w.globals {
 		g.lease = lease

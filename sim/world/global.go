@@ -12,37 +12,37 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/link"
 )
 
-// globalTerm is a server as the active one, for one leadership term. It holds a copy of
-// the records, which only its own transactions change.
+// globalTerm is a server as the active one, for one leadership term. It holds a copy of the
+// records, which only its own transactions change.
 type globalTerm struct {
 	g     *globalServer
 	w     *world
 	c     *candidate
 	epoch string
-	// federation is the store's.
+	// federation is the id that the store had at the beginning.
 	federation string
 	began      time.Duration
 	rev        int64
-	mods       map[string]int64 // revision of each record
+	mods       map[string]int64 // revision of each record, by key
 
 	leadership leadershipRecord
 	pastMax    time.Duration
-	formerTTL  time.Duration // length of the predecessor's candidacy
+	formerTTL  time.Duration // TTL of the predecessor's candidacy
 	jobs       map[string]*jobRecord
 	slots      map[string]region.Slot // by key
 	byJob      map[string][]region.Slot
 	regions    map[string]*globalRegion
-	names      []string // of regions, sorted
+	names      []string // names of the regions, sorted
 
 	streams   uint64
 	queue     []*request
 	inFlight  bool
 	placeSoon bool
 	placing   bool
-	massLoss  time.Duration // when the latest mass loss was seen; 0 = never
+	massLoss  time.Duration // when the latest mass loss was seen; 0: never
 	movable   map[string][]place.Movable
-	// soft counts the changes of what a plan depends on and no record has. idle are the inputs
-	// of the latest plan that changed nothing.
+	// soft counts the changes of a plan's inputs that are in no record. idle are the inputs of the
+	// latest plan that changed nothing.
 	soft    uint64
 	idle    planInputs
 	others  int
@@ -54,10 +54,10 @@ type regionRecord struct {
 	region.Record
 	cordoned, draining bool
 	returning          bool    // an operator lets slots return
-	lostAt             []int64 // wall clock of the server
+	lostAt             []int64 // by the wall clock of the server
 }
 
-// globalRegion is one region as the active server sees it.
+// globalRegion is one region in the form in which the active server keeps it.
 type globalRegion struct {
 	rec     regionRecord
 	life    region.State
@@ -68,8 +68,8 @@ type globalRegion struct {
 	refused []place.Returned
 }
 
-// request is a transaction that waits. build reads the records and returns the writes;
-// none = nothing is to be done.
+// request is a transaction that waits. build reads the records and returns the writes. No writes:
+// there is nothing to do.
 type request struct {
 	build func() []write
 	done  func(ok bool)
@@ -96,7 +96,7 @@ func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, former leade
 			return false
 		}
 		t.tick()
-		if now := t.now(); now-g.notedAt >= 5*time.Second { // as leadershipTerm.noteRevision
+		if now := t.now(); now-g.notedAt >= 5*time.Second { // as leadershipTerm.noteRevision does
 			g.known, g.notedAt = max(g.known, t.rev), now
 		}
 		return true
@@ -109,7 +109,7 @@ func (t *globalTerm) ended() bool { return t.g.term != t }
 
 func (t *globalTerm) now() time.Duration { return t.g.h.clock() }
 
-// config is what the sessions of regions depend on.
+// config returns the configuration of the regions' sessions.
 func (t *globalTerm) config() region.Config {
 	until := t.c.proof.At(t.now()).Deadline
 	c := region.Config{Lease: t.g.lease, LeaseMax: t.pastMax, PredecessorUntil: t.began + t.formerTTL, ActiveUntil: until, Federation: t.federation,
@@ -121,7 +121,7 @@ func (t *globalTerm) config() region.Config {
 	return c
 }
 
-// store puts a record into the copy; nil removes it.
+// store puts a record into the copy. A nil value removes the record.
 func (t *globalTerm) store(key string, value any, rev int64) {
 	t.mods[key] = rev
 	if value == nil {
@@ -181,7 +181,7 @@ func (t *globalTerm) storeSlot(key string, value any, rev int64) {
 	t.putOrders(s, rev)
 }
 
-// putOrders orders a slot to its owner, and to the former owners that are back.
+// putOrders puts the orders about a slot for its owner and for its former owners.
 func (t *globalTerm) putOrders(s region.Slot, rev int64) {
 	for _, o := range ordersOf(s) {
 		t.region(o.Region).orders.PutAt(uint64(rev), o.WireKey(), slotOrder{o, t.versionOf(o)})
@@ -189,7 +189,7 @@ func (t *globalTerm) putOrders(s region.Slot, rev int64) {
 	t.wakeSessions(s)
 }
 
-// dropOrders removes the orders that a slot no longer causes.
+// dropOrders removes the orders that were needed for old and are not needed for next.
 func (t *globalTerm) dropOrders(old, next region.Slot, rev int64) {
 	keep := map[string]bool{}
 	if next.Job != "" {
@@ -213,7 +213,7 @@ func (t *globalTerm) wakeSessions(s region.Slot) {
 	}
 }
 
-// versionOf finds the version of a slot's job.
+// versionOf returns the version of the job that a slot has.
 func (t *globalTerm) versionOf(s region.Slot) *jobVersion {
 	if j := t.jobs[s.Job]; j != nil && j.version == s.JobVersion {
 		return j.jobVersion
@@ -226,8 +226,8 @@ type versionKey struct {
 	version int64
 }
 
-// commit queues a transaction. Every transaction compares the election key and all
-// records that it writes. After a failure nobody knows what is stored: the term ends.
+// commit queues a transaction. Every transaction compares the election key, and all records that it
+// writes. After a failed write it is unknown what is stored, so the term ends.
 func (t *globalTerm) commit(build func() []write, done func(ok bool)) {
 	t.queue = append(t.queue, &request{build, done})
 	t.commitNext()
@@ -276,8 +276,8 @@ func (t *globalTerm) commitNext() {
 	})
 }
 
-// trace adds what global/state/tx.go adds, so that a later term knows which revisions the
-// earlier ones wrote.
+// trace adds the write that global/state/tx.go adds, so that a later term knows which revisions the
+// earlier terms wrote.
 func (t *globalTerm) trace(ws []write) []write {
 	terms := t.leadership.terms
 	first := !terms[len(terms)-1].Wrote
@@ -308,7 +308,7 @@ func putSlots(changes []region.Change) []write {
 			out = append(out, write{key: key, value: c.Slot})
 		}
 	}
-	// One transaction writes a key once: a slot that is deleted and put again is put.
+	// One transaction writes a key only once. A slot that is deleted and also put is put.
 	slices.SortStableFunc(out, func(a, b write) int { return cmp.Compare(a.key, b.key) })
 	return slices.CompactFunc(out, func(a, b write) bool { return a.key == b.key && !a.delete })
 }

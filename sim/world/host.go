@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// host is one machine: a clock that is up to 1 % off, a wall clock that may be hours off,
-// and processes.
+// host is one machine: a clock whose rate is up to 1 % wrong, a wall clock that may be wrong by
+// hours, and processes.
 type host struct {
 	w    *world
 	num  int
 	name string
-	// ppm is the error of the clock's rate; base is the reading at the boot, bootAt the
+	// ppm is the error of the clock's rate. base is the clock's reading at the boot. bootAt is the
 	// true time of the boot.
 	ppm          int64
 	base, bootAt int64
 	wallOff      int64
 	down         bool
-	// off: an operator has switched it off.
+	// off: an operator has switched the host off.
 	off  bool
 	life int
 	// suspendedUntil is the true time at which a suspended host resumes.
 	suspendedUntil, resumedAt int64
-	// slept is the true time that the host has been suspended in all.
+	// slept is the total true time for which the host has been suspended.
 	slept int64
-	// diskDelay is the time of one write to the disk; diskFull makes writes wait.
+	// diskDelay is the time of one write to the disk. diskFull makes writes wait.
 	diskDelay time.Duration
 	diskFull  bool
 	procs     []*proc
@@ -34,7 +34,7 @@ func newHost(w *world, name string) *host {
 	h := &host{w: w, num: len(w.hosts), name: name, ppm: w.rng.Int64N(20_001) - 10_000, base: w.rng.Int64N(int64(time.Hour)),
 		wallOff: int64(w.between(-5*time.Second, 5*time.Second)), diskDelay: 3 * time.Millisecond}
 	if w.chance(4) {
-		h.ppm = pick(&w.engine, int64(-10_000), 10_000) // the worst clocks are the likeliest to show an error
+		h.ppm = pick(&w.engine, int64(-10_000), 10_000) // the worst clocks are most likely to show an error
 	}
 	w.hosts = append(w.hosts, h)
 	return h
@@ -46,10 +46,10 @@ func (h *host) clock() time.Duration {
 	return time.Duration(h.base + d + d/1_000_000*h.ppm)
 }
 
-// epoch is the wall clock at the true time 0.
+// epoch is the wall clock at true time 0.
 const epoch = 1_800_000_000_000_000_000
 
-// wall reads the wall clock in nanoseconds.
+// wall reads the wall clock, in nanoseconds.
 func (h *host) wall() int64 { return epoch + h.w.now + h.wallOff }
 
 // trueFor returns the true duration in which the host's clock advances by d.
@@ -59,7 +59,7 @@ func (h *host) trueFor(d time.Duration) time.Duration {
 
 func (h *host) suspended() bool { return h.w.now < h.suspendedUntil }
 
-// suspend stops everything on the host; CLOCK_BOOTTIME goes on.
+// suspend stops everything on the host except CLOCK_BOOTTIME.
 func (h *host) suspend(d time.Duration) {
 	if h.suspended() || h.down {
 		return
@@ -70,14 +70,14 @@ func (h *host) suspend(d time.Duration) {
 	h.w.at(h.suspendedUntil, func() { h.resumedAt = h.w.now; h.w.net.flush() })
 }
 
-// crash is a loss of power: every process ends and unsynced writes are lost.
+// crash is a loss of power: every process ends, and unsynced writes are lost.
 func (h *host) crash() {
 	if h.down {
 		return
 	}
 	h.down = true
 	h.life++
-	for _, p := range slices.Clone(h.procs) { // a run removes its process
+	for _, p := range slices.Clone(h.procs) { // cloned, because the end of a run removes its process
 		p.kill(true)
 	}
 }
@@ -93,16 +93,16 @@ func (h *host) restart() {
 	}
 }
 
-// proc is one process. Its timers and messages belong to one life of it.
+// proc is one process. Its timers and messages belong to one life of the process.
 type proc struct {
 	h    *host
 	name string
 	up   bool
 	life int
-	// unwanted: it does not start.
+	// unwanted: the process must not start.
 	unwanted    bool
 	pausedUntil int64
-	// onStart begins a life. onKill ends one; power says that the host lost its power.
+	// onStart begins a life. onKill ends a life; power says that the host has lost its power.
 	onStart func()
 	onKill  func(power bool)
 	accept  func(*end)
@@ -140,7 +140,7 @@ func (p *proc) kill(power bool) {
 	}
 }
 
-// pause stops the process, not its host.
+// pause stops the process, but not its host.
 func (p *proc) pause(d time.Duration) {
 	until := p.h.w.now + int64(d)
 	if !p.up || until <= p.pausedUntil {
@@ -151,12 +151,13 @@ func (p *proc) pause(d time.Duration) {
 	p.h.w.at(until, p.h.w.net.flush)
 }
 
-// stalledUntil returns until when the process does not execute; ≤ now = it executes.
+// stalledUntil returns the time until which the process does not execute. If that is not after now,
+// the process executes.
 func (p *proc) stalledUntil() int64 { return max(p.pausedUntil, p.h.suspendedUntil) }
 
 func (p *proc) stalled() bool { return p.stalledUntil() > p.h.w.now }
 
-// then runs a function in the process once it executes, unless its life ends before.
+// then runs a function in the process as soon as the process executes, unless its life ends before.
 func (p *proc) then(life int, do func()) {
 	if p.life != life || !p.up {
 		return
@@ -168,13 +169,13 @@ func (p *proc) then(life int, do func()) {
 	do()
 }
 
-// after runs a function when the process's timer has counted d. Timers stand still while
-// the host is suspended.
+// after runs a function when the process's timer has counted d. Timers do not count while the host
+// is suspended.
 func (p *proc) after(d time.Duration, do func()) {
 	p.afterTrue(p.h.trueFor(d), do)
 }
 
-// afterTrue is after for a duration of true time.
+// afterTrue is after, for a duration of true time.
 func (p *proc) afterTrue(d time.Duration, do func()) {
 	w := p.h.w
 	var t *timer
@@ -188,8 +189,8 @@ func (p *proc) afterTrue(d time.Duration, do func()) {
 	w.in(d, t.fire)
 }
 
-// timer is one timer of a process. slept is how long the host had been suspended when it
-// was set. A timer that is over is used again.
+// timer is one timer of a process. slept is the value of host.slept when the timer was set. A timer
+// that has fired is used again.
 type timer struct {
 	p        *proc
 	life     int
@@ -197,7 +198,7 @@ type timer struct {
 	do, fire func()
 }
 
-// due runs the function, or waits on for as long as the host was suspended.
+// due runs the function. If the host was suspended, it waits for that time more.
 func (t *timer) due() {
 	p, life, do := t.p, t.life, t.do
 	if more := p.h.slept - t.slept; more > 0 && p.life == life {
@@ -210,13 +211,13 @@ func (t *timer) due() {
 	p.then(life, do)
 }
 
-// alarm calls a function once, at the latest time that was set. A later time costs no event: the
-// one that waits moves on when it is due.
+// alarm calls a function once, at the time that was set last. To set a later time adds no event:
+// the waiting event is moved when it is due.
 type alarm struct {
 	w         *world
 	do        func()
-	at, event int64 // of the alarm, and of the event that waits; 0 = none
-	// seq orders the alarm among the events of its time: by when it was set.
+	at, event int64 // times of the alarm and of the waiting event; 0: none
+	// seq orders the alarm among the events of the same time, by when it was set.
 	seq  uint64
 	fire func()
 }
@@ -227,7 +228,7 @@ func newAlarm(w *world, do func()) *alarm {
 	return a
 }
 
-// set replaces the time of the alarm.
+// set sets the time of the alarm, in place of an earlier one.
 func (a *alarm) set(at int64) {
 	a.w.seq++
 	a.at, a.seq = max(at, a.w.now), a.w.seq
@@ -252,8 +253,8 @@ func (a *alarm) due() {
 	}
 }
 
-// every repeats a function with a pause for as long as the process lives and the function
-// returns true.
+// every repeats a function with a pause, as long as the process lives and the function returns
+// true.
 func (p *proc) every(d time.Duration, do func() bool) {
 	var again func()
 	again = func() {

@@ -18,8 +18,8 @@ type groupVersion struct {
 	count      int
 	cpu        int64
 	singleton  bool
-	// node and region are the disconnect policies. regionKeep: a singleton that the
-	// region's lease does not bind.
+	// node and region are the disconnect policies. regionKeep: the region's lease does not bind
+	// this singleton.
 	node, region    policy
 	regionKeep      bool
 	keepReplacement bool
@@ -27,7 +27,7 @@ type groupVersion struct {
 	failbackAfter   time.Duration
 	kill            time.Duration
 	maxParallel     int
-	// setup is the longest setup of a run, runs how long a batch instance runs.
+	// setup is the longest setup of a run. runs is how long a batch instance runs.
 	setup, runs time.Duration
 	hash        uint64
 }
@@ -54,16 +54,16 @@ type jobRecord struct {
 	*jobVersion
 	run, revision int64
 	stopped       bool
-	placed        []place.Group // as the placer sees them
+	placed        []place.Group // in the form that package place takes
 }
 
-// instance names one index of a group. scope is the region of a region's own or system
-// job, whose instances are others in each region.
+// instance names one index of a group. scope is set for system jobs and for a region's own jobs,
+// whose instances differ from region to region: it is the region's name.
 type instance struct {
 	job, group string
 	index      int32
 	scope      string
-	own        bool // of a region's own job
+	own        bool // an instance of a region's own job
 }
 
 func (i instance) String() string {
@@ -84,7 +84,7 @@ func instanceOf(r *regionSim, a *state.Alloc) instance {
 	return i
 }
 
-// groupOf finds the group of an allocation, as its version in the log says.
+// groupOf returns the group of an allocation in the version that the log names.
 func (w *world) groupOf(view *state.View, a *state.Alloc) *groupVersion {
 	j, ok := view.Job(a.Key().JobKey(), a.JobVersion)
 	if !ok {
@@ -93,7 +93,7 @@ func (w *world) groupOf(view *state.View, a *state.Alloc) *groupVersion {
 	return w.specs[string(j.Spec)].group(a.Group)
 }
 
-// newVersion makes a random version of a job. old is the version before, nil for none.
+// newVersion makes a random version of a job. old is the version before it, or nil.
 func (w *world) newVersion(name string, old *jobVersion) *jobVersion {
 	e := &w.engine
 	v := &jobVersion{name: name, version: 1, priority: e.rng.IntN(100)}
@@ -124,18 +124,18 @@ func (w *world) newVersion(name string, old *jobVersion) *jobVersion {
 	for _, g := range v.groups {
 		g.hash = g.identity()
 	}
-	v.spec = fmt.Appendf(nil, "%s v%d %d", name, v.version, len(w.specs)) // versions repeat after a restore of the store
+	v.spec = fmt.Appendf(nil, "%s v%d %d", name, v.version, len(w.specs)) // after a restore of the store, version numbers repeat
 	w.specs[string(v.spec)] = v
 	return v
 }
 
-// newGroup makes one group; most fields of an earlier version stay.
+// newGroup makes one random group. If the group existed before, most fields stay.
 func (w *world) newGroup(v *jobVersion, name string, was *groupVersion) *groupVersion {
 	e := &w.engine
 	if was != nil {
 		g := *was
 		switch e.rng.IntN(4) {
-		case 0, 1: // scale
+		case 0, 1: // scale the group
 			g.count = 1 + e.rng.IntN(4)
 		case 2: // a change that needs a restart
 			g.cpu = pick(e, amounts[:]...)
@@ -160,7 +160,7 @@ func (w *world) newGroup(v *jobVersion, name string, was *groupVersion) *groupVe
 	return g
 }
 
-// policies chooses what happens on lost contact.
+// policies chooses what happens when contact is lost.
 func (w *world) policies(v *jobVersion, g *groupVersion) {
 	e := &w.engine
 	after := func() time.Duration { return pick(e, waits[:]...) }
@@ -179,8 +179,8 @@ func (w *world) policies(v *jobVersion, g *groupVersion) {
 	}
 }
 
-// identity hashes what needs a restart when it changes: not the disconnect policies, as in
-// package job.
+// identity returns a hash of the fields whose change needs a restart. As in package job, the
+// disconnect policies are not among them.
 func (g *groupVersion) identity() uint64 {
 	h := uint64(14695981039346656037)
 	for _, c := range fmt.Sprint(g.cpu, g.kill, g.singleton, g.setup, g.runs) {
@@ -189,7 +189,7 @@ func (g *groupVersion) identity() uint64 {
 	return h | 1
 }
 
-// askHashes are the hashes of the asks by their amount of CPU.
+// askHashes holds the hash of each ask, by its amount of CPU.
 var askHashes = func() map[int64]uint64 {
 	out := map[int64]uint64{}
 	for _, cpu := range amounts {
@@ -198,7 +198,7 @@ var askHashes = func() map[int64]uint64 {
 	return out
 }()
 
-// amounts of CPU that a group asks for.
+// amounts are the amounts of CPU that groups ask for.
 var amounts = [...]int64{100, 200, 500}
 
 func (g *groupVersion) ask() place.Ask {
@@ -208,7 +208,7 @@ func (g *groupVersion) ask() place.Ask {
 // boundByRegion reports whether the region's lease binds the group.
 func (g *groupVersion) boundByRegion() bool { return g.region.stop }
 
-// toState is the job as a region stores it.
+// toState returns the job in the form in which a region stores it.
 func (v *jobVersion) toState(local bool) *state.Job {
 	out := &state.Job{Key: state.JobKey{Namespace: "default", Job: v.name, Local: local}, Version: v.version, Type: v.typ,
 		Priority: int32(v.priority), Spec: v.spec}
@@ -227,7 +227,7 @@ func (g *groupVersion) toState() state.Group {
 
 var placeTypes = map[state.JobType]place.JobType{state.Service: place.Service, state.Batch: place.Batch, state.System: place.System}
 
-// toPlace is the job as the placer sees it, without its slots.
+// toPlace returns the job in the form that package place takes, without its slots.
 func (j *jobRecord) toPlace() place.Job {
 	out := place.Job{Namespace: "default", Name: j.name, Version: j.version, Run: j.run, Priority: j.priority, Revision: j.revision, Stopped: j.stopped,
 		Colocate: j.colocate, Type: placeTypes[j.typ]}
@@ -261,7 +261,7 @@ func (w *world) setupTime(g *groupVersion) time.Duration {
 	return w.between(time.Millisecond, 200*time.Millisecond)
 }
 
-// newID makes the id of an allocation.
+// newID returns a new id for an allocation.
 func (w *world) newID() string {
 	w.ids++
 	return fmt.Sprintf("a%06d", w.ids)
@@ -275,21 +275,21 @@ var answerStates = map[state.SlotState]region.SlotState{state.SlotAccepted: regi
 var desireds = map[region.Desired]state.Desired{region.DesiredRun: state.Run, region.DesiredStop: state.Stop, region.DesiredRevoke: state.Revoke,
 	region.DesiredHold: state.Hold}
 
-// slotToState is a slot as its region stores it.
+// slotToState returns a slot in the form in which its region stores it.
 func slotToState(s *region.Slot) state.Slot {
 	return state.Slot{Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: int32(s.From), To: int32(s.To), Generation: s.Generation,
 		Run: s.Run, Revision: s.Revision, JobVersion: s.JobVersion, Desired: desireds[s.Desired], State: slotStates[s.State],
 		HoldNano: int64(s.Hold), UnlessConnected: s.UnlessConnected, Unbound: s.Unbound}
 }
 
-// answerToGlobal is an answer as the global tier reads it.
+// answerToGlobal returns an answer in the form in which the global tier reads it.
 func answerToGlobal(a *state.Answer) region.Answer {
 	return region.Answer{Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: int(a.From), To: int(a.To), Generation: a.Generation,
 		State: answerStates[a.State], Reason: string(a.Reason), Message: a.Message, Bound: a.Bound, StopTime: a.StopTime, MayRun: a.MayRun}
 }
 
-// formerOrder is the order to the former owner at position i of a slot's list, as
-// global/state makes it.
+// formerOrder returns the order to the former owner at position i of a slot's list, as global/state
+// makes it.
 func formerOrder(s region.Slot, i int) region.Slot {
 	f := s.Former[i]
 	s.Desired, s.Region, s.Generation, s.State = s.DesiredOfFormer(i), f.Region, f.Generation, region.Accepted
@@ -298,7 +298,7 @@ func formerOrder(s region.Slot, i int) region.Slot {
 	return s
 }
 
-// ordersOf returns a slot as it is ordered to each region that has to know of it.
+// ordersOf returns the orders about a slot, one for each region that must know about it.
 func ordersOf(s region.Slot) []region.Slot {
 	var out []region.Slot
 	if !s.Vacant {
