@@ -189,8 +189,8 @@ func (c *candidate) await() {
 	})
 }
 
-// stand waits until the candidate is the first one. The store replies then, or call times out and stand
-// asks again.
+// stand waits until the candidate is the first one. The store replies when that is so. After a
+// time-out, await asks again.
 func (c *candidate) stand() {
 	c.g.db.call(5*time.Second, func(s *etcd) (any, error) {
 		if name, _ := s.first(); name != c.key {

@@ -9,9 +9,9 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
-// run is one run of a task: its supervisor with the shipped guard, and the command that
-// the supervisor forks and reaps. The supervisor outlives the agent's process but not the
-// host's power.
+// run is one run of a task: its supervisor with the shipped guard, and the command that the
+// supervisor forks and reaps. The supervisor survives the end of the agent's process, but not a
+// loss of the host's power.
 type run struct {
 	a       *agent
 	p       *proc
@@ -19,11 +19,11 @@ type run struct {
 	o       allocOrder
 	guard   lease.Guard
 	alarmed time.Duration
-	// alarm is set for the reading armed.
+	// alarm is set for the clock reading armed.
 	alarm *alarm
 	armed time.Duration
 	// newest is the latest deadline that was sent to the supervisor, by the numbers of the
-	// renewals. The watch uses it without the guard.
+	// renewals. The watch compares with it, independently of the guard.
 	newest lease.Deadline
 	at     int64 // true time of the fork
 
@@ -42,7 +42,7 @@ const (
 	causePower
 )
 
-// launch begins a run after its setup, with the deadline as it is then.
+// launch begins a run after its setup, with the deadline at that time.
 func (a *agent) launch(al *agentAlloc, id runID, captured lease.Deadline) {
 	w := a.r.w
 	o := al.order
@@ -53,7 +53,7 @@ func (a *agent) launch(al *agentAlloc, id runID, captured lease.Deadline) {
 	}
 	a.runs[id] = r
 	r.p = a.h.newProc("run")
-	r.p.onStart, r.p.onKill = func() {}, func(bool) { r.lostPower() } // only the host ends it
+	r.p.onStart, r.p.onKill = func() {}, func(bool) { r.lostPower() } // only the host ends the process
 	r.p.up, r.p.life = true, 1
 	if o.binding != lease.None && (!held || al.ends()) {
 		r.finish(causeLease, -1)
@@ -94,7 +94,7 @@ func (r *run) fork() {
 	}
 }
 
-// effect does what the guard says, and sets the alarm for its next tick.
+// effect carries out an effect of the guard, and sets the alarm for the guard's next tick.
 func (r *run) effect(e lease.Effect) {
 	if r.ended || !r.forked {
 		return
@@ -135,7 +135,7 @@ func (r *run) guardCause() endCause {
 	return causeLease
 }
 
-// term asks the command to end. Some commands ignore that.
+// term asks the command to end. Some commands ignore the request.
 func (r *run) term() {
 	w := r.a.r.w
 	if r.asked {
@@ -153,8 +153,8 @@ func (r *run) term() {
 	}
 }
 
-// setAlarm lets the guard tick when CLOCK_BOOTTIME has reached a reading, or when the host
-// resumes after that.
+// setAlarm makes the guard tick when CLOCK_BOOTTIME has reached a reading. If the host is suspended
+// then, the guard ticks when the host resumes.
 func (r *run) setAlarm(at time.Duration) {
 	h, w := r.a.h, r.a.r.w
 	if r.alarm == nil {
@@ -191,7 +191,7 @@ func (r *run) renew(d lease.Deadline, b lease.Binding) {
 	r.effect(lease.Nothing)
 }
 
-// stop asks the command to end and kills it after the grace.
+// stop asks the command to end, and kills it after the grace time.
 func (r *run) stop(grace time.Duration) {
 	if !r.ended && r.forked {
 		r.effect(r.guard.Stop(r.a.h.clock(), grace))
@@ -224,7 +224,7 @@ func (r *run) lostPower() {
 	}
 }
 
-// tell tells the agent's process, if it still lives.
+// tell runs do in the agent's process, if that process still lives.
 func (r *run) tell(do func()) {
 	life := r.follower
 	r.a.r.w.in(time.Millisecond, func() { r.a.p.then(life, do) })
@@ -263,7 +263,7 @@ func (a *agent) renewAlloc(al *agentAlloc) {
 		return
 	}
 	b := al.order.binding
-	// Connections to the supervisor are not ordered: an older renewal may arrive later.
+	// Connections to the supervisor are not ordered, so an older renewal may arrive later.
 	late := a.r.w.between(100*time.Microsecond, 3*time.Millisecond)
 	if a.r.w.now < int64(calm) && a.r.w.chance(cmp.Or(a.r.w.lateRenewals, 20)) {
 		late = a.r.w.between(0, 8*time.Second)
@@ -271,7 +271,7 @@ func (a *agent) renewAlloc(al *agentAlloc) {
 	r.p.after(late, func() { r.renew(d, b) })
 }
 
-// verdict returns what an allocation may do under its leases.
+// verdict returns whether an allocation may run under its leases.
 func (a *agent) verdict(al *agentAlloc) lease.Verdict {
 	return lease.Evaluate(al.order.binding, a.lease.At(a.h.clock()))
 }

@@ -2,20 +2,20 @@ package world
 
 import "time"
 
-// network connects processes by streams. A stream delivers in order, or breaks and loses
-// what was in flight. A cut stops one direction between two hosts.
+// network connects processes by streams. A stream delivers messages in order, or breaks and loses
+// the messages in flight. A cut stops one direction between two hosts.
 type network struct {
 	w     *world
 	cuts  [maxHosts][maxHosts]bool
 	ends  []*end // open ends with waiting messages, for flush
 	count int
-	// spike makes one message in so many late by seconds; 0 = none.
+	// spike makes one message in spike late by seconds; 0: none.
 	spike int
 }
 
 const maxHosts = 64
 
-// keepalive is after how much silence an end gives a connection up.
+// keepalive is the silence after which an end gives its connection up.
 const keepalive = 15 * time.Second
 
 // end is one side of a connection.
@@ -24,13 +24,13 @@ type end struct {
 	life int
 	peer *end
 	open bool
-	// recv handles a message, closed the end of the connection. Both run in the process.
+	// recv handles a message. closed handles the end of the connection. Both run in the process.
 	recv   func(m any)
 	closed func()
 	// in are the messages on their way to this end.
 	in     []message
 	last   int64
-	queued bool // in network.ends
+	queued bool // the end is in network.ends
 	arrive func()
 	// lastSeen is the true time of the latest delivery.
 	lastSeen int64
@@ -44,7 +44,7 @@ type message struct {
 // closing is the last message of a connection.
 type closing struct{}
 
-// dial opens a connection. The first message that the server sends shows that it is there.
+// dial opens a connection. The first message from the server shows that the connection is open.
 func (n *network) dial(from, to *proc) *end {
 	n.count++
 	a, b := &end{p: from, life: from.life, open: true}, &end{p: to, open: true}
@@ -59,7 +59,7 @@ func (n *network) dial(from, to *proc) *end {
 		case !to.up || to.accept == nil:
 			n.w.in(n.delay(from.h, to.h), func() { a.fail() })
 		default:
-			n.w.in(keepalive, func() { // the process may end before it accepts
+			n.w.in(keepalive, func() { // the process may end before it accepts the connection
 				if b.life == 0 {
 					a.fail()
 				}
@@ -79,7 +79,7 @@ func (n *network) dial(from, to *proc) *end {
 	return a
 }
 
-// disturbed is called before something happens that may end the health of a leader.
+// disturbed is called before an event that may end the leadership of a healthy leader.
 func (n *network) disturbed() {
 	for _, r := range n.w.regions {
 		r.raft.disturbed()
@@ -88,7 +88,7 @@ func (n *network) disturbed() {
 
 func (n *network) delay(a, b *host) time.Duration {
 	least, most := 500*time.Microsecond, 2*time.Millisecond
-	if a.name[0] != b.name[0] || a.name[1] != b.name[1] { // another place
+	if a.name[0] != b.name[0] || a.name[1] != b.name[1] { // the hosts are in different places
 		least, most = 10*time.Millisecond, 60*time.Millisecond
 	}
 	if n.spike > 0 && n.w.chance(n.spike) {
@@ -97,7 +97,7 @@ func (n *network) delay(a, b *host) time.Duration {
 	return n.w.between(least, most)
 }
 
-// send sends a message. On a broken connection it is lost.
+// send sends a message. If the connection is broken, the message is lost.
 func (e *end) send(m any) {
 	to := e.peer
 	if !e.open {
@@ -111,7 +111,7 @@ func (e *end) send(m any) {
 	}
 }
 
-// close ends the connection after what was sent.
+// close ends the connection after the messages that were sent.
 func (e *end) close() {
 	if e.open {
 		e.send(closing{})
@@ -119,7 +119,7 @@ func (e *end) close() {
 	}
 }
 
-// reset ends the connection; messages that are in flight from this end may be lost.
+// reset ends the connection. Messages in flight from this end may be lost.
 func (e *end) reset() {
 	if e.open {
 		to := e.peer
@@ -133,7 +133,7 @@ func (e *end) reset() {
 	}
 }
 
-// drop forgets the connection at this end.
+// drop removes the connection at this end.
 func (e *end) drop() {
 	e.open = false
 	for i, o := range e.p.ends {
@@ -146,7 +146,7 @@ func (e *end) drop() {
 	}
 }
 
-// fail tells this end that the connection is gone.
+// fail ends the connection at this end, and tells the process.
 func (e *end) fail() {
 	if !e.open {
 		return
@@ -157,8 +157,8 @@ func (e *end) fail() {
 	}
 }
 
-// die ends the connection because the process ended. A host without power tells nobody:
-// the other end finds out by its keepalive.
+// die ends the connection because the process has ended. If the host has lost its power, it sends
+// nothing, and the other end notices that by its keepalive.
 func (e *end) die(power bool) {
 	if !e.open {
 		return
@@ -177,7 +177,7 @@ func (e *end) die(power bool) {
 	e.open = false
 }
 
-// pump delivers what has arrived.
+// pump delivers the messages that have arrived.
 func (e *end) pump() {
 	w := e.p.h.w
 	for len(e.in) > 0 && e.open {
@@ -213,8 +213,8 @@ func (e *end) pump() {
 	}
 }
 
-// giveUp breaks a connection that stays blocked for longer than the keepalive: each end
-// finds out at a time of its own.
+// giveUp breaks a connection that stays blocked for longer than the keepalive. Each end notices
+// that at a different time.
 func (e *end) giveUp() {
 	w := e.p.h.w
 	since := e.lastSeen
@@ -226,14 +226,14 @@ func (e *end) giveUp() {
 	})
 }
 
-// flush delivers what waited for a cut to heal or a process to resume.
+// flush delivers the messages that waited for the end of a cut, or for a process to resume.
 func (n *network) flush() {
 	ends := n.ends
 	n.ends = nil
 	for _, e := range ends {
 		e.queued = false
 		if e.open && n.w.chance(8) {
-			e.fail() // it has broken meanwhile, and the messages are lost
+			e.fail() // the connection has broken meanwhile, and its messages are lost
 			n.w.in(n.w.between(0, keepalive), e.peer.fail)
 			continue
 		}
@@ -241,7 +241,7 @@ func (n *network) flush() {
 	}
 }
 
-// cut stops or heals the direction from one host to another.
+// cut stops or restores the direction from one host to another.
 func (n *network) cut(from, to *host, on bool) {
 	if on {
 		n.disturbed()

@@ -12,15 +12,15 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// nodeState is what a master knows of a node beyond the log: the session, the orders
-// that are to be sent, and when it last lastSeen of the node.
+// nodeState is what a master knows about a node beyond the log: the session, the orders that are
+// not sent yet, and when a message last arrived.
 type nodeState struct {
 	id      string
 	session *end
 	contact presence.Node
 	resync  bool
-	// ordersFirst: all orders go before the next grant. regionLease: the latest grant had a
-	// part of the region's lease.
+	// ordersFirst: all orders are sent before the next grant. regionLease: the latest grant
+	// included a part of the region's lease.
 	ordersFirst, regionLease bool
 	hello                    agentHello
 	inbox                    *link.Inbox[state.AllocReport]
@@ -29,14 +29,14 @@ type nodeState struct {
 	filled                   uint64
 	// newest is the greatest index of an order that was sent in this term.
 	newest uint64
-	// accepted: its agent was accepted in this term.
+	// accepted: the node's agent was accepted in this term.
 	accepted bool
-	queued   bool // orders are to be sent
+	queued   bool // a step that sends orders is scheduled
 	acked    state.Position
 	granted  uint64 // id of the latest grant
 }
 
-// Messages of the hop between an agent and its region.
+// The messages between an agent and its region.
 type (
 	agentHello struct {
 		id, name           string
@@ -56,7 +56,7 @@ type (
 		id         uint64
 		lease      time.Duration
 		regionLeft time.Duration
-		// continues: nothing starts.
+		// continues: the agent must start nothing.
 		continues bool
 	}
 	nodeOrders   struct{ b link.Batch[allocOrder] }
@@ -65,7 +65,7 @@ type (
 	ordersStored struct{ at link.Position }
 )
 
-// allocOrder is one allocation as the agent should have it.
+// allocOrder is the order about one allocation.
 type allocOrder struct {
 	id                 string
 	incarnation, index uint64
@@ -115,7 +115,7 @@ func (s *regionServer) acceptAgent(e *end) {
 	}
 }
 
-// knownLeader is what standbys tell agents: the present leader, if any.
+// knownLeader returns the present leader, which standbys name to agents, or nil.
 func (r *regionSim) knownLeader() *regionServer {
 	if l := r.raft.leader; l != nil && !l.ended {
 		return l.srv
@@ -123,8 +123,7 @@ func (r *regionSim) knownLeader() *regionServer {
 	return nil
 }
 
-// knowsLess reports whether an agent has orders that the log does not have, as
-// regional/nodes does.
+// knowsLess reports whether an agent has orders that the log does not have, as regional/nodes does.
 func (m *master) knowsLess(h agentHello) bool {
 	if plant.Is(plant.OldLog) {
 		return false
@@ -152,7 +151,7 @@ func (m *master) node(id string) *nodeState {
 	return n
 }
 
-// greet registers the node and sends the welcome and the orders.
+// greet registers the node, and sends the welcome and the orders.
 func (m *master) greet(n *nodeState, e *end, hello agentHello) {
 	n.hello, n.accepted = hello, true
 	m.suspicion.Accepted(n.id)
@@ -183,7 +182,7 @@ func (m *master) greet(n *nodeState, e *end, hello agentHello) {
 	m.register(n, attach)
 }
 
-// register makes the node ready.
+// register stores the node as ready.
 func (m *master) register(n *nodeState, done func()) {
 	node := state.Node{ID: n.id, Name: n.hello.name, Address: n.hello.name, Pool: "default",
 		Capacity: state.Resources{CPUMilli: n.hello.cpu, MemoryBytes: 1 << 34, DiskBytes: 1 << 36},
@@ -191,7 +190,7 @@ func (m *master) register(n *nodeState, done func()) {
 	m.propose(state.Command{UpsertNode: &state.UpsertNode{Node: node}}, func(state.Result) { done() })
 }
 
-// receive handles a message. True: it is still being handled.
+// receive handles a message. It returns true if the message is still being handled.
 func (m *master) receive(n *nodeState, e *end, msg any) bool {
 	switch msg := msg.(type) {
 	case leaseRequest:
@@ -226,7 +225,7 @@ func (m *master) receive(n *nodeState, e *end, msg any) bool {
 
 // grantNode grants a lease.
 func (m *master) grantNode(n *nodeState, e *end, id uint64) {
-	if !n.contact.Grant(id) { // it is declared lost: first its return is in the log
+	if !n.contact.Grant(id) { // the node was declared lost: its return must be in the log first
 		m.propose(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.id, Status: state.NodeReady}}, func(state.Result) {
 			n.contact.Returned()
 			n.ordersFirst = true
@@ -269,7 +268,7 @@ func (m *master) receiveReports(n *nodeState, e *end, msg nodeReports) bool {
 	return true
 }
 
-// ordersChanged sends a node its new orders soon.
+// ordersChanged schedules that a node gets its new orders.
 func (m *master) ordersChanged(id string) {
 	n := m.nodes[id]
 	if n == nil || n.session == nil || n.queued {
@@ -314,7 +313,7 @@ func (m *master) order(a *state.Alloc, g *groupVersion) allocOrder {
 	}
 }
 
-// fill makes the outbox equal to the log, as regional/nodes does.
+// fill makes the outbox contain the orders that the log has, as regional/nodes does.
 func (n *nodeState) fill(view *state.View, epoch string) {
 	fresh := n.outbox == nil
 	if fresh {
@@ -353,7 +352,7 @@ func (n *nodeState) fill(view *state.View, epoch string) {
 	}
 }
 
-// watchNodes commits which nodes are lost or ready again.
+// watchNodes commits which nodes are lost, or ready again.
 func (m *master) watchNodes() {
 	m.p.every(m.r.nodeLease/8, func() bool {
 		if m.l.ended {

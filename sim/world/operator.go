@@ -10,7 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// operate submits jobs at the beginning and then makes a change now and then.
+// operate submits jobs at the beginning, and makes changes from time to time.
 func (w *world) operate() {
 	for range 2 + w.rng.IntN(3) {
 		w.in(w.between(3*time.Second, 20*time.Second), w.submitNew)
@@ -33,7 +33,7 @@ func (w *world) operate() {
 	}
 }
 
-// restoreStore restores the store from an old copy, and recovers it once a conflict shows.
+// restoreStore restores the store from an old copy, and recovers it when a conflict shows.
 func (w *world) restoreStore() {
 	if w.tracing() {
 		w.tracef("operator: restore the store to revision %d from %d", w.etcd.copies[0].rev, w.etcd.rev)
@@ -50,8 +50,8 @@ func (w *world) restoreStore() {
 	w.in(time.Second, w.recoverStore)
 }
 
-// wipeStore replaces the store by an empty one. Global servers with new data directories make
-// another federation of it, which no region joins. An operator notices that and restores a copy.
+// wipeStore replaces the store by an empty one. Global servers with new data directories begin
+// another federation in it, which no region joins. An operator notices that, and restores a copy.
 func (o operator) wipeStore(c *etcdCopy) {
 	for _, r := range o.regions {
 		if r.raft.st.Snapshot().Cluster().FederationID == "" {
@@ -90,13 +90,13 @@ func (w *world) recoverStore() {
 	}
 }
 
-// restoreRegion puts an old copy into the place of a region's log: first without the
-// command that begins a new incarnation, as a careless operator does, or with it.
+// restoreRegion replaces a region's log by an old copy. The operator runs the command that begins a
+// new incarnation. A careless operator first forgets that command.
 func (w *world) restoreRegion(r *regionSim) {
 	careless := w.chance(2)
 	put := func(v *state.View, bump bool) {
 		if r.clusters > 0 {
-			return // the copy is of a cluster that is gone
+			return // the copy is of an earlier cluster
 		}
 		g := r.raft
 		for _, s := range g.servers {
@@ -107,7 +107,7 @@ func (w *world) restoreRegion(r *regionSim) {
 		}
 		g.st, g.index = v.Fork(), v.Index()
 		r.careless = r.careless || !bump
-		if !bump { // the restored directory has its term, too; the command begins above it
+		if !bump { // the restored directory contains its term; the command begins above it
 			g.term = g.copiedTerm
 		}
 		if bump {
@@ -223,7 +223,7 @@ func (w *world) change() {
 	})
 }
 
-// changePolicy changes what a job with instances in a region does on lost contact.
+// changePolicy changes the disconnect policies of a job with instances in a region.
 func (w *world) changePolicy(r *regionSim) {
 	w.submit(func(t *globalTerm) *jobRecord {
 		for _, key := range sortedKeys(t.slots) {
@@ -299,8 +299,8 @@ func (w *world) cordonRegion() {
 	}, nil)
 }
 
-// loseRegion switches every host of a region off and states that nothing runs there. Mostly
-// the hosts are switched on again later.
+// loseRegion switches off every host of a region, and states that nothing runs there. Mostly the
+// hosts are switched on again later.
 func (w *world) loseRegion() {
 	r := w.regions[w.rng.IntN(len(w.regions))]
 	if !w.chance(3) {
@@ -323,7 +323,7 @@ func (w *world) loseRegion() {
 	on := w.between(40*time.Second, 120*time.Second)
 	w.in(min(on, calm-time.Duration(w.now)), func() {
 		rec, _ := w.etcd.value(regionPrefix + r.name).(regionRecord)
-		if rec.NothingRuns && hosts[0].off { // an earlier loss may have switched them on
+		if rec.NothingRuns && hosts[0].off { // an earlier loss may have switched the hosts on
 			r.empty()
 		}
 		for _, h := range hosts {
@@ -338,28 +338,28 @@ func (w *world) loseRegion() {
 	})
 }
 
-// nothingRuns states that a region is lost and that nothing runs there.
+// nothingRuns states that a region is lost, and that nothing runs there.
 func (t *globalTerm) nothingRuns(name string) {
 	if r := t.regions[name]; r != nil && !r.life.Connected() && t.config().Serving(t.now()) {
 		t.declare(name, region.Declare{Why: "lost by an operator", NothingRuns: true}, true)
 	}
 }
 
-// operator maintains a world: regions and processes.
+// operator maintains a world: its regions and processes.
 type operator struct{ *world }
 
 // changeRegion changes the record of a region, as global/api does for an operator.
 func (operator) changeRegion(t *globalTerm, name string, change func(rec *regionRecord) bool) {
 	t.commit(func() []write {
 		rec := t.regions[name].rec
-		if rec.Name == "" || !change(&rec) { // a region that was only refused has no record
+		if rec.Name == "" || !change(&rec) { // a region whose hellos were all refused has no record
 			return nil
 		}
 		return []write{{key: regionPrefix + name, value: rec}}
 	}, nil)
 }
 
-// aRegion returns the name of a region that the active server knows; empty = none.
+// aRegion returns the name of a random region that the active server knows, or "".
 func (o operator) aRegion(t *globalTerm) string {
 	if t == nil || len(t.names) == 0 {
 		return ""
@@ -367,7 +367,7 @@ func (o operator) aRegion(t *globalTerm) string {
 	return t.names[o.rng.IntN(len(t.names))]
 }
 
-// drainRegion moves everything away from a region, and mostly ends the drain later.
+// drainRegion begins or ends the drain of a region. Mostly it ends the drain later.
 func (o operator) drainRegion() {
 	t := o.active()
 	name := o.aRegion(t)
@@ -381,7 +381,7 @@ func (o operator) drainRegion() {
 	}
 }
 
-// changeOwn submits, changes or stops a job of a region's own. It may have the name of
+// changeOwn submits, changes or stops one of a region's own jobs. The job may have the name of
 // another job.
 func (o operator) changeOwn() {
 	r := o.regions[o.rng.IntN(len(o.regions))]
@@ -425,7 +425,8 @@ func (o operator) setDraining(name string, on bool) {
 	})
 }
 
-// failback lets the slots return that verdicts moved away from a region, if it can have any.
+// failback lets the slots return to a region from which verdicts moved them, if the region is
+// connected and not draining.
 func (o operator) failback() {
 	t := o.active()
 	if t == nil {
@@ -453,7 +454,7 @@ func (o operator) failback() {
 	}
 }
 
-// changeLease changes --lease of a server, which starts again.
+// changeLease restarts a global server with another --lease.
 func (w *world) changeLease() {
 	g := w.globals[w.rng.IntN(len(w.globals))]
 	if t := w.active(); t != nil && w.chance(2) {
@@ -470,7 +471,7 @@ func (w *world) changeLease() {
 	w.in(w.between(100*time.Millisecond, 2*time.Second), g.p.start)
 }
 
-// changeNodeLease changes --node-lease of a region, whose servers start again.
+// changeNodeLease restarts the servers of a region with another --node-lease.
 func (o operator) changeNodeLease() {
 	r := o.regions[o.rng.IntN(len(o.regions))]
 	r.nodeLease = pick[time.Duration](&o.engine, 6, 10, 15) * time.Second

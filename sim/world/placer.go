@@ -8,7 +8,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// wakePlacer makes a plan soon.
+// wakePlacer schedules a plan.
 func (t *globalTerm) wakePlacer() {
 	if t.placeSoon || t.ended() && t.g.term != nil {
 		return
@@ -20,7 +20,7 @@ func (t *globalTerm) wakePlacer() {
 	})
 }
 
-// tick makes what depends only on time.
+// tick does the work that depends only on time.
 func (t *globalTerm) tick() {
 	if t.config().Serving(t.now()) {
 		for _, name := range t.names {
@@ -39,8 +39,8 @@ func (t *globalTerm) tick() {
 	}
 }
 
-// resumed counts the silence of all regions from now: it may have been this server that was
-// cut off.
+// resumed makes the silence of all regions count from now on, because this server itself may have
+// been cut off.
 func (t *globalTerm) resumed() {
 	for _, name := range t.names {
 		t.step(name, region.Resumed{})
@@ -77,7 +77,7 @@ func (t *globalTerm) place() {
 			if t.w.tracing() {
 				t.w.tracef("%s: plan %s", t.g.name, a)
 			}
-			if a.Kind == place.Takeover && !a.Slot.Vacant { // the verdict must still hold
+			if a.Kind == place.Takeover && !a.Slot.Vacant { // the write must check that the verdict still holds
 				compared = append(compared, write{key: regionPrefix + a.Region, compare: true})
 			}
 			changes = append(changes, a.Changes()...)
@@ -86,9 +86,9 @@ func (t *globalTerm) place() {
 	}, func(bool) { t.placing = false })
 }
 
-// planInputs names everything that a plan depends on: the revision of the records, the changes of
-// what is not stored, and what time changes. A plan that changed nothing is not made again from the
-// same inputs.
+// planInputs names everything that a plan depends on: the revision of the records, a count of the
+// changes that are not stored, and what time changes. If a plan changed nothing, it is not made
+// again from equal inputs.
 type planInputs struct {
 	rev     int64
 	soft    uint64
@@ -97,9 +97,9 @@ type planInputs struct {
 
 type regionInputs struct {
 	connected, lost, never, blocked, unsteady bool
-	// reported: there is a report since the latest refusal.
+	// reported: a report has arrived since the latest refusal.
 	reported bool
-	// healthy and silent count the waiting times of package place that are over.
+	// healthy and silent are how many of the times in waits have passed.
 	healthy, silent int8
 }
 
@@ -129,7 +129,7 @@ func (t *globalTerm) planInputs() planInputs {
 	return out
 }
 
-// snapshot is what the plan depends on; false: there is no work.
+// snapshot returns the snapshot of a plan. It returns false if there is no work.
 func (t *globalTerm) snapshot() (place.Snapshot, bool) {
 	out := place.Snapshot{Terse: true}
 	for _, name := range t.names {
@@ -166,8 +166,8 @@ func (t *globalTerm) snapshot() (place.Snapshot, bool) {
 	return out, len(out.Jobs) > 0
 }
 
-// down counts, by group, the instances that have an owner and should run, and that no region
-// reports as running.
+// down returns, by group, how many instances have an owner and must run, but are reported as
+// running by no region.
 func (t *globalTerm) down(j *place.Job) map[string]int {
 	if len(j.Slots) == 0 {
 		return nil
@@ -189,8 +189,8 @@ func (t *globalTerm) down(j *place.Job) map[string]int {
 	return out
 }
 
-// returning reports whether slots return to a region, or may do so, as global/placer/drain.go
-// does.
+// returning reports whether slots are returning to a region, or may return to it, as
+// global/placer/drain.go does.
 func (t *globalTerm) returning(name string) bool {
 	for _, s := range t.slots {
 		j := t.jobs[s.Job]
@@ -206,8 +206,8 @@ func (t *globalTerm) returning(name string) bool {
 	return false
 }
 
-// endReturns ends the failbacks that operators began, once nothing is left that may return,
-// and when the region is lost again.
+// endReturns ends each failback that operators began, when no slot is left that may return, or when
+// the region is lost again.
 func (t *globalTerm) endReturns() {
 	for _, name := range t.names {
 		if rec := t.regions[name].rec; rec.returning && (rec.Lost || !t.returning(name)) {

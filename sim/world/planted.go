@@ -7,8 +7,9 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
-// breaks are the invariants that a planted bug breaks, when it is not one of 1 to 8: a world
-// may also show a bug because it does not converge, which does not show what is wrong.
+// breaks names the invariants that a planted bug breaks, for bugs that break none of 1 to 8. For
+// all other bugs, a violation of invariant 9 is not enough: a world that does not converge does not
+// show what is wrong.
 var breaks = map[plant.Bug][]int{
 	plant.AnswerOnce: {9},
 	plant.DeltaLate:  {9},
@@ -22,19 +23,19 @@ func shows(b plant.Bug, v Violation) bool {
 	return v.Invariant < 9
 }
 
-// planted are the known violations of one bug.
+// planted holds the violations that one bug has shown.
 type planted struct {
 	bug plant.Bug
-	// found is the first that is of an invariant that the bug breaks, unclear the first
-	// that shows only that the world does not converge.
+	// found is the first violation of an invariant that the bug breaks. unclear is the first
+	// violation that shows only that the world does not converge.
 	found, unclear *Violation
 	worlds         int
-	// healthy counts violations that the world has without the bug, too.
+	// healthy is the number of violations that the same world also has without the bug.
 	healthy int
 }
 
-// RunPlanted plants each bug in turn and runs worlds until one shows a violation that the
-// same world does not have without the bug. False: a bug has survived all worlds. Only a
+// RunPlanted plants each bug in turn. It runs worlds until one shows a violation that the same
+// world does not have without the bug. It returns false if a bug has survived all worlds. Only a
 // build with the tag `planted` has the bugs.
 func RunPlanted(o Options) bool {
 	all, survived := 0, 0
@@ -60,7 +61,7 @@ func RunPlanted(o Options) bool {
 	return survived == 0
 }
 
-// searchPlanted runs worlds with a bug until one shows the bug.
+// searchPlanted runs worlds with a bug until one of them shows the bug.
 func searchPlanted(o Options, b plant.Bug) planted {
 	p := planted{bug: b}
 	for p.worlds < o.Worlds && p.found == nil {

@@ -8,52 +8,52 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// raftGroup models the replicated log of one region. It holds the committed prefix once:
-// what a majority has. A leader appends while it reaches a majority. Entries that are in
-// flight when leadership ends are lost, or a later leader commits a prefix of them.
+// raftGroup models the replicated log of one region. It holds only the committed prefix, which a
+// majority has. A leader appends entries while it reaches a majority. When leadership ends, the
+// entries in flight are lost, or the next leader commits a prefix of them.
 type raftGroup struct {
 	r       *regionSim
 	servers []*regionServer
 	st      *state.State
 	index   uint64
 	term    uint64
-	// leader is the leadership of the present term; nil = none. An earlier leader may not
-	// know yet that its term is over.
+	// leader is the leadership of the present term, or nil. An earlier leader may not know yet that
+	// its term has ended.
 	leader *leadership
 	// silentSince is when the leader was last seen to reach a majority.
 	silentSince int64
-	// checked is the true time of the latest check. asleep: there is no next one until
-	// something happens that may disturb a healthy leader.
+	// checked is the true time of the latest check. asleep: no check is scheduled until an event
+	// happens that may disturb a healthy leader.
 	checked    int64
 	asleep     bool
 	checkAgain func()
 	// copies are older contents of the log that an operator may restore.
 	copies []*state.View
-	// copy is a second copy of the state, if one is followed.
+	// copy is a second copy of the state, if followed is set.
 	copy     *state.State
 	followed bool
 	// copiedTerm is the term at the time of the copy.
 	copiedTerm uint64
 }
 
-// leadership is one term of one server.
+// leadership is the leadership of one server in one term.
 type leadership struct {
 	g     *raftGroup
 	srv   *regionServer
-	life  int // of the server's process
+	life  int // life of the server's process
 	term  uint64
 	ended bool
 	// view is the state that this leader has applied.
 	view     *state.View
 	inFlight []*proposal
 	writing  bool
-	// blockedSince is since when, on the host's clock, an entry waits; -1 = none does.
+	// blockedSince is since when an entry has waited, on the host's clock; -1: none waits.
 	blockedSince time.Duration
 	reachedAt    int64
-	// asleep: nothing is verified until something happens that may disturb the leader.
+	// asleep: no verification is scheduled until an event happens that may disturb the leader.
 	asleep      bool
 	verifyAgain func()
-	// deposedAt is the true time at which a later leader was elected; 0 = not yet.
+	// deposedAt is the true time at which a later leader was elected; 0: not yet.
 	deposedAt int64
 }
 
@@ -92,7 +92,7 @@ func (g *raftGroup) commit(cmds []state.Command) []state.Result {
 	return res.Batch
 }
 
-// reaches reports whether a server and a majority can exchange messages now.
+// reaches reports whether a server can exchange messages with a majority now.
 func (g *raftGroup) reaches(s *regionServer) bool {
 	if !s.p.up || s.p.stalled() {
 		return false
@@ -107,7 +107,7 @@ func (g *raftGroup) reaches(s *regionServer) bool {
 	return 2*n > len(g.servers)
 }
 
-// check elects a leader when there is none that reaches a majority.
+// check elects a leader if no leader reaches a majority.
 func (g *raftGroup) check() {
 	w := g.r.w
 	g.checked = w.now
@@ -128,7 +128,7 @@ func (g *raftGroup) check() {
 	}
 }
 
-// disturbed lets the checks go on at the times that they would have had.
+// disturbed schedules the checks again, at the times that they would have had.
 func (g *raftGroup) disturbed() {
 	w := g.r.w
 	if g.asleep {
@@ -152,7 +152,7 @@ func (g *raftGroup) elect(s *regionServer) {
 	g.silentSince = w.now
 	if old != nil {
 		old.deposedAt = w.now
-		for i := 0; i < len(old.inFlight) && w.chance(2); i++ { // entries that a majority had received
+		for i := 0; i < len(old.inFlight) && w.chance(2); i++ { // a majority has received these entries
 			g.commit(old.inFlight[i].cmds)
 		}
 		old.inFlight = nil
@@ -180,8 +180,8 @@ func (g *raftGroup) elect(s *regionServer) {
 	})
 }
 
-// verify ends a leadership that has not reached a majority for a while, or that hears of
-// a later term. A server that was paused does so only some time after it resumes.
+// verify ends a leadership that has not reached a majority for a while, or has learned of a later
+// term. A server that was paused does that only some time after it resumes.
 func (l *leadership) verify(life int) {
 	p, g := l.srv.p, l.g
 	l.verifyAgain = func() {
@@ -204,8 +204,8 @@ func (l *leadership) verify(life int) {
 	p.after(raftLease/2, l.verifyAgain)
 }
 
-// propose appends commands. done is called after the commit; it is never called if the
-// outcome stays unknown.
+// propose appends commands. done is called after the commit. It is never called if the outcome
+// stays unknown.
 func (l *leadership) propose(cmds []state.Command, done func(res []state.Result)) {
 	if l.ended {
 		return
@@ -217,7 +217,7 @@ func (l *leadership) propose(cmds []state.Command, done func(res []state.Result)
 	l.write()
 }
 
-// write commits the proposals that wait, one write of the disk after the other.
+// write commits the waiting proposals, one write to the disk after the other.
 func (l *leadership) write() {
 	if l.writing || len(l.inFlight) == 0 {
 		return
@@ -255,7 +255,7 @@ func (l *leadership) write() {
 	})
 }
 
-// lagging reports whether the disks of so many servers are full that no majority writes.
+// lagging reports whether full disks prevent a majority from writing.
 func (g *raftGroup) lagging() bool {
 	n := 0
 	for _, s := range g.servers {
@@ -266,7 +266,8 @@ func (g *raftGroup) lagging() bool {
 	return 2*n <= len(g.servers)
 }
 
-// confirm calls done once a majority has confirmed the leadership, never if it does not.
+// confirm calls done when a majority has confirmed the leadership. It never calls done if no
+// majority does.
 func (l *leadership) confirm(done func()) {
 	if plant.Is(plant.Unverified) {
 		done()
@@ -274,7 +275,7 @@ func (l *leadership) confirm(done func()) {
 	}
 	p, life, w := l.srv.p, l.srv.p.life, l.g.r.w
 	w.in(w.between(time.Millisecond, 4*time.Millisecond), func() {
-		// The majority confirms at this moment that it knows no later term.
+		// At this moment the majority confirms that it knows no later term.
 		sure := l.g.leader == l && l.g.reaches(l.srv)
 		p.then(life, func() {
 			switch {
@@ -293,8 +294,8 @@ func (g *raftGroup) String() string {
 	return fmt.Sprintf("%s index %d term %d", g.r.name, g.index, g.term)
 }
 
-// follow applies an entry to a second copy of one region's state, which begins again from a
-// snapshot now and then. It has the same hash at the same index.
+// follow applies an entry to the second copy of a region's state, and checks that both have the
+// same hash at the same index. The copy starts again from a snapshot from time to time.
 func (g *raftGroup) follow(cmd state.Command) {
 	if !g.followed {
 		return
@@ -314,7 +315,7 @@ func (g *raftGroup) follow(cmd state.Command) {
 	g.copy = g.restored(has)
 }
 
-// restored returns a state from the snapshot of another one.
+// restored returns a state that is restored from a snapshot.
 func (g *raftGroup) restored(v *state.View) *state.State {
 	st, err := state.Restore(func(yield func(state.Record, error) bool) {
 		for r := range v.Records() {

@@ -19,15 +19,15 @@ type regionSim struct {
 	name   string
 	raft   *raftGroup
 	agents []*agent
-	// nodeLease is the servers' --node-lease.
+	// nodeLease is the value of the servers' --node-lease.
 	nodeLease time.Duration
 	// careless: the log was restored from an old copy without the command that begins a new
-	// incarnation. Nodes that know no later order accept attempts whose epochs exist.
+	// incarnation. Nodes that know no later order accept attempts whose epochs were used before.
 	careless bool
-	clusters int // that had the name before
-	// incarnation is the greatest that a restore began.
+	clusters int // number of clusters that had the name before
+	// incarnation is the greatest incarnation that a restore began.
 	incarnation uint64
-	// own are the latest versions of the region's own jobs.
+	// own are the latest versions of the region's own jobs, by name.
 	own map[string]*jobVersion
 }
 
@@ -37,7 +37,7 @@ type regionServer struct {
 	h    *host
 	p    *proc
 	lead *master // nil: not the master
-	// start is what the present process found when it started.
+	// start is what the present process found at its start.
 	start presence.Start
 }
 
@@ -49,7 +49,7 @@ func newRegion(w *world, num, servers, agents int) *regionSim {
 		s := &regionServer{r: r, h: h, p: h.newProc(fmt.Sprintf("r%d-s%d", num, i))}
 		s.p.onStart = func() { s.start.At = s.h.clock() }
 		s.p.onKill = func(bool) {
-			s.start.Index = r.raft.index // of the log on the disk, unless an operator restores another one
+			s.start.Index = r.raft.index // the index of the log on the disk, unless an operator restores another log
 			if s.lead != nil {
 				s.lead.end()
 			}
@@ -63,15 +63,15 @@ func newRegion(w *world, num, servers, agents int) *regionSim {
 	return r
 }
 
-// master is what one server does while it leads: it plans, holds the sessions of the
-// agents and the session with the global tier.
+// master is what a server does while it leads: it plans, and holds the agents' sessions and the
+// session with the global tier.
 type master struct {
 	r       *regionSim
 	srv     *regionServer
 	p       *proc
 	l       *leadership
 	planner *sched.Planner
-	// elected is the clock's reading at the election.
+	// elected is the reading of the server's clock at the election.
 	elected time.Duration
 	// began is the index of the log at the election.
 	began uint64
@@ -81,18 +81,18 @@ type master struct {
 
 	planQueued, planning bool
 	limitsSet            int   // number of the latest timer of limits
-	wakeAt               int64 // true time of the next planned wake; 0 = none
+	wakeAt               int64 // true time of the next scheduled wake; 0: none
 	plan                 *sched.Plan
 	placed               int64
-	// planned is the position of the slot orders that the committed plans follow.
+	// planned is the position of the slot orders that the committed plans include.
 	planned     state.Position
 	reportDirty bool
-	// knowsMore has the ids of the agents that are refused because the log is an old copy.
+	// knowsMore holds the ids of the agents that are refused because the log is an old copy.
 	knowsMore map[string]bool
-	// suspicion: the log may be an old copy.
+	// suspicion says whether the log may be an old copy.
 	suspicion  presence.Suspicion
 	wasSuspect bool
-	// stop is the longest kill timeout that an agent named.
+	// stop is the longest stop time that an agent has named.
 	stop time.Duration
 }
 
@@ -110,7 +110,7 @@ func newMaster(s *regionServer, l *leadership) *master {
 	return m
 }
 
-// end ends the leadership: nothing of it continues.
+// end ends the leadership. No part of it continues.
 func (m *master) end() {
 	if m.l.ended {
 		return
@@ -133,7 +133,7 @@ func (m *master) end() {
 
 func (m *master) view() *state.View { return m.l.view }
 
-// propose stores one command in the log.
+// propose proposes one command to the log.
 func (m *master) propose(cmd state.Command, done func(state.Result)) {
 	cmd.NowUnixNano = m.srv.h.wall()
 	m.l.propose([]state.Command{cmd}, func(res []state.Result) {
@@ -169,7 +169,7 @@ func (m *master) spread(res *state.Result) {
 	}
 }
 
-// wake makes a plan soon.
+// wake schedules a plan.
 func (m *master) wake() {
 	if m.planQueued || m.l.ended {
 		return
@@ -181,8 +181,8 @@ func (m *master) wake() {
 	})
 }
 
-// decide makes a plan and proposes it: the shell of the shipped planner without its
-// speculation, so a plan waits for the commit of the one before.
+// decide makes a plan and proposes it. It is the shell of the shipped planner without speculation,
+// so a plan waits for the commit of the plan before it.
 func (m *master) decide() {
 	if m.l.ended || m.planning {
 		return
@@ -229,7 +229,8 @@ func (m *master) decide() {
 	})
 }
 
-// logSuspect reports whether the log may be an old copy. At the end what waited goes on.
+// logSuspect reports whether the log may be an old copy. When the suspicion ends, the work that
+// waited for that continues.
 func (m *master) logSuspect() bool {
 	was := m.wasSuspect
 	m.wasSuspect = m.suspicion.At(m.srv.h.clock())
@@ -266,8 +267,8 @@ var noFuncs = sched.Funcs{
 	Value: func(string, *state.Node) (string, error) { return "", nil },
 }
 
-// nothingRunsAgain repeats the statement while the new cluster of a region is refused: the
-// store was restored from a copy that does not have the statement.
+// nothingRunsAgain repeats the operator's statement while the new cluster of a region is refused.
+// That happens after the store was restored from a copy without the statement.
 func (r *regionSim) nothingRunsAgain() {
 	w := r.w
 	w.in(w.between(5*time.Second, 20*time.Second), r.nothingRunsAgain)
@@ -280,8 +281,8 @@ func (r *regionSim) nothingRunsAgain() {
 	}
 }
 
-// empty takes the disks of a region's machines away: the statement that nothing runs there
-// stays true, and another cluster gets the name.
+// empty replaces the disks of a region's machines by new ones. So the statement that nothing runs
+// there stays true, and another cluster gets the name.
 func (r *regionSim) empty() {
 	g := r.raft
 	if g.leader != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// zero is the wall time at the reading 0 of an agent's timeline.
+// zero is the wall time at reading 0 of an agent's timeline.
 var zero = time.Unix(1_800_000_000, 0)
 
-// timeline is the stored timeline of the agent: it goes on over restarts of the host.
+// timeline returns the agent's stored timeline, which continues over restarts of the host.
 func (a *agent) timeline() time.Time { return zero.Add(time.Duration(a.r.w.now)) }
 
-// readOrder is the order for package reconcile.
+// readOrder returns the order in the form that package reconcile takes.
 func readOrder(o allocOrder) reconcile.Alloc {
 	g := o.spec
 	out := reconcile.Alloc{ID: o.id, Batch: g.typ == state.Batch, Ask: reconcile.Ask{CPUMilli: g.cpu, Drivers: []string{"process"}},
@@ -47,7 +47,7 @@ func (al *agentAlloc) setTask(t reconcile.TaskActual) {
 	al.dirty = true
 }
 
-// recover compares a record with what runs, as the engine does at its start.
+// recover compares an allocation's record with what runs, as the engine does at its start.
 func (a *agent) recover(al *agentAlloc) {
 	if al.act.End != nil {
 		return
@@ -71,14 +71,14 @@ func (a *agent) recover(al *agentAlloc) {
 	}
 }
 
-// advance makes plans and applies them until it must wait.
+// advance makes plans and applies them, until it must wait.
 func (a *agent) advance() {
 	if a.storing {
 		a.waiting = append(a.waiting, a.advance)
 		return
 	}
 	if a.advancing {
-		return // the loop below goes on
+		return // the loop below continues
 	}
 	a.advancing = true
 	defer func() { a.advancing = false }()
@@ -118,8 +118,9 @@ func (a *agent) noteIdle(wake time.Time) {
 	}
 }
 
-// idle reports whether a plan would have no actions and wake the agent no earlier: what may run
-// has not changed, no allocation has, and the latest wake lies before every end of a lease.
+// idle reports whether a plan would have no actions and no earlier wake. That is so if the lease
+// verdicts and the allocations have not changed, and the latest wake is before the end of every
+// lease.
 func (a *agent) idle() bool {
 	held := a.lease.At(a.h.clock())
 	if a.wakeAt <= a.r.w.now || a.storing || a.decided != a.verdicts(held) {
@@ -227,13 +228,13 @@ func (a *agent) startRun(al *agentAlloc, do reconcile.Action) {
 	}
 	al.setTask(t)
 	id := runID{al.order.id, do.Run}
-	if a.runs[id] != nil { // it was begun already: at most once
+	if a.runs[id] != nil { // the run was begun already, and must begin at most once
 		a.p.after(time.Millisecond, func() { a.followRun(id) })
 		return
 	}
 	al.setup = do.Run
 	captured, _ := a.lease.Deadline(al.order.binding, a.h.clock())
-	// The setup of a task fetches files; it may take longer than the lease.
+	// The setup of a task fetches files, so it may take longer than the lease.
 	a.p.after(a.r.w.setupTime(al.order.spec), func() {
 		if a.allocs[id.alloc] != al || al.setup != do.Run {
 			return
@@ -243,7 +244,7 @@ func (a *agent) startRun(al *agentAlloc, do reconcile.Action) {
 	})
 }
 
-// followRun learns what became of a run.
+// followRun finds out the state of a run.
 func (a *agent) followRun(id runID) {
 	r := a.runs[id]
 	al := a.allocs[id.alloc]
@@ -339,8 +340,7 @@ func (a *agent) runEnded(id runID, r *run) {
 	a.advance()
 }
 
-// publish stores changed records, then reports them. An end is durable before it is
-// reported.
+// publish stores changed records, and then reports them. An end is durable before it is reported.
 func (a *agent) publish() {
 	for _, id := range a.order {
 		al := a.allocs[id]

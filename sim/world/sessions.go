@@ -10,13 +10,13 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
-// globalSession is one stream of a region's master on the active server.
+// globalSession is one stream of a region's master to the active server.
 type globalSession struct {
 	t      *globalTerm
 	e      *end
 	number uint64
 	name   string
-	fence  uint64 // of the region at the welcome
+	fence  uint64 // the region's fence at the welcome
 	cursor *link.Cursor[slotOrder]
 	queued bool
 }
@@ -39,7 +39,7 @@ func (t *globalTerm) accept(e *end) {
 	}
 }
 
-// step advances one region by an event and does the effects.
+// step advances one region by an event, and handles the effects.
 func (t *globalTerm) step(name string, e region.Event) {
 	r := t.region(name)
 	next, effects := region.Step(t.config(), r.life, t.now(), e)
@@ -85,7 +85,7 @@ func (t *globalTerm) conflict(e region.Effect, m regionHello) {
 	}, nil)
 }
 
-// recover is System.Recover: later revisions and terms are greater than all known ones.
+// recover is System.Recover: it makes later revisions and terms greater than all known ones.
 func (t *globalTerm) recover() {
 	rec := t.leadership
 	if !rec.conflict || rec.recovered {
@@ -101,7 +101,7 @@ func (t *globalTerm) recover() {
 		}
 		s.rev = max(s.rev, rec.known) + region.RecoveryStep
 		ws := []write{{key: leadershipKey, value: rec}}
-		for _, k := range s.list(slotPrefix) { // every slot is a new offer, which no region takes for an old one
+		for _, k := range s.list(slotPrefix) { // each slot becomes a new offer, which no region mistakes for an old one
 			slot := s.keys[k].value.(region.Slot)
 			slot.Generation, slot.Unbound, slot.Former = 0, true, slices.Clone(slot.Former)
 			for i := range slot.Former {
@@ -116,8 +116,8 @@ func (t *globalTerm) recover() {
 	}, func(any, error) { t.c.end("an operator recovered the store") })
 }
 
-// longestStop returns the longest kill_timeout of what a region's lease binds, as far as the
-// store knows.
+// longestStop returns the longest kill_timeout of the instances that the regions' leases bind, as
+// far as the store knows.
 func (t *globalTerm) longestStop() (longest time.Duration) {
 	for _, j := range t.jobs {
 		for _, g := range j.groups {
@@ -132,8 +132,8 @@ func (t *globalTerm) longestStop() (longest time.Duration) {
 	return longest
 }
 
-// outlasts notes that a region may hold a longer lease of the time before a recovery, or run
-// what takes longer to stop. Once all that is over, nothing waits any more.
+// outlasts notes that a region may hold a longer lease from before a recovery, or may run instances
+// with a longer stop time. When all of that is over, it ends the wait of the recovery.
 func (t *globalTerm) outlasts(stop, leaseMax time.Duration) {
 	t.commit(func() []write {
 		rec := t.leadership
@@ -182,7 +182,7 @@ func (t *globalTerm) receive(s *globalSession, m any) {
 	}
 }
 
-// hello stores what a hello changes and then makes the stream the region's session.
+// hello stores the changes of a hello, and then makes the stream the region's session.
 func (t *globalTerm) hello(s *globalSession, m regionHello) {
 	r := t.region(m.name)
 	fence := r.life.Fence
@@ -244,7 +244,7 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 	}, func(bool) { t.welcome(s, m, step, refusedNow) })
 }
 
-// welcome makes the stream the region's session, once the store has what the region may
+// welcome makes the stream the region's session, after the store has recorded what the region may
 // hold of the slots that it lost.
 func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (region.State, []region.Effect), refusedNow func([]region.Effect) bool) {
 	r := t.region(m.name)
@@ -265,7 +265,7 @@ func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (regio
 	})
 }
 
-// wake sends the orders that are due.
+// wake sends the orders that are not sent yet.
 func (s *globalSession) wake() {
 	if s.queued || s.cursor == nil {
 		return
@@ -286,7 +286,7 @@ func (s *globalSession) wake() {
 	})
 }
 
-// answers applies a region's answers, each in a transaction of its own.
+// answers applies a region's answers, each in its own transaction.
 func (t *globalTerm) answers(s *globalSession, m slotAnswers) {
 	from := s.name
 	for i := range m.list {
@@ -314,7 +314,7 @@ func (t *globalTerm) applyAnswer(from string, a region.Answer) region.Outcome {
 	return region.ApplyAnswer(slots, from, a)
 }
 
-// noteAnswer remembers refused work, so that the placer tries other regions first.
+// noteAnswer stores refused work, so that the placer tries other regions first.
 func (t *globalTerm) noteAnswer(from string, a region.Answer, out region.Outcome) {
 	if t.w.tracing() {
 		t.w.tracef("%s: %s answers %s", t.g.name, from, a)

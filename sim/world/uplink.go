@@ -15,7 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Messages of the hop between a region and the global tier.
+// The messages between a region and the global tier.
 type (
 	regionHello struct {
 		name, clusterID   string
@@ -62,7 +62,7 @@ type (
 		*regionSums
 		slotsRevision int64
 		disconnected  []place.Disconnected
-		jobs          []string // of disconnected, in its order
+		jobs          []string // the jobs of disconnected, in the same order
 	}
 	// regionSums are sums over one state of the log.
 	regionSums struct {
@@ -83,25 +83,26 @@ type uplink struct {
 	dirty   bool
 	asks    []place.Ask
 	lease   regionlease.Lease
-	once    map[string]state.Answer // of a planted bug
-	// sums of the log at the index summed.
+	once    map[string]state.Answer // answers that a planted bug keeps
+	// sums are the sums of the log at index summed.
 	sums   *regionSums
 	summed uint64
-	// length of the lease in the latest session, and in all others since lengthSince.
+	// length is the length of the lease in the latest session. All sessions since lengthSince had
+	// it.
 	length, lengthSince time.Duration
-	seen                basis // of the watch
+	seen                basis // used by the watch
 }
 
 type upSession struct {
 	e        *end
 	welcomed bool
 	joined   bool
-	// federation of the welcome.
+	// federation is the federation that the welcome named.
 	federation string
 	inbox      *link.Inbox[slotOrder]
 	length     time.Duration
 	sent       map[string]state.Answer
-	// busy: a change of orders is being committed; waiting are the batches after it.
+	// busy: a change of orders is being committed. waiting are the batches after it.
 	busy    bool
 	waiting []slotOrders
 }
@@ -184,7 +185,7 @@ func (u *uplink) receive(s *upSession, msg any) {
 	}
 }
 
-// welcome stores the numbers of the welcome before anything else of the session counts.
+// welcome stores the numbers of the welcome before any other message of the session counts.
 func (u *uplink) welcome(s *upSession, msg globalWelcome) {
 	s.welcomed, s.federation = true, msg.federation
 	u.asks = msg.asks
@@ -261,7 +262,7 @@ func (u *uplink) commitNext(s *upSession) {
 	})
 }
 
-// requestLease asks for the region's lease after the leadership was verified.
+// requestLease requests the region's lease after the leadership was verified.
 func (u *uplink) requestLease(s *upSession) {
 	if u.session != s || u.stopped {
 		return
@@ -282,7 +283,7 @@ func (u *uplink) requestLease(s *upSession) {
 	u.m.p.after(regionlease.Pause(s.length), func() { u.requestLease(s) })
 }
 
-// changed notes that the log has changed: answers may have to be sent.
+// changed notes that the log has changed, so that answers may have to be sent.
 func (u *uplink) changed() {
 	s := u.session
 	if u.dirty || s == nil || !s.joined {
@@ -311,7 +312,7 @@ func (u *uplink) answerEvery(s *upSession) {
 	}
 }
 
-// answer sends the changed answers, or all.
+// answer sends the changed answers, or all answers.
 func (u *uplink) answer(s *upSession, all bool) {
 	var out []state.Answer
 	now := map[string]state.Answer{}
@@ -346,7 +347,7 @@ func (u *uplink) reportEvery(s *upSession) {
 	u.m.p.after(5*time.Second, func() { u.reportEvery(s) })
 }
 
-// report sends what fits, and which instances may run on lost nodes.
+// report sends the fit counts, and which instances may run on lost nodes.
 func (u *uplink) report(s *upSession) {
 	view, in := u.m.view(), u.m.planInput()
 	if u.sums == nil || u.summed != view.Index() {
@@ -368,7 +369,7 @@ func (u *uplink) report(s *upSession) {
 	s.e.send(out)
 }
 
-// sum sums up the log.
+// sum returns the sums over the state of the log.
 func sum(in sched.Input, asked []place.Ask) *regionSums {
 	out := &regionSums{fits: map[uint64]int{}, running: map[groupName]int{}}
 	for a := range in.View.Allocs() {
@@ -388,20 +389,20 @@ func sum(in sched.Input, asked []place.Ask) *regionSums {
 	return out
 }
 
-// equal reports whether a report says the same as an earlier one.
+// equal reports whether a report has the same content as an earlier one.
 func (r regionReport) equal(old *regionReport) bool {
 	return old != nil && r.slotsRevision == old.slotsRevision && slices.Equal(r.disconnected, old.disconnected) && slices.Equal(r.jobs, old.jobs) &&
 		(r.regionSums == old.regionSums || r.ready == old.ready && r.free == old.free && maps.Equal(r.fits, old.fits) && maps.Equal(r.running, old.running))
 }
 
-// leaseState returns the state of the region's lease, and passes the lease on when it is
-// back.
+// leaseState returns the state of the region's lease. When the lease has returned, it passes the
+// lease on.
 func (u *uplink) leaseState() regionlease.State {
 	m := u.m
 	log := regionlease.BasisOf(m.view().Cluster())
 	log.Planned = m.planned
 	if log.Planned == (state.Position{}) {
-		log.Planned.Epoch = log.Orders.Epoch // nothing is planned yet
+		log.Planned.Epoch = log.Orders.Epoch // no plan is committed yet
 	}
 	st := u.lease.At(m.srv.h.clock(), log)
 	if st.Returned {
@@ -420,7 +421,7 @@ func (u *uplink) repeatGrants() {
 	}
 }
 
-// sendGrant sends a node a grant of its lease, with the rest of the region's lease.
+// sendGrant sends a node a grant of its lease, with the remainder of the region's lease.
 func (m *master) sendGrant(n *nodeState, e *end, id uint64) {
 	n.granted = id
 	st, length := m.up.leaseState(), regionlease.NodeLease(m.view().Cluster(), m.r.nodeLease)
@@ -437,7 +438,7 @@ func (m *master) sendGrant(n *nodeState, e *end, id uint64) {
 	e.send(nodeGrant{id: id, lease: length, regionLeft: st.Left, continues: m.logSuspect()})
 }
 
-// limits commits what later masters rely on, as regional/master/limits.go does.
+// limits commits the limits that later masters rely on, as regional/master/limits.go does.
 func (m *master) limits() {
 	if m.l.ended {
 		return

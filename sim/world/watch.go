@@ -12,34 +12,34 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// watch checks by true time what must always hold. It sees each change where it happens,
-// so nothing is scanned.
+// watch checks, by true time, what must always hold. It sees each change where the change happens,
+// so it scans nothing.
 type watch struct {
 	w *world
-	// failed is the first violation; empty = none.
+	// failed is the first violation; empty: none.
 	failed string
-	// invariant is the number of what it violates.
+	// invariant is the number of the invariant that failed violates.
 	invariant int
 	live      map[instance][]*run
-	exited    map[instance]int64 // when a run ended by itself last
+	exited    map[instance]int64 // when a run of the instance last ended on its own
 	epochs    map[instance]*epochsSeen
 	owners    map[groupName]map[int]owned
-	// greatest has the offer with the greatest generation of each index.
+	// greatest holds the offer with the greatest generation of each index.
 	greatest map[groupName]map[int]owned
 	logs     []logNumbers // by region
 	fences   map[string]region.Record
-	term     region.Term // of the store
-	// restoredAt is when the store was restored from an old copy; 0 = never. lost is the revision
-	// that it had before, and copied has the versions that the copy knows.
+	term     region.Term // term in the store
+	// restoredAt is when the store was restored from an old copy; 0: never. lost is the revision
+	// that the store had before. copied are the versions that the copy has.
 	restoredAt, lost int64
 	copied           map[*groupVersion]bool
-	written          []region.Slot // that the present transaction of the store changes
+	written          []region.Slot // the slots that the present transaction of the store changes
 	stats            Stats
 }
 
 type groupName struct{ job, group string }
 
-// owned is who owns an index, in the store.
+// owned says who owns an index, according to the store.
 type owned struct {
 	region     string
 	generation int64
@@ -94,8 +94,8 @@ func (v *watch) fail(invariant int, format string, args ...any) {
 	}
 }
 
-// executing reports whether a process can do anything: a host that is suspended runs
-// nothing, and one that has just resumed needs a moment to kill what is over.
+// executing reports whether a process can do anything. A suspended host runs nothing. A host that
+// has just resumed needs a moment to kill processes whose deadline has passed.
 func executing(r *run) bool {
 	h := r.a.h
 	return !h.suspended() && (h.resumedAt == 0 || h.w.now-h.resumedAt > int64(time.Second))
@@ -120,7 +120,7 @@ func (v *watch) fork(r *run) {
 		case o.a.r == r.a.r && b&lease.Node != 0:
 			v.fail(1, "%s forks %s while %s runs it (node lease)", r.a.id, r.o.instance, o.a.id)
 		case o.o.binding&lease.Region == 0 && (o.at < v.restoredAt || v.forgotten(o) || o.a.r.careless || o.a.r.incarnation > 0):
-			// A copy does not know that version any more, or brings an earlier one back.
+			// A copy does not know that version any more, or brings an earlier version back.
 		case o.a.r != r.a.r && b&lease.Region != 0 && v.boundNow(r.o.instance):
 			v.fail(1, "%s forks %s while %s runs it (region lease)", r.a.id, r.o.instance, o.a.id)
 		}
@@ -133,7 +133,7 @@ func (v *watch) fork(r *run) {
 	}
 }
 
-// forgotten reports whether a run is of a version that the restored store does not know.
+// forgotten reports whether a run is of a version that the restored store does not have.
 func (v *watch) forgotten(r *run) bool {
 	return v.restoredAt > 0 && r.o.generation <= v.lost && !v.copied[r.o.spec]
 }
@@ -152,8 +152,8 @@ func (v *watch) checkEpoch(r *run) {
 	e.alloc[k] = r.o.id
 }
 
-// boundNow reports whether the region's lease binds a group in the stored version of its
-// job. After a change to a version that it does not bind, two regions may run an index.
+// boundNow reports whether the region's lease binds a group in the stored version of its job. After
+// a change to a version that the lease does not bind, two regions may run an index.
 func (v *watch) boundNow(i instance) bool {
 	rec, ok := v.w.etcd.keys[jobPrefix+i.job]
 	if !ok {
@@ -163,14 +163,15 @@ func (v *watch) boundNow(i instance) bool {
 	return g == nil || g.boundByRegion()
 }
 
-// asked checks that a process is not asked to end by a deadline that a newer one replaced.
+// asked checks that a process is not asked to end because of a deadline that a newer one has
+// replaced.
 func (v *watch) asked(r *run) {
 	if now := r.a.h.clock(); r.guard.Cause() == lease.Expired && (r.newest.At == 0 || now < r.newest.At) {
 		v.fail(3, "%s asks %s to end %s before its deadline", r.a.id, r.o.instance, r.newest.At-now)
 	}
 }
 
-// reap checks that a process did not outlive its deadline and its stop time.
+// reap checks that a process has not outlived its deadline and its stop time.
 func (v *watch) reap(r *run) {
 	l := v.live[r.o.instance]
 	l = slices.DeleteFunc(l, func(o *run) bool { return o == r })
@@ -194,7 +195,7 @@ func (v *watch) reap(r *run) {
 	v.overdue(r)
 }
 
-// overdue checks invariant 3 for a process that lives, or has just been reaped.
+// overdue checks invariant 3 for a process that is alive or has just been reaped.
 func (v *watch) overdue(r *run) {
 	h := r.a.h
 	if r.newest.At == 0 || h.suspended() || r.cause == causePower {
@@ -225,7 +226,8 @@ func (v *watch) elected(g *raftGroup, l *leadership) {
 	n.raftTerm = l.term
 }
 
-// applied checks the numbers of a region's log, and that no node is over-committed.
+// applied checks that the numbers of a region's log do not go back, and that no node is
+// over-committed.
 func (v *watch) applied(m *master) {
 	c, n := m.view().Cluster(), &v.logs[m.r.num]
 	rebound := c.FederationID != n.federation && n.federation != ""
@@ -249,7 +251,7 @@ func (v *watch) active(*globalTerm) {
 func (v *watch) welcomed(*globalTerm, string) {}
 
 func (v *watch) granted(t *globalTerm, name string, e region.Effect) {
-	// A server cannot know at once that its key is gone, but its proof ends within the ttl.
+	// A server cannot know immediately that its key was removed, but its proof ends within the ttl.
 	if gone, is := v.w.etcd.removed[t.c.key]; is && time.Duration(v.w.now-gone) > t.g.ttl+t.g.ttl/33 {
 		v.fail(4, "%s grants %s a lease although its candidacy is gone for %s", t.g.name, name, time.Duration(v.w.now-gone))
 	}
@@ -257,14 +259,15 @@ func (v *watch) granted(t *globalTerm, name string, e region.Effect) {
 
 func (v *watch) wrote(*globalTerm, []write) {}
 
-// grants checks that a master that grants led after the request had arrived.
+// grants checks that a master that grants a lease was still the leader when the request had
+// arrived.
 func (v *watch) grants(m *master, arrived int64) {
 	if at := m.l.deposedAt; at != 0 && at < arrived {
 		v.fail(4, "%s grants for %s, which has had a later master for %s", m.srv.p.name, m.r.name, time.Duration(v.w.now-at))
 	}
 }
 
-// stored sees each write of the store, at the moment at which it is durable.
+// stored checks each write of the store, at the moment at which the write is durable.
 func (v *watch) stored(key string, old, next any) {
 	switch {
 	case key == leadershipKey:
@@ -287,8 +290,8 @@ func (v *watch) stored(key string, old, next any) {
 	}
 }
 
-// storedTerm sees terms in the order of the store: a server that is suspended between the
-// write and its answer begins its term late, and grants nothing in it.
+// storedTerm checks terms in the order of the store. A server that is suspended between the write
+// and its reply begins its term late, and grants nothing in it.
 func (v *watch) storedTerm(next any) {
 	rec, _ := next.(leadershipRecord)
 	if rec.term.Number < v.term.Number || rec.term.Number == v.term.Number && rec.term.Nonce != v.term.Nonce {
@@ -355,7 +358,7 @@ func (v *watch) moved(was, is region.Slot) {
 	}
 }
 
-// restored takes the contents of a store that was restored from an old copy.
+// restored takes over the contents of a store that was restored from an old copy.
 func (v *watch) restored(lost int64) {
 	v.restoredAt, v.lost, v.copied = v.w.now, lost, map[*groupVersion]bool{}
 	for _, key := range v.w.etcd.list(jobPrefix) {
@@ -382,22 +385,22 @@ func (v *watch) restored(lost int64) {
 	}
 }
 
-// restoredRegion takes the numbers of a region's log that was restored from an old copy.
+// restoredRegion takes over the numbers of a region's log that was restored from an old copy.
 func (v *watch) restoredRegion(r *regionSim) {
 	c, n := r.raft.st.Snapshot().Cluster(), &v.logs[r.num]
 	n.federation = c.FederationID
 	n.leadership, n.fence, n.incarnation, n.raftTerm = c.LeadershipTerm, c.Fence, c.Incarnation, r.raft.term
 }
 
-// declaring sees a verdict before it is stored: nothing is declared lost in a mass loss, which
-// is that more than a third of the regions fell silent within one lease of one another.
+// declaring checks a verdict before it is stored. No region may be declared lost in a mass loss, in
+// which more than a third of the regions fell silent within one lease of one another.
 func (v *watch) declaring(t *globalTerm, name string, operator bool) {
 	if operator {
 		return
 	}
 	all := 0
 	of := t.region(name).life.LastSeen
-	var near []time.Duration // the last messages of the regions that fell silent with this one
+	var near []time.Duration // the last messages of the regions that fell silent together with this one
 	for _, other := range t.names {
 		r := t.region(other)
 		if r.life.Lost || r.life.ClusterID == "" {
@@ -422,8 +425,8 @@ func (v *watch) declaring(t *globalTerm, name string, operator bool) {
 	}
 }
 
-// acknowledged checks that an acknowledged position is in the log. Another numbering, or a
-// log that was restored from an old copy, shows nothing.
+// acknowledged checks that an acknowledged position is in the log. It checks nothing if the
+// numbering is another one, or if the log was restored from an old copy.
 func (v *watch) acknowledged(who string, r *regionSim, have state.Position, at link.Position) {
 	if len(r.raft.copies) == 0 && have.Epoch == at.Epoch && have.Sequence < at.Sequence {
 		v.fail(8, "%s: position %v is acknowledged, stored is %v", who, at, have)

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// length of a world, in true time. Faults end at calm.
+	// length is the length of a world in true time. The faults end at calm.
 	length = 600 * time.Second
 	calm   = 450 * time.Second
 )
@@ -30,23 +30,23 @@ type world struct {
 	hosts   []*host
 	etcd    *etcd
 	globals []*globalServer
-	// second is a second process of the first server's name, on another host; nil = none.
+	// second is a second process with the first server's name, on another host; nil: none.
 	second  *globalServer
 	regions []*regionSim
 	watch   *watch
 
-	specs      map[string]*jobVersion // by its spec
+	specs      map[string]*jobVersion // by the text of the spec
 	versions   map[versionKey]*jobVersion
 	systemJobs map[string]bool
 	jobNames   int
 	asks       []place.Ask
 	ids        int
-	idle       []*timer // that are over
-	// lateRenewals: one renewal in so many reaches its supervisor late; 0 = the usual.
+	idle       []*timer // timers that have fired, to be used again
+	// lateRenewals: one renewal in lateRenewals reaches its supervisor late; 0: the usual share.
 	lateRenewals int
 }
 
-// newWorld makes the world of a seed and begins everything.
+// newWorld makes the world of a seed, and starts everything.
 func newWorld(seed uint64, out io.Writer) *world {
 	w := &world{engine: newEngine(seed, out), seed: seed, specs: map[string]*jobVersion{}, versions: map[versionKey]*jobVersion{}, systemJobs: map[string]bool{}}
 	w.net.w = w
@@ -84,7 +84,7 @@ func newWorld(seed uint64, out io.Writer) *world {
 	return w
 }
 
-// run runs the world to its end and returns the violation, if there is one.
+// run runs the world to its end, and returns the violation, or "".
 func (w *world) run() string {
 	stop := func() bool { return w.watch.failed != "" }
 	w.runUntil(int64(calm), stop)
@@ -99,8 +99,8 @@ func (w *world) run() string {
 	return w.watch.failed
 }
 
-// active returns the term of a server that believes to be the active one and that can be
-// reached; nil = none.
+// active returns the term of a server that believes itself to be the active one and executes, or
+// nil.
 func (w *world) active() *globalTerm {
 	for _, g := range w.globals {
 		if g.term != nil && g.p.up && !g.p.stalled() {
@@ -114,14 +114,14 @@ func (w *world) versionOf(s region.Slot) *jobVersion {
 	return w.versions[versionKey{s.Job, s.JobVersion}]
 }
 
-// Run runs the world of a seed and returns what happened, and the violation if there is
-// one. The trace goes to out, if that is not nil.
+// Run runs the world of a seed. It returns what happened, and the violation if there is one. If out
+// is not nil, Run writes the trace to it.
 func Run(seed uint64, out io.Writer) (Stats, string) {
 	stats, v := runWorld(seed, out)
 	return stats, v.What
 }
 
-// Violation is what a world showed. What is empty = nothing.
+// Violation is the violation that a world has shown. An empty What means none.
 type Violation struct {
 	Seed      uint64
 	Invariant int
@@ -134,21 +134,21 @@ func runWorld(seed uint64, out io.Writer) (Stats, Violation) {
 	return w.watch.stats, Violation{seed, w.watch.invariant, failed}
 }
 
-// String prints the shape of the world.
+// String prints the size of the world.
 func (w *world) String() string {
 	return fmt.Sprintf("seed %d: %d global servers, %d regions, %d hosts", w.seed, len(w.globals), len(w.regions), len(w.hosts))
 }
 
-// Options of RunMany.
+// Options are the options of RunMany.
 type Options struct {
-	// Seed of the first world; the others follow.
+	// Seed is the seed of the first world. The seeds of the other worlds follow it.
 	Seed   uint64
 	Worlds int
-	// Last is how many lines of the trace a violation prints.
+	// Last is how many lines of the trace are printed with a violation.
 	Last int
-	// All: go on after a violation. Quiet: print none.
+	// All: continue after a violation. Quiet: print no violation.
 	All, Quiet bool
-	// Bug is the only bug that RunPlanted plants; empty = all.
+	// Bug is the only bug that RunPlanted plants. Empty: all bugs.
 	Bug string
 	Out io.Writer
 }
@@ -157,14 +157,14 @@ type Options struct {
 type Summary struct {
 	Stats
 	Worlds, Violations int
-	// Found are the violations, sorted by their seeds.
+	// Found are the violations, sorted by seed.
 	Found []Violation
-	// CPU is the processor time, Took the time that passed.
+	// CPU is the processor time used. Took is the elapsed time.
 	CPU, Took time.Duration
 }
 
-// RunMany runs worlds on all processors, each world on one, and prints violations and a
-// summary. False: there was a violation.
+// RunMany runs worlds on all processors, each world on one processor. It prints violations and a
+// summary. It returns false if there was a violation.
 func RunMany(o Options) bool {
 	s := runAll(o)
 	fmt.Fprintf(o.Out, "%d worlds, %.1f virtual hours (%.3f years), %d faults, %d operations, %d verdicts, %d moves, %d elections, %d processes, "+
@@ -220,7 +220,8 @@ func runAll(o Options) Summary {
 	return sum
 }
 
-// report prints a violation with the last lines of its trace, by running the world again.
+// report prints a violation with the last lines of its trace. For the trace it runs the world
+// again.
 func report(o Options, seed uint64, failed string) {
 	var trace bytes.Buffer
 	if o.Last > 0 {
@@ -231,7 +232,7 @@ func report(o Options, seed uint64, failed string) {
 	fmt.Fprintf(o.Out, "seed %d: %s\nreplay: go run ./sim/world/simulate -seed %d -worlds 1 -trace\n", seed, failed, seed)
 }
 
-// cpuTime is the processor time of this process.
+// cpuTime returns the processor time of this process.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
