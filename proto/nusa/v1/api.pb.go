@@ -4,14 +4,14 @@
 // 	protoc        (unknown)
 // source: nusa/v1/api.proto
 
-// The public API. Every service is served at two tiers with the same meaning: by
-// any global server for the federation, and by any regional server for its own
-// region (reached as name@region), also while the global tier is unreachable. Agents
-// serve Allocations too, through the tunnel.
+// The public API. Every service is served at two tiers with the same meaning. Any global
+// server serves it for the federation. Any regional server serves it for its own region,
+// whose own jobs are named name@region, also while the global tier is unreachable. Agents
+// also serve Allocations, through the tunnel.
 //
-// Errors are gRPC statuses. The details hold one nusa.v1.Problem for each fault of
-// an input; where programs need the cause, a google.rpc.ErrorInfo with the domain
-// "nusa"; and where a retry helps, a google.rpc.RetryInfo. Every call can return:
+// Errors are gRPC statuses. Their details hold one nusa.v1.Problem for each fault of an
+// input. They hold a google.rpc.ErrorInfo with the domain "nusa" if programs need the
+// cause, and a google.rpc.RetryInfo if a retry helps. Every call can return:
 //
 //   INVALID_ARGUMENT     the request is wrong; nothing was changed
 //   NOT_FOUND            the named object does not exist
@@ -22,7 +22,7 @@
 //   UNAVAILABLE          no quorum or no leader; retry
 //   UNIMPLEMENTED        this tier or version does not serve the call
 //
-// The calls below name only what is special to them.
+// The comments of the calls name only further errors.
 
 package nusav1
 
@@ -53,7 +53,7 @@ const (
 	EdgeState_EDGE_STATE_OK EdgeState = 1
 	// The latest sample is too old.
 	EdgeState_EDGE_STATE_STALE EdgeState = 2
-	// Probes are sent and none is answered.
+	// Probes are sent, but no probe is answered.
 	EdgeState_EDGE_STATE_UNREACHABLE EdgeState = 3
 )
 
@@ -100,17 +100,17 @@ func (EdgeState) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_api_proto_rawDescGZIP(), []int{0}
 }
 
-// RTTSource is the origin of a round-trip time. Values of different sources are
-// never mixed silently.
+// RTTSource says where a round trip comes from. Values from different sources are never
+// mixed without a mark.
 type RTTSource int32
 
 const (
 	RTTSource_RTT_SOURCE_UNSPECIFIED RTTSource = 0
-	// From probes.
+	// Measured by probes.
 	RTTSource_RTT_SOURCE_MEASURED RTTSource = 1
-	// From network coordinates.
+	// Predicted from network coordinates.
 	RTTSource_RTT_SOURCE_PREDICTED RTTSource = 2
-	// From the great-circle distance.
+	// Estimated from the great-circle distance.
 	RTTSource_RTT_SOURCE_ESTIMATED RTTSource = 3
 )
 
@@ -160,13 +160,13 @@ func (RTTSource) EnumDescriptor() ([]byte, []int) {
 // WatchGroupsRequest selects groups.
 type WatchGroupsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty for all.
+	// Namespace of the jobs. Empty: all namespaces.
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// Only jobs whose names begin with it.
+	// Only jobs whose names begin with this text.
 	NamePrefix string `protobuf:"bytes,2,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
-	// Least time between two messages, except for messages that belong together: at
-	// most 1 min, default 100 ms, 0 for none. A change after a quiet time is sent at
-	// once.
+	// Least time between two messages. Messages that belong together are sent without that
+	// pause. At most 1 min, default 100 ms, 0 for no pause. The first change after a longer
+	// time without changes is sent at once.
 	Interval      *durationpb.Duration `protobuf:"bytes,3,opt,name=interval,proto3" json:"interval,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -223,12 +223,12 @@ func (x *WatchGroupsRequest) GetInterval() *durationpb.Duration {
 	return nil
 }
 
-// WatchGroupsResponse has some of the groups.
+// WatchGroupsResponse has the counts of some groups.
 type WatchGroupsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 1,000.
+	// At most 1,000 groups.
 	Groups []*GroupCounts `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
-	// Index of the region's log that these counts belong to.
+	// Index in the region's log at which these counts are valid.
 	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
 	// Every group that existed when the watch began has been sent.
 	Synced        bool `protobuf:"varint,3,opt,name=synced,proto3" json:"synced,omitempty"`
@@ -290,15 +290,15 @@ func (x *WatchGroupsResponse) GetSynced() bool {
 // GroupCounts is the committed state of a group.
 type GroupCounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The region is set for a region's own job.
+	// The job. Its region is set for a region's own job.
 	Job   *JobRef `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	Group string  `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	// Instances that the region is to run.
+	// Number of instances that the region must run.
 	Desired int32 `protobuf:"varint,3,opt,name=desired,proto3" json:"desired,omitempty"`
-	// Of these: instances that have had no node yet.
+	// Number of desired instances that have never had a node.
 	Unplaced int32           `protobuf:"varint,4,opt,name=unplaced,proto3" json:"unplaced,omitempty"`
 	Counts   *InstanceCounts `protobuf:"bytes,5,opt,name=counts,proto3" json:"counts,omitempty"`
-	// The group no longer exists in this region; no other field is set.
+	// The group no longer exists in this region. No other field is set.
 	Removed       bool `protobuf:"varint,6,opt,name=removed,proto3" json:"removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -380,15 +380,15 @@ func (x *GroupCounts) GetRemoved() bool {
 type SubmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Spec  *JobSpec               `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	// Optional, at most 128 bytes: a retry with the same key gets the same response.
-	// Kept for 24 hours, or until 64 MiB of later ones have come.
+	// Optional, at most 128 bytes. A retry with the same key gets the same response. The
+	// response is retained for 24 hours, or until later responses take 64 MiB.
 	IdempotencyKey string `protobuf:"bytes,2,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// Optional: ABORTED unless the stored job has this revision. 0: do not check.
-	// -1: the job must not exist.
+	// Optional. ABORTED unless the stored job has this revision. 0: no check. -1: the job
+	// must not exist.
 	CheckRevision int64 `protobuf:"varint,3,opt,name=check_revision,json=checkRevision,proto3" json:"check_revision,omitempty"`
-	// Batch jobs only: run the job again although the stored spec is the same and
-	// every instance has ended. FAILED_PRECONDITION while instances of it are still
-	// wanted, and for other types.
+	// Only for batch jobs: run the job again, even if the stored spec is the same and every
+	// instance has ended. FAILED_PRECONDITION: the job still has instances that must run, or
+	// the job has another type.
 	Again         bool `protobuf:"varint,4,opt,name=again,proto3" json:"again,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -459,9 +459,9 @@ type SubmitResponse struct {
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// Revision of the job, for check_revision.
 	Revision int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// False when the stored spec was the same.
+	// False if the stored spec was the same.
 	Changed bool `protobuf:"varint,3,opt,name=changed,proto3" json:"changed,omitempty"`
-	// Choices of the author that are risky or probably a mistake: "groups.web has a
+	// Choices in the spec that are risky or probably a mistake, for example "groups.web has a
 	// count of 0: nothing of it runs".
 	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -529,7 +529,7 @@ func (x *SubmitResponse) GetWarnings() []string {
 // SubmitManyResponse is the response to one message of the stream.
 type SubmitManyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set when code is 0.
+	// Set if code is 0.
 	Response *SubmitResponse `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
 	// gRPC code; 0 for success.
 	Code int32 `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
@@ -660,7 +660,7 @@ func (x *JobRef) GetRegion() string {
 	return ""
 }
 
-// PlanRequest asks for a dry run.
+// PlanRequest is the job for a dry run.
 type PlanRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Spec          *JobSpec               `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
@@ -705,19 +705,19 @@ func (x *PlanRequest) GetSpec() *JobSpec {
 	return nil
 }
 
-// PlanResponse is what a submit would do.
+// PlanResponse says what a submit would do.
 type PlanResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty when nothing would change.
+	// Empty if nothing would change.
 	Diff []*DiffLine `protobuf:"bytes,1,rep,name=diff,proto3" json:"diff,omitempty"`
-	// Where instances would be, those that would stay included.
+	// Where the instances would be, including those that would stay.
 	Slots []*Slot `protobuf:"bytes,2,rep,name=slots,proto3" json:"slots,omitempty"`
-	// Instances that would stay pending, by group.
+	// Number of instances that would stay pending, by group.
 	Unplaced    map[string]int32 `protobuf:"bytes,3,rep,name=unplaced,proto3" json:"unplaced,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Explanation *Explanation     `protobuf:"bytes,4,opt,name=explanation,proto3" json:"explanation,omitempty"`
-	// As SubmitResponse.warnings.
+	// Like SubmitResponse.warnings.
 	Warnings []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// Revision of the stored job, for check_revision; 0 for a new job.
+	// Revision of the stored job, for check_revision. 0 for a new job.
 	Revision      int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -800,9 +800,9 @@ type DiffLine struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Path of the field, such as "groups.web.count".
 	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
-	// Empty when the field is added.
+	// Value before the change. Empty if the field is added.
 	Old string `protobuf:"bytes,2,opt,name=old,proto3" json:"old,omitempty"`
-	// Empty when the field is removed.
+	// Value after the change. Empty if the field is removed.
 	New           string `protobuf:"bytes,3,opt,name=new,proto3" json:"new,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -907,11 +907,11 @@ func (x *GetJobRequest) GetJob() *JobRef {
 // ListJobsRequest selects jobs.
 type ListJobsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty for all.
+	// Namespace of the jobs. Empty: all namespaces.
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// Only jobs that have all of these labels.
 	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// 1..1000, default 1000.
+	// Greatest number of jobs in the response: 1..1000, default 1000.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// next_page_token of the previous response.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -986,7 +986,7 @@ func (x *ListJobsRequest) GetOwn() bool {
 	return false
 }
 
-// ListJobsResponse is a page of whole jobs.
+// ListJobsResponse is one page of jobs.
 type ListJobsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Jobs  []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
@@ -1053,7 +1053,7 @@ func (x *ListJobsResponse) GetErrors() []*PartialError {
 type PartialError struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// Why.
+	// Why the region could not contribute.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1103,13 +1103,13 @@ func (x *PartialError) GetMessage() string {
 	return ""
 }
 
-// StopJobRequest stops a job.
+// StopJobRequest names a job to stop.
 type StopJobRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   *JobRef                `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// Also forget the record once everything has stopped.
+	// Also forget the job's record once everything has stopped.
 	Purge bool `protobuf:"varint,2,opt,name=purge,proto3" json:"purge,omitempty"`
-	// As in SubmitRequest.
+	// Like SubmitRequest.check_revision.
 	CheckRevision int64 `protobuf:"varint,3,opt,name=check_revision,json=checkRevision,proto3" json:"check_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1220,10 +1220,10 @@ type ExplainRequest struct {
 	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	// Only this group.
 	Group string `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
-	// For regions: explain this job of the federation also in a region that holds
-	// nothing of it. The global tier sends it; clients need not.
+	// Only for regions: explain this job of the federation even if the region has no part of
+	// it. The global tier sets this field. Clients need not set it.
 	Spec *JobSpec `protobuf:"bytes,4,opt,name=spec,proto3" json:"spec,omitempty"`
-	// For regions: explain `spec` also where the region holds the job, as a dry run.
+	// Only for regions: explain `spec` as a dry run even if the region has a part of the job.
 	AsGiven       bool `protobuf:"varint,5,opt,name=as_given,json=asGiven,proto3" json:"as_given,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1300,7 +1300,8 @@ type Explanation struct {
 	Groups []*GroupExplanation    `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
 	// Time since the decision.
 	Age *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
-	// How this differs from the decision, such as "as if placed now"; usually empty.
+	// How this explanation differs from the decision, for example "as if placed now". Usually
+	// empty.
 	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1361,29 +1362,29 @@ func (x *Explanation) GetNote() string {
 type GroupExplanation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// Wanted instances.
+	// Number of instances that the job asks for.
 	Desired int32 `protobuf:"varint,2,opt,name=desired,proto3" json:"desired,omitempty"`
-	// Instances that are not placed.
+	// Number of instances that are not placed.
 	Unplaced int32 `protobuf:"varint,3,opt,name=unplaced,proto3" json:"unplaced,omitempty"`
 	// Every region of the federation, best first.
 	Regions []*RegionVerdict `protobuf:"bytes,4,rep,name=regions,proto3" json:"regions,omitempty"`
-	// With `region`: every node of that region, best first.
+	// Only if the request has `region`: every node of that region, best first.
 	Nodes []*NodeVerdict `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	// Why instances are not placed or wait, the most important reason first.
+	// Why instances are not placed or are waiting, the most important reason first.
 	Pending []*CountedReason `protobuf:"bytes,6,rep,name=pending,proto3" json:"pending,omitempty"`
 	// Bounds of required `near` clauses that running instances exceed.
 	Bounds []*NearBound `protobuf:"bytes,7,rep,name=bounds,proto3" json:"bounds,omitempty"`
-	// The result of each `near` clause in each of `regions`, in their order; at most
+	// The result of each `near` clause in each region, in the order of `regions`. At most
 	// 4,096.
 	Near []*NearFare `protobuf:"bytes,8,rep,name=near,proto3" json:"near,omitempty"`
-	// The smallest change to the job with which one more instance would fit now:
-	// "cpu of at most 12, on n2". Only with `region`, and in a plan. Empty when every
-	// instance is placed, or when no change to the job helps.
+	// The smallest change of the job that would let one more instance fit now, for example
+	// "cpu of at most 12, on n2". Only in a plan, or if the request has `region`. Empty if
+	// every instance is placed, or if no change of the job helps.
 	Remedy string `protobuf:"bytes,9,opt,name=remedy,proto3" json:"remedy,omitempty"`
-	// The rule that divides the instances among regions: that of the job, or the default.
-	// Unspecified for a system job, and from a region.
+	// The rule that divides the instances among regions: the rule in the job, or the default
+	// rule. Unspecified for a system job, and if a region responds.
 	Divide Divide `protobuf:"varint,10,opt,name=divide,proto3,enum=nusa.v1.Divide" json:"divide,omitempty"`
-	// Where the rule comes from: "the default of a batch job".
+	// Where that rule comes from, for example "the default of a batch job".
 	DivideWhy     string `protobuf:"bytes,11,opt,name=divide_why,json=divideWhy,proto3" json:"divide_why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1496,31 +1497,32 @@ func (x *GroupExplanation) GetDivideWhy() string {
 	return ""
 }
 
-// NearFare is the result of a `near` clause for one region: the distance that the
-// clause uses now, and what follows. Of the two directions the slower one is given.
+// NearFare is the result of a `near` clause for one region: the distance that the clause
+// uses now, and the verdict. The distance is that of the slower direction.
 type NearFare struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// The clause: "p99 at most 40ms to southeastasia".
+	// The clause, for example "p99 at most 40ms to southeastasia".
 	Bound string `protobuf:"bytes,2,opt,name=bound,proto3" json:"bound,omitempty"`
-	// The clause is hard.
+	// The clause is a hard rule.
 	Required   bool                 `protobuf:"varint,3,opt,name=required,proto3" json:"required,omitempty"`
 	Percentile int32                `protobuf:"varint,4,opt,name=percentile,proto3" json:"percentile,omitempty"`
 	MaxRtt     *durationpb.Duration `protobuf:"bytes,5,opt,name=max_rtt,json=maxRtt,proto3" json:"max_rtt,omitempty"`
-	// The region that counts, where several match; empty for a location.
+	// The matching region that the clause uses, if several regions match. Empty for a
+	// location.
 	Target string `protobuf:"bytes,6,opt,name=target,proto3" json:"target,omitempty"`
-	// Unset when nothing is known or the target is unreachable.
+	// The distance. Unset if it is unknown or the target is unreachable.
 	Rtt    *durationpb.Duration `protobuf:"bytes,7,opt,name=rtt,proto3" json:"rtt,omitempty"`
 	Source RTTSource            `protobuf:"varint,8,opt,name=source,proto3,enum=nusa.v1.RTTSource" json:"source,omitempty"`
 	State  EdgeState            `protobuf:"varint,9,opt,name=state,proto3,enum=nusa.v1.EdgeState" json:"state,omitempty"`
-	// Time since the latest sample, if measured.
+	// Time since the latest sample. Only if the distance was measured.
 	Age *durationpb.Duration `protobuf:"bytes,10,opt,name=age,proto3" json:"age,omitempty"`
-	// As Edge.method, if measured.
+	// Like Edge.method. Only if the distance was measured.
 	Method string `protobuf:"bytes,11,opt,name=method,proto3" json:"method,omitempty"`
-	// Expected relative error, if not measured.
+	// Expected relative error. Only if the distance was not measured.
 	Error float64 `protobuf:"fixed64,12,opt,name=error,proto3" json:"error,omitempty"`
-	// With required: "kept", "broken", or "unknown" (not kept, since the clause does
-	// not accept the value); otherwise "soft".
+	// For a required clause "kept", "broken" or "unknown". "unknown" counts as not kept,
+	// because the clause does not accept the value. For other clauses "soft".
 	Verdict string `protobuf:"bytes,13,opt,name=verdict,proto3" json:"verdict,omitempty"`
 	// The result in words.
 	Message       string `protobuf:"bytes,14,opt,name=message,proto3" json:"message,omitempty"`
@@ -1656,24 +1658,25 @@ func (x *NearFare) GetMessage() string {
 	return ""
 }
 
-// NearBound is a latency bound that running instances of a region exceed. They are
-// moved only once the breach is sustained: broken for 15 min longer than kept.
+// NearBound is a latency bound that running instances of a region exceed. The instances
+// move only once the breach is sustained, which means that the bound was broken for 15 min
+// longer than it was kept.
 type NearBound struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// The clause: "p99 at most 40ms to southeastasia".
+	// The clause, for example "p99 at most 40ms to southeastasia".
 	Bound string `protobuf:"bytes,2,opt,name=bound,proto3" json:"bound,omitempty"`
 	// "broken" or "sustained".
 	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
 	// Time since the bound broke.
 	Since *durationpb.Duration `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
-	// The latest round-trip time.
+	// The latest round trip.
 	Latest *durationpb.Duration `protobuf:"bytes,5,opt,name=latest,proto3" json:"latest,omitempty"`
-	// The longest round-trip time since the bound broke.
+	// The longest round trip since the bound broke.
 	Worst *durationpb.Duration `protobuf:"bytes,6,opt,name=worst,proto3" json:"worst,omitempty"`
-	// Time until the breach is sustained, if it goes on.
+	// Time until the breach is sustained, if it continues.
 	SustainedIn *durationpb.Duration `protobuf:"bytes,7,opt,name=sustained_in,json=sustainedIn,proto3" json:"sustained_in,omitempty"`
-	// What follows, in words.
+	// What happens next, in words.
 	Message       string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1765,21 +1768,21 @@ func (x *NearBound) GetMessage() string {
 	return ""
 }
 
-// RegionVerdict is the result of a region in a decision.
+// RegionVerdict is the result of one region in a decision.
 type RegionVerdict struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// Instances placed there.
+	// Number of instances that are placed in the region.
 	Taken int32 `protobuf:"varint,2,opt,name=taken,proto3" json:"taken,omitempty"`
-	// Instances that fit there.
+	// Number of instances that fit in the region.
 	Fits int32 `protobuf:"varint,3,opt,name=fits,proto3" json:"fits,omitempty"`
-	// Why no further instance is placed there; unspecified when instances are.
+	// Why no instance is placed in the region. Unspecified if instances are placed there.
 	Reason  Reason `protobuf:"varint,4,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// Sum of the terms.
 	Score float64      `protobuf:"fixed64,6,opt,name=score,proto3" json:"score,omitempty"`
 	Terms []*ScoreTerm `protobuf:"bytes,7,rep,name=terms,proto3" json:"terms,omitempty"`
-	// Ages of the inputs.
+	// Ages of the inputs of the decision about this region.
 	Inputs        []*InputAge `protobuf:"bytes,8,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1871,20 +1874,20 @@ func (x *RegionVerdict) GetInputs() []*InputAge {
 	return nil
 }
 
-// NodeVerdict is the result of a node in a decision.
+// NodeVerdict is the result of one node in a decision.
 type NodeVerdict struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	NodeId   string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	NodeName string                 `protobuf:"bytes,2,opt,name=node_name,json=nodeName,proto3" json:"node_name,omitempty"`
-	// Instances placed there.
+	// Number of instances that are placed on the node.
 	Taken int32 `protobuf:"varint,3,opt,name=taken,proto3" json:"taken,omitempty"`
-	// Why no further instance is placed there; unspecified when instances are.
+	// Why no instance is placed on the node. Unspecified if instances are placed there.
 	Reason  Reason `protobuf:"varint,4,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// Sum of the terms.
 	Score float64      `protobuf:"fixed64,6,opt,name=score,proto3" json:"score,omitempty"`
 	Terms []*ScoreTerm `protobuf:"bytes,7,rep,name=terms,proto3" json:"terms,omitempty"`
-	// Ages of the inputs.
+	// Ages of the inputs of the decision about this node.
 	Inputs        []*InputAge `protobuf:"bytes,8,rep,name=inputs,proto3" json:"inputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1979,10 +1982,10 @@ func (x *NodeVerdict) GetInputs() []*InputAge {
 // ScoreTerm is one part of a score. The score is the sum of its terms.
 type ScoreTerm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "capacity", "near", "sticky"…
+	// Name of the term, for example "capacity", "near" or "sticky".
 	Name  string  `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Value float64 `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
-	// Origin of the value: "p50 68 ms measured to japaneast".
+	// Where the value comes from, for example "p50 68 ms measured to japaneast".
 	Detail        string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2042,7 +2045,7 @@ func (x *ScoreTerm) GetDetail() string {
 // InputAge is the age of an input of a decision.
 type InputAge struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "report", "rtt southeastasia"…
+	// Name of the input, for example "report" or "rtt southeastasia".
 	Name          string               `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Age           *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2154,7 +2157,7 @@ func (x *AdoptRequest) GetRegion() string {
 	return ""
 }
 
-// ListAllocationsRequest selects allocations; an empty field matches all.
+// ListAllocationsRequest selects allocations. An empty field matches all allocations.
 type ListAllocationsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Job    *JobRef                `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -2162,7 +2165,7 @@ type ListAllocationsRequest struct {
 	Region string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
 	// Include allocations that have ended.
 	All bool `protobuf:"varint,4,opt,name=all,proto3" json:"all,omitempty"`
-	// 1..10,000, default 1000.
+	// Greatest number of allocations in the response: 1..10,000, default 1000.
 	Limit         int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2233,13 +2236,13 @@ func (x *ListAllocationsRequest) GetLimit() int32 {
 	return 0
 }
 
-// ListAllocationsResponse is sorted by job, group, index and creation.
+// ListAllocationsResponse has allocations, sorted by job, group, index and creation.
 type ListAllocationsResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Allocations []*Allocation          `protobuf:"bytes,1,rep,name=allocations,proto3" json:"allocations,omitempty"`
 	// Regions that did not respond.
 	Errors []*PartialError `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
-	// There are more than `limit`.
+	// More than `limit` allocations match.
 	Truncated     bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2299,7 +2302,7 @@ func (x *ListAllocationsResponse) GetTruncated() bool {
 // GetAllocationRequest names one allocation.
 type GetAllocationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its id, or a unique prefix of at least 4 characters.
+	// Id of the allocation, or a unique prefix of at least 4 characters.
 	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2345,9 +2348,9 @@ func (x *GetAllocationRequest) GetId() string {
 // LogsRequest selects the output of a task.
 type LogsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id of the allocation or a unique prefix.
+	// Id of the allocation, or a unique prefix.
 	Allocation string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
-	// Empty for the only task.
+	// Name of the task. May be empty if the allocation has one task.
 	Task string `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
 	// Continue with new output until the task ends or the caller leaves.
 	Follow bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
@@ -2355,12 +2358,12 @@ type LogsRequest struct {
 	Stdout bool `protobuf:"varint,4,opt,name=stdout,proto3" json:"stdout,omitempty"`
 	// Send stderr.
 	Stderr bool `protobuf:"varint,5,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	// Only this many bytes from the end of each stream of the latest run; 0 for all
-	// kept output.
+	// Only this many bytes from the end of each stream of the latest run. 0: all retained
+	// output.
 	TailBytes int64 `protobuf:"varint,6,opt,name=tail_bytes,json=tailBytes,proto3" json:"tail_bytes,omitempty"`
-	// Only this many lines from the end of each stream, at most 100,000; never with
-	// tail_bytes. Output after the last line end counts as a line. An agent of an
-	// earlier version sends all kept output.
+	// Only this many lines from the end of each stream, at most 100,000. Not together with
+	// tail_bytes. Output after the last line end counts as a line. An agent of an earlier
+	// version ignores this field and sends all retained output.
 	TailLines     int32 `protobuf:"varint,7,opt,name=tail_lines,json=tailLines,proto3" json:"tail_lines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2448,7 +2451,7 @@ func (x *LogsRequest) GetTailLines() int32 {
 // LogChunk is a piece of output.
 type LogChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The data is stderr; otherwise stdout.
+	// True if the data is stderr, false if it is stdout.
 	Stderr bool `protobuf:"varint,1,opt,name=stderr,proto3" json:"stderr,omitempty"`
 	// At most 32 KiB.
 	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
@@ -2506,7 +2509,7 @@ type ExecRequest struct {
 	Start *ExecRequest_Start     `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
 	// At most 32 KiB.
 	Stdin []byte `protobuf:"bytes,2,opt,name=stdin,proto3" json:"stdin,omitempty"`
-	// The input of the command ends.
+	// The input of the command ends here.
 	StdinClose bool `protobuf:"varint,3,opt,name=stdin_close,json=stdinClose,proto3" json:"stdin_close,omitempty"`
 	// New size of the terminal.
 	Resize        *TerminalSize `protobuf:"bytes,4,opt,name=resize,proto3" json:"resize,omitempty"`
@@ -2572,7 +2575,7 @@ func (x *ExecRequest) GetResize() *TerminalSize {
 	return nil
 }
 
-// TerminalSize is in characters.
+// TerminalSize is the size of a terminal in characters.
 type TerminalSize struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1..65,535.
@@ -2633,9 +2636,9 @@ type ExecResponse struct {
 	// At most 32 KiB each.
 	Stdout []byte `protobuf:"bytes,1,opt,name=stdout,proto3" json:"stdout,omitempty"`
 	Stderr []byte `protobuf:"bytes,2,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	// The command has ended; the last message.
+	// The command has ended. This is the last message.
 	Exited bool `protobuf:"varint,3,opt,name=exited,proto3" json:"exited,omitempty"`
-	// 128 + the signal when a signal ended the command.
+	// Exit code of the command, or 128 + the signal if a signal ended it.
 	ExitCode      int32 `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2702,7 +2705,7 @@ func (x *ExecResponse) GetExitCode() int32 {
 // AllocationStatsRequest names an allocation.
 type AllocationStatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its id or a unique prefix.
+	// Id of the allocation, or a unique prefix.
 	Allocation    string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2745,12 +2748,12 @@ func (x *AllocationStatsRequest) GetAllocation() string {
 	return ""
 }
 
-// AllocationStats is the use of an allocation.
+// AllocationStats is what an allocation uses.
 type AllocationStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the allocation.
 	Allocation string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
-	// Every task by name.
+	// Maps the name of every task to what the task uses.
 	Tasks         map[string]*TaskStats `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2800,17 +2803,17 @@ func (x *AllocationStats) GetTasks() map[string]*TaskStats {
 	return nil
 }
 
-// TaskStats is the use of a task's present run. Numbers that its driver does not
-// know are negative.
+// TaskStats is what the present run of a task uses. A number that the driver does not know
+// is negative.
 type TaskStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why there are no numbers; then no other field is set.
+	// Why there are no numbers. If it is set, no other field is set.
 	Message string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	// Time since the run started.
 	Up *durationpb.Duration `protobuf:"bytes,2,opt,name=up,proto3" json:"up,omitempty"`
-	// CPU time used since the run started; unset when unknown.
+	// CPU time since the run started. Unset if unknown.
 	Cpu *durationpb.Duration `protobuf:"bytes,3,opt,name=cpu,proto3" json:"cpu,omitempty"`
-	// Memory in use, without the page cache where the driver can tell it apart.
+	// Memory in use, without the page cache if the driver knows its size.
 	MemoryBytes int64 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	// Greatest memory use so far.
 	MemoryPeakBytes int64 `protobuf:"varint,5,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
@@ -2950,11 +2953,11 @@ func (x *DrainRegionRequest) GetDrain() bool {
 type LoseRegionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The name again: the caller typed it.
+	// The name again, as the caller typed it.
 	Confirm string `protobuf:"bytes,2,opt,name=confirm,proto3" json:"confirm,omitempty"`
-	// Why, for the record; at most 256 bytes.
+	// Why the region is lost, for the record. At most 256 bytes.
 	Why string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
-	// Who, for the record; at most 128 bytes.
+	// Who states it, for the record. At most 128 bytes.
 	By            string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3022,7 +3025,7 @@ func (x *LoseRegionRequest) GetBy() string {
 type FailbackRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Carry the plan out.
+	// Apply the plan.
 	Apply         bool `protobuf:"varint,2,opt,name=apply,proto3" json:"apply,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3072,12 +3075,12 @@ func (x *FailbackRequest) GetApply() bool {
 	return false
 }
 
-// FailbackResponse is the plan.
+// FailbackResponse is the plan of a failback.
 type FailbackResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 10,000 moves, by namespace, job, group and index.
+	// At most 10,000 moves, sorted by namespace, job, group and index.
 	Moves []*FailbackMove `protobuf:"bytes,1,rep,name=moves,proto3" json:"moves,omitempty"`
-	// Number of moves beyond those.
+	// Number of further moves.
 	More          int32 `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3127,20 +3130,20 @@ func (x *FailbackResponse) GetMore() int32 {
 	return 0
 }
 
-// FailbackMove is one slot, or a part of one, that returns or stays.
+// FailbackMove is a slot, or a part of a slot, that returns or stays.
 type FailbackMove struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Job       string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
 	Group     string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
-	// Indices from <= i < to.
+	// First index of the instances that the move is about, and the index after the last one.
 	From int32 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
 	To   int32 `protobuf:"varint,5,opt,name=to,proto3" json:"to,omitempty"`
 	// Present owner.
 	Owner string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
-	// The slot returns now, or with the next ones that max_parallel allows.
+	// The slot returns now, or as soon as max_parallel allows.
 	Returns bool `protobuf:"varint,7,opt,name=returns,proto3" json:"returns,omitempty"`
-	// Why it stays or waits; empty when it returns now.
+	// Why the slot stays or waits. Empty if it returns now.
 	Message       string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3232,7 +3235,7 @@ func (x *FailbackMove) GetMessage() string {
 	return ""
 }
 
-// RebindRegionRequest names the federation.
+// RebindRegionRequest names the federation that the region may join.
 type RebindRegionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the federation that the region may join, as its global servers print it.
@@ -3315,7 +3318,7 @@ func (*RebindRegionResponse) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
 }
 
-// VerifyRegionResponse is the result of a comparison.
+// VerifyRegionResponse is the result of the comparison.
 type VerifyRegionResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
@@ -3323,7 +3326,7 @@ type VerifyRegionResponse struct {
 	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
 	// Sorted by name.
 	Servers []*ServerState `protobuf:"bytes,3,rep,name=servers,proto3" json:"servers,omitempty"`
-	// All servers responded with the same state.
+	// All servers have responded, and their states are equal.
 	Equal         bool `protobuf:"varint,4,opt,name=equal,proto3" json:"equal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3387,20 +3390,20 @@ func (x *VerifyRegionResponse) GetEqual() bool {
 	return false
 }
 
-// ServerState is what one server has applied of its region's log.
+// ServerState is the state of one server of a region.
 type ServerState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As RegionalServer.id and address.
+	// Like RegionalServer.id and address.
 	Id      string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// The server is the master.
 	Leader bool `protobuf:"varint,3,opt,name=leader,proto3" json:"leader,omitempty"`
 	// SHA-256 over all records in a canonical form, in hexadecimal.
 	Hash string `protobuf:"bytes,4,opt,name=hash,proto3" json:"hash,omitempty"`
-	// Why there is no hash.
+	// Why the server has no hash.
 	Error string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
-	// Version of the build: other versions can know fewer fields and have another
-	// hash.
+	// Version of the build. Servers of different versions can have different hashes for equal
+	// states, because an older version knows fewer fields.
 	Version       string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3482,7 +3485,7 @@ func (x *ServerState) GetVersion() string {
 type DefineRegionRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Definition *RegionDefinition      `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
-	// As in SubmitRequest.
+	// Like SubmitRequest.check_revision.
 	CheckRevision int64 `protobuf:"varint,2,opt,name=check_revision,json=checkRevision,proto3" json:"check_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3578,7 +3581,7 @@ func (x *ListRegionsRequest) GetLabels() map[string]string {
 	return nil
 }
 
-// ListRegionsResponse has regions by name.
+// ListRegionsResponse has regions, sorted by name.
 type ListRegionsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Regions       []*Region              `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
@@ -3762,9 +3765,9 @@ func (*RemoveRegionResponse) Descriptor() ([]byte, []int) {
 // ListNodesRequest selects nodes.
 type ListNodesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty for all regions.
+	// Region of the nodes. Empty: all regions.
 	Region string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// Empty for all pools.
+	// Pool of the nodes. Empty: all pools.
 	Pool          string `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3871,9 +3874,9 @@ func (x *ListNodesResponse) GetErrors() []*PartialError {
 // GetNodeRequest names a node.
 type GetNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its id, a unique prefix of the id, or its name.
+	// Id of the node, a unique prefix of the id, or the node's name.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Empty for all regions.
+	// Region of the node. Empty: all regions.
 	Region        string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3926,7 +3929,7 @@ func (x *GetNodeRequest) GetRegion() string {
 // DrainNodeRequest drains a node or ends the drain.
 type DrainNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// id and region are as in GetNodeRequest.
+	// id and region are like those of GetNodeRequest.
 	Id     string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	// False ends the drain.
@@ -3989,7 +3992,7 @@ func (x *DrainNodeRequest) GetDrain() bool {
 // CordonNodeRequest cordons a node or lifts the cordon.
 type CordonNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// id and region are as in GetNodeRequest.
+	// id and region are like those of GetNodeRequest.
 	Id     string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	// False lifts the cordon.
@@ -4052,7 +4055,7 @@ func (x *CordonNodeRequest) GetCordon() bool {
 // RemoveNodeRequest names a node.
 type RemoveNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// id and region are as in GetNodeRequest.
+	// id and region are like those of GetNodeRequest.
 	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Region        string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4106,7 +4109,7 @@ func (x *RemoveNodeRequest) GetRegion() string {
 // RemoveNodeResponse has the removed node.
 type RemoveNodeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node as it was.
+	// The node before the removal.
 	Node          *Node `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4156,7 +4159,7 @@ type Edge struct {
 	To     string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	State  EdgeState              `protobuf:"varint,3,opt,name=state,proto3,enum=nusa.v1.EdgeState" json:"state,omitempty"`
 	Source RTTSource              `protobuf:"varint,4,opt,name=source,proto3,enum=nusa.v1.RTTSource" json:"source,omitempty"`
-	// Percentiles and minimum of the round-trip times in the window.
+	// Percentiles and minimum of the round trips in the window.
 	P50 *durationpb.Duration `protobuf:"bytes,5,opt,name=p50,proto3" json:"p50,omitempty"`
 	P90 *durationpb.Duration `protobuf:"bytes,6,opt,name=p90,proto3" json:"p90,omitempty"`
 	P99 *durationpb.Duration `protobuf:"bytes,7,opt,name=p99,proto3" json:"p99,omitempty"`
@@ -4169,24 +4172,26 @@ type Edge struct {
 	Samples int32 `protobuf:"varint,11,opt,name=samples,proto3" json:"samples,omitempty"`
 	// Time since the latest reply.
 	Age *durationpb.Duration `protobuf:"bytes,12,opt,name=age,proto3" json:"age,omitempty"`
-	// "udp", "tcp" or "connect": a TCP connection to an address that did not prove
-	// to be the region.
+	// "udp", "tcp" or "connect". "connect" is a TCP connection to an address that did not
+	// prove to belong to the region.
 	Method string `protobuf:"bytes,13,opt,name=method,proto3" json:"method,omitempty"`
-	// Predicted values: expected relative error, at least 0.
+	// Only for predicted values: the expected relative error, at least 0.
 	Error float64 `protobuf:"fixed64,14,opt,name=error,proto3" json:"error,omitempty"`
-	// Share of the probes that were lost on the way from `from` to `to`, as far as
-	// known, 0..1.
+	// Share of the probes that were lost on the way from `from` to `to`, 0..1, as far as
+	// known.
 	LossOut float64 `protobuf:"fixed64,15,opt,name=loss_out,json=lossOut,proto3" json:"loss_out,omitempty"`
-	// Share of the probes that were lost on the way back, as far as known, 0..1.
+	// Share of the probes that were lost on the way from `to` to `from`, 0..1, as far as
+	// known.
 	LossBack float64 `protobuf:"fixed64,16,opt,name=loss_back,json=lossBack,proto3" json:"loss_back,omitempty"`
-	// Samples in the window that are not used because the prober or the responder
-	// was itself late.
+	// Number of samples in the window that are discarded, because one of the two servers was
+	// late itself.
 	SetAside int32 `protobuf:"varint,17,opt,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"`
-	// Unreachable edges: probes of `to` do reach `from`, so only the way from `from`
-	// to `to` is cut.
+	// Only for unreachable edges: probes from `to` arrive at `from`, so only the direction
+	// from `from` to `to` is cut.
 	Heard bool `protobuf:"varint,18,opt,name=heard,proto3" json:"heard,omitempty"`
-	// Why the measurement is not trusted, in words; empty when it is. The values are
-	// given as measured. Distances and paths use the prediction where it is longer.
+	// Why the measurement is not trusted, in words. Empty if it is trusted. The other fields
+	// have the measured values in any case. Distances and paths use the prediction if it is
+	// longer.
 	Doubt         string `protobuf:"bytes,19,opt,name=doubt,proto3" json:"doubt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4406,11 +4411,11 @@ type TopologyTree struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Servers []*GlobalServer        `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
 	Regions []*Region              `protobuf:"bytes,2,rep,name=regions,proto3" json:"regions,omitempty"`
-	// With `nodes`.
+	// Only if the request has `nodes`.
 	Nodes []*Node `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// Regions that did not respond.
 	Errors []*PartialError `protobuf:"bytes,4,rep,name=errors,proto3" json:"errors,omitempty"`
-	// As in MatrixResponse.
+	// Like those of MatrixResponse.
 	SeenBy        string               `protobuf:"bytes,5,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	Alone         *durationpb.Duration `protobuf:"bytes,6,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4499,9 +4504,9 @@ type GlobalServer struct {
 	Active bool `protobuf:"varint,3,opt,name=active,proto3" json:"active,omitempty"`
 	// Version of the build.
 	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
-	// Feature level of the server, as RegionHello.feature_level.
+	// Feature level of the server, like RegionHello.feature_level.
 	FeatureLevel uint32 `protobuf:"varint,5,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
-	// How full the store is; only at the active server.
+	// How full the store is. Only the active server sets it.
 	Store         *StoreUsage `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4579,23 +4584,24 @@ func (x *GlobalServer) GetStore() *StoreUsage {
 	return nil
 }
 
-// StoreUsage is how full the store of the federation is. 0 = not known.
+// StoreUsage says how full the store of the federation is. 0 means unknown.
 type StoreUsage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Keys that the active server counts.
+	// Number of keys, as counted by the active server.
 	Keys int64 `protobuf:"varint,1,opt,name=keys,proto3" json:"keys,omitempty"`
-	// Size of the database on disk, and what of it is in use.
+	// Size of the database on disk, and the part of it that is in use.
 	Bytes     int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	UsedBytes int64 `protobuf:"varint,3,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
-	// The most bytes in use. Above 90 % no new job is taken.
+	// Greatest size in use. Above 90 % of it no new job is accepted.
 	QuotaBytes int64 `protobuf:"varint,4,opt,name=quota_bytes,json=quotaBytes,proto3" json:"quota_bytes,omitempty"`
-	// Stored jobs, and the size of their specs with what the server holds beside each.
+	// Number of stored jobs, and the size of their specs and of the server's data about each
+	// job.
 	Jobs     int64 `protobuf:"varint,5,opt,name=jobs,proto3" json:"jobs,omitempty"`
 	JobBytes int64 `protobuf:"varint,6,opt,name=job_bytes,json=jobBytes,proto3" json:"job_bytes,omitempty"`
-	// The most of job_bytes, in all and in one namespace.
+	// Bound on job_bytes, for all namespaces together and for one namespace.
 	JobLimitBytes       int64 `protobuf:"varint,7,opt,name=job_limit_bytes,json=jobLimitBytes,proto3" json:"job_limit_bytes,omitempty"`
 	NamespaceLimitBytes int64 `protobuf:"varint,8,opt,name=namespace_limit_bytes,json=namespaceLimitBytes,proto3" json:"namespace_limit_bytes,omitempty"`
-	// About how many jobs of the present average size still fit.
+	// About how many more jobs of the present average size fit.
 	JobsLeft      int64 `protobuf:"varint,9,opt,name=jobs_left,json=jobsLeft,proto3" json:"jobs_left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4697,12 +4703,12 @@ func (x *StoreUsage) GetJobsLeft() int64 {
 // MatrixRequest selects edges.
 type MatrixRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only edges from this region.
+	// Only edges that this region measured.
 	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	// Watch: token of an earlier response, to continue from there.
+	// Only for Watch: token of an earlier response, from which the watch continues.
 	Token string `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
-	// Matrix: `next` of the previous response. It works also when its region no
-	// longer exists.
+	// Only for Matrix: `next` of the previous response. It stays valid if the region that it
+	// names no longer exists.
 	After         string `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4759,29 +4765,29 @@ func (x *MatrixRequest) GetAfter() string {
 	return ""
 }
 
-// MatrixResponse has an edge for every ordered pair of distinct regions, sorted by
-// the region that measured. One message has whole rows of about 2 MiB in all, which
-// is about 130 regions.
+// MatrixResponse has an edge for every ordered pair of different regions, sorted by the
+// region that measured. One message has complete rows of about 2 MiB together. That is
+// about 130 regions.
 type MatrixResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names of all regions.
 	Regions []string `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
 	Edges   []*Edge  `protobuf:"bytes,2,rep,name=edges,proto3" json:"edges,omitempty"`
-	// Watch: the update is complete; use the token to continue from here. Only the
-	// last message of an update has it. An update that continues from a token has
-	// only what changed since.
+	// Only for Watch: the update is complete, and the watch can continue from this token.
+	// Only the last message of an update has a token. An update that continues from a token
+	// has only the edges that changed since then.
 	Token string `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
-	// Watch: forget all edges received before. The edges from this message to the
-	// next one with a token are the whole matrix. Sent when the request had no token
-	// or one that the server no longer knows.
+	// Only for Watch: forget all edges that were received before. The edges from this message
+	// up to the next message with a token are the complete matrix. It is set if the request
+	// had no token or a token that the server no longer knows.
 	Reset_ bool `protobuf:"varint,4,opt,name=reset,proto3" json:"reset,omitempty"`
-	// Matrix: there are more rows; send this as `after`.
+	// Only for Matrix: there are more rows. Send this text as `after`.
 	Next string `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`
-	// Set when a region responds by itself: the region's name. Its own row is as it
-	// measured it; the other rows are as other regions last sent them.
+	// Set if a region responds by itself: the name of that region. It has measured its own
+	// row. The other rows are as the other regions last sent them.
 	SeenBy string `protobuf:"bytes,6,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
-	// With seen_by: time since the region's last contact with the global tier; 0
-	// while connected. Unset when there never was any.
+	// Only with seen_by: time since the region's last contact with the global tier. 0 while
+	// it is connected, unset if it never had contact.
 	Alone         *durationpb.Duration `protobuf:"bytes,7,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4866,18 +4872,18 @@ func (x *MatrixResponse) GetAlone() *durationpb.Duration {
 	return nil
 }
 
-// PathRequest asks for paths.
+// PathRequest asks for paths between two regions.
 type PathRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first region.
+	// Region where the path begins.
 	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	// The last region.
+	// Region where the path ends.
 	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	// Number of paths, 1..16, default 1.
 	K int32 `protobuf:"varint,3,opt,name=k,proto3" json:"k,omitempty"`
 	// 50, 90 or 99; default 50.
 	Percentile int32 `protobuf:"varint,4,opt,name=percentile,proto3" json:"percentile,omitempty"`
-	// Most relays on a path: 0 for 2, -1 for none, at most 6.
+	// Greatest number of relays on a path: 0 for 2, -1 for none, at most 6.
 	MaxRelays     int32        `protobuf:"varint,5,opt,name=max_relays,json=maxRelays,proto3" json:"max_relays,omitempty"`
 	Weights       *PathWeights `protobuf:"bytes,6,opt,name=weights,proto3" json:"weights,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4956,15 +4962,15 @@ func (x *PathRequest) GetWeights() *PathWeights {
 	return nil
 }
 
-// PathWeights price the load of the regions on a path; 0 ignores it. Package
-// topology has the formula.
+// PathWeights say how much the load of the regions on a path costs. 0 ignores the load.
+// Package topology has the formula.
 type PathWeights struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Time that one mean service time costs at the far end of an edge, 0..1 min.
-	// With 1 ms, a region that is 80 % busy without variance costs 2 ms.
+	// Cost of one mean service time at the far end of an edge, 0..1 min. With 1 ms, a region
+	// that is 80 % busy, without variance, costs 2 ms.
 	Cpu *durationpb.Duration `protobuf:"bytes,1,opt,name=cpu,proto3" json:"cpu,omitempty"`
-	// Time that one unit of a region's queue costs (mean plus one standard
-	// deviation), 0..1 min.
+	// Cost of each instance in a region's queue, 0..1 min. The queue counts with its mean
+	// plus one standard deviation.
 	Queue         *durationpb.Duration `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5014,11 +5020,11 @@ func (x *PathWeights) GetQueue() *durationpb.Duration {
 	return nil
 }
 
-// PathResponse has paths, best first.
+// PathResponse has paths, the best path first.
 type PathResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Paths []*Path                `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
-	// As in MatrixResponse.
+	// Like those of MatrixResponse.
 	SeenBy        string               `protobuf:"bytes,2,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	Alone         *durationpb.Duration `protobuf:"bytes,3,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -5079,28 +5085,28 @@ func (x *PathResponse) GetAlone() *durationpb.Duration {
 // Path is a path through regions.
 type Path struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names, both ends included.
+	// Names of the regions, including both ends.
 	Regions []string             `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
 	Rtt     *durationpb.Duration `protobuf:"bytes,2,opt,name=rtt,proto3" json:"rtt,omitempty"`
-	// The least trustworthy source along the path.
+	// The least trustworthy source of an edge of the path.
 	Source RTTSource `protobuf:"varint,3,opt,name=source,proto3,enum=nusa.v1.RTTSource" json:"source,omitempty"`
-	// Round-trip time with guessed edges at the upper end of their stated error; rtt
-	// when no edge is a guess.
+	// Round trip of the path if predicted and estimated edges are at the upper end of their
+	// stated error. Equal to rtt if all edges are measured.
 	Upper *durationpb.Duration `protobuf:"bytes,4,opt,name=upper,proto3" json:"upper,omitempty"`
-	// The worst state along the path; unknown when an edge is a guess. A path has a
-	// stale edge only when no path without one exists.
+	// The worst state of an edge of the path. Unknown if an edge is not measured. A path has
+	// a stale edge only if no path without stale edges exists.
 	State EdgeState `protobuf:"varint,5,opt,name=state,proto3,enum=nusa.v1.EdgeState" json:"state,omitempty"`
-	// Rank of the path: the round-trip time plus the priced load.
+	// Cost by which paths are sorted: the round trip plus the cost of the load.
 	Cost *durationpb.Duration `protobuf:"bytes,6,opt,name=cost,proto3" json:"cost,omitempty"`
 	// Parts of the cost.
 	CostRtt   *durationpb.Duration `protobuf:"bytes,7,opt,name=cost_rtt,json=costRtt,proto3" json:"cost_rtt,omitempty"`
 	CostCpu   *durationpb.Duration `protobuf:"bytes,8,opt,name=cost_cpu,json=costCpu,proto3" json:"cost_cpu,omitempty"`
 	CostQueue *durationpb.Duration `protobuf:"bytes,9,opt,name=cost_queue,json=costQueue,proto3" json:"cost_queue,omitempty"`
-	// Regions whose load is unknown; they count as idle.
+	// Regions whose load is unknown. They count as idle.
 	NoLoad []string `protobuf:"bytes,10,rep,name=no_load,json=noLoad,proto3" json:"no_load,omitempty"`
-	// Measurements along the path that are not trusted, in words, such as "a → b as
-	// measured is faster than light in fibre". The longer of the measurement and the
-	// expected value counts.
+	// Measurements on the path that are not trusted, in words, for example "a → b as measured
+	// is faster than light in fibre". The longer of the measured and the expected value
+	// counts.
 	Doubts        []string `protobuf:"bytes,11,rep,name=doubts,proto3" json:"doubts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5213,15 +5219,15 @@ func (x *Path) GetDoubts() []string {
 	return nil
 }
 
-// CheckTopologyRequest asks for anomalies.
+// CheckTopologyRequest asks for suspicious values of the matrix.
 type CheckTopologyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 50, 90 or 99; default 50.
 	Percentile int32 `protobuf:"varint,1,opt,name=percentile,proto3" json:"percentile,omitempty"`
-	// Least share of the direct round-trip time that a detour must save to be
-	// listed; 0 for 0.1.
+	// A detour is listed if it saves at least this share of the direct round trip. 0 for 0.1.
 	MinGain float64 `protobuf:"fixed64,2,opt,name=min_gain,json=minGain,proto3" json:"min_gain,omitempty"`
-	// Findings of a kind, 1..1000; default 20. The totals count all.
+	// Greatest number of findings of each kind: 1..1000, default 20. The totals count all
+	// findings.
 	Limit         int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5278,10 +5284,11 @@ func (x *CheckTopologyRequest) GetLimit() int32 {
 	return 0
 }
 
-// CheckTopologyResponse has the anomalies.
+// CheckTopologyResponse has the suspicious values.
 type CheckTopologyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Kinds by importance, the worst finding of each kind first.
+	// Sorted by kind, the most important kind first. Within a kind the worst finding comes
+	// first.
 	Findings []*TopologyFinding `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`
 	// Number of findings by kind, including those beyond the limit.
 	Totals map[string]int32 `protobuf:"bytes,2,rep,name=totals,proto3" json:"totals,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
@@ -5289,7 +5296,7 @@ type CheckTopologyResponse struct {
 	Regions int32 `protobuf:"varint,3,opt,name=regions,proto3" json:"regions,omitempty"`
 	// Number of measured ordered pairs.
 	Measured int32 `protobuf:"varint,4,opt,name=measured,proto3" json:"measured,omitempty"`
-	// As in MatrixResponse.
+	// Like those of MatrixResponse.
 	SeenBy        string               `protobuf:"bytes,5,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	Alone         *durationpb.Duration `protobuf:"bytes,6,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -5368,24 +5375,25 @@ func (x *CheckTopologyResponse) GetAlone() *durationpb.Duration {
 	return nil
 }
 
-// TopologyFinding is one anomaly.
+// TopologyFinding is one suspicious value.
 type TopologyFinding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "impossible": faster than light. "location": a wrong location of `from` would
-	// explain impossible edges. "doubtful": measurements of other regions contradict
-	// it. "one_way": one direction is cut. "unreachable": no region reaches `to`.
-	// "stale". "asymmetric": the directions differ. "detour": a relay is shorter.
+	// "impossible": faster than light. "location": a wrong location of `from` would explain
+	// impossible edges. "doubtful": measurements of other regions contradict the edge.
+	// "one_way": one direction is cut. "unreachable": no region reaches `to`. "stale": the
+	// latest sample is too old. "asymmetric": the directions differ. "detour": a way over a
+	// relay is shorter.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	From string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	To   string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
-	// Detours: the best relay.
+	// Only for detours: the best relay.
 	Via string `protobuf:"bytes,4,opt,name=via,proto3" json:"via,omitempty"`
-	// Round-trip time of the edge.
+	// Round trip of the edge.
 	Rtt *durationpb.Duration `protobuf:"bytes,5,opt,name=rtt,proto3" json:"rtt,omitempty"`
-	// What rtt is compared with: the detour, the other direction, or the least that
-	// light in fibre takes.
+	// The value that rtt is compared with: the detour, the other direction, or the shortest
+	// time that light in fibre takes.
 	Other *durationpb.Duration `protobuf:"bytes,6,opt,name=other,proto3" json:"other,omitempty"`
-	// Detours: share of the direct round-trip time that is saved, 0..1.
+	// Only for detours: share of the direct round trip that the detour saves, 0..1.
 	Gain float64 `protobuf:"fixed64,7,opt,name=gain,proto3" json:"gain,omitempty"`
 	// The finding in words.
 	Message       string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
@@ -5484,22 +5492,22 @@ type HistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "edge", "node" or "pool".
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// The region that measured. Empty for the region that is called; INVALID_ARGUMENT
-	// at a global server.
+	// Region that measured. Empty: the called region. At a global server an empty region is
+	// an INVALID_ARGUMENT.
 	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
-	// Edges: the other region. Nodes: id, name or unique prefix. Pools: the name.
-	// Empty for all of the kind, at most 256.
+	// For edges the other region. For nodes the id, the name or a unique prefix. For pools
+	// the name. Empty: all series of the kind, at most 256.
 	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	// Only these fields; empty for all.
+	// Only these fields. Empty: all fields.
 	Fields []string `protobuf:"bytes,4,rep,name=fields,proto3" json:"fields,omitempty"`
-	// Default: one hour before `to`.
+	// Begin of the time span. Default: one hour before `to`.
 	From *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`
-	// Default: now.
+	// End of the time span. Default: now.
 	To *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=to,proto3" json:"to,omitempty"`
-	// Time between points; 0 for the shortest with at most 300 points.
-	// INVALID_ARGUMENT: more than 2,000 points.
+	// Time between two points. 0: the shortest time that gives at most 300 points.
+	// INVALID_ARGUMENT: there would be more than 2,000 points.
 	Step *durationpb.Duration `protobuf:"bytes,7,opt,name=step,proto3" json:"step,omitempty"`
-	// Nodes and pools: also forecast when memory or disk runs out.
+	// Only for nodes and pools: also forecast when memory or disk runs out.
 	Trend         bool `protobuf:"varint,8,opt,name=trend,proto3" json:"trend,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5648,17 +5656,17 @@ func (x *HistoryResponse) GetErrors() []*PartialError {
 // HistorySeries is one edge, node or pool over time.
 type HistorySeries struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As in HistoryRequest.
+	// Like those of HistoryRequest.
 	Kind   string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	Key    string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	// Name for people; empty for the key.
+	// Name for people. Empty if key is the name.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	// Start of the first point.
 	Start *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start,proto3" json:"start,omitempty"`
-	// Time between points.
+	// Time between two points.
 	Step *durationpb.Duration `protobuf:"bytes,6,opt,name=step,proto3" json:"step,omitempty"`
-	// Time between the stored values that the points were made of.
+	// Time between two of the stored values from which the points were computed.
 	Resolution    *durationpb.Duration `protobuf:"bytes,7,opt,name=resolution,proto3" json:"resolution,omitempty"`
 	Fields        []*HistoryField      `protobuf:"bytes,8,rep,name=fields,proto3" json:"fields,omitempty"`
 	Trends        []*HistoryTrend      `protobuf:"bytes,9,rep,name=trends,proto3" json:"trends,omitempty"`
@@ -5759,15 +5767,15 @@ func (x *HistorySeries) GetTrends() []*HistoryTrend {
 	return nil
 }
 
-// HistoryField has the values of a field, one of each list per point.
+// HistoryField has the values of one field. Each list has one value for each point.
 type HistoryField struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "p50_ms", "loss", "cpu", "memory_used"…
+	// Name of the field, for example "p50_ms", "loss", "cpu" or "memory_used".
 	Name string    `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Mean []float64 `protobuf:"fixed64,2,rep,packed,name=mean,proto3" json:"mean,omitempty"`
 	Min  []float64 `protobuf:"fixed64,3,rep,packed,name=min,proto3" json:"min,omitempty"`
 	Max  []float64 `protobuf:"fixed64,4,rep,packed,name=max,proto3" json:"max,omitempty"`
-	// Number of measurements in the point; 0 when it has no value.
+	// Number of measurements in each point. 0 if the point has no value.
 	Count         []int32 `protobuf:"varint,5,rep,packed,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5838,19 +5846,19 @@ func (x *HistoryField) GetCount() []int32 {
 	return nil
 }
 
-// HistoryTrend says when a value reaches a limit if its trend continues.
+// HistoryTrend says when a value will reach a limit if its trend continues.
 type HistoryTrend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Field string                 `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
 	Limit float64                `protobuf:"fixed64,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	// The trend is known. Otherwise only `why` is set.
+	// The trend is known. If it is not known, only `why` is set.
 	Known bool `protobuf:"varint,3,opt,name=known,proto3" json:"known,omitempty"`
-	// Best estimate of the time, and the ends of its 99 % interval; `latest` is unset
-	// when the limit may never be reached.
+	// Best estimate of the time, and the ends of its 99 % interval. `latest` is unset if the
+	// value may never reach the limit.
 	At       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
 	Earliest *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=earliest,proto3" json:"earliest,omitempty"`
 	Latest   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=latest,proto3" json:"latest,omitempty"`
-	// What the forecast rests on, or why there is none.
+	// The basis of the forecast, or why there is no forecast.
 	Why           string `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5938,14 +5946,15 @@ func (x *HistoryTrend) GetWhy() string {
 // OriginRecord names the regions that serve a domain.
 type OriginRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "example.com", or "*.example.com" for every name below it; the most specific
-	// record counts. At most 253 bytes of letters, digits, hyphens and dots; stored
-	// in lower case without a final dot.
+	// A name such as "example.com", or a pattern such as "*.example.com" for every name below
+	// "example.com". The most specific record counts. At most 253 bytes of letters, digits,
+	// hyphens and dots. It is stored in lower case and without a final dot.
 	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
-	// 1..64, each region once. All regions must be known when the record is set.
+	// 1..64 origins, with each region at most once. All regions must be known when the record
+	// is set.
 	Origins []*Origin     `protobuf:"bytes,2,rep,name=origins,proto3" json:"origins,omitempty"`
 	Policy  *OriginPolicy `protobuf:"bytes,3,opt,name=policy,proto3" json:"policy,omitempty"`
-	// Set by the server.
+	// Revision of the record. The server sets it.
 	Revision      int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6013,11 +6022,11 @@ func (x *OriginRecord) GetRevision() int64 {
 type Origin struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// Preference, 0.001..1000; 0 for 1. With 2 the origin counts as half as far as it
-	// is.
+	// Preference of this origin, 0.001..1000, 0 for 1. An origin with weight 2 counts as half
+	// as far away.
 	Weight float64 `protobuf:"fixed64,2,opt,name=weight,proto3" json:"weight,omitempty"`
-	// Address that clients connect to, passed on unchanged: a host name or an IP
-	// address, with or without a port (203.0.113.7:443, [2001:db8::1]:443); at most
+	// Address to which clients connect. The server returns it unchanged. It is a host name or
+	// an IP address, with or without a port (203.0.113.7:443, [2001:db8::1]:443), of at most
 	// 253 bytes.
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	// The origin takes no clients for now.
@@ -6084,22 +6093,21 @@ func (x *Origin) GetDrained() bool {
 	return false
 }
 
-// OriginPolicy says how an origin is chosen. The default chooses the nearest by
-// latency alone.
+// OriginPolicy says how an origin is chosen. The default is the nearest origin by round
+// trip.
 type OriginPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 50, 90 or 99; default 50.
 	Percentile int32 `protobuf:"varint,1,opt,name=percentile,proto3" json:"percentile,omitempty"`
-	// Farther origins are not chosen; of guessed distances the upper end counts. 0
-	// for no bound, at most 1 min.
+	// Origins that are farther away are not chosen. A distance that is not measured counts
+	// with the upper end of its error. 0: no bound. At most 1 min.
 	MaxRtt *durationpb.Duration `protobuf:"bytes,2,opt,name=max_rtt,json=maxRtt,proto3" json:"max_rtt,omitempty"`
-	// Most relays on the path: 0 for 2, -1 for none, at most 6.
+	// Greatest number of relays on the path: 0 for 2, -1 for none, at most 6.
 	MaxRelays int32 `protobuf:"varint,3,opt,name=max_relays,json=maxRelays,proto3" json:"max_relays,omitempty"`
-	// Do not choose an origin whose distance is only guessed. Otherwise guesses count
-	// at the upper end of their error.
+	// Do not choose an origin whose distance is not measured. If it is false, such a distance
+	// counts with the upper end of its error.
 	NoGuesses bool `protobuf:"varint,4,opt,name=no_guesses,json=noGuesses,proto3" json:"no_guesses,omitempty"`
-	// Share of the direct path's cost that a relay must save to be used, 0..1; 0 for
-	// 0.1.
+	// Share of the direct path's cost that a relay must save, 0..1. 0 for 0.1.
 	MinRelayGain  float64 `protobuf:"fixed64,5,opt,name=min_relay_gain,json=minRelayGain,proto3" json:"min_relay_gain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6174,8 +6182,8 @@ func (x *OriginPolicy) GetMinRelayGain() float64 {
 type SetOriginsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Record *OriginRecord          `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
-	// ABORTED unless the stored record has this revision. 0: do not check. -1: there
-	// must be none.
+	// ABORTED unless the stored record has this revision. 0: no check. -1: there must be no
+	// record.
 	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6262,11 +6270,11 @@ func (*ListOriginsRequest) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
 }
 
-// ListOriginsResponse has records by domain.
+// ListOriginsResponse has records, sorted by domain.
 type ListOriginsResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Records []*OriginRecord        `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
-	// Regions: age of their copy while the global tier is unreachable.
+	// Only if a region responds: age of its copy while the global tier is unreachable.
 	Age           *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6319,10 +6327,10 @@ func (x *ListOriginsResponse) GetAge() *durationpb.Duration {
 // RemoveOriginsRequest removes a record.
 type RemoveOriginsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As in the record; a wildcard names only its own record. NOT_FOUND: there is
-	// none.
+	// Domain of the record. A pattern removes only the record of that pattern. NOT_FOUND:
+	// there is no such record.
 	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
-	// As in SetOriginsRequest; not -1.
+	// Like SetOriginsRequest.revision, but not -1.
 	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6409,16 +6417,16 @@ func (*RemoveOriginsResponse) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
 }
 
-// ResolveOriginRequest asks for the origin of a client.
+// ResolveOriginRequest asks for the origin for a client.
 type ResolveOriginRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A name, not a pattern.
+	// A name and not a pattern.
 	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
-	// Where the client is: either region or location.
+	// Where the client is: either a region or a location.
 	Region   string    `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	Location *Location `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
-	// Optional: region of the origin that the client uses now. It is kept unless
-	// another one is nearer by at least 10 ms and a third.
+	// Optional: region of the origin that the client uses now. It is chosen again, unless
+	// another origin is nearer by at least 10 ms and by a third.
 	Current       string `protobuf:"bytes,4,opt,name=current,proto3" json:"current,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6485,15 +6493,16 @@ func (x *ResolveOriginRequest) GetCurrent() string {
 // ResolveOriginResponse is the choice for a client.
 type ResolveOriginResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Domain of the record that applied.
+	// Domain of the record that was applied.
 	Record string `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
-	// Without a region when no origin can serve; `why` then has the reason.
+	// The chosen origin. Without a region if no origin can serve the client. Then `why` says
+	// the reason.
 	Choice *OriginChoice `protobuf:"bytes,2,opt,name=choice,proto3" json:"choice,omitempty"`
-	// The other origins with the reason why they were not chosen: best first, and
-	// those that cannot serve last, by name.
+	// The other origins, and why they were not chosen. The best come first. Origins that
+	// cannot serve the client come last, sorted by name.
 	Others []*OriginChoice `protobuf:"bytes,3,rep,name=others,proto3" json:"others,omitempty"`
-	// Age of the topology that this rests on. Regions without the global tier use
-	// what it last sent and their own measurements.
+	// Age of the topology that was used. A region without the global tier uses its own
+	// measurements and what the global tier last sent.
 	Age           *durationpb.Duration `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6557,27 +6566,27 @@ func (x *ResolveOriginResponse) GetAge() *durationpb.Duration {
 	return nil
 }
 
-// OriginChoice is an origin as seen by a client.
+// OriginChoice is one origin from the point of view of a client.
 type OriginChoice struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// As in Origin.
+	// Like those of Origin.
 	Address string  `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	Weight  float64 `protobuf:"fixed64,3,opt,name=weight,proto3" json:"weight,omitempty"`
-	// Path to the origin from the client's region, or from the region where a client
-	// with a location enters; unset when refused.
+	// Path to the origin. It begins in the client's region, or, for a client with a location,
+	// in the region of `access`. Unset if the origin is refused.
 	Path *Path `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
-	// Why it was chosen or not.
+	// Why the origin was chosen or not.
 	Why string `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
 	// The origin cannot or may not serve this client.
 	Refused bool `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"`
-	// For a client with a location: the region where the path begins, and the
-	// estimated distance to it.
+	// Only for a client with a location: the region where the path begins, and the estimated
+	// distance to that region.
 	Access *NearRegion `protobuf:"bytes,7,opt,name=access,proto3" json:"access,omitempty"`
-	// Access plus path, guesses at the upper end of their error, plus the priced
-	// load.
+	// Distance of `access` plus the path, each with the upper end of its error if it is not
+	// measured, plus the cost of the load.
 	Cost *durationpb.Duration `protobuf:"bytes,8,opt,name=cost,proto3" json:"cost,omitempty"`
-	// Cost divided by weight: what origins are compared by.
+	// Cost divided by weight. Origins are compared by their score.
 	Score         *durationpb.Duration `protobuf:"bytes,9,opt,name=score,proto3" json:"score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6679,10 +6688,10 @@ func (x *OriginChoice) GetScore() *durationpb.Duration {
 // NearestRequest asks for near regions.
 type NearestRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Either region or location.
+	// Either a region or a location.
 	Region   string    `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	Location *Location `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
-	// Most regions to return, 1..2048; 0 for all.
+	// Greatest number of regions in the response: 1..2048, 0 for all.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// 50, 90 or 99; default 50.
 	Percentile    int32 `protobuf:"varint,4,opt,name=percentile,proto3" json:"percentile,omitempty"`
@@ -6748,11 +6757,11 @@ func (x *NearestRequest) GetPercentile() int32 {
 	return 0
 }
 
-// NearestResponse has regions, nearest first.
+// NearestResponse has regions, the nearest first.
 type NearestResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Regions []*NearRegion          `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
-	// As in MatrixResponse.
+	// Like those of MatrixResponse.
 	SeenBy        string               `protobuf:"bytes,2,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	Alone         *durationpb.Duration `protobuf:"bytes,3,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -6814,7 +6823,7 @@ func (x *NearestResponse) GetAlone() *durationpb.Duration {
 type NearRegion struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// Round-trip time of the slower direction.
+	// Round trip of the slower direction.
 	Rtt           *durationpb.Duration `protobuf:"bytes,2,opt,name=rtt,proto3" json:"rtt,omitempty"`
 	Source        RTTSource            `protobuf:"varint,3,opt,name=source,proto3,enum=nusa.v1.RTTSource" json:"source,omitempty"`
 	State         EdgeState            `protobuf:"varint,4,opt,name=state,proto3,enum=nusa.v1.EdgeState" json:"state,omitempty"`
@@ -6883,15 +6892,15 @@ func (x *NearRegion) GetState() EdgeState {
 // WatchEventsRequest selects events.
 type WatchEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Token of an earlier event, to continue after it; empty for now. When the token
-	// is too old the first event is a reset.
+	// Token of an earlier event, after which the watch continues. Empty: from now on. If the
+	// token is too old, the first event is a reset.
 	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	// Watch the events of this region's master, which has its own tokens; empty for
-	// the called server.
+	// Watch the events of this region's master, which has its own tokens. Empty: the events
+	// of the called server.
 	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
-	// Include what each attempt of an instance does (instance.running, .restarted,
-	// .complete, .failed, .declined, .stopped). At a global server these begin now,
-	// and again after a region.connected: only a region can resume them.
+	// Include what each attempt of an instance does (instance.running, .restarted, .complete,
+	// .failed, .declined, .stopped). At a global server these events begin now, and begin
+	// again after a region.connected, because only a region can resume them.
 	Instances     bool `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6951,14 +6960,15 @@ func (x *WatchEventsRequest) GetInstances() bool {
 // Event is one thing that happened.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For WatchEventsRequest.token.
+	// Value for WatchEventsRequest.token.
 	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	// Events after the requested token are lost: read the present state again.
+	// Events after the requested token are lost. Read the present state again.
 	Reset_ bool                   `protobuf:"varint,2,opt,name=reset,proto3" json:"reset,omitempty"`
 	Time   *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
-	// "job.submitted", "slot.offered", "region.connected", "node.lost"…
+	// Type of the event, for example "job.submitted", "slot.offered", "region.connected" or
+	// "node.lost".
 	Type string `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
-	// "default/api", "japaneast"…
+	// Object of the event, for example "default/api" or "japaneast".
 	Subject       string `protobuf:"bytes,5,opt,name=subject,proto3" json:"subject,omitempty"`
 	Message       string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -7040,9 +7050,10 @@ func (x *Event) GetMessage() string {
 // RecoverRequest confirms a recovery.
 type RecoverRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id of the federation: the caller typed it.
+	// Id of the federation, as the caller typed it.
 	FederationId string `protobuf:"bytes,1,opt,name=federation_id,json=federationId,proto3" json:"federation_id,omitempty"`
-	// Only say what the recovery would stop; federation_id may be empty.
+	// Change nothing, and only return what the recovery would stop. federation_id may be
+	// empty.
 	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7092,17 +7103,17 @@ func (x *RecoverRequest) GetDryRun() bool {
 	return false
 }
 
-// RecoverResponse says what changed.
+// RecoverResponse is the result of a recovery or of a dry run.
 type RecoverResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// First revision after the recovery; 0 after a dry run.
+	// First revision after the recovery. 0 after a dry run.
 	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// After a dry run: what the regions run and the store does not know, by region, job and
-	// group.
+	// Only after a dry run: what the regions run and the store does not have, sorted by
+	// region, job and group.
 	Lost []*LostWork `protobuf:"bytes,2,rep,name=lost,proto3" json:"lost,omitempty"`
-	// Number of slots that the regions have not named.
+	// Number of slots that the regions have not named yet.
 	LeftOut int32 `protobuf:"varint,3,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
-	// Regions that have not said what they run.
+	// Regions that have not reported yet what they run.
 	Silent        []string `protobuf:"bytes,4,rep,name=silent,proto3" json:"silent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7166,16 +7177,17 @@ func (x *RecoverResponse) GetSilent() []string {
 	return nil
 }
 
-// LostWork is what a region runs of a group and the restored store does not know.
+// LostWork is what a region runs of a group and the restored store does not have.
 type LostWork struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Region    string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Job       string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
 	Group     string                 `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
-	// Number of instances that are going to be stopped.
+	// Number of instances that will be stopped.
 	Instances int32 `protobuf:"varint,5,opt,name=instances,proto3" json:"instances,omitempty"`
-	// Version that the region runs, and that of the store. 0: the store does not have the job.
+	// Version that the region runs, and version in the store. 0: the store does not have the
+	// job.
 	JobVersion    int64 `protobuf:"varint,6,opt,name=job_version,json=jobVersion,proto3" json:"job_version,omitempty"`
 	StoredVersion int64 `protobuf:"varint,7,opt,name=stored_version,json=storedVersion,proto3" json:"stored_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -7305,18 +7317,18 @@ type InfoResponse struct {
 	Role string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	// Name of the server or node.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Name of its region; empty at the global tier.
+	// Region of the server. Empty at the global tier.
 	Region string `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
 	// Version of the build.
 	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
 	// The server is the active global server or the region's master.
 	Leader bool `protobuf:"varint,5,opt,name=leader,proto3" json:"leader,omitempty"`
-	// gRPC address of that server; empty when unknown.
+	// gRPC address of the active global server or of the region's master. Empty if unknown.
 	LeaderAddress string `protobuf:"bytes,6,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"`
-	// Id of the federation; empty at a region that never joined one.
+	// Id of the federation. Empty at a region that never joined a federation.
 	FederationId string `protobuf:"bytes,7,opt,name=federation_id,json=federationId,proto3" json:"federation_id,omitempty"`
-	// What an operator has to act on, one line each: a store that was restored from an
-	// old copy, a paused failover. At most 8.
+	// Alarms on which an operator must act, one line each, for example a store that was
+	// restored from an old copy, or a paused failover. At most 8.
 	Alarms        []string `protobuf:"bytes,8,rep,name=alarms,proto3" json:"alarms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7411,15 +7423,15 @@ func (x *InfoResponse) GetAlarms() []string {
 // Start is the command to run.
 type ExecRequest_Start struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id of the allocation or a unique prefix.
+	// Id of the allocation, or a unique prefix.
 	Allocation string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
-	// Empty for the only task.
+	// Name of the task. May be empty if the allocation has one task.
 	Task string `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
-	// The command and its arguments: at least one word, at most 64 KiB in all.
+	// The command and its arguments: at least one word, at most 64 KiB together.
 	Command []string `protobuf:"bytes,3,rep,name=command,proto3" json:"command,omitempty"`
-	// Give the command a terminal; its stderr then comes as stdout.
+	// Give the command a terminal. Then its stderr arrives as stdout.
 	Tty bool `protobuf:"varint,4,opt,name=tty,proto3" json:"tty,omitempty"`
-	// Size of the terminal; unset for 80 x 24.
+	// Size of the terminal. Default: 80 x 24.
 	Size          *TerminalSize `protobuf:"bytes,5,opt,name=size,proto3" json:"size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

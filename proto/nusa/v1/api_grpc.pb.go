@@ -4,14 +4,14 @@
 // - protoc             (unknown)
 // source: nusa/v1/api.proto
 
-// The public API. Every service is served at two tiers with the same meaning: by
-// any global server for the federation, and by any regional server for its own
-// region (reached as name@region), also while the global tier is unreachable. Agents
-// serve Allocations too, through the tunnel.
+// The public API. Every service is served at two tiers with the same meaning. Any global
+// server serves it for the federation. Any regional server serves it for its own region,
+// whose own jobs are named name@region, also while the global tier is unreachable. Agents
+// also serve Allocations, through the tunnel.
 //
-// Errors are gRPC statuses. The details hold one nusa.v1.Problem for each fault of
-// an input; where programs need the cause, a google.rpc.ErrorInfo with the domain
-// "nusa"; and where a retry helps, a google.rpc.RetryInfo. Every call can return:
+// Errors are gRPC statuses. Their details hold one nusa.v1.Problem for each fault of an
+// input. They hold a google.rpc.ErrorInfo with the domain "nusa" if programs need the
+// cause, and a google.rpc.RetryInfo if a retry helps. Every call can return:
 //
 //   INVALID_ARGUMENT     the request is wrong; nothing was changed
 //   NOT_FOUND            the named object does not exist
@@ -22,7 +22,7 @@
 //   UNAVAILABLE          no quorum or no leader; retry
 //   UNIMPLEMENTED        this tier or version does not serve the call
 //
-// The calls below name only what is special to them.
+// The comments of the calls name only further errors.
 
 package nusav1
 
@@ -57,14 +57,14 @@ const (
 //
 // Jobs accepts, explains and stops jobs.
 type JobsClient interface {
-	// Submit stores a job. When it returns, the job is durable. A submit of the
-	// stored spec changes nothing and returns the present version.
-	// FAILED_PRECONDITION: a system job would become a job of another type, or the
-	// reverse; purge it first.
+	// Submit stores a job. The job is durable when Submit returns. A submit of the stored
+	// spec changes nothing and returns the present version. FAILED_PRECONDITION: the submit
+	// would turn a system job into a job of another type, or the reverse. Purge the job
+	// first.
 	Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*SubmitResponse, error)
-	// SubmitMany submits each message of the stream and returns the responses in
-	// order. A bad job fails only its own response. At most 256 submits may wait for
-	// their response.
+	// SubmitMany submits each message of the stream and returns the responses in order. A job
+	// with an error fails only its own response. At most 256 submits may wait for their
+	// response.
 	SubmitMany(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitRequest, SubmitManyResponse], error)
 	// Plan is a dry run: it returns what Submit would change and where instances
 	// would go.
@@ -76,20 +76,20 @@ type JobsClient interface {
 	List(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
 	// Stop stops every instance. The record stays until the job is purged.
 	Stop(ctx context.Context, in *StopJobRequest, opts ...grpc.CallOption) (*StopJobResponse, error)
-	// Explain says for every region, and with `region` for every node of it, why
-	// instances are there or not.
+	// Explain says why each region has instances of a job or none. With `region` it says the
+	// same of each node of that region.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*Explanation, error)
-	// Adopt hands a region's own job (name@region) to the global tier.
+	// Adopt gives a region's own job (name@region) to the global tier.
 	// UNIMPLEMENTED: no server supports it yet.
 	Adopt(ctx context.Context, in *AdoptRequest, opts ...grpc.CallOption) (*SubmitResponse, error)
 	// Watch sends the job at once and after each change, at most ten times a second.
 	// It ends when the job is purged.
 	Watch(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Job], error)
-	// WatchGroups sends the counts of every group, and then the counts of each group
-	// that changes; a slow reader gets only the latest. The cost to a region does
-	// not depend on the number of instances. Served by regions, for their own part.
-	// UNAVAILABLE: the region's master changed. RESOURCE_EXHAUSTED: the reader is
-	// too slow. In both cases watch again.
+	// WatchGroups sends the counts of every group, and after that the counts of each group
+	// that changes. A slow reader gets only the latest counts. The cost to a region does not
+	// depend on the number of instances. Only regions serve this call, for their own part.
+	// UNAVAILABLE: the region's master changed. RESOURCE_EXHAUSTED: the reader is too slow.
+	// In both cases call WatchGroups again.
 	WatchGroups(ctx context.Context, in *WatchGroupsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchGroupsResponse], error)
 }
 
@@ -228,14 +228,14 @@ type Jobs_WatchGroupsClient = grpc.ServerStreamingClient[WatchGroupsResponse]
 //
 // Jobs accepts, explains and stops jobs.
 type JobsServer interface {
-	// Submit stores a job. When it returns, the job is durable. A submit of the
-	// stored spec changes nothing and returns the present version.
-	// FAILED_PRECONDITION: a system job would become a job of another type, or the
-	// reverse; purge it first.
+	// Submit stores a job. The job is durable when Submit returns. A submit of the stored
+	// spec changes nothing and returns the present version. FAILED_PRECONDITION: the submit
+	// would turn a system job into a job of another type, or the reverse. Purge the job
+	// first.
 	Submit(context.Context, *SubmitRequest) (*SubmitResponse, error)
-	// SubmitMany submits each message of the stream and returns the responses in
-	// order. A bad job fails only its own response. At most 256 submits may wait for
-	// their response.
+	// SubmitMany submits each message of the stream and returns the responses in order. A job
+	// with an error fails only its own response. At most 256 submits may wait for their
+	// response.
 	SubmitMany(grpc.BidiStreamingServer[SubmitRequest, SubmitManyResponse]) error
 	// Plan is a dry run: it returns what Submit would change and where instances
 	// would go.
@@ -247,20 +247,20 @@ type JobsServer interface {
 	List(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
 	// Stop stops every instance. The record stays until the job is purged.
 	Stop(context.Context, *StopJobRequest) (*StopJobResponse, error)
-	// Explain says for every region, and with `region` for every node of it, why
-	// instances are there or not.
+	// Explain says why each region has instances of a job or none. With `region` it says the
+	// same of each node of that region.
 	Explain(context.Context, *ExplainRequest) (*Explanation, error)
-	// Adopt hands a region's own job (name@region) to the global tier.
+	// Adopt gives a region's own job (name@region) to the global tier.
 	// UNIMPLEMENTED: no server supports it yet.
 	Adopt(context.Context, *AdoptRequest) (*SubmitResponse, error)
 	// Watch sends the job at once and after each change, at most ten times a second.
 	// It ends when the job is purged.
 	Watch(*GetJobRequest, grpc.ServerStreamingServer[Job]) error
-	// WatchGroups sends the counts of every group, and then the counts of each group
-	// that changes; a slow reader gets only the latest. The cost to a region does
-	// not depend on the number of instances. Served by regions, for their own part.
-	// UNAVAILABLE: the region's master changed. RESOURCE_EXHAUSTED: the reader is
-	// too slow. In both cases watch again.
+	// WatchGroups sends the counts of every group, and after that the counts of each group
+	// that changes. A slow reader gets only the latest counts. The cost to a region does not
+	// depend on the number of instances. Only regions serve this call, for their own part.
+	// UNAVAILABLE: the region's master changed. RESOURCE_EXHAUSTED: the reader is too slow.
+	// In both cases call WatchGroups again.
 	WatchGroups(*WatchGroupsRequest, grpc.ServerStreamingServer[WatchGroupsResponse]) error
 	mustEmbedUnimplementedJobsServer()
 }
@@ -548,8 +548,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Allocations shows what runs. Served by the global tier (all regions), a region
-// (its nodes) and an agent (its own).
+// Allocations shows instances on nodes. The global tier serves it for all regions, a region
+// for its nodes, and an agent for its own node.
 type AllocationsClient interface {
 	// List returns allocations.
 	List(ctx context.Context, in *ListAllocationsRequest, opts ...grpc.CallOption) (*ListAllocationsResponse, error)
@@ -559,14 +559,13 @@ type AllocationsClient interface {
 	Stop(ctx context.Context, in *GetAllocationRequest, opts ...grpc.CallOption) (*Allocation, error)
 	// Logs streams stdout and stderr of a task.
 	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogChunk], error)
-	// Exec runs a command in the environment of a task until the command ends or the
-	// caller leaves, and then kills all of its processes. The end of the caller's
-	// stream is the end of the command's input. FAILED_PRECONDITION: the task does
-	// not run, the command cannot be started, or the driver has no exec.
-	// RESOURCE_EXHAUSTED: the node has 16 sessions.
+	// Exec runs a command in the environment of a task until the command ends or the caller
+	// leaves. Then all processes of the command are killed. The end of the caller's stream is
+	// the end of the command's input. FAILED_PRECONDITION: the task is not running, the
+	// command cannot be started, or the driver has no exec. RESOURCE_EXHAUSTED: the node has
+	// 16 sessions.
 	Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecRequest, ExecResponse], error)
-	// Stats returns the present use of an allocation's tasks, as its node measures
-	// it.
+	// Stats returns what the tasks of an allocation use now, as measured by their node.
 	Stats(ctx context.Context, in *AllocationStatsRequest, opts ...grpc.CallOption) (*AllocationStats, error)
 }
 
@@ -654,8 +653,8 @@ func (c *allocationsClient) Stats(ctx context.Context, in *AllocationStatsReques
 // All implementations must embed UnimplementedAllocationsServer
 // for forward compatibility.
 //
-// Allocations shows what runs. Served by the global tier (all regions), a region
-// (its nodes) and an agent (its own).
+// Allocations shows instances on nodes. The global tier serves it for all regions, a region
+// for its nodes, and an agent for its own node.
 type AllocationsServer interface {
 	// List returns allocations.
 	List(context.Context, *ListAllocationsRequest) (*ListAllocationsResponse, error)
@@ -665,14 +664,13 @@ type AllocationsServer interface {
 	Stop(context.Context, *GetAllocationRequest) (*Allocation, error)
 	// Logs streams stdout and stderr of a task.
 	Logs(*LogsRequest, grpc.ServerStreamingServer[LogChunk]) error
-	// Exec runs a command in the environment of a task until the command ends or the
-	// caller leaves, and then kills all of its processes. The end of the caller's
-	// stream is the end of the command's input. FAILED_PRECONDITION: the task does
-	// not run, the command cannot be started, or the driver has no exec.
-	// RESOURCE_EXHAUSTED: the node has 16 sessions.
+	// Exec runs a command in the environment of a task until the command ends or the caller
+	// leaves. Then all processes of the command are killed. The end of the caller's stream is
+	// the end of the command's input. FAILED_PRECONDITION: the task is not running, the
+	// command cannot be started, or the driver has no exec. RESOURCE_EXHAUSTED: the node has
+	// 16 sessions.
 	Exec(grpc.BidiStreamingServer[ExecRequest, ExecResponse]) error
-	// Stats returns the present use of an allocation's tasks, as its node measures
-	// it.
+	// Stats returns what the tasks of an allocation use now, as measured by their node.
 	Stats(context.Context, *AllocationStatsRequest) (*AllocationStats, error)
 	mustEmbedUnimplementedAllocationsServer()
 }
@@ -885,23 +883,24 @@ type RegionsClient interface {
 	Remove(ctx context.Context, in *GetRegionRequest, opts ...grpc.CallOption) (*RemoveRegionResponse, error)
 	// Watch sends every region, and then each region that changes.
 	Watch(ctx context.Context, in *ListRegionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Region], error)
-	// Verify compares the states that the servers of a region have applied, at the
-	// same index of the log. It takes some seconds. RESOURCE_EXHAUSTED: another one
-	// runs in the region. ABORTED: the region was too busy to read all servers at
-	// one index.
+	// Verify compares the states of the servers of a region at the same index of the region's
+	// log. It takes some seconds. RESOURCE_EXHAUSTED: another Verify is running in the
+	// region. ABORTED: the region was too busy to read all servers at one index.
 	Verify(ctx context.Context, in *GetRegionRequest, opts ...grpc.CallOption) (*VerifyRegionResponse, error)
-	// Drain moves everything away from a region, at most update.max_parallel
-	// instances of a group at a time, or ends a drain. NOT_FOUND: no such region.
+	// Drain begins or ends a drain. A drain moves all slots away from a region, at most
+	// update.max_parallel instances of a group at a time. NOT_FOUND: the region does not
+	// exist.
 	Drain(ctx context.Context, in *DrainRegionRequest, opts ...grpc.CallOption) (*Region, error)
-	// Lose states that nothing runs in a region any more. All its slots may move at
-	// once, also singletons and those with replace: false, and another cluster may
-	// take the name. FAILED_PRECONDITION: the region is connected.
+	// Lose states that nothing runs in a region any more. All its slots may move at once,
+	// even singletons and slots with replace: false, and another cluster may take the
+	// region's name. FAILED_PRECONDITION: the region is connected.
 	Lose(ctx context.Context, in *LoseRegionRequest, opts ...grpc.CallOption) (*Region, error)
-	// Failback plans, or carries out, the return of the slots that verdicts moved away
-	// from a region. FAILED_PRECONDITION: the region is not connected.
+	// Failback returns the plan for the return of the slots that verdicts moved away from a
+	// region. It can also apply the plan. FAILED_PRECONDITION: the region is not connected.
 	Failback(ctx context.Context, in *FailbackRequest, opts ...grpc.CallOption) (*FailbackResponse, error)
-	// Rebind allows the called region to join another federation. Only a region's own
-	// API serves it. FAILED_PRECONDITION: the region is connected.
+	// Rebind allows the called region to join another federation. Only the API of the region
+	// itself serves this call. FAILED_PRECONDITION: the region is connected to its
+	// federation.
 	Rebind(ctx context.Context, in *RebindRegionRequest, opts ...grpc.CallOption) (*RebindRegionResponse, error)
 }
 
@@ -1050,23 +1049,24 @@ type RegionsServer interface {
 	Remove(context.Context, *GetRegionRequest) (*RemoveRegionResponse, error)
 	// Watch sends every region, and then each region that changes.
 	Watch(*ListRegionsRequest, grpc.ServerStreamingServer[Region]) error
-	// Verify compares the states that the servers of a region have applied, at the
-	// same index of the log. It takes some seconds. RESOURCE_EXHAUSTED: another one
-	// runs in the region. ABORTED: the region was too busy to read all servers at
-	// one index.
+	// Verify compares the states of the servers of a region at the same index of the region's
+	// log. It takes some seconds. RESOURCE_EXHAUSTED: another Verify is running in the
+	// region. ABORTED: the region was too busy to read all servers at one index.
 	Verify(context.Context, *GetRegionRequest) (*VerifyRegionResponse, error)
-	// Drain moves everything away from a region, at most update.max_parallel
-	// instances of a group at a time, or ends a drain. NOT_FOUND: no such region.
+	// Drain begins or ends a drain. A drain moves all slots away from a region, at most
+	// update.max_parallel instances of a group at a time. NOT_FOUND: the region does not
+	// exist.
 	Drain(context.Context, *DrainRegionRequest) (*Region, error)
-	// Lose states that nothing runs in a region any more. All its slots may move at
-	// once, also singletons and those with replace: false, and another cluster may
-	// take the name. FAILED_PRECONDITION: the region is connected.
+	// Lose states that nothing runs in a region any more. All its slots may move at once,
+	// even singletons and slots with replace: false, and another cluster may take the
+	// region's name. FAILED_PRECONDITION: the region is connected.
 	Lose(context.Context, *LoseRegionRequest) (*Region, error)
-	// Failback plans, or carries out, the return of the slots that verdicts moved away
-	// from a region. FAILED_PRECONDITION: the region is not connected.
+	// Failback returns the plan for the return of the slots that verdicts moved away from a
+	// region. It can also apply the plan. FAILED_PRECONDITION: the region is not connected.
 	Failback(context.Context, *FailbackRequest) (*FailbackResponse, error)
-	// Rebind allows the called region to join another federation. Only a region's own
-	// API serves it. FAILED_PRECONDITION: the region is connected.
+	// Rebind allows the called region to join another federation. Only the API of the region
+	// itself serves this call. FAILED_PRECONDITION: the region is connected to its
+	// federation.
 	Rebind(context.Context, *RebindRegionRequest) (*RebindRegionResponse, error)
 	mustEmbedUnimplementedRegionsServer()
 }
@@ -1403,9 +1403,9 @@ type NodesClient interface {
 	Drain(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*Node, error)
 	// Cordon stops new work for a node, or allows it again.
 	Cordon(ctx context.Context, in *CordonNodeRequest, opts ...grpc.CallOption) (*Node, error)
-	// Remove forgets a node that will not come back. Its allocations become lost and
-	// are replaced. FAILED_PRECONDITION: the node is neither lost nor left. If its
-	// agent comes back after all, it registers as a new node.
+	// Remove forgets a node that will not come back. Its allocations become lost and are
+	// replaced. FAILED_PRECONDITION: the node is neither lost nor left. If the node's agent
+	// comes back, it registers as a new node.
 	Remove(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error)
 }
 
@@ -1481,9 +1481,9 @@ type NodesServer interface {
 	Drain(context.Context, *DrainNodeRequest) (*Node, error)
 	// Cordon stops new work for a node, or allows it again.
 	Cordon(context.Context, *CordonNodeRequest) (*Node, error)
-	// Remove forgets a node that will not come back. Its allocations become lost and
-	// are replaced. FAILED_PRECONDITION: the node is neither lost nor left. If its
-	// agent comes back after all, it registers as a new node.
+	// Remove forgets a node that will not come back. Its allocations become lost and are
+	// replaced. FAILED_PRECONDITION: the node is neither lost nor left. If the node's agent
+	// comes back, it registers as a new node.
 	Remove(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error)
 	mustEmbedUnimplementedNodesServer()
 }
@@ -1673,17 +1673,17 @@ type TopologyClient interface {
 	Get(ctx context.Context, in *GetTopologyRequest, opts ...grpc.CallOption) (*TopologyTree, error)
 	// Matrix returns every edge, in pages.
 	Matrix(ctx context.Context, in *MatrixRequest, opts ...grpc.CallOption) (*MatrixResponse, error)
-	// Path returns the k best paths between two regions, over relays too.
+	// Path returns the k best paths between two regions, also over relays.
 	Path(ctx context.Context, in *PathRequest, opts ...grpc.CallOption) (*PathResponse, error)
-	// Nearest returns regions by the round-trip time of the slower direction.
+	// Nearest returns regions, sorted by the round trip of the slower direction.
 	Nearest(ctx context.Context, in *NearestRequest, opts ...grpc.CallOption) (*NearestResponse, error)
 	// Watch sends the matrix, and then each edge that changes noticeably.
 	Watch(ctx context.Context, in *MatrixRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MatrixResponse], error)
-	// Check lists anomalies of the matrix: shorter detours, asymmetries, one-way
-	// cuts, and stale and impossible edges.
+	// Check returns suspicious values of the matrix: detours that are shorter than the direct
+	// way, different directions, cuts in one direction, stale edges, and impossible edges.
 	Check(ctx context.Context, in *CheckTopologyRequest, opts ...grpc.CallOption) (*CheckTopologyResponse, error)
-	// History returns time series from the region that measured them: of its edges,
-	// nodes and pools.
+	// History returns time series about edges, nodes and pools, from the region that measured
+	// them.
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
 }
 
@@ -1784,17 +1784,17 @@ type TopologyServer interface {
 	Get(context.Context, *GetTopologyRequest) (*TopologyTree, error)
 	// Matrix returns every edge, in pages.
 	Matrix(context.Context, *MatrixRequest) (*MatrixResponse, error)
-	// Path returns the k best paths between two regions, over relays too.
+	// Path returns the k best paths between two regions, also over relays.
 	Path(context.Context, *PathRequest) (*PathResponse, error)
-	// Nearest returns regions by the round-trip time of the slower direction.
+	// Nearest returns regions, sorted by the round trip of the slower direction.
 	Nearest(context.Context, *NearestRequest) (*NearestResponse, error)
 	// Watch sends the matrix, and then each edge that changes noticeably.
 	Watch(*MatrixRequest, grpc.ServerStreamingServer[MatrixResponse]) error
-	// Check lists anomalies of the matrix: shorter detours, asymmetries, one-way
-	// cuts, and stale and impossible edges.
+	// Check returns suspicious values of the matrix: detours that are shorter than the direct
+	// way, different directions, cuts in one direction, stale edges, and impossible edges.
 	Check(context.Context, *CheckTopologyRequest) (*CheckTopologyResponse, error)
-	// History returns time series from the region that measured them: of its edges,
-	// nodes and pools.
+	// History returns time series about edges, nodes and pools, from the region that measured
+	// them.
 	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
 	mustEmbedUnimplementedTopologyServer()
 }
@@ -2020,17 +2020,17 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Origins says which regions serve a domain, and chooses the region for a client.
-// Regions have a copy of the records and serve List and Resolve themselves.
+// Origins stores which regions serve a domain, and chooses a region for a client. Each
+// region has a copy of the records and serves List and Resolve itself.
 type OriginsClient interface {
-	// Set stores the record of a domain and replaces an earlier one.
-	// RESOURCE_EXHAUSTED: more than 1,000 records or 1 MiB in all.
+	// Set stores the record of a domain. It replaces an earlier record. RESOURCE_EXHAUSTED:
+	// there would be more than 1,000 records, or they would take more than 1 MiB.
 	Set(ctx context.Context, in *SetOriginsRequest, opts ...grpc.CallOption) (*OriginRecord, error)
 	// List returns every record.
 	List(ctx context.Context, in *ListOriginsRequest, opts ...grpc.CallOption) (*ListOriginsResponse, error)
 	// Remove removes the record of a domain.
 	Remove(ctx context.Context, in *RemoveOriginsRequest, opts ...grpc.CallOption) (*RemoveOriginsResponse, error)
-	// Resolve chooses an origin, and the path to it, for a client of a domain.
+	// Resolve chooses an origin of a domain for a client, and the path to that origin.
 	// NOT_FOUND: no record covers the domain.
 	Resolve(ctx context.Context, in *ResolveOriginRequest, opts ...grpc.CallOption) (*ResolveOriginResponse, error)
 }
@@ -2087,17 +2087,17 @@ func (c *originsClient) Resolve(ctx context.Context, in *ResolveOriginRequest, o
 // All implementations must embed UnimplementedOriginsServer
 // for forward compatibility.
 //
-// Origins says which regions serve a domain, and chooses the region for a client.
-// Regions have a copy of the records and serve List and Resolve themselves.
+// Origins stores which regions serve a domain, and chooses a region for a client. Each
+// region has a copy of the records and serves List and Resolve itself.
 type OriginsServer interface {
-	// Set stores the record of a domain and replaces an earlier one.
-	// RESOURCE_EXHAUSTED: more than 1,000 records or 1 MiB in all.
+	// Set stores the record of a domain. It replaces an earlier record. RESOURCE_EXHAUSTED:
+	// there would be more than 1,000 records, or they would take more than 1 MiB.
 	Set(context.Context, *SetOriginsRequest) (*OriginRecord, error)
 	// List returns every record.
 	List(context.Context, *ListOriginsRequest) (*ListOriginsResponse, error)
 	// Remove removes the record of a domain.
 	Remove(context.Context, *RemoveOriginsRequest) (*RemoveOriginsResponse, error)
-	// Resolve chooses an origin, and the path to it, for a client of a domain.
+	// Resolve chooses an origin of a domain for a client, and the path to that origin.
 	// NOT_FOUND: no record covers the domain.
 	Resolve(context.Context, *ResolveOriginRequest) (*ResolveOriginResponse, error)
 	mustEmbedUnimplementedOriginsServer()
@@ -2251,7 +2251,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Events is the history of what happened. It is bounded and marks its gaps.
+// Events reports what happens. The retained history is bounded, and gaps are marked.
 type EventsClient interface {
 	// Watch sends events as they happen, from a token or from now on.
 	Watch(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error)
@@ -2288,7 +2288,7 @@ type Events_WatchClient = grpc.ServerStreamingClient[Event]
 // All implementations must embed UnimplementedEventsServer
 // for forward compatibility.
 //
-// Events is the history of what happened. It is bounded and marks its gaps.
+// Events reports what happens. The retained history is bounded, and gaps are marked.
 type EventsServer interface {
 	// Watch sends events as they happen, from a token or from now on.
 	Watch(*WatchEventsRequest, grpc.ServerStreamingServer[Event]) error
@@ -2367,9 +2367,10 @@ const (
 type SystemClient interface {
 	// Info returns the role and the version of the server.
 	Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*InfoResponse, error)
-	// Recover raises the revisions of a store that was restored from an old copy above
-	// all revisions that the connected regions know, and ends the conflict. Only the
-	// active global server serves it. FAILED_PRECONDITION: there is no conflict.
+	// Recover is called after the store was restored from an old copy. It raises the store's
+	// revision above all revisions that the connected regions know, and ends the conflict.
+	// Only the active global server serves this call. FAILED_PRECONDITION: there is no
+	// conflict.
 	Recover(ctx context.Context, in *RecoverRequest, opts ...grpc.CallOption) (*RecoverResponse, error)
 }
 
@@ -2409,9 +2410,10 @@ func (c *systemClient) Recover(ctx context.Context, in *RecoverRequest, opts ...
 type SystemServer interface {
 	// Info returns the role and the version of the server.
 	Info(context.Context, *InfoRequest) (*InfoResponse, error)
-	// Recover raises the revisions of a store that was restored from an old copy above
-	// all revisions that the connected regions know, and ends the conflict. Only the
-	// active global server serves it. FAILED_PRECONDITION: there is no conflict.
+	// Recover is called after the store was restored from an old copy. It raises the store's
+	// revision above all revisions that the connected regions know, and ends the conflict.
+	// Only the active global server serves this call. FAILED_PRECONDITION: there is no
+	// conflict.
 	Recover(context.Context, *RecoverRequest) (*RecoverResponse, error)
 	mustEmbedUnimplementedSystemServer()
 }

@@ -26,12 +26,13 @@ const (
 type LeaseBinding int32
 
 const (
-	// From a master of an earlier version: the group's policy for its node decides.
+	// Sent by a master of an earlier version. The group's policy for a disconnected node
+	// decides.
 	LeaseBinding_LEASE_BINDING_UNSPECIFIED LeaseBinding = 0
 	LeaseBinding_LEASE_BINDING_NONE        LeaseBinding = 1
-	// The node's lease from its master.
+	// The lease of the node, which the master grants.
 	LeaseBinding_LEASE_BINDING_NODE LeaseBinding = 2
-	// The region's lease, passed on by the master.
+	// The lease of the region, which the master passes on.
 	LeaseBinding_LEASE_BINDING_REGION LeaseBinding = 3
 	LeaseBinding_LEASE_BINDING_BOTH   LeaseBinding = 4
 )
@@ -81,8 +82,8 @@ func (LeaseBinding) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_dispatch_proto_rawDescGZIP(), []int{0}
 }
 
-// AgentMessage is a message from an agent. A part that is not urgent travels with
-// the next message: an idle agent sends one message per heartbeat.
+// AgentMessage is a message from an agent. Parts that are not urgent are sent with the next
+// message, so that an idle agent sends one message for each heartbeat.
 type AgentMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -93,9 +94,9 @@ type AgentMessage struct {
 	//	*AgentMessage_Inventory
 	//	*AgentMessage_Goodbye
 	Kind isAgentMessage_Kind `protobuf_oneof:"kind"`
-	// With any kind: the local store has the orders up to here.
+	// With any kind: the local store has all orders up to this position.
 	OrdersAck *Position `protobuf:"bytes,3,opt,name=orders_ack,json=ordersAck,proto3" json:"orders_ack,omitempty"`
-	// With any kind or alone: the latest statistics.
+	// With any kind or alone: the latest statistics of the host.
 	Stats         *NodeStats `protobuf:"bytes,5,opt,name=stats,proto3" json:"stats,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -207,9 +208,9 @@ type AgentMessage_Hello struct {
 }
 
 type AgentMessage_Lease struct {
-	// Also the heartbeat: sent after each third of the lease. The first request
-	// of a session follows the reports that the master lacks: its grant makes a
-	// node that was lost ready.
+	// The lease request is also the heartbeat. It is sent after each third of the lease.
+	// The first request of a session comes after the reports that the master lacks. Its
+	// grant makes a lost node ready again.
 	Lease *LeaseRequest `protobuf:"bytes,2,opt,name=lease,proto3,oneof"`
 }
 
@@ -218,7 +219,7 @@ type AgentMessage_Reports struct {
 }
 
 type AgentMessage_Inventory struct {
-	// The inventory changed.
+	// The inventory has changed.
 	Inventory *NodeInventory `protobuf:"bytes,6,opt,name=inventory,proto3,oneof"`
 }
 
@@ -239,30 +240,30 @@ func (*AgentMessage_Goodbye) isAgentMessage_Kind() {}
 // AgentHello presents a node.
 type AgentHello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As Node.id and Node.name.
+	// Like Node.id and Node.name.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Name   string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Name of the region that the agent belongs to.
+	// Region of the agent.
 	Region string `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
-	// Id of the cluster that the agent belongs to; empty at its first start.
+	// Id of the agent's cluster. Empty at the agent's first start.
 	ClusterId string         `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Inventory *NodeInventory `protobuf:"bytes,5,opt,name=inventory,proto3" json:"inventory,omitempty"`
-	// Position of the orders that are stored so far.
+	// Position of the orders that the agent has stored.
 	Orders *Position `protobuf:"bytes,6,opt,name=orders,proto3" json:"orders,omitempty"`
-	// Greatest (incarnation, index) of an order that the agent acted on.
+	// Greatest (incarnation, index) of the orders that the agent has.
 	Incarnation uint64 `protobuf:"varint,7,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Index       uint64 `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"`
-	// Id of the agent's local store; it is the epoch of the agent's reports.
+	// Id of the agent's local store. It is also the epoch of the agent's reports.
 	StoreId string `protobuf:"bytes,9,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
 	// Advertised address, for people.
 	Address string `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`
-	// Version N of this protocol; a server speaks N and N-1.
+	// Version N of this protocol. A server speaks N and N-1.
 	Protocol int32 `protobuf:"varint,11,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// Feature level of the agent, as RegionHello.feature_level. 1: the agent enforces
+	// Feature level of the agent, like RegionHello.feature_level. 1: the agent enforces
 	// AllocOrder.binding.
 	FeatureLevel uint32 `protobuf:"varint,12,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
-	// Longest kill_timeout of the allocations that a lease binds. After a restore of the
-	// log the region may not know it.
+	// Longest kill_timeout of the allocations that a lease binds. After a restore of its log
+	// the region may not know that time.
 	StopTime      *durationpb.Duration `protobuf:"bytes,13,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -392,18 +393,18 @@ func (x *AgentHello) GetStopTime() *durationpb.Duration {
 // AllocOrder is one allocation as the agent should have it.
 type AllocOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Desired state, generation, epoch, resources and ports are set; the observed
-	// states are not.
+	// The allocation. Its desired state, generation, epoch, resources and ports are set. Its
+	// observed states are not set.
 	Allocation *Allocation `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
-	// Encoded Group of the job's spec.
+	// The Group of the job's spec, encoded.
 	Group []byte `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	// Position of the order in the region's log. The agent refuses an order that is
-	// older than the one it has for the allocation.
+	// Position of the order in the region's log. The agent refuses an order that is older
+	// than the order that it has for the allocation.
 	Incarnation uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Index       uint64 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
 	// Type of the job in lower case: service, batch or system.
 	JobType string `protobuf:"bytes,5,opt,name=job_type,json=jobType,proto3" json:"job_type,omitempty"`
-	// Leases that bind the allocation: its tasks stop when one of them ends.
+	// Leases that bind the allocation. Its tasks stop when one of these leases ends.
 	Binding       LeaseBinding `protobuf:"varint,6,opt,name=binding,proto3,enum=nusa.v1.LeaseBinding" json:"binding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -484,11 +485,12 @@ func (x *AllocOrder) GetBinding() LeaseBinding {
 // AllocOrders is a batch of orders.
 type AllocOrders struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// full, last and position are as in SlotOrders.
+	// full, last and position are like those of SlotOrders.
 	Full   bool          `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
 	Last   bool          `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
 	Orders []*AllocOrder `protobuf:"bytes,3,rep,name=orders,proto3" json:"orders,omitempty"`
-	// Ids of allocations that the region has forgotten: stop them and clean up.
+	// Ids of allocations that the region has forgotten. The agent stops them and removes
+	// their data.
 	Removed       []string  `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
 	Position      *Position `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -560,11 +562,11 @@ func (x *AllocOrders) GetPosition() *Position {
 	return nil
 }
 
-// AllocReports is a batch of latest states. The agent repeats a report until the
-// master acknowledges it, which happens after the Raft commit.
+// AllocReports is a batch of reports. The agent repeats a report until the master
+// acknowledges it. The master does so after the Raft commit.
 type AllocReports struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// full, last, removed and position are as in SlotOrders.
+	// full, last, removed and position are like those of SlotOrders.
 	Full          bool           `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
 	Last          bool           `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
 	Reports       []*AllocReport `protobuf:"bytes,3,rep,name=reports,proto3" json:"reports,omitempty"`
@@ -650,9 +652,9 @@ type AllocReport struct {
 	// Why the allocation is in this state.
 	Reason  Reason `protobuf:"varint,4,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
-	// States by task name.
+	// Maps the name of a task to its state.
 	Tasks map[string]*TaskState `protobuf:"bytes,6,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The order that the report is about.
+	// Position of the order that the report is about.
 	Incarnation   uint64 `protobuf:"varint,7,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Index         uint64 `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -899,7 +901,7 @@ type MasterMessage_Orders struct {
 }
 
 type MasterMessage_ReportsAck struct {
-	// Reports up to here are committed.
+	// The reports up to this position are committed.
 	ReportsAck *Position `protobuf:"bytes,6,opt,name=reports_ack,json=reportsAck,proto3,oneof"`
 }
 
@@ -927,14 +929,14 @@ func (*MasterMessage_Tunnel) isMasterMessage_Kind() {}
 
 func (*MasterMessage_Servers) isMasterMessage_Kind() {}
 
-// MasterWelcome accepts a node.
+// MasterWelcome accepts a node as a node of the region.
 type MasterWelcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the session.
 	Session string `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	// Id of the region's cluster.
 	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// As Region.incarnation.
+	// Like Region.incarnation.
 	Incarnation uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Raft term of the master.
 	Term uint64 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
@@ -942,11 +944,11 @@ type MasterWelcome struct {
 	Lease *durationpb.Duration `protobuf:"bytes,5,opt,name=lease,proto3" json:"lease,omitempty"`
 	// Time between two NodeStats.
 	StatsInterval *durationpb.Duration `protobuf:"bytes,6,opt,name=stats_interval,json=statsInterval,proto3" json:"stats_interval,omitempty"`
-	// Position of the reports that are committed so far: resume there.
+	// Position of the reports that are committed. The agent resumes there.
 	Reports *Position `protobuf:"bytes,7,opt,name=reports,proto3" json:"reports,omitempty"`
 	// All servers of the region.
 	Servers *ServerList `protobuf:"bytes,8,opt,name=servers,proto3" json:"servers,omitempty"`
-	// Version of this protocol, as in AgentHello.
+	// Version of this protocol, like AgentHello.protocol.
 	Protocol      int32 `protobuf:"varint,9,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1045,11 +1047,11 @@ func (x *MasterWelcome) GetProtocol() int32 {
 	return 0
 }
 
-// Standby is sent by a server that is not the master, at once and whenever the
-// master or the list changes.
+// Standby is sent by a server that is not the master: at once, and again when the master or
+// the list of servers changes.
 type Standby struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// gRPC address of the master; empty when unknown.
+	// gRPC address of the master. Empty if unknown.
 	MasterAddress string `protobuf:"bytes,1,opt,name=master_address,json=masterAddress,proto3" json:"master_address,omitempty"`
 	// All servers of the region.
 	Servers       *ServerList `protobuf:"bytes,2,opt,name=servers,proto3" json:"servers,omitempty"`
@@ -1101,7 +1103,7 @@ func (x *Standby) GetServers() *ServerList {
 	return nil
 }
 
-// ServerList has every server of the region.
+// ServerList has all servers of a region.
 type ServerList struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Servers       []*RegionalServer      `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`

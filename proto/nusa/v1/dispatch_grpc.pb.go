@@ -29,13 +29,13 @@ const (
 //
 // Dispatch connects an agent to the servers of its region. The agent dials.
 type DispatchClient interface {
-	// Session carries orders down, and states and statistics up. On a server that
-	// is not the master it is a warm standby and carries only server lists. The
-	// first message up is an AgentHello, the first message down a MasterWelcome, a
-	// Standby or a Refused.
+	// Session carries orders to the agent, and reports and statistics to the server. A server
+	// that is not the master holds the session as a standby and sends only server lists. The
+	// first message of the agent is an AgentHello. The first message of the server is a
+	// MasterWelcome, a Standby or a Refused.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AgentMessage, MasterMessage], error)
-	// Tunnel is as Federation.Tunnel: over it the master calls the agent's
-	// Allocations service. Errors are the same.
+	// Tunnel is like Federation.Tunnel, with the same errors. The master calls the agent's
+	// service Allocations over the tunnel.
 	Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelFrame, TunnelFrame], error)
 }
 
@@ -79,13 +79,13 @@ type Dispatch_TunnelClient = grpc.BidiStreamingClient[TunnelFrame, TunnelFrame]
 //
 // Dispatch connects an agent to the servers of its region. The agent dials.
 type DispatchServer interface {
-	// Session carries orders down, and states and statistics up. On a server that
-	// is not the master it is a warm standby and carries only server lists. The
-	// first message up is an AgentHello, the first message down a MasterWelcome, a
-	// Standby or a Refused.
+	// Session carries orders to the agent, and reports and statistics to the server. A server
+	// that is not the master holds the session as a standby and sends only server lists. The
+	// first message of the agent is an AgentHello. The first message of the server is a
+	// MasterWelcome, a Standby or a Refused.
 	Session(grpc.BidiStreamingServer[AgentMessage, MasterMessage]) error
-	// Tunnel is as Federation.Tunnel: over it the master calls the agent's
-	// Allocations service. Errors are the same.
+	// Tunnel is like Federation.Tunnel, with the same errors. The master calls the agent's
+	// service Allocations over the tunnel.
 	Tunnel(grpc.BidiStreamingServer[TunnelFrame, TunnelFrame]) error
 	mustEmbedUnimplementedDispatchServer()
 }

@@ -24,13 +24,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// RunState is the state of a run; it only advances.
+// RunState is the state of a run. It only advances.
 type RunState int32
 
 const (
 	RunState_RUN_STATE_UNSPECIFIED RunState = 0 // never returned
-	RunState_RUN_STATE_STARTING    RunState = 1 // the command does not run yet
-	RunState_RUN_STATE_RUNNING     RunState = 2 // the command runs
+	RunState_RUN_STATE_STARTING    RunState = 1 // the command is not running yet
+	RunState_RUN_STATE_RUNNING     RunState = 2 // the command is running
 	RunState_RUN_STATE_ENDED       RunState = 3 // the command has ended or never ran
 )
 
@@ -83,10 +83,10 @@ type RunCause int32
 const (
 	RunCause_RUN_CAUSE_UNSPECIFIED   RunCause = 0 // the command ended by itself
 	RunCause_RUN_CAUSE_STOPPED       RunCause = 1 // Stop was called
-	RunCause_RUN_CAUSE_LEASE_EXPIRED RunCause = 2 // its lease deadline passed
+	RunCause_RUN_CAUSE_LEASE_EXPIRED RunCause = 2 // the run's lease deadline passed
 	RunCause_RUN_CAUSE_START_FAILED  RunCause = 3 // the command could not be started
-	RunCause_RUN_CAUSE_LOST          RunCause = 4 // its supervisor vanished; the exit code is unknown
-	RunCause_RUN_CAUSE_LATE_START    RunCause = 5 // its lease deadline passed before its command was started
+	RunCause_RUN_CAUSE_LOST          RunCause = 4 // the run's supervisor vanished; the exit code is unknown
+	RunCause_RUN_CAUSE_LATE_START    RunCause = 5 // the run's lease deadline passed before the command was started
 )
 
 // Enum value maps for RunCause.
@@ -139,8 +139,8 @@ func (RunCause) EnumDescriptor() ([]byte, []int) {
 // HandshakeRequest presents the agent.
 type HandshakeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Versions of this contract that the agent supports, from the oldest to the
-	// newest. The present version is 1.
+	// Oldest and newest version of this contract that the agent supports. The present version
+	// is 1.
 	Oldest int32 `protobuf:"varint,1,opt,name=oldest,proto3" json:"oldest,omitempty"`
 	Newest int32 `protobuf:"varint,2,opt,name=newest,proto3" json:"newest,omitempty"`
 	// Name of the driver in the agent's configuration.
@@ -212,10 +212,10 @@ func (x *HandshakeRequest) GetAgentVersion() string {
 // HandshakeResponse presents the plugin.
 type HandshakeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Version of the contract that the plugin chose, oldest..newest.
+	// Version of the contract that the plugin has chosen, oldest..newest.
 	Protocol int32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// The plugin's own name. It must be the name in the agent's configuration, so
-	// that a wrong path is found.
+	// The plugin's own name. The agent compares it with the name in its configuration, so
+	// that a wrong path is noticed.
 	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -339,8 +339,8 @@ func (*DriverDone) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_driver_proto_rawDescGZIP(), []int{3}
 }
 
-// RunID names one run of one task of one allocation. A restart is another run.
-// Alloc, task and run together can be part of a file name.
+// RunID names one run of one task of one allocation. A restart is another run. The three
+// fields contain only characters that a file name may have.
 type RunID struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// UUID of the allocation.
@@ -449,40 +449,41 @@ func (x *RunRequest) GetId() *RunID {
 	return nil
 }
 
-// StartRunRequest has everything that a run needs. Variables are expanded.
+// StartRunRequest has everything that a run needs. The variables in its texts are already
+// expanded.
 type StartRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The task's `config` in the job file; unknown keys are INVALID_ARGUMENT.
+	// The task's `config` in the job file. Unknown keys are an INVALID_ARGUMENT.
 	Config *structpb.Struct `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
-	// The environment, complete except for what the engine adds, such as PATH. It
-	// may hold secrets: keep it out of command lines, logs and files that others can
-	// read.
+	// The environment. It is complete, except for variables that the engine adds, such as
+	// PATH. It may hold secrets, so it must not appear in command lines, in logs or in files
+	// that other users can read.
 	Env map[string]string `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Absolute paths of folders that exist: the task's own folder, and the folder
-	// that it shares with the other tasks of the allocation.
+	// Absolute paths of two existing folders: the task's own folder, and the folder that it
+	// shares with the other tasks of the allocation.
 	Dir      string `protobuf:"bytes,4,opt,name=dir,proto3" json:"dir,omitempty"`
 	AllocDir string `protobuf:"bytes,5,opt,name=alloc_dir,json=allocDir,proto3" json:"alloc_dir,omitempty"`
-	// Absolute path of a folder in memory with the task's secrets, one file each;
-	// empty for none. An engine with its own file system shows dir and alloc_dir at
-	// the same paths, and this folder at /run/nusa/secrets, read-only.
+	// Absolute path of a folder in memory with the task's secrets, one file for each. Empty:
+	// the task has no secrets. An engine with its own file system shows dir and alloc_dir at
+	// the same paths, and this folder read-only at /run/nusa/secrets.
 	SecretsDir string       `protobuf:"bytes,13,opt,name=secrets_dir,json=secretsDir,proto3" json:"secrets_dir,omitempty"`
 	Limits     *RunLimits   `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
 	Ports      []*RunPort   `protobuf:"bytes,7,rep,name=ports,proto3" json:"ports,omitempty"`
 	Volumes    []*RunVolume `protobuf:"bytes,8,rep,name=volumes,proto3" json:"volumes,omitempty"`
-	// How much output to keep, for stdout and stderr each: 1..100 files of at least
-	// 4,096 bytes.
+	// How much output to retain, separately for stdout and stderr: 1..100 files of at least
+	// 4,096 bytes each.
 	LogFiles     int32 `protobuf:"varint,9,opt,name=log_files,json=logFiles,proto3" json:"log_files,omitempty"`
 	LogSizeBytes int64 `protobuf:"varint,10,opt,name=log_size_bytes,json=logSizeBytes,proto3" json:"log_size_bytes,omitempty"`
-	// Time on CLOCK_BOOTTIME of this machine. At this time the supervisor of the run
-	// asks it to end and kills it after stop_grace, even when agent and plugin are
-	// dead. A command is never started after its deadline: the run then ends with
-	// RUN_CAUSE_LATE_START. Unset for no lease; set only with the capability
-	// self_fencing.
+	// Deadline of the run on CLOCK_BOOTTIME of this machine. At this time the supervisor of
+	// the run asks the run to end. stop_grace later it kills the run, even if the agent and
+	// the plugin are dead. A command is never started after its deadline. Then the run ends
+	// with RUN_CAUSE_LATE_START. Unset if no lease binds the run. Set only for plugins with
+	// the capability self_fencing.
 	LeaseDeadline *durationpb.Duration `protobuf:"bytes,11,opt,name=lease_deadline,json=leaseDeadline,proto3" json:"lease_deadline,omitempty"`
-	// Number of the deadline, see RenewRunRequest.number.
+	// Number of the deadline (RenewRunRequest.number).
 	LeaseNumber uint64 `protobuf:"varint,14,opt,name=lease_number,json=leaseNumber,proto3" json:"lease_number,omitempty"`
-	// Time between the request to end and the kill at the deadline.
+	// Time from the deadline to the kill.
 	StopGrace     *durationpb.Duration `protobuf:"bytes,12,opt,name=stop_grace,json=stopGrace,proto3" json:"stop_grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -616,14 +617,15 @@ func (x *StartRunRequest) GetStopGrace() *durationpb.Duration {
 	return nil
 }
 
-// RunLimits is what a run reserves. An engine that can enforces it as a limit.
+// RunLimits is what is reserved for a run. An engine that can limit the run enforces these
+// numbers as limits.
 type RunLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Thousandths of a core; 0 for no limit.
+	// Thousandths of a core. 0: no limit.
 	CpuMilli int64 `protobuf:"varint,1,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
-	// 0 for no limit.
+	// 0: no limit.
 	MemoryBytes int64 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	// 0 for no limit.
+	// 0: no limit.
 	DiskBytes     int64 `protobuf:"varint,3,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -680,14 +682,14 @@ func (x *RunLimits) GetDiskBytes() int64 {
 	return 0
 }
 
-// RunPort is a host port given to the run.
+// RunPort is a port of the host that is reserved for the run.
 type RunPort struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the port in the job file.
 	Label string `protobuf:"bytes,1,opt,name=label,proto3" json:"label,omitempty"`
 	// Port on the host.
 	Host int32 `protobuf:"varint,2,opt,name=host,proto3" json:"host,omitempty"`
-	// Port inside the task's network, where it has its own; 0 for the host port.
+	// Port inside the task's own network, if it has one. 0: the same as host.
 	To            int32 `protobuf:"varint,3,opt,name=to,proto3" json:"to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -744,16 +746,16 @@ func (x *RunPort) GetTo() int32 {
 	return 0
 }
 
-// RunVolume is a folder of the host given to the run.
+// RunVolume is a folder of the host that the run may use.
 type RunVolume struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the volume in the job file.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Absolute path on the host.
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
-	// Absolute path inside the task; empty for alloc_dir/name.
+	// Absolute path inside the task. Empty: alloc_dir/name.
 	Target string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
-	// The run cannot write to it.
+	// The run must not be able to write to the volume.
 	ReadOnly      bool `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -821,8 +823,8 @@ func (x *RunVolume) GetReadOnly() bool {
 type WaitRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Return the present status after this time. The agent sends 30 s and allows
-	// 10 s more.
+	// Return the present status after this time. The agent sends 30 s, and its deadline is 10
+	// s later.
 	Limit         *durationpb.Duration `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -872,21 +874,22 @@ func (x *WaitRunRequest) GetLimit() *durationpb.Duration {
 	return nil
 }
 
-// RunStatus is the state of a run. It changes only when the run does.
+// RunStatus is the status of a run. It changes only if the run changes.
 type RunStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State RunState               `protobuf:"varint,1,opt,name=state,proto3,enum=nusa.v1.RunState" json:"state,omitempty"`
-	// Process id of the command on the host; 0 for none.
+	// Process id of the command on the host. 0: none.
 	Pid     int32                  `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
 	Started *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=started,proto3" json:"started,omitempty"`
-	// Required once the run has ended; the fields below are read only then.
+	// Time of the end. It is required if the run has ended. The agent reads the fields below
+	// only then.
 	Finished *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=finished,proto3" json:"finished,omitempty"`
-	// -1..255; 128 + the signal when a signal ended it.
+	// -1..255. 128 + the signal if a signal ended the command.
 	ExitCode int32 `protobuf:"varint,5,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	// 0..64; 0 for none.
+	// Signal that ended the command, 0..64. 0: none.
 	Signal int32    `protobuf:"varint,6,opt,name=signal,proto3" json:"signal,omitempty"`
 	Cause  RunCause `protobuf:"varint,7,opt,name=cause,proto3,enum=nusa.v1.RunCause" json:"cause,omitempty"`
-	// For people, at most 4 KiB.
+	// Text for people, at most 4 KiB.
 	Message       string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -982,7 +985,7 @@ func (x *RunStatus) GetMessage() string {
 type StopRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Time between the request to end and the kill.
+	// Time from the request to end to the kill.
 	Grace         *durationpb.Duration `protobuf:"bytes,2,opt,name=grace,proto3" json:"grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1032,14 +1035,14 @@ func (x *StopRunRequest) GetGrace() *durationpb.Duration {
 	return nil
 }
 
-// RenewRunRequest moves a lease deadline.
+// RenewRunRequest moves the lease deadline of a run.
 type RenewRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// As StartRunRequest.lease_deadline. It may be earlier than the present one.
+	// Like StartRunRequest.lease_deadline. It may be earlier than the present deadline.
 	Deadline *durationpb.Duration `protobuf:"bytes,2,opt,name=deadline,proto3" json:"deadline,omitempty"`
-	// Number of the deadline. The deadline of the greatest number counts, in whatever
-	// order the requests arrive.
+	// Number of the deadline. The deadline with the greatest number counts, whatever the
+	// order of the requests.
 	Number        uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1106,10 +1109,10 @@ type RunLogsRequest struct {
 	Stderr bool `protobuf:"varint,3,opt,name=stderr,proto3" json:"stderr,omitempty"`
 	// Continue with new output until the run ends.
 	Follow bool `protobuf:"varint,4,opt,name=follow,proto3" json:"follow,omitempty"`
-	// Only this many bytes from the end of each stream; 0 for all kept output.
+	// Only this many bytes from the end of each stream. 0: all retained output.
 	TailBytes int64 `protobuf:"varint,5,opt,name=tail_bytes,json=tailBytes,proto3" json:"tail_bytes,omitempty"`
-	// Only this many lines from the end of each stream; never with tail_bytes. A
-	// plugin of an earlier version sends all kept output.
+	// Only this many lines from the end of each stream. Not together with tail_bytes. A
+	// plugin of an earlier version ignores this field and sends all retained output.
 	TailLines     int32 `protobuf:"varint,6,opt,name=tail_lines,json=tailLines,proto3" json:"tail_lines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1187,14 +1190,13 @@ func (x *RunLogsRequest) GetTailLines() int32 {
 	return 0
 }
 
-// RunExecRequest is one message of an exec session. The first one has only
-// `start`.
+// RunExecRequest is one message of an exec session. The first message has only `start`.
 type RunExecRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Start *RunExecRequest_Start  `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
 	// At most 32 KiB.
 	Stdin []byte `protobuf:"bytes,2,opt,name=stdin,proto3" json:"stdin,omitempty"`
-	// The input of the command ends.
+	// The input of the command ends here.
 	StdinClose bool `protobuf:"varint,3,opt,name=stdin_close,json=stdinClose,proto3" json:"stdin_close,omitempty"`
 	// New size of the terminal.
 	Resize        *TerminalSize `protobuf:"bytes,4,opt,name=resize,proto3" json:"resize,omitempty"`
@@ -1266,14 +1268,14 @@ type RunExecResponse struct {
 	// At most 32 KiB each.
 	Stdout []byte `protobuf:"bytes,1,opt,name=stdout,proto3" json:"stdout,omitempty"`
 	Stderr []byte `protobuf:"bytes,2,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	// The command has ended; the last message.
+	// The command has ended. This is the last message.
 	Exited bool `protobuf:"varint,3,opt,name=exited,proto3" json:"exited,omitempty"`
-	// 0..255; 128 + the signal when a signal ended it.
+	// Exit code, 0..255. 128 + the signal if a signal ended the command.
 	ExitCode int32 `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	// 0..64; 0 for none or unknown.
+	// Signal that ended the command, 0..64. 0: none or unknown.
 	Signal int32 `protobuf:"varint,5,opt,name=signal,proto3" json:"signal,omitempty"`
-	// With exited: why the command itself could not be started. exit_code is 127
-	// when the command does not exist and 126 when it cannot be executed.
+	// Only with exited: why the command could not be started because of the command itself.
+	// exit_code is 127 if the command does not exist, and 126 if it cannot be executed.
 	Fault         string `protobuf:"bytes,6,opt,name=fault,proto3" json:"fault,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1351,13 +1353,12 @@ func (x *RunExecResponse) GetFault() string {
 	return ""
 }
 
-// RunStats is the use of a run. Numbers that the engine does not know are
-// negative.
+// RunStats is what a run uses. A number that the engine does not know is negative.
 type RunStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// CPU time used since the run started.
 	Cpu *durationpb.Duration `protobuf:"bytes,1,opt,name=cpu,proto3" json:"cpu,omitempty"`
-	// Memory in use, without the page cache where the engine can tell it apart.
+	// Memory in use, without the page cache if the engine knows its size.
 	MemoryBytes int64 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	// Greatest memory use so far.
 	MemoryPeakBytes int64 `protobuf:"varint,3,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
@@ -1425,7 +1426,7 @@ func (x *RunStats) GetProcesses() int32 {
 	return 0
 }
 
-// UpdateRunRequest changes limits.
+// UpdateRunRequest changes the limits of a run.
 type UpdateRunRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1478,7 +1479,7 @@ func (x *UpdateRunRequest) GetLimits() *RunLimits {
 	return nil
 }
 
-// RunSize is the size of the kept output.
+// RunSize is the size of the retained output of a run.
 type RunSize struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At least 0.
@@ -1528,10 +1529,9 @@ func (x *RunSize) GetBytes() int64 {
 type RunExecRequest_Start struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The command and its arguments: at least one word, at most 64 KiB in all.
+	// The command and its arguments: at least one word, at most 64 KiB together.
 	Command []string `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`
-	// Give the command a terminal of the size below; its stderr then comes as
-	// stdout.
+	// Give the command a terminal of the size `size`. Then its stderr arrives as stdout.
 	Tty           bool          `protobuf:"varint,3,opt,name=tty,proto3" json:"tty,omitempty"`
 	Size          *TerminalSize `protobuf:"bytes,4,opt,name=size,proto3" json:"size,omitempty"`
 	unknownFields protoimpl.UnknownFields

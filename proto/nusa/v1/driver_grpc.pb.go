@@ -38,12 +38,12 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Driver is served by a plugin: an executable, in any language, that runs tasks
-// for the agent of its machine (`nusa agent --plugin NAME=PATH`). A plugin in Go
-// uses the package agent/driver/plugin and needs none of this.
+// Driver is served by a plugin, which is an executable, in any language, that runs tasks
+// for the agent of its machine (`nusa agent --plugin NAME=PATH`). The author of a plugin in
+// Go uses the package agent/driver/plugin and needs only that package.
 //
-// The agent starts the executable without arguments, in its own process group,
-// with the agent's environment without NUSA_*, and with
+// The agent starts the executable without arguments, in its own process group. The
+// environment is that of the agent without the variables NUSA_*, and with
 //
 //	NUSA_PLUGIN_SOCKET  the unix socket to listen on, in a folder (0700) made for
 //	                    this process
@@ -51,18 +51,17 @@ const (
 //	                    directory
 //	NUSA_PLUGIN_NAME    the name of the driver in job files
 //
-// The plugin is ready when it returns from Handshake, within 10 s of its start.
-// When its standard input ends, it must exit within 5 s; if the agent dies without
-// closing the input, the kernel kills the plugin. Tasks continue to run whenever
-// the plugin ends, so the plugin keeps on disk what it needs to find them again.
-// Lines on its standard output and standard error go to the agent's log, at most
-// 20 lines a second of 1 KiB each. A plugin that exits is started again, after
-// 0.1 s at first and after at most 30 s later.
+// The plugin is ready when it returns from Handshake, which must be within 10 s of its
+// start. The plugin must exit within 5 s when its standard input ends. If the agent dies
+// without closing that input, the kernel kills the plugin. Tasks continue to run when the
+// plugin ends, so the plugin must store on disk what it needs to find them again. The agent
+// writes lines of the plugin's standard output and standard error to its own log, at most
+// 20 lines a second of 1 KiB each. A plugin that exits is started again, at first after 0.1
+// s, later after at most 30 s.
 //
-// Every call is idempotent, has a deadline, and can come at any time, together
-// with other calls, and again after a restart of the plugin or the agent. A
-// message has at most 1 MiB. Failures are gRPC status codes with a message of the
-// plugin:
+// Every call is idempotent and has a deadline. A call can come at any time, together with
+// other calls, and again after a restart of the plugin or the agent. A message has at most
+// 1 MiB. Errors are gRPC status codes with a message of the plugin:
 //
 //	NOT_FOUND            the plugin never started the run, or has removed it
 //	INVALID_ARGUMENT     no retry can succeed; the message names the wrong field
@@ -70,11 +69,11 @@ const (
 //	FAILED_PRECONDITION  the run is not running
 //	UNIMPLEMENTED        the engine cannot do it; the capability is missing
 //
-// Any other code is a failure that a retry may resolve. A response outside the
-// bounds below fails the run that it is about.
+// Any other code is an error for which a retry may help. A response outside of the bounds
+// below fails the run that the call is about.
 //
-// Fingerprint reports the capabilities of the engine. The agent sends no work that
-// needs a capability that is not reported:
+// Fingerprint reports the capabilities of the engine. The agent sends no work that needs a
+// capability which is not reported:
 //
 //	self_fencing            a run ends at its lease deadline, even when agent and
 //	                        plugin are dead
@@ -86,51 +85,52 @@ const (
 //	user                    runs can have another user than the agent
 //	secrets                 the run sees secrets_dir, and no other run does
 type DriverClient interface {
-	// Handshake is the first call. The plugin returns the greatest version of this
-	// contract that both sides support. FAILED_PRECONDITION: there is none.
+	// Handshake is the first call. The plugin returns the greatest version of this contract
+	// that both sides support. FAILED_PRECONDITION: there is no such version.
 	Handshake(ctx context.Context, in *HandshakeRequest, opts ...grpc.CallOption) (*HandshakeResponse, error)
-	// Fingerprint reports whether the engine is there and what it can do. Called
-	// every 10 s, with a deadline of 10 s. A plugin that misses two is killed and
-	// started again.
+	// Fingerprint reports whether the engine responds and what it can do. The agent calls
+	// Fingerprint every 10 s, with a deadline of 10 s. A plugin that misses two deadlines is
+	// killed and started again.
 	Fingerprint(ctx context.Context, in *FingerprintRequest, opts ...grpc.CallOption) (*DriverInfo, error)
-	// Start starts a run and returns once its command runs. A run starts at most
-	// once: a second Start of the same id does nothing and succeeds, even when the
-	// run has ended. INVALID_ARGUMENT, ABORTED: the run is then either ended with
-	// RUN_CAUSE_START_FAILED or not found. Deadline 10 min.
+	// Start starts a run and returns once the run's command is running. A run starts at most
+	// once: a second Start of the same id does nothing and succeeds, even if the run has
+	// ended. After INVALID_ARGUMENT or ABORTED the run is either ended with
+	// RUN_CAUSE_START_FAILED or unknown. Deadline: 10 min.
 	Start(ctx context.Context, in *StartRunRequest, opts ...grpc.CallOption) (*DriverDone, error)
-	// Status returns the state of a run. NOT_FOUND: it never started. Deadline 10 s.
+	// Status returns the state of a run. NOT_FOUND: the run never started. Deadline: 10 s.
 	Status(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*RunStatus, error)
-	// Wait returns as soon as the run has ended, or with its present status after
-	// the limit of the request.
+	// Wait returns as soon as the run has ended. After the limit of the request it returns
+	// the present status.
 	Wait(ctx context.Context, in *WaitRunRequest, opts ...grpc.CallOption) (*RunStatus, error)
-	// Stop asks the run to end, kills all of its processes after the grace, and
-	// returns when none is left. It succeeds for a run that has ended or is unknown.
-	// Deadline: the grace and 1 min.
+	// Stop asks the run to end, kills all its processes after the grace, and returns when no
+	// process is left. Stop succeeds for a run that has ended or is unknown. Deadline: the
+	// grace plus 1 min.
 	Stop(ctx context.Context, in *StopRunRequest, opts ...grpc.CallOption) (*DriverDone, error)
-	// Renew moves the lease deadline of a run, also of one whose command does not run
-	// yet. NOT_FOUND: the run is unknown. Only with the capability self_fencing.
-	// Deadline 10 s.
+	// Renew moves the lease deadline of a run, also of a run whose command is not running
+	// yet. It needs the capability self_fencing. NOT_FOUND: the run is unknown. Deadline: 10
+	// s.
 	Renew(ctx context.Context, in *RenewRunRequest, opts ...grpc.CallOption) (*DriverDone, error)
-	// Logs sends the kept output, oldest first. It ends at once, or with follow when
-	// the run has ended and all of its output was sent.
+	// Logs sends the retained output, oldest first. Without follow the stream ends at the
+	// present end of the output. With follow it ends when the run has ended and all its
+	// output was sent.
 	Logs(ctx context.Context, in *RunLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogChunk], error)
-	// Exec runs another command in the environment of the task and ends when the
-	// command has ended. When the caller leaves, all processes of the command are
-	// killed. A command that does not exist or cannot be executed ends as in a
-	// shell, see RunExecResponse.fault. Only with the capability exec. NOT_FOUND,
-	// FAILED_PRECONDITION, ABORTED: the command cannot be started for another cause.
+	// Exec runs another command in the environment of the task. The stream ends when the
+	// command has ended. When the caller leaves, all processes of the command are killed. A
+	// command that does not exist or cannot be executed ends as in a shell
+	// (RunExecResponse.fault). Exec needs the capability exec. Errors: NOT_FOUND,
+	// FAILED_PRECONDITION, and ABORTED if the command cannot be started for another reason.
 	Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RunExecRequest, RunExecResponse], error)
-	// Stats returns the present use of a run. Only with the capability stats.
-	// NOT_FOUND, FAILED_PRECONDITION. Deadline 10 s.
+	// Stats returns what a run uses now. It needs the capability stats. Errors: NOT_FOUND,
+	// FAILED_PRECONDITION. Deadline: 10 s.
 	Stats(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*RunStats, error)
-	// Update changes the limits of a run while it runs. Only with the capability
-	// update. NOT_FOUND, FAILED_PRECONDITION. Deadline 1 min.
+	// Update changes the limits of a running run. It needs the capability update. Errors:
+	// NOT_FOUND, FAILED_PRECONDITION. Deadline: 1 min.
 	Update(ctx context.Context, in *UpdateRunRequest, opts ...grpc.CallOption) (*DriverDone, error)
-	// Size returns the size of the kept output of a run; 0 when it is unknown.
-	// Deadline 10 s.
+	// Size returns the size of the retained output of a run, or 0 if it is unknown. Deadline:
+	// 10 s.
 	Size(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*RunSize, error)
-	// Remove forgets a run that has ended, with its logs. It succeeds for an unknown
-	// run. FAILED_PRECONDITION: the run still runs. Deadline 1 min.
+	// Remove forgets a run that has ended, and deletes its output. Remove succeeds for an
+	// unknown run. FAILED_PRECONDITION: the run is still running. Deadline: 1 min.
 	Remove(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*DriverDone, error)
 }
 
@@ -288,12 +288,12 @@ func (c *driverClient) Remove(ctx context.Context, in *RunRequest, opts ...grpc.
 // All implementations must embed UnimplementedDriverServer
 // for forward compatibility.
 //
-// Driver is served by a plugin: an executable, in any language, that runs tasks
-// for the agent of its machine (`nusa agent --plugin NAME=PATH`). A plugin in Go
-// uses the package agent/driver/plugin and needs none of this.
+// Driver is served by a plugin, which is an executable, in any language, that runs tasks
+// for the agent of its machine (`nusa agent --plugin NAME=PATH`). The author of a plugin in
+// Go uses the package agent/driver/plugin and needs only that package.
 //
-// The agent starts the executable without arguments, in its own process group,
-// with the agent's environment without NUSA_*, and with
+// The agent starts the executable without arguments, in its own process group. The
+// environment is that of the agent without the variables NUSA_*, and with
 //
 //	NUSA_PLUGIN_SOCKET  the unix socket to listen on, in a folder (0700) made for
 //	                    this process
@@ -301,18 +301,17 @@ func (c *driverClient) Remove(ctx context.Context, in *RunRequest, opts ...grpc.
 //	                    directory
 //	NUSA_PLUGIN_NAME    the name of the driver in job files
 //
-// The plugin is ready when it returns from Handshake, within 10 s of its start.
-// When its standard input ends, it must exit within 5 s; if the agent dies without
-// closing the input, the kernel kills the plugin. Tasks continue to run whenever
-// the plugin ends, so the plugin keeps on disk what it needs to find them again.
-// Lines on its standard output and standard error go to the agent's log, at most
-// 20 lines a second of 1 KiB each. A plugin that exits is started again, after
-// 0.1 s at first and after at most 30 s later.
+// The plugin is ready when it returns from Handshake, which must be within 10 s of its
+// start. The plugin must exit within 5 s when its standard input ends. If the agent dies
+// without closing that input, the kernel kills the plugin. Tasks continue to run when the
+// plugin ends, so the plugin must store on disk what it needs to find them again. The agent
+// writes lines of the plugin's standard output and standard error to its own log, at most
+// 20 lines a second of 1 KiB each. A plugin that exits is started again, at first after 0.1
+// s, later after at most 30 s.
 //
-// Every call is idempotent, has a deadline, and can come at any time, together
-// with other calls, and again after a restart of the plugin or the agent. A
-// message has at most 1 MiB. Failures are gRPC status codes with a message of the
-// plugin:
+// Every call is idempotent and has a deadline. A call can come at any time, together with
+// other calls, and again after a restart of the plugin or the agent. A message has at most
+// 1 MiB. Errors are gRPC status codes with a message of the plugin:
 //
 //	NOT_FOUND            the plugin never started the run, or has removed it
 //	INVALID_ARGUMENT     no retry can succeed; the message names the wrong field
@@ -320,11 +319,11 @@ func (c *driverClient) Remove(ctx context.Context, in *RunRequest, opts ...grpc.
 //	FAILED_PRECONDITION  the run is not running
 //	UNIMPLEMENTED        the engine cannot do it; the capability is missing
 //
-// Any other code is a failure that a retry may resolve. A response outside the
-// bounds below fails the run that it is about.
+// Any other code is an error for which a retry may help. A response outside of the bounds
+// below fails the run that the call is about.
 //
-// Fingerprint reports the capabilities of the engine. The agent sends no work that
-// needs a capability that is not reported:
+// Fingerprint reports the capabilities of the engine. The agent sends no work that needs a
+// capability which is not reported:
 //
 //	self_fencing            a run ends at its lease deadline, even when agent and
 //	                        plugin are dead
@@ -336,51 +335,52 @@ func (c *driverClient) Remove(ctx context.Context, in *RunRequest, opts ...grpc.
 //	user                    runs can have another user than the agent
 //	secrets                 the run sees secrets_dir, and no other run does
 type DriverServer interface {
-	// Handshake is the first call. The plugin returns the greatest version of this
-	// contract that both sides support. FAILED_PRECONDITION: there is none.
+	// Handshake is the first call. The plugin returns the greatest version of this contract
+	// that both sides support. FAILED_PRECONDITION: there is no such version.
 	Handshake(context.Context, *HandshakeRequest) (*HandshakeResponse, error)
-	// Fingerprint reports whether the engine is there and what it can do. Called
-	// every 10 s, with a deadline of 10 s. A plugin that misses two is killed and
-	// started again.
+	// Fingerprint reports whether the engine responds and what it can do. The agent calls
+	// Fingerprint every 10 s, with a deadline of 10 s. A plugin that misses two deadlines is
+	// killed and started again.
 	Fingerprint(context.Context, *FingerprintRequest) (*DriverInfo, error)
-	// Start starts a run and returns once its command runs. A run starts at most
-	// once: a second Start of the same id does nothing and succeeds, even when the
-	// run has ended. INVALID_ARGUMENT, ABORTED: the run is then either ended with
-	// RUN_CAUSE_START_FAILED or not found. Deadline 10 min.
+	// Start starts a run and returns once the run's command is running. A run starts at most
+	// once: a second Start of the same id does nothing and succeeds, even if the run has
+	// ended. After INVALID_ARGUMENT or ABORTED the run is either ended with
+	// RUN_CAUSE_START_FAILED or unknown. Deadline: 10 min.
 	Start(context.Context, *StartRunRequest) (*DriverDone, error)
-	// Status returns the state of a run. NOT_FOUND: it never started. Deadline 10 s.
+	// Status returns the state of a run. NOT_FOUND: the run never started. Deadline: 10 s.
 	Status(context.Context, *RunRequest) (*RunStatus, error)
-	// Wait returns as soon as the run has ended, or with its present status after
-	// the limit of the request.
+	// Wait returns as soon as the run has ended. After the limit of the request it returns
+	// the present status.
 	Wait(context.Context, *WaitRunRequest) (*RunStatus, error)
-	// Stop asks the run to end, kills all of its processes after the grace, and
-	// returns when none is left. It succeeds for a run that has ended or is unknown.
-	// Deadline: the grace and 1 min.
+	// Stop asks the run to end, kills all its processes after the grace, and returns when no
+	// process is left. Stop succeeds for a run that has ended or is unknown. Deadline: the
+	// grace plus 1 min.
 	Stop(context.Context, *StopRunRequest) (*DriverDone, error)
-	// Renew moves the lease deadline of a run, also of one whose command does not run
-	// yet. NOT_FOUND: the run is unknown. Only with the capability self_fencing.
-	// Deadline 10 s.
+	// Renew moves the lease deadline of a run, also of a run whose command is not running
+	// yet. It needs the capability self_fencing. NOT_FOUND: the run is unknown. Deadline: 10
+	// s.
 	Renew(context.Context, *RenewRunRequest) (*DriverDone, error)
-	// Logs sends the kept output, oldest first. It ends at once, or with follow when
-	// the run has ended and all of its output was sent.
+	// Logs sends the retained output, oldest first. Without follow the stream ends at the
+	// present end of the output. With follow it ends when the run has ended and all its
+	// output was sent.
 	Logs(*RunLogsRequest, grpc.ServerStreamingServer[LogChunk]) error
-	// Exec runs another command in the environment of the task and ends when the
-	// command has ended. When the caller leaves, all processes of the command are
-	// killed. A command that does not exist or cannot be executed ends as in a
-	// shell, see RunExecResponse.fault. Only with the capability exec. NOT_FOUND,
-	// FAILED_PRECONDITION, ABORTED: the command cannot be started for another cause.
+	// Exec runs another command in the environment of the task. The stream ends when the
+	// command has ended. When the caller leaves, all processes of the command are killed. A
+	// command that does not exist or cannot be executed ends as in a shell
+	// (RunExecResponse.fault). Exec needs the capability exec. Errors: NOT_FOUND,
+	// FAILED_PRECONDITION, and ABORTED if the command cannot be started for another reason.
 	Exec(grpc.BidiStreamingServer[RunExecRequest, RunExecResponse]) error
-	// Stats returns the present use of a run. Only with the capability stats.
-	// NOT_FOUND, FAILED_PRECONDITION. Deadline 10 s.
+	// Stats returns what a run uses now. It needs the capability stats. Errors: NOT_FOUND,
+	// FAILED_PRECONDITION. Deadline: 10 s.
 	Stats(context.Context, *RunRequest) (*RunStats, error)
-	// Update changes the limits of a run while it runs. Only with the capability
-	// update. NOT_FOUND, FAILED_PRECONDITION. Deadline 1 min.
+	// Update changes the limits of a running run. It needs the capability update. Errors:
+	// NOT_FOUND, FAILED_PRECONDITION. Deadline: 1 min.
 	Update(context.Context, *UpdateRunRequest) (*DriverDone, error)
-	// Size returns the size of the kept output of a run; 0 when it is unknown.
-	// Deadline 10 s.
+	// Size returns the size of the retained output of a run, or 0 if it is unknown. Deadline:
+	// 10 s.
 	Size(context.Context, *RunRequest) (*RunSize, error)
-	// Remove forgets a run that has ended, with its logs. It succeeds for an unknown
-	// run. FAILED_PRECONDITION: the run still runs. Deadline 1 min.
+	// Remove forgets a run that has ended, and deletes its output. Remove succeeds for an
+	// unknown run. FAILED_PRECONDITION: the run is still running. Deadline: 1 min.
 	Remove(context.Context, *RunRequest) (*DriverDone, error)
 	mustEmbedUnimplementedDriverServer()
 }

@@ -22,11 +22,10 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// StateRequest names an index of the Raft log.
+// StateRequest names an index of the region's Raft log.
 type StateRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Index of the Raft log.
-	Index         uint64 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -71,7 +70,7 @@ func (x *StateRequest) GetIndex() uint64 {
 // StateDigest identifies the content of a state.
 type StateDigest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Index of the Raft log of the state.
+	// Index in the Raft log at which the server had this state.
 	Index uint64 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	// SHA-256 over all records in a canonical form, in hexadecimal.
 	Hash          string `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
@@ -123,10 +122,10 @@ func (x *StateDigest) GetHash() string {
 	return ""
 }
 
-// FederationCacheRequest names the content that the caller has.
+// FederationCacheRequest says which content the caller already has.
 type FederationCacheRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// FederationCache.token of the caller's copy; empty for none.
+	// FederationCache.token of the caller's copy. Empty: the caller has no copy.
 	Token         string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -169,9 +168,9 @@ func (x *FederationCacheRequest) GetToken() string {
 	return ""
 }
 
-// FederationCache is what a region knows of the other regions beyond its own
-// measurements. A part that the global tier never sent is unset. All parts are
-// unset when the caller already has the same content.
+// FederationCache is what a region knows about the other regions beyond its own
+// measurements. A part is unset if the global tier never sent it. All parts are unset if
+// the caller already has the same content.
 type FederationCache struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identifies the content.
@@ -182,8 +181,8 @@ type FederationCache struct {
 	Origins *OriginTable `protobuf:"bytes,3,opt,name=origins,proto3" json:"origins,omitempty"`
 	// The matrix of medians.
 	Matrix *CompactMatrix `protobuf:"bytes,4,opt,name=matrix,proto3" json:"matrix,omitempty"`
-	// Time since the global tier last sent or confirmed the part. Also set for
-	// parts that are unset because the caller has the same content.
+	// Time since the global tier last sent or confirmed the part. These fields are also set
+	// for parts that are unset because the caller has the same content.
 	PeersAge      *durationpb.Duration `protobuf:"bytes,5,opt,name=peers_age,json=peersAge,proto3" json:"peers_age,omitempty"`
 	OriginsAge    *durationpb.Duration `protobuf:"bytes,6,opt,name=origins_age,json=originsAge,proto3" json:"origins_age,omitempty"`
 	MatrixAge     *durationpb.Duration `protobuf:"bytes,7,opt,name=matrix_age,json=matrixAge,proto3" json:"matrix_age,omitempty"`
@@ -273,7 +272,7 @@ func (x *FederationCache) GetMatrixAge() *durationpb.Duration {
 // TunnelFrame is a piece of a tunnelled connection.
 type TunnelFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id of the tunnel; only in the first frame upward.
+	// Id of the tunnel. Only in the first frame up.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// At most 64 KiB.
 	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
@@ -325,15 +324,15 @@ func (x *TunnelFrame) GetData() []byte {
 	return nil
 }
 
-// Position names a point in a resumable stream of items (package link). A
-// receiver keeps the position of the items that it has stored. A sender resumes
-// from that position if it can, and starts over with the full set if not.
+// Position names a point in a resumable stream of items (package link). A receiver stores
+// the position of the items that it has stored. A sender resumes from that position if it
+// can. Otherwise it starts over with the full set.
 type Position struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identifies the sender's numbering; it changes whenever the numbers start
-	// from the beginning.
+	// Identifies the sender's numbering. It changes whenever the sender starts to count from
+	// 0 again.
 	Epoch string `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// Grows with every change; 0 is the beginning.
+	// Grows with every change. 0 is the beginning.
 	Sequence      uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -400,7 +399,7 @@ type RegionMessage struct {
 	//	*RegionMessage_Row
 	//	*RegionMessage_Fits
 	Kind isRegionMessage_Kind `protobuf_oneof:"kind"`
-	// With orders_ack and lease: index of the region's log that the master has applied.
+	// Only with orders_ack and lease: index of the region's log that the master has applied.
 	AppliedIndex  uint64 `protobuf:"varint,10,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -563,7 +562,7 @@ type RegionMessage_Lease struct {
 }
 
 type RegionMessage_OrdersAck struct {
-	// Acknowledges slot orders: the region's Raft log has them.
+	// Acknowledges slot orders: they are in the region's Raft log.
 	OrdersAck *Position `protobuf:"bytes,3,opt,name=orders_ack,json=ordersAck,proto3,oneof"`
 }
 
@@ -592,13 +591,13 @@ type RegionMessage_Goodbye struct {
 }
 
 type RegionMessage_Row struct {
-	// Sent instead of `latency` to a server whose welcome has a position of the row.
+	// Replaces `latency`. Sent only to a server whose welcome has `row`.
 	Row *RowChanges `protobuf:"bytes,11,opt,name=row,proto3,oneof"`
 }
 
 type RegionMessage_Fits struct {
-	// The fit of asks that were just subscribed, ahead of the next report. Sent to a
-	// server whose welcome has a position of the row.
+	// How many instances of just subscribed asks fit, before the next report says it. Sent
+	// only to a server whose welcome has `row`.
 	Fits *FitCounts `protobuf:"bytes,12,opt,name=fits,proto3,oneof"`
 }
 
@@ -624,14 +623,14 @@ func (*RegionMessage_Row) isRegionMessage_Kind() {}
 
 func (*RegionMessage_Fits) isRegionMessage_Kind() {}
 
-// RegionHello presents a region. Sessions are ordered by (incarnation, term).
+// RegionHello introduces a region. Sessions are ordered by (incarnation, term).
 type RegionHello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The region's own definition.
 	Definition *RegionDefinition `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
 	// Cluster id of the region.
 	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// As Region.incarnation.
+	// Like Region.incarnation.
 	Incarnation uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Raft term of the master.
 	Term uint64 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
@@ -641,42 +640,44 @@ type RegionHello struct {
 	MasterAddress string `protobuf:"bytes,6,opt,name=master_address,json=masterAddress,proto3" json:"master_address,omitempty"`
 	// All servers of the region.
 	Servers []*RegionalServer `protobuf:"bytes,7,rep,name=servers,proto3" json:"servers,omitempty"`
-	// Position of the slot orders that are stored so far.
+	// Position of the slot orders that the region has stored.
 	Orders *Position `protobuf:"bytes,8,opt,name=orders,proto3" json:"orders,omitempty"`
 	// Version of the build.
 	Version string `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
-	// Version N of this protocol; a server speaks N and N-1.
+	// Version N of this protocol. A server speaks versions N and N-1.
 	Protocol int32 `protobuf:"varint,10,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// Id of the federation that the region's log is bound to; empty before the first
+	// Id of the federation to which the region's log is bound. Empty before the first
 	// welcome.
 	FederationId string `protobuf:"bytes,11,opt,name=federation_id,json=federationId,proto3" json:"federation_id,omitempty"`
-	// Greatest leadership term in the region's log; unset before the first welcome.
+	// Greatest leadership term in the region's log. Unset before the first welcome.
 	LeadershipTerm *LeadershipTerm `protobuf:"bytes,12,opt,name=leadership_term,json=leadershipTerm,proto3" json:"leadership_term,omitempty"`
 	// Greatest fence in the region's log.
 	Fence uint64 `protobuf:"varint,13,opt,name=fence,proto3" json:"fence,omitempty"`
-	// Greatest etcd revision that the region's log knows, of any order or welcome.
+	// Greatest etcd revision in the region's log, from any order or welcome.
 	StoreRevision int64 `protobuf:"varint,14,opt,name=store_revision,json=storeRevision,proto3" json:"store_revision,omitempty"`
-	// Index of the region's log that the master has applied. Going back within one
-	// incarnation means that the log was restored from an old copy.
+	// Index of the region's log that the master has applied. If it is smaller than earlier in
+	// the same incarnation, the log was restored from an old copy.
 	AppliedIndex uint64 `protobuf:"varint,15,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	// Feature level of the region: the least of its servers' levels. 0: before
-	// region leases bind. 1: region leases bind.
+	// Feature level of the region: the lowest level of its servers. 0: region leases do not
+	// bind yet. 1: region leases bind.
 	FeatureLevel uint32 `protobuf:"varint,16,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
-	// Greatest length of the region's lease that may be outstanding, by the region's log.
+	// Greatest length of a lease of the region that may still be valid, according to the
+	// region's log.
 	LeaseMax *durationpb.Duration `protobuf:"bytes,17,opt,name=lease_max,json=leaseMax,proto3" json:"lease_max,omitempty"`
-	// Longest kill_timeout of what the region may run and its lease binds.
+	// Longest kill_timeout of the tasks that the region may run and that its lease binds.
 	StopTime *durationpb.Duration `protobuf:"bytes,18,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
-	// Random id of the restore that began the incarnation; empty for none.
+	// Random id of the restore that began the incarnation. Empty if no restore began it.
 	RestoreId string `protobuf:"bytes,19,opt,name=restore_id,json=restoreId,proto3" json:"restore_id,omitempty"`
-	// What the region has of the sets that the global tier sends. Set, also if empty: the
-	// region takes the changes of sets. Unset: it takes whole sets only.
+	// What the region has of the sets that the global tier sends. If it is set, even if it is
+	// empty, the region accepts changes of sets. If it is unset, the region accepts only
+	// whole sets.
 	Known *KnownSets `protobuf:"bytes,20,opt,name=known,proto3" json:"known,omitempty"`
-	// The region's network coordinate, if it takes the changes of sets.
+	// The region's network coordinate. Only if the region accepts changes of sets.
 	Coordinate *Coordinate `protobuf:"bytes,21,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
-	// After Refused.tell_work: the slots of jobs of the federation that the region runs, at
-	// most 32 KiB.
+	// Only after Refused.tell_work: the slots of jobs of the federation that the region runs,
+	// at most 32 KiB.
 	Work []*RegionWork `protobuf:"bytes,22,rep,name=work,proto3" json:"work,omitempty"`
-	// Number of slots that did not fit into work.
+	// Number of slots that did not fit into `work`.
 	WorkLeftOut int32 `protobuf:"varint,23,opt,name=work_left_out,json=workLeftOut,proto3" json:"work_left_out,omitempty"`
 	// The region sends LeaseRequest.confirmed when the welcome asks for it.
 	Confirms      bool `protobuf:"varint,24,opt,name=confirms,proto3" json:"confirms,omitempty"`
@@ -882,13 +883,13 @@ func (x *RegionHello) GetConfirms() bool {
 	return false
 }
 
-// RegionWork is a slot that a region runs, as its log says.
+// RegionWork is a slot that a region runs, according to the region's log.
 type RegionWork struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Job       string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
 	Group     string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
-	// The instances from <= i < to.
+	// Indices of the instances: from <= i < to.
 	From          int32 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
 	To            int32 `protobuf:"varint,5,opt,name=to,proto3" json:"to,omitempty"`
 	JobVersion    int64 `protobuf:"varint,6,opt,name=job_version,json=jobVersion,proto3" json:"job_version,omitempty"`
@@ -968,16 +969,16 @@ func (x *RegionWork) GetJobVersion() int64 {
 	return 0
 }
 
-// KnownSets say what a region has of the sets that the global tier sends, so that it
-// gets only what it lacks. A hash of the content, unlike a number, also counts at
-// another active server.
+// KnownSets say which sets of the global tier a region has, so that the region gets only
+// what it lacks. The sets are identified by hashes of their content, because hashes stay
+// valid if another server becomes active. Numbers would not.
 type KnownSets struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Hash of the peers of each bucket, as in PeerChanges; empty: the region has none.
+	// Hash of the peers of each bucket, like in PeerChanges. Empty: the region has no peers.
 	Peers []uint64 `protobuf:"fixed64,1,rep,packed,name=peers,proto3" json:"peers,omitempty"`
-	// Hash of the origin records; 0: the region has none.
+	// Hash of the origin records. 0: the region has none.
 	Origins uint64 `protobuf:"fixed64,2,opt,name=origins,proto3" json:"origins,omitempty"`
-	// Hash of the subscribed asks; 0: the region has none.
+	// Hash of the subscribed asks. 0: the region has none.
 	Asks uint64 `protobuf:"fixed64,3,opt,name=asks,proto3" json:"asks,omitempty"`
 	// Position of the column that the region has.
 	Column *Position `protobuf:"bytes,4,opt,name=column,proto3" json:"column,omitempty"`
@@ -1057,8 +1058,8 @@ type LeadershipTerm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grows by one with each election.
 	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	// Random. Two terms with one number and different nonces mean that the store
-	// was restored from an old copy.
+	// Random. If two terms have the same number and different nonces, the store was restored
+	// from an old copy.
 	Nonce         string `protobuf:"bytes,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1108,7 +1109,7 @@ func (x *LeadershipTerm) GetNonce() string {
 	return ""
 }
 
-// RegionUpdate says that the region's servers changed.
+// RegionUpdate reports that the region's servers changed.
 type RegionUpdate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// All servers of the region.
@@ -1154,10 +1155,10 @@ func (x *RegionUpdate) GetServers() []*RegionalServer {
 	return nil
 }
 
-// Goodbye announces that the sender leaves and ends the stream on purpose.
+// Goodbye says that the sender leaves on purpose and ends the stream.
 type Goodbye struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why, for people.
+	// The reason, for people.
 	Message       string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1200,16 +1201,16 @@ func (x *Goodbye) GetMessage() string {
 	return ""
 }
 
-// LeaseRequest asks for a lease. The reply is a LeaseGrant with the same id.
+// LeaseRequest asks for a lease. The response is a LeaseGrant with the same id.
 type LeaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of the request; grows by one with each request of the sender.
+	// Number of the request. It grows by one with each request of the sender.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Id of the latest grant that the sender received in this session; 0 for none. A
-	// grantor whose grants do not arrive treats the sender as silent.
+	// Id of the latest grant that the sender received in this session. 0: none. If the grants
+	// do not reach the sender, the grantor treats the sender as silent.
 	Granted uint64 `protobuf:"varint,2,opt,name=granted,proto3" json:"granted,omitempty"`
-	// Time for which the region has been unable to commit to its log; unset while it
-	// can. Such a region takes no new slots.
+	// Time for which the region has been unable to commit to its log. Unset while it can
+	// commit. A region that cannot commit gets no new slots.
 	CommitBlocked *durationpb.Duration `protobuf:"bytes,3,opt,name=commit_blocked,json=commitBlocked,proto3" json:"commit_blocked,omitempty"`
 	// After GlobalWelcome.confirm: no instance of a job of the federation may run in the region
 	// but those of the slots that the region was ordered in this session.
@@ -1285,28 +1286,28 @@ func (x *LeaseRequest) GetUnordered() int32 {
 	return 0
 }
 
-// LeaseGrant grants a lease for a duration. The holder counts the duration from
-// the sending of the request.
+// LeaseGrant grants a lease for a duration. The holder counts the duration from the moment
+// when it sent the request.
 type LeaseGrant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// LeaseRequest.id.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Length of the lease. 0 in a grant to an agent: the lease of the node is
-	// refused and only region_left counts.
+	// Length of the lease. 0 in a grant to an agent: the node gets no lease, and only
+	// region_left is valid.
 	Duration *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
-	// The following fields say what the grant of a region's lease rests on. The
-	// region uses the lease only while its log has this leadership term as the
-	// greatest, this fence, this incarnation, and every order up to `orders`.
+	// The following fields are the conditions of a region's lease. The region uses the lease
+	// only while all of them hold: this leadership term is the greatest in its log, and its
+	// log has this fence, this incarnation and every order up to `orders`.
 	LeadershipTerm *LeadershipTerm `protobuf:"bytes,3,opt,name=leadership_term,json=leadershipTerm,proto3" json:"leadership_term,omitempty"`
 	Fence          uint64          `protobuf:"varint,4,opt,name=fence,proto3" json:"fence,omitempty"`
 	Incarnation    uint64          `protobuf:"varint,5,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Orders         *Position       `protobuf:"bytes,6,opt,name=orders,proto3" json:"orders,omitempty"`
-	// In a grant to an agent: remaining time of the region's lease at the sending of
-	// the grant. The agent counts it from the sending of its request. Unset or 0:
-	// the region holds no lease.
+	// Only in a grant to an agent: remaining time of the region's lease when the grant was
+	// sent. The agent counts it from the moment when it sent its request. Unset or 0: the
+	// region has no lease.
 	RegionLeft *durationpb.Duration `protobuf:"bytes,7,opt,name=region_left,json=regionLeft,proto3" json:"region_left,omitempty"`
-	// In a grant to an agent: what runs goes on under leases that are still held, and
-	// nothing starts. The servers of the region have started again and do not know yet
+	// Only in a grant to an agent: running tasks continue under leases that are still valid,
+	// and nothing starts. The servers of the region have restarted and do not know yet
 	// whether their log is an old copy.
 	ContinueOnly  bool `protobuf:"varint,8,opt,name=continue_only,json=continueOnly,proto3" json:"continue_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1399,8 +1400,8 @@ func (x *LeaseGrant) GetContinueOnly() bool {
 	return false
 }
 
-// SlotAnswers report what the region did with slots. The region repeats an
-// answer until the slot order changes accordingly.
+// SlotAnswers report what the region did with slots. The region repeats an answer until the
+// slot order changes accordingly.
 type SlotAnswers struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Answers       []*SlotAnswer          `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
@@ -1452,26 +1453,28 @@ type SlotAnswer struct {
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Job       string `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
 	Group     string `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
-	// The part of the slot that is answered: from <= i < to, inside the range of
-	// the slot.
+	// The part of the slot that the answer is about: the indices from <= i < to, inside the
+	// range of the slot.
 	From int32 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
 	To   int32 `protobuf:"varint,5,opt,name=to,proto3" json:"to,omitempty"`
-	// Generation of the answered slot; an answer with another one is ignored.
+	// Generation of the slot that the answer is about. An answer with another generation is
+	// ignored.
 	Generation int64 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
 	// The state that the region reports.
 	State SlotState `protobuf:"varint,7,opt,name=state,proto3,enum=nusa.v1.SlotState" json:"state,omitempty"`
-	// Why, for a refusal or a return.
+	// Why the region refuses or returns the slot.
 	Reason  Reason `protobuf:"varint,8,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	Message string `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
-	// Reasons counted over the region's nodes.
+	// Reasons, counted over the region's nodes.
 	Counts []*CountedReason `protobuf:"bytes,10,rep,name=counts,proto3" json:"counts,omitempty"`
-	// Every process that may run for the answered indices is bound by the region's
-	// lease: none is left of a job version without that bound.
+	// True if the region's lease binds every process that may run for these indices: no
+	// process is left of a job version that the lease does not bind.
 	Bound bool `protobuf:"varint,11,opt,name=bound,proto3" json:"bound,omitempty"`
-	// The region has given the instances up, but a lost node may still run an attempt that
-	// no lease ends. The region answers again once the node has confirmed.
+	// The region has given up the instances, but a lost node may still run an attempt that no
+	// lease ends. The region answers again after the node confirms that nothing of it runs.
 	MayRun bool `protobuf:"varint,12,opt,name=may_run,json=mayRun,proto3" json:"may_run,omitempty"`
-	// With bound: the longest kill_timeout of what may run for the answered indices.
+	// Only with `bound`: the longest kill_timeout of the tasks that may run for these
+	// indices.
 	StopTime      *durationpb.Duration `protobuf:"bytes,13,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1598,13 +1601,13 @@ func (x *SlotAnswer) GetStopTime() *durationpb.Duration {
 	return nil
 }
 
-// SlotOrder is one slot as the region should have it.
+// SlotOrder is one slot in the state that the global tier wants in the region.
 type SlotOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Slot  *Slot                  `protobuf:"bytes,1,opt,name=slot,proto3" json:"slot,omitempty"`
-	// Encoded JobSpec with defaults filled in.
+	// Encoded JobSpec. Default values are filled in.
 	Spec []byte `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
-	// etcd revision of the order; greater than the generation of the slot when only
+	// etcd revision of the order. It is greater than the generation of the slot if only
 	// Slot.desired changed.
 	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1662,18 +1665,18 @@ func (x *SlotOrder) GetRevision() int64 {
 	return 0
 }
 
-// SlotOrders is a batch of orders: at most 256 KiB, or one larger order.
+// SlotOrders is a batch of orders of at most 256 KiB. A larger order is a batch alone.
 type SlotOrders struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The full set starts over: a slot that is neither in this batch nor in one of
-	// the next batches up to `last` no longer exists.
+	// The full set starts with this batch. A slot no longer exists if neither this batch nor
+	// a following batch up to `last` has it.
 	Full bool `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
-	// With full: this is the last batch of the set.
+	// Only with a full set: this is the last batch of the set.
 	Last   bool         `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
 	Orders []*SlotOrder `protobuf:"bytes,3,rep,name=orders,proto3" json:"orders,omitempty"`
 	// Keys "namespace/job/group/from" of slots that the region no longer owns.
 	Removed []string `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
-	// Position after this batch. Its sequence is an etcd revision.
+	// Position after this batch. Its sequence number is an etcd revision.
 	Position      *Position `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1747,7 +1750,7 @@ func (x *SlotOrders) GetPosition() *Position {
 // JobSummaries is a batch of the latest summaries.
 type JobSummaries struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// full, last, removed and position are as in SlotOrders.
+	// full, last, removed and position are like those of SlotOrders.
 	Full          bool          `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
 	Last          bool          `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
 	Summaries     []*JobSummary `protobuf:"bytes,3,rep,name=summaries,proto3" json:"summaries,omitempty"`
@@ -1834,20 +1837,21 @@ type JobSummary struct {
 	Groups map[string]*InstanceCounts `protobuf:"bytes,4,rep,name=groups,proto3" json:"groups,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Reasons of the pending and failed instances, by group.
 	Reasons map[string]*GroupReasons `protobuf:"bytes,5,rep,name=reasons,proto3" json:"reasons,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Order of summaries: a greater (incarnation, Raft index) replaces a lower one.
+	// Order of summaries: a summary with a greater (incarnation, Raft index) replaces the
+	// others.
 	Incarnation uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Index       uint64 `protobuf:"varint,7,opt,name=index,proto3" json:"index,omitempty"`
-	// Version and run that the counts are about: the oldest wanted version of the
-	// slots that the region holds of the job, and its run. The global tier counts
-	// instances of an earlier run as pending, and instances of an earlier version
-	// that start or run as outdated. -1: the region holds no slot that is to run.
-	// 0: the region is of an earlier version and does not say.
+	// Job version and run that the counts are about: of the slots that the region has of the
+	// job, the oldest wanted version and its run. The global tier counts instances of an
+	// earlier run as pending. It counts starting and running instances of an earlier version
+	// as outdated. -1: the region has no slot that must run. 0: the region is of an earlier
+	// version of Nusa and does not say.
 	Version int64 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"`
 	Run     int64 `protobuf:"varint,9,opt,name=run,proto3" json:"run,omitempty"`
-	// Instances that no node of the region takes while an earlier attempt may still
-	// run on a lost node. The region keeps them until they are revoked, which the
-	// global tier does once another region has capacity. At most 256 ranges. A
-	// region of an earlier version returns such instances instead.
+	// Instances that fit on no node of the region, while an earlier attempt of them may still
+	// run on a lost node. The region does not return these instances. The global tier revokes
+	// them once another region has capacity. At most 256 ranges. A region of an earlier
+	// version of Nusa returns such instances instead.
 	Disconnected  []*DisconnectedInstances `protobuf:"bytes,10,rep,name=disconnected,proto3" json:"disconnected,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1958,7 +1962,7 @@ func (x *JobSummary) GetDisconnected() []*DisconnectedInstances {
 type DisconnectedInstances struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	// The range of indices, inside the range of the slot.
+	// Range of indices, inside the range of the slot.
 	From int32 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
 	To   int32 `protobuf:"varint,3,opt,name=to,proto3" json:"to,omitempty"`
 	// Generation of the slot.
@@ -2082,7 +2086,7 @@ func (x *GroupReasons) GetReasons() []*CountedReason {
 // LatencyRow has the edges from this region that changed noticeably.
 type LatencyRow struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The row has all edges and not only the changed ones.
+	// The row has all edges, not only the changed edges.
 	Full  bool    `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
 	Edges []*Edge `protobuf:"bytes,2,rep,name=edges,proto3" json:"edges,omitempty"`
 	// The region's network coordinate.
@@ -2215,25 +2219,26 @@ func (x *Coordinate) GetHeight() float64 {
 	return 0
 }
 
-// EdgeTable has edges that share one end, column by column: all lists have one value
-// for each region. Round trips are numbers on a logarithmic scale, each 0.1 % longer than
-// the one before: 0 stands for 0, and n > 0 for 1.001^(n-1) microseconds.
+// EdgeTable has edges that share one end, as columns. Every list has one value for each
+// region. A round trip is the index of a step on a logarithmic scale, whose steps grow by
+// 0.1 % each: 0 means 0, and n > 0 means 1.001^(n-1) microseconds.
 type EdgeTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The other ends, sorted.
 	Regions []string `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
-	// Edge.state, plus 8 if probes of the other end arrive, plus 16 times the method: 1 udp, 2 tcp, 3 connect.
+	// Edge.state, plus 8 if probes of the other end arrive, plus 16 times the method (1 udp,
+	// 2 tcp, 3 connect).
 	States []byte   `protobuf:"bytes,2,opt,name=states,proto3" json:"states,omitempty"`
 	P50    []uint32 `protobuf:"varint,3,rep,packed,name=p50,proto3" json:"p50,omitempty"`
-	// p90 minus p50, p99 minus p90, p50 minus min, and p50 minus jitter, of the numbers on the
-	// scale.
+	// The following four lists have differences of steps: p90 minus p50, p99 minus p90, p50
+	// minus min, and p50 minus jitter.
 	P90      []int32  `protobuf:"zigzag32,4,rep,packed,name=p90,proto3" json:"p90,omitempty"`
 	P99      []int32  `protobuf:"zigzag32,5,rep,packed,name=p99,proto3" json:"p99,omitempty"`
 	Min      []int32  `protobuf:"zigzag32,6,rep,packed,name=min,proto3" json:"min,omitempty"`
 	Jitter   []int32  `protobuf:"zigzag32,7,rep,packed,name=jitter,proto3" json:"jitter,omitempty"`
 	Samples  []uint32 `protobuf:"varint,8,rep,packed,name=samples,proto3" json:"samples,omitempty"`
 	SetAside []uint32 `protobuf:"varint,9,rep,packed,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"`
-	// In millionths. Empty: all are 0.
+	// The losses are in millionths. An empty list: all values are 0.
 	Loss     []uint32 `protobuf:"varint,10,rep,packed,name=loss,proto3" json:"loss,omitempty"`
 	LossOut  []uint32 `protobuf:"varint,11,rep,packed,name=loss_out,json=lossOut,proto3" json:"loss_out,omitempty"`
 	LossBack []uint32 `protobuf:"varint,12,rep,packed,name=loss_back,json=lossBack,proto3" json:"loss_back,omitempty"`
@@ -2367,15 +2372,15 @@ func (x *EdgeTable) GetAges() []uint32 {
 // RowChanges are the edges from this region that changed noticeably.
 type RowChanges struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `edges` has all edges, and the row so far is forgotten.
+	// True: `edges` has all edges and replaces the row.
 	Full bool `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
 	// An encoded EdgeTable by the edges' other ends, compressed with DEFLATE.
 	Edges []byte `protobuf:"bytes,2,opt,name=edges,proto3" json:"edges,omitempty"`
-	// Set: every edge of the row with the state OK that is neither in `edges` nor in
-	// `unconfirmed` was measured again, at most this long ago.
+	// If it is set, the region measured every edge of the row with the state OK again, at
+	// most this long ago. Exceptions: the edges in `edges` and in `unconfirmed`.
 	Confirmed   *durationpb.Duration `protobuf:"bytes,3,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
 	Unconfirmed []string             `protobuf:"bytes,4,rep,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
-	// Set when it has changed noticeably.
+	// Only if the coordinate has changed noticeably.
 	Coordinate *Coordinate `protobuf:"bytes,5,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
 	// Position of the row after this message.
 	Position      *Position `protobuf:"bytes,6,opt,name=position,proto3" json:"position,omitempty"`
@@ -2455,7 +2460,7 @@ func (x *RowChanges) GetPosition() *Position {
 	return nil
 }
 
-// FitCounts are exact fit counts ahead of the next report.
+// FitCounts are exact fit counts that a region sends before its next report.
 type FitCounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grows by one with each message of a session.
@@ -2711,7 +2716,7 @@ type isGlobalMessage_Kind interface {
 }
 
 type GlobalMessage_Welcome struct {
-	// The first message of a session, unless it is refused.
+	// The first message of a session, if the session is not refused.
 	Welcome *GlobalWelcome `protobuf:"bytes,1,opt,name=welcome,proto3,oneof"`
 }
 
@@ -2745,24 +2750,24 @@ type GlobalMessage_Tunnel struct {
 }
 
 type GlobalMessage_Column struct {
-	// Edges that end in this region.
+	// The edges that end in this region.
 	Column *LatencyColumn `protobuf:"bytes,9,opt,name=column,proto3,oneof"`
 }
 
 type GlobalMessage_Origins struct {
-	// All origin records; sent at the start of a session and when they change.
+	// All origin records. Sent at the start of a session and whenever they change.
 	Origins *OriginTable `protobuf:"bytes,10,opt,name=origins,proto3,oneof"`
 }
 
 type GlobalMessage_Matrix struct {
-	// Medians of the whole matrix, for paths over relays and for the time without
-	// a global tier.
+	// Medians of the whole matrix. The region needs them for paths over relays, and while
+	// the global tier is unreachable.
 	Matrix *CompactMatrix `protobuf:"bytes,11,opt,name=matrix,proto3,oneof"`
 }
 
 type GlobalMessage_PeerChanges struct {
-	// The following are sent to a region whose hello says what it has, instead of the
-	// whole sets.
+	// The following messages replace the whole sets. Sent to a region whose hello has
+	// `known`.
 	PeerChanges *PeerChanges `protobuf:"bytes,12,opt,name=peer_changes,json=peerChanges,proto3,oneof"`
 }
 
@@ -2811,16 +2816,17 @@ func (*GlobalMessage_MatrixChanges) isGlobalMessage_Kind() {}
 // PeerChanges are changes of the other regions.
 type PeerChanges struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Buckets of which the table has every region: no other region of these buckets exists.
-	// The bucket of a region is the FNV-1a hash of its name modulo the number of buckets, 32.
-	// The hash of a bucket is the exclusive or of those of its regions. The hash of a region
-	// is the FNV-1a hash of its PeerTable, with this region alone.
+	// Buckets whose regions are all in the table: a region of these buckets that is not in
+	// the table does not exist. The bucket of a region is the FNV-1a hash of the region's
+	// name modulo 32, the number of buckets. The hash of a bucket is the exclusive or of the
+	// hashes of its regions. The hash of a region is the FNV-1a hash of a PeerTable that has
+	// only this region.
 	Buckets []uint32 `protobuf:"varint,1,rep,packed,name=buckets,proto3" json:"buckets,omitempty"`
-	// An encoded PeerTable, compressed with DEFLATE. It may have the receiving region.
+	// An encoded PeerTable, compressed with DEFLATE. It may include the receiving region.
 	Table []byte `protobuf:"bytes,2,opt,name=table,proto3" json:"table,omitempty"`
 	// Regions that no longer exist.
 	Removed []string `protobuf:"bytes,3,rep,name=removed,proto3" json:"removed,omitempty"`
-	// Set when it has changed: replaces PeerRegion.probe_demand of all regions.
+	// Only if the demand changed: replaces PeerRegion.probe_demand of all regions.
 	Demand        *ProbeDemand `protobuf:"bytes,4,opt,name=demand,proto3" json:"demand,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2884,11 +2890,11 @@ func (x *PeerChanges) GetDemand() *ProbeDemand {
 	return nil
 }
 
-// ProbeDemand says how often placement asks about the pair of this region and a peer, as
-// PeerRegion.probe_demand.
+// ProbeDemand says how often placement asks for the round trip between this region and each
+// peer, like PeerRegion.probe_demand.
 type ProbeDemand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The peers with a demand.
+	// The peers whose demand is not 0.
 	Regions       []string  `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
 	Values        []float64 `protobuf:"fixed64,2,rep,packed,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2939,36 +2945,38 @@ func (x *ProbeDemand) GetValues() []float64 {
 	return nil
 }
 
-// PeerTable has regions column by column: all lists have one value for each region,
-// unless they say otherwise.
+// PeerTable has regions as columns. Every list has one value for each region, unless its
+// comment says otherwise.
 type PeerTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sorted.
 	Names []string `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
-	// In degrees; NaN where the location is unknown.
+	// In degrees. NaN if the location is unknown.
 	Latitudes  []float64 `protobuf:"fixed64,2,rep,packed,name=latitudes,proto3" json:"latitudes,omitempty"`
 	Longitudes []float64 `protobuf:"fixed64,3,rep,packed,name=longitudes,proto3" json:"longitudes,omitempty"`
 	Places     []string  `protobuf:"bytes,4,rep,name=places,proto3" json:"places,omitempty"`
-	// Index into label_sets plus one; 0: no labels. Empty: no region has labels.
+	// Index into label_sets plus one. 0: the region has no labels. An empty list: no region
+	// has labels.
 	Labels    []uint32    `protobuf:"varint,5,rep,packed,name=labels,proto3" json:"labels,omitempty"`
 	LabelSets []*LabelSet `protobuf:"bytes,6,rep,name=label_sets,json=labelSets,proto3" json:"label_sets,omitempty"`
 	// Number of addresses of each region.
 	Counts []uint32 `protobuf:"varint,7,rep,packed,name=counts,proto3" json:"counts,omitempty"`
-	// One value for each address, region by region. A port of 0: none. Hosts leaves IPv4
-	// addresses empty: ipv4 has four bytes of each, as the differences from those of the one
-	// before.
+	// The following lists have one value for each address, region by region. A port of 0
+	// means none. In `hosts` every IPv4 address is empty. `ipv4` has four bytes of each IPv4
+	// address: the differences from the bytes of the previous address.
 	Hosts      []string `protobuf:"bytes,8,rep,name=hosts,proto3" json:"hosts,omitempty"`
 	Ipv4       []byte   `protobuf:"bytes,17,opt,name=ipv4,proto3" json:"ipv4,omitempty"`
 	ProbePorts []uint32 `protobuf:"varint,9,rep,packed,name=probe_ports,json=probePorts,proto3" json:"probe_ports,omitempty"`
 	GrpcPorts  []uint32 `protobuf:"varint,10,rep,packed,name=grpc_ports,json=grpcPorts,proto3" json:"grpc_ports,omitempty"`
-	// Coordinates: one value for each region with one, and dimensions values of vectors for
-	// each. In units of 2^-13 seconds; errors in units of 2^-8.
+	// Coordinates. The lists have one value for each region with a coordinate. `vectors` has
+	// as many values for each as there are dimensions. The unit is 2^-13 seconds. The unit of
+	// errors is 2^-8.
 	Dimensions  uint32  `protobuf:"varint,11,opt,name=dimensions,proto3" json:"dimensions,omitempty"`
 	Vectors     []int32 `protobuf:"zigzag32,12,rep,packed,name=vectors,proto3" json:"vectors,omitempty"`
 	Heights     []int32 `protobuf:"zigzag32,13,rep,packed,name=heights,proto3" json:"heights,omitempty"`
 	Adjustments []int32 `protobuf:"zigzag32,14,rep,packed,name=adjustments,proto3" json:"adjustments,omitempty"`
 	Errors      []int32 `protobuf:"zigzag32,15,rep,packed,name=errors,proto3" json:"errors,omitempty"`
-	// Whether a region has a coordinate. Empty: all have one.
+	// Whether the region has a coordinate. An empty list: every region has one.
 	Located       []bool `protobuf:"varint,16,rep,packed,name=located,proto3" json:"located,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3171,10 +3179,10 @@ func (x *LabelSet) GetLabels() map[string]string {
 // AskChanges are changes of the subscribed asks.
 type AskChanges struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// `added` are all asks.
+	// `added` has all asks.
 	Full  bool                 `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
 	Added []*ShapeSubscription `protobuf:"bytes,2,rep,name=added,proto3" json:"added,omitempty"`
-	// ShapeSubscription.ask of those that are no longer subscribed.
+	// ShapeSubscription.ask of the asks that are no longer subscribed.
 	Removed       []uint64 `protobuf:"fixed64,3,rep,packed,name=removed,proto3" json:"removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3236,7 +3244,7 @@ type ColumnChanges struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// An encoded EdgeTable by the edges' other ends, compressed with DEFLATE.
 	Edges []byte `protobuf:"bytes,1,opt,name=edges,proto3" json:"edges,omitempty"`
-	// As in RowChanges.
+	// Like RowChanges.confirmed and RowChanges.unconfirmed.
 	Confirmed   *durationpb.Duration `protobuf:"bytes,2,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
 	Unconfirmed []string             `protobuf:"bytes,3,rep,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
 	// Position of the column after this message.
@@ -3306,17 +3314,21 @@ func (x *ColumnChanges) GetPosition() *Position {
 // MatrixChanges are changes of the compact matrix.
 type MatrixChanges struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The matrix starts over.
+	// The matrix starts over: the receiver forgets its matrix.
 	Full bool `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
-	// Names of regions by number: all with `full`, else those of the listed numbers. An
-	// empty name: no region has the number now.
+	// Names of regions by number. With `full` the list has all numbers, otherwise those in
+	// `numbers`. An empty name: no region has this number.
 	Regions []string `protobuf:"bytes,2,rep,name=regions,proto3" json:"regions,omitempty"`
 	Numbers []uint32 `protobuf:"varint,3,rep,packed,name=numbers,proto3" json:"numbers,omitempty"`
-	// Compressed with DEFLATE. With `full`: for each pair, row by row, the difference between
-	// the value of CompactMatrix.p50 and its prediction from three neighbours (the median
-	// predictor of ISO 14495-1), zigzag, as a varint, and then CompactMatrix.fresh. Else, for each row
-	// with a change: its number, the number of changes, and for each change the distance to
-	// the number of the column before, the value, and 1 if it is fresh, all as varints.
+	// Compressed with DEFLATE, all numbers as varints.
+	//
+	// With `full`: for each pair, row by row, the zigzag-encoded difference between the value
+	// of CompactMatrix.p50 and its prediction from three neighbours (the median predictor of
+	// ISO 14495-1). Then CompactMatrix.fresh.
+	//
+	// Without `full`, for each row with a change: the number of the row and the number of
+	// changes. Then for each change: the distance from the previous changed column, the
+	// value, and 1 if the value is fresh.
 	Values []byte `protobuf:"bytes,4,opt,name=values,proto3" json:"values,omitempty"`
 	// Position of the matrix after this message.
 	Position      *Position `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
@@ -3389,7 +3401,7 @@ func (x *MatrixChanges) GetPosition() *Position {
 	return nil
 }
 
-// OriginTable has every origin record, by domain. It replaces the table before.
+// OriginTable has every origin record, sorted by domain. It replaces the previous table.
 type OriginTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 1 MiB.
@@ -3435,20 +3447,20 @@ func (x *OriginTable) GetRecords() []*OriginRecord {
 	return nil
 }
 
-// CompactMatrix has the median of every measured ordered pair of regions. It is
-// sent at most each five minutes.
+// CompactMatrix has the median of every measured ordered pair of regions. The global tier
+// sends it at most every five minutes.
 type CompactMatrix struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 2,048 names; regions of earlier versions take 1,024.
+	// At most 2,048 names. A region of an earlier version of Nusa accepts at most 1,024.
 	Regions []string `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
-	// Row by row, two bytes each, little-endian, in tenths of a millisecond.
-	// 0xffff: not measured, or unreachable. 0xfffe: longer than the numbers reach.
+	// Two bytes for each pair, row by row, little-endian, in tenths of a millisecond. 0xffff:
+	// not measured, or unreachable. 0xfffe: too long for the numbers.
 	P50 []byte `protobuf:"bytes,2,opt,name=p50,proto3" json:"p50,omitempty"`
-	// One bit for each number of p50, the lowest bit of a byte first. 1: measured
-	// recently. Empty, as earlier versions leave it: all are stale.
+	// One bit for each number of p50, from the lowest bit of a byte to the highest. 1:
+	// measured recently. Empty, as in earlier versions of Nusa: no value is recent.
 	Fresh []byte `protobuf:"bytes,3,opt,name=fresh,proto3" json:"fresh,omitempty"`
-	// Position of the content, if it came as MatrixChanges. Regions may then have empty
-	// names.
+	// Only if the content came as MatrixChanges: the position of the content. Then regions
+	// may have empty names.
 	Position      *Position `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3517,29 +3529,28 @@ type GlobalWelcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the session.
 	Session string `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	// Length of the region's lease; 0 for none.
+	// Length of the region's lease. 0: the region gets no lease.
 	Lease *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	// Longest time between two reports.
 	ReportInterval *durationpb.Duration `protobuf:"bytes,3,opt,name=report_interval,json=reportInterval,proto3" json:"report_interval,omitempty"`
-	// As Region.fence.
+	// Like Region.fence.
 	Fence uint64 `protobuf:"varint,4,opt,name=fence,proto3" json:"fence,omitempty"`
-	// Position of the summaries that are stored so far: resume there.
+	// Position of the summaries that the server has stored. The region resumes from there.
 	Summaries *Position `protobuf:"bytes,5,opt,name=summaries,proto3" json:"summaries,omitempty"`
-	// Version of this protocol, as in RegionHello.
+	// Version of this protocol, like RegionHello.protocol.
 	Protocol int32 `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// Id of the federation. A region whose log is bound to another id ends the
-	// session and continues as an island.
+	// Id of the federation. A region whose log is bound to another id ends the session and
+	// continues as an island.
 	FederationId string `protobuf:"bytes,7,opt,name=federation_id,json=federationId,proto3" json:"federation_id,omitempty"`
-	// Term of the active global server. The region commits the term to its log
-	// before it acts on anything of this session, and ends the session if its log
-	// has a greater one.
+	// Term of the active global server. The region commits the term to its log before it uses
+	// anything of this session. The region ends the session if its log has a greater term.
 	LeadershipTerm *LeadershipTerm `protobuf:"bytes,8,opt,name=leadership_term,json=leadershipTerm,proto3" json:"leadership_term,omitempty"`
 	// etcd revision at the welcome.
 	StoreRevision int64 `protobuf:"varint,9,opt,name=store_revision,json=storeRevision,proto3" json:"store_revision,omitempty"`
-	// Feature level of the global tier: the least of its servers' levels.
+	// Feature level of the global tier: the lowest level of its servers.
 	FeatureLevel uint32 `protobuf:"varint,10,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
-	// Set, also if empty: the server takes RowChanges and FitCounts, and has the row of the
-	// region up to this position.
+	// If it is set, even if it is empty, the server accepts RowChanges and FitCounts. The
+	// server has the row of the region up to this position.
 	Row *Position `protobuf:"bytes,11,opt,name=row,proto3" json:"row,omitempty"`
 	// The store was recovered: the requests for leases say when the region has confirmed its
 	// orders.
@@ -3665,12 +3676,12 @@ func (x *GlobalWelcome) GetConfirm() bool {
 // Refused ends a session that the server does not accept.
 type Refused struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why, for people.
+	// The reason, for people.
 	Message string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
-	// Another try fails too until an operator acts.
+	// Another attempt also fails until an operator acts.
 	Permanent bool `protobuf:"varint,2,opt,name=permanent,proto3" json:"permanent,omitempty"`
-	// The store was restored from an old copy: the next hello says what the region runs, so
-	// that an operator sees what the recovery would stop.
+	// The store was restored from an old copy. The next hello must say what the region runs,
+	// so that an operator sees which work the recovery would stop.
 	TellWork      bool `protobuf:"varint,3,opt,name=tell_work,json=tellWork,proto3" json:"tell_work,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3727,7 +3738,7 @@ func (x *Refused) GetTellWork() bool {
 	return false
 }
 
-// PeerRegions is the full list of the other regions, sent when it changes.
+// PeerRegions is the full list of the other regions. Sent whenever it changes.
 type PeerRegions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Regions       []*PeerRegion          `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
@@ -3780,14 +3791,14 @@ type PeerRegion struct {
 	Labels   map[string]string      `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// "host:port" of its servers that respond to probes.
 	ProbeAddresses []string `protobuf:"bytes,4,rep,name=probe_addresses,json=probeAddresses,proto3" json:"probe_addresses,omitempty"`
-	// Its network coordinate; unset when unknown.
+	// Network coordinate of the region. Unset if unknown.
 	Coordinate *Coordinate `protobuf:"bytes,5,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
-	// How often placement asks about this pair of regions, 0..1. Where the probe
-	// budget does not suffice for all pairs, pairs with a higher value are probed
-	// more often.
+	// How often placement asks for the round trip between these two regions, 0..1. If the
+	// probe budget does not suffice for all pairs, pairs with a higher value are probed more
+	// often.
 	ProbeDemand float64 `protobuf:"fixed64,6,opt,name=probe_demand,json=probeDemand,proto3" json:"probe_demand,omitempty"`
-	// gRPC addresses of its servers, to fetch its row from while the global tier is
-	// unreachable.
+	// gRPC addresses of the region's servers. Other regions fetch its row from there while
+	// the global tier is unreachable.
 	GrpcAddresses []string `protobuf:"bytes,7,rep,name=grpc_addresses,json=grpcAddresses,proto3" json:"grpc_addresses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3917,8 +3928,8 @@ func (x *LatencyColumn) GetEdges() []*Edge {
 	return nil
 }
 
-// ShapeSubscriptions are the asks whose fit counts the region's reports carry.
-// Each message has the full list.
+// ShapeSubscriptions are the asks whose fit counts the region's reports must have. Each
+// message has the full list.
 type ShapeSubscriptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 256.
@@ -3970,12 +3981,12 @@ type ShapeSubscription struct {
 	// Hash over the fields below.
 	Ask       uint64     `protobuf:"varint,1,opt,name=ask,proto3" json:"ask,omitempty"`
 	Resources *Resources `protobuf:"bytes,2,opt,name=resources,proto3" json:"resources,omitempty"`
-	// CEL over `node`; each must be true.
+	// CEL expressions over `node`. Each must be true.
 	Constraints []string `protobuf:"bytes,3,rep,name=constraints,proto3" json:"constraints,omitempty"`
 	Pool        string   `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
-	// Drivers that must be healthy.
+	// Drivers that must be healthy on the node.
 	Drivers []string `protobuf:"bytes,5,rep,name=drivers,proto3" json:"drivers,omitempty"`
-	// Host ports that must be free.
+	// Host ports that must be free on the node.
 	StaticPorts []int32 `protobuf:"varint,6,rep,packed,name=static_ports,json=staticPorts,proto3" json:"static_ports,omitempty"`
 	// The instance shares its node with no other job.
 	Dedicated bool `protobuf:"varint,7,opt,name=dedicated,proto3" json:"dedicated,omitempty"`
@@ -3983,7 +3994,7 @@ type ShapeSubscription struct {
 	DynamicPorts int32 `protobuf:"varint,8,opt,name=dynamic_ports,json=dynamicPorts,proto3" json:"dynamic_ports,omitempty"`
 	// Capabilities that the drivers must have, "driver/capability": "docker/exec".
 	Capabilities []string `protobuf:"bytes,9,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// Tags that no other instance on the node may have.
+	// Tags that no other instance on the node may have (Group.apart).
 	Apart []string `protobuf:"bytes,10,rep,name=apart,proto3" json:"apart,omitempty"`
 	// Folders of the host that the node's operator must allow.
 	Volumes       []string `protobuf:"bytes,11,rep,name=volumes,proto3" json:"volumes,omitempty"`

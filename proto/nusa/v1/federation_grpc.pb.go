@@ -27,20 +27,20 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Federation connects a region's master to the active global server. The region
-// dials; the global tier never does.
+// Federation connects a region's master to the active global server. The region always
+// dials. The global tier never dials.
 type FederationClient interface {
-	// Session carries state: slot orders down; answers, reports, summaries and
-	// latency rows up. A region has one session: a session with a newer
-	// (incarnation, term) ends an older one. The first message up is a
-	// RegionHello, the first message down a GlobalWelcome or a Refused.
-	// UNAVAILABLE: the server is not the active one; dial another.
+	// Session carries state: slot orders down, and answers, reports, summaries and latency
+	// rows up. "Up" means to the global tier. A region has one session: a session with a
+	// newer (incarnation, term) ends an older session. The first message up is a RegionHello.
+	// The first message down is a GlobalWelcome or a Refused. UNAVAILABLE: the server is not
+	// the active one. Dial another server.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RegionMessage, GlobalMessage], error)
-	// Tunnel carries the bytes of one HTTP/2 connection over which the global tier
-	// calls the region's public API. The region opens it when it receives a
-	// TunnelRequest and sends the id of the tunnel in the first frame. NOT_FOUND:
-	// no request with that id waits. DEADLINE_EXCEEDED: the first frame took too
-	// long. UNAVAILABLE: the server stops.
+	// Tunnel carries the bytes of one HTTP/2 connection, over which the global tier calls the
+	// region's public API. The region opens the tunnel after it receives a TunnelRequest. It
+	// sends the id of the tunnel in the first frame. NOT_FOUND: no request with that id is
+	// waiting. DEADLINE_EXCEEDED: the first frame took too long. UNAVAILABLE: the server is
+	// stopping.
 	Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelFrame, TunnelFrame], error)
 }
 
@@ -82,20 +82,20 @@ type Federation_TunnelClient = grpc.BidiStreamingClient[TunnelFrame, TunnelFrame
 // All implementations must embed UnimplementedFederationServer
 // for forward compatibility.
 //
-// Federation connects a region's master to the active global server. The region
-// dials; the global tier never does.
+// Federation connects a region's master to the active global server. The region always
+// dials. The global tier never dials.
 type FederationServer interface {
-	// Session carries state: slot orders down; answers, reports, summaries and
-	// latency rows up. A region has one session: a session with a newer
-	// (incarnation, term) ends an older one. The first message up is a
-	// RegionHello, the first message down a GlobalWelcome or a Refused.
-	// UNAVAILABLE: the server is not the active one; dial another.
+	// Session carries state: slot orders down, and answers, reports, summaries and latency
+	// rows up. "Up" means to the global tier. A region has one session: a session with a
+	// newer (incarnation, term) ends an older session. The first message up is a RegionHello.
+	// The first message down is a GlobalWelcome or a Refused. UNAVAILABLE: the server is not
+	// the active one. Dial another server.
 	Session(grpc.BidiStreamingServer[RegionMessage, GlobalMessage]) error
-	// Tunnel carries the bytes of one HTTP/2 connection over which the global tier
-	// calls the region's public API. The region opens it when it receives a
-	// TunnelRequest and sends the id of the tunnel in the first frame. NOT_FOUND:
-	// no request with that id waits. DEADLINE_EXCEEDED: the first frame took too
-	// long. UNAVAILABLE: the server stops.
+	// Tunnel carries the bytes of one HTTP/2 connection, over which the global tier calls the
+	// region's public API. The region opens the tunnel after it receives a TunnelRequest. It
+	// sends the id of the tunnel in the first frame. NOT_FOUND: no request with that id is
+	// waiting. DEADLINE_EXCEEDED: the first frame took too long. UNAVAILABLE: the server is
+	// stopping.
 	Tunnel(grpc.BidiStreamingServer[TunnelFrame, TunnelFrame]) error
 	mustEmbedUnimplementedFederationServer()
 }
@@ -183,13 +183,13 @@ const (
 //
 // Siblings connects the servers of one region.
 type SiblingsClient interface {
-	// Kept returns the server's copy of what the global tier last sent about the
-	// other regions. Every server keeps a copy, so that it has one if it becomes
-	// the master while the global tier is unreachable.
+	// Kept returns the server's copy of what the global tier last sent about the other
+	// regions. Every server has a copy, so it can use the copy if it becomes the master while
+	// the global tier is unreachable.
 	Kept(ctx context.Context, in *FederationCacheRequest, opts ...grpc.CallOption) (*FederationCache, error)
-	// State returns the digest of what this server has applied at an index of the
-	// Raft log. The call waits for the index until its deadline. OUT_OF_RANGE: the
-	// server is past the index.
+	// State returns a digest of the state that this server had applied at an index of the
+	// Raft log. The call waits for the index until the call's deadline. OUT_OF_RANGE: the
+	// server has already applied later entries.
 	State(ctx context.Context, in *StateRequest, opts ...grpc.CallOption) (*StateDigest, error)
 }
 
@@ -227,13 +227,13 @@ func (c *siblingsClient) State(ctx context.Context, in *StateRequest, opts ...gr
 //
 // Siblings connects the servers of one region.
 type SiblingsServer interface {
-	// Kept returns the server's copy of what the global tier last sent about the
-	// other regions. Every server keeps a copy, so that it has one if it becomes
-	// the master while the global tier is unreachable.
+	// Kept returns the server's copy of what the global tier last sent about the other
+	// regions. Every server has a copy, so it can use the copy if it becomes the master while
+	// the global tier is unreachable.
 	Kept(context.Context, *FederationCacheRequest) (*FederationCache, error)
-	// State returns the digest of what this server has applied at an index of the
-	// Raft log. The call waits for the index until its deadline. OUT_OF_RANGE: the
-	// server is past the index.
+	// State returns a digest of the state that this server had applied at an index of the
+	// Raft log. The call waits for the index until the call's deadline. OUT_OF_RANGE: the
+	// server has already applied later entries.
 	State(context.Context, *StateRequest) (*StateDigest, error)
 	mustEmbedUnimplementedSiblingsServer()
 }

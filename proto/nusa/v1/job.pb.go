@@ -29,11 +29,11 @@ type JobType int32
 
 const (
 	JobType_JOB_TYPE_UNSPECIFIED JobType = 0
-	// Runs until it is stopped.
+	// The job runs until it is stopped.
 	JobType_JOB_TYPE_SERVICE JobType = 1
-	// Complete when every instance has exited with code 0.
+	// The job is complete when every instance has exited with code 0.
 	JobType_JOB_TYPE_BATCH JobType = 2
-	// One instance on every fitting node of the chosen regions.
+	// The job runs one instance on every fitting node of the chosen regions.
 	JobType_JOB_TYPE_SYSTEM JobType = 3
 )
 
@@ -84,16 +84,16 @@ func (JobType) EnumDescriptor() ([]byte, []int) {
 type Divide int32
 
 const (
-	// Capacity over at least two regions for a service of several instances that names
-	// neither near, prefer nor spread; otherwise best.
+	// For a service of several instances without near, prefer and spread: like
+	// DIVIDE_CAPACITY, but over at least two regions. Otherwise like DIVIDE_BEST.
 	Divide_DIVIDE_UNSPECIFIED Divide = 0
-	// In proportion to the instances that fit.
+	// In proportion to the number of instances that fit.
 	Divide_DIVIDE_CAPACITY Divide = 1
 	// In equal parts.
 	Divide_DIVIDE_EVEN Divide = 2
 	// In proportion to the weights in `prefer`.
 	Divide_DIVIDE_WEIGHTED Divide = 3
-	// As many as fit in the best region, the rest in the next best.
+	// As many as fit in the best region, then as many as fit in the next best, and so on.
 	Divide_DIVIDE_BEST Divide = 4
 )
 
@@ -142,13 +142,13 @@ func (Divide) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{1}
 }
 
-// Unknown says what a required `near` does when its edge was never measured or is
-// stale or unreachable.
+// Unknown says what a required `near` does if its edge was never measured, or is stale or
+// unreachable.
 type Unknown int32
 
 const (
 	Unknown_UNKNOWN_UNSPECIFIED Unknown = 0
-	// The region is refused (default for required).
+	// The region is refused. Default of a required `near`.
 	Unknown_UNKNOWN_REFUSE Unknown = 1
 	// The predicted or estimated round-trip time decides.
 	Unknown_UNKNOWN_PREDICTED Unknown = 2
@@ -204,9 +204,9 @@ type Running int32
 
 const (
 	Running_RUNNING_UNSPECIFIED Running = 0
-	// It runs on.
+	// The work continues.
 	Running_RUNNING_KEEP Running = 1
-	// It stops when its lease ends.
+	// The work stops when its lease ends.
 	Running_RUNNING_STOP Running = 2
 )
 
@@ -251,14 +251,14 @@ func (Running) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
-// Reconcile says which of two attempts stays when contact is back.
+// Reconcile says which of two attempts stays after contact is restored.
 type Reconcile int32
 
 const (
 	Reconcile_RECONCILE_UNSPECIFIED Reconcile = 0
 	// The attempt that lost contact stays.
 	Reconcile_RECONCILE_KEEP_ORIGINAL Reconcile = 1
-	// The attempt that replaced it stays.
+	// The replacement stays.
 	Reconcile_RECONCILE_KEEP_REPLACEMENT Reconcile = 2
 )
 
@@ -303,17 +303,17 @@ func (Reconcile) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
-// FailbackMode says who decides on a return.
+// FailbackMode says who decides about a return.
 type FailbackMode int32
 
 const (
 	FailbackMode_FAILBACK_MODE_UNSPECIFIED FailbackMode = 0
-	// `nusa region failback` shows the plan, an operator applies it.
+	// `nusa region failback` shows the plan, and an operator applies it.
 	FailbackMode_FAILBACK_MODE_REVIEW FailbackMode = 1
-	// The work returns by itself, at most update.max_parallel instances of a group at
-	// a time.
+	// The work returns automatically, at most update.max_parallel instances of a group at a
+	// time.
 	FailbackMode_FAILBACK_MODE_AUTO FailbackMode = 2
-	// The work stays.
+	// The work stays where it is.
 	FailbackMode_FAILBACK_MODE_NEVER FailbackMode = 3
 )
 
@@ -360,18 +360,18 @@ func (FailbackMode) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
-// SlotState advances from offered to accepted, rejected, returned or revoked;
-// slots that are to stop end as stopped.
+// SlotState advances from offered to accepted, rejected, returned or revoked. A slot that
+// must stop ends as stopped.
 type SlotState int32
 
 const (
 	SlotState_SLOT_STATE_UNSPECIFIED SlotState = 0
-	// The region owns it although it has not answered: silence is acceptance.
+	// The region owns the slot, although it has not answered yet. Silence is acceptance.
 	SlotState_SLOT_STATE_OFFERED  SlotState = 1
 	SlotState_SLOT_STATE_ACCEPTED SlotState = 2
-	// The region refused it on arrival.
+	// The region refused the slot on arrival.
 	SlotState_SLOT_STATE_REJECTED SlotState = 3
-	// The region accepted it and found later that it cannot run it.
+	// The region accepted the slot, and found later that it cannot run the slot.
 	SlotState_SLOT_STATE_RETURNED SlotState = 4
 	// The region confirmed that no instance of a revoked slot runs.
 	SlotState_SLOT_STATE_REVOKED SlotState = 5
@@ -379,8 +379,8 @@ const (
 	SlotState_SLOT_STATE_STOPPED SlotState = 6
 	// Every instance of a batch slot has ended.
 	SlotState_SLOT_STATE_DONE SlotState = 7
-	// Answer to a revocation with `unless_heard`: the region is in contact with the
-	// instance again and keeps it. Used in answers only.
+	// Answer to a revocation with `unless_heard`: the region is in contact with the instance
+	// again and retains it. Only in answers.
 	SlotState_SLOT_STATE_KEPT SlotState = 8
 )
 
@@ -443,13 +443,13 @@ type SlotDesired int32
 const (
 	SlotDesired_SLOT_DESIRED_UNSPECIFIED SlotDesired = 0
 	SlotDesired_SLOT_DESIRED_RUN         SlotDesired = 1
-	// Stop its instances: the job was stopped or scaled down.
+	// Stop the instances of the slot: the job was stopped or scaled down.
 	SlotDesired_SLOT_DESIRED_STOP SlotDesired = 2
-	// Stop its instances and release it: another region will own it.
+	// Stop the instances of the slot and release it. Another region will own it.
 	SlotDesired_SLOT_DESIRED_REVOKE SlotDesired = 3
-	// Only in orders to a former owner: let running instances continue, start and
-	// replace nothing, and answer KEPT or DONE for the instances that it has, REVOKED
-	// for the others. Another region owns the slot.
+	// Only in orders to a former owner, because another region owns the slot: let running
+	// instances continue, and start and replace nothing. Answer KEPT or DONE for the
+	// instances that run or have ended here, and REVOKED for the others.
 	SlotDesired_SLOT_DESIRED_HOLD SlotDesired = 4
 )
 
@@ -498,25 +498,25 @@ func (SlotDesired) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
-// JobState summarises a job.
+// JobState summarizes a job.
 type JobState int32
 
 const (
 	JobState_JOB_STATE_UNSPECIFIED JobState = 0
 	// Some instances have no region or no node yet.
 	JobState_JOB_STATE_PENDING JobState = 1
-	// Every instance has a node. Some do not run yet, or unwanted instances have not
-	// stopped yet.
+	// Every instance has a node. Some instances do not run yet, or instances that must stop
+	// still run.
 	JobState_JOB_STATE_STARTING JobState = 2
-	// Every instance runs (batch: or has completed).
+	// Every instance runs. In a batch job some may already be complete.
 	JobState_JOB_STATE_RUNNING JobState = 3
-	// Batch: every instance has completed.
+	// Every instance of the batch job is complete.
 	JobState_JOB_STATE_COMPLETE JobState = 4
-	// An instance has failed and will not be tried again.
+	// An instance has failed and gets no further attempt.
 	JobState_JOB_STATE_FAILED JobState = 5
 	// The job was stopped and some instances still run.
 	JobState_JOB_STATE_STOPPING JobState = 6
-	// The job was stopped and nothing of it runs.
+	// The job was stopped and none of its instances runs.
 	JobState_JOB_STATE_STOPPED JobState = 7
 )
 
@@ -577,19 +577,19 @@ type JobSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1..63 of [a-z0-9-], starting with a letter.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// As name. Default "default".
+	// Same rule as for name. Default "default".
 	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// Default service.
 	Type JobType `protobuf:"varint,3,opt,name=type,proto3,enum=nusa.v1.JobType" json:"type,omitempty"`
-	// 0..100, default 50; a higher priority is placed first.
+	// 0..100, default 50. A job with a higher priority is placed first.
 	Priority *int32 `protobuf:"varint,4,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
-	// Default of every group.
+	// Default for every group.
 	Regions *RegionsSpec `protobuf:"bytes,5,opt,name=regions,proto3" json:"regions,omitempty"`
-	// 1..64 groups by name; names as name.
+	// 1..64 groups by name. Same rule for their names as for name.
 	Groups map[string]*Group `protobuf:"bytes,6,rep,name=groups,proto3" json:"groups,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Sets of groups that must share a region; at most 32.
 	Colocate []*Colocation `protobuf:"bytes,7,rep,name=colocate,proto3" json:"colocate,omitempty"`
-	// Free labels to show and filter by; at most 64.
+	// Free labels to display and to filter by. At most 64.
 	Labels        map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -727,14 +727,15 @@ func (x *Colocation) GetGroups() []string {
 	return nil
 }
 
-// RegionsSpec says which regions a group may use and prefers.
+// RegionsSpec says which regions a group may use, and which it prefers.
 type RegionsSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Hard: a region must match one of these; at most 64. Empty allows every region.
+	// A hard rule: the region must match one of these selectors. At most 64. Empty: every
+	// region is allowed.
 	Allow []*RegionSelector `protobuf:"bytes,1,rep,name=allow,proto3" json:"allow,omitempty"`
-	// Soft; at most 64.
+	// A soft rule. At most 64.
 	Prefer []*Preference `protobuf:"bytes,2,rep,name=prefer,proto3" json:"prefer,omitempty"`
-	// Closeness over the network, hard or soft; at most 64.
+	// Closeness over the network, as a hard or a soft rule. At most 64.
 	Near []*Near `protobuf:"bytes,3,rep,name=near,proto3" json:"near,omitempty"`
 	// How many regions to use.
 	Spread        *RegionSpread `protobuf:"bytes,4,opt,name=spread,proto3" json:"spread,omitempty"`
@@ -811,9 +812,9 @@ func (x *RegionsSpec) GetDivide() Divide {
 // RegionSelector matches a region by name, by labels, or by both.
 type RegionSelector struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty matches every name.
+	// Empty: every name matches.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The region must have all of them.
+	// The region must have all these labels.
 	Labels        map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -917,27 +918,26 @@ func (x *Preference) GetWeight() int32 {
 	return 0
 }
 
-// Near asks for closeness over the network. Of the two directions of an edge the
-// slower one counts. A bound that running instances break for long moves them, see
-// NearBound.
+// Near asks for closeness over the network. The slower direction of an edge counts. If
+// running instances exceed the bound for a long time, they move (see NearBound).
 type Near struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The target is one of: a region by name or labels (the nearest match counts), a
-	// location, or a domain.
+	// The target has one of three forms. It is a region by name or labels, of which the
+	// nearest match counts, or a location, or a domain.
 	Selector *RegionSelector `protobuf:"bytes,1,opt,name=selector,proto3" json:"selector,omitempty"`
 	Location *Location       `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
-	// With `required` the bound, otherwise the scale of the score; at most 1 min.
+	// With `required`: the bound. Otherwise: the scale of the score. At most 1 min.
 	MaxRtt *durationpb.Duration `protobuf:"bytes,3,opt,name=max_rtt,json=maxRtt,proto3" json:"max_rtt,omitempty"`
-	// 50, 90 or 99; default 50.
+	// 50, 90 or 99. Default 50.
 	Percentile int32 `protobuf:"varint,4,opt,name=percentile,proto3" json:"percentile,omitempty"`
-	// Hard: regions beyond the bound are refused.
+	// A hard rule: regions beyond the bound are refused.
 	Required bool `protobuf:"varint,5,opt,name=required,proto3" json:"required,omitempty"`
-	// Only with `required`; default refuse.
+	// Only with `required`. Default refuse.
 	Unknown Unknown `protobuf:"varint,6,opt,name=unknown,proto3,enum=nusa.v1.Unknown" json:"unknown,omitempty"`
 	// 0..100, default 50: weight in the score.
 	Weight *int32 `protobuf:"varint,7,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
-	// A domain whose origin record names the regions. The nearest region that is not
-	// drained counts.
+	// A domain whose origin record names the regions. The nearest of these regions that is
+	// not drained counts.
 	Domain        string `protobuf:"bytes,8,opt,name=domain,proto3" json:"domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1029,12 +1029,12 @@ func (x *Near) GetDomain() string {
 	return ""
 }
 
-// RegionSpread bounds the number of regions that a group uses.
+// RegionSpread limits the number of regions that a group uses.
 type RegionSpread struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 for no bound.
+	// 0: no limit.
 	Min int32 `protobuf:"varint,1,opt,name=min,proto3" json:"min,omitempty"`
-	// 0 for no bound.
+	// 0: no limit.
 	Max           int32 `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1087,9 +1087,9 @@ func (x *RegionSpread) GetMax() int32 {
 // Group is a set of equal instances. The tasks of one instance share a node.
 type Group struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0..100,000, default 1. Not for system jobs.
+	// 0..100,000, default 1. Not allowed in system jobs.
 	Count *int32 `protobuf:"varint,1,opt,name=count,proto3,oneof" json:"count,omitempty"`
-	// CEL over `node`; each must be true. At most 32, of at most 1 KiB each.
+	// CEL expressions over `node`. Each must be true. At most 32, each at most 1 KiB.
 	Constraints []string `protobuf:"bytes,2,rep,name=constraints,proto3" json:"constraints,omitempty"`
 	// How to spread instances over nodes.
 	Spread *NodeSpread `protobuf:"bytes,3,opt,name=spread,proto3" json:"spread,omitempty"`
@@ -1109,7 +1109,7 @@ type Group struct {
 	Tasks map[string]*Task `protobuf:"bytes,10,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What happens when an instance has failed on a node.
 	Reschedule *Reschedule `protobuf:"bytes,11,opt,name=reschedule,proto3" json:"reschedule,omitempty"`
-	// An instance that runs longer is stopped; 0 for no limit.
+	// An instance that runs longer is stopped. 0: no limit.
 	MaxRuntime *durationpb.Duration `protobuf:"bytes,12,opt,name=max_runtime,json=maxRuntime,proto3" json:"max_runtime,omitempty"`
 	// How a new version replaces the old one.
 	Update *Update `protobuf:"bytes,13,opt,name=update,proto3" json:"update,omitempty"`
@@ -1117,8 +1117,8 @@ type Group struct {
 	Regions *RegionsSpec `protobuf:"bytes,14,opt,name=regions,proto3" json:"regions,omitempty"`
 	// Soft constraints; at most 32.
 	Affinities []*Affinity `protobuf:"bytes,15,rep,name=affinities,proto3" json:"affinities,omitempty"`
-	// Tags. Two instances in one region that have a tag in common never share a
-	// node, whatever their groups and jobs. At most 8, each with the form of a name.
+	// Tags. Two instances in one region with a common tag never share a node, even if they
+	// belong to different groups or jobs. At most 8, each with the form of a name.
 	Apart         []string `protobuf:"bytes,16,rep,name=apart,proto3" json:"apart,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1269,7 +1269,7 @@ func (x *Group) GetApart() []string {
 // Affinity prefers nodes for which an expression is true.
 type Affinity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// CEL over `node` that gives a bool.
+	// CEL expression over `node` with a bool as its result.
 	Expression string `protobuf:"bytes,1,opt,name=expression,proto3" json:"expression,omitempty"`
 	// -100..100, not 0.
 	Weight        int32 `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"`
@@ -1324,7 +1324,8 @@ func (x *Affinity) GetWeight() int32 {
 // NodeSpread spreads the instances of a group over the values of an expression.
 type NodeSpread struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// CEL over `node` that gives a string, such as node.labels["rack"].
+	// CEL expression over `node` with a string as its result, for example
+	// node.labels["rack"].
 	By            string `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1370,9 +1371,9 @@ func (x *NodeSpread) GetBy() string {
 // Disconnect says what happens to a group when contact is lost.
 type Disconnect struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Contact between agent and master. Default: after 30s, keep, replace.
+	// Contact between the agent and the master. Default: after 30s, keep, replace.
 	Node *DisconnectLevel `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// Contact between region and global tier. Default: after 60s, keep, replace.
+	// Contact between the region and the global tier. Default: after 60s, keep, replace.
 	Region *DisconnectLevel `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	// Default keep_original.
 	Reconcile     Reconcile `protobuf:"varint,3,opt,name=reconcile,proto3,enum=nusa.v1.Reconcile" json:"reconcile,omitempty"`
@@ -1434,13 +1435,13 @@ func (x *Disconnect) GetReconcile() Reconcile {
 // DisconnectLevel is the choice at one level.
 type DisconnectLevel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Time without contact after which this applies; at least 1 s.
+	// Time without contact after which this level applies. At least 1 s.
 	After   *durationpb.Duration `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
 	Running Running              `protobuf:"varint,2,opt,name=running,proto3,enum=nusa.v1.Running" json:"running,omitempty"`
 	// Start a replacement elsewhere. Default true.
 	Replace *bool `protobuf:"varint,3,opt,name=replace,proto3,oneof" json:"replace,omitempty"`
-	// Only at the region level, and only with replace: how work returns to the region
-	// that it was moved from.
+	// Only in `region`, and only with `replace`: how work returns to the region from which it
+	// was moved.
 	Failback      *Failback `protobuf:"bytes,4,opt,name=failback,proto3" json:"failback,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1509,8 +1510,8 @@ type Failback struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Default review.
 	Mode FailbackMode `protobuf:"varint,1,opt,name=mode,proto3,enum=nusa.v1.FailbackMode" json:"mode,omitempty"`
-	// Time of unbroken health of the region before its work returns. Default 10m, at
-	// least 1 s.
+	// How long the region must be healthy without a break before its work returns. Default
+	// 10m, at least 1 s.
 	After         *durationpb.Duration `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1563,9 +1564,9 @@ func (x *Failback) GetAfter() *durationpb.Duration {
 // Port is a named port of a group.
 type Port struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Port inside the task's network; 0 for the same as the host port.
+	// Port inside the task's network. 0: the same as the host port.
 	To int32 `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`
-	// Fixed host port; 0 for a dynamic one.
+	// Fixed host port. 0: a dynamic port.
 	Static        int32 `protobuf:"varint,2,opt,name=static,proto3" json:"static,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1618,11 +1619,11 @@ func (x *Port) GetStatic() int32 {
 // Volume is a folder of the host that the tasks of a group can use.
 type Volume struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Clean absolute path on the host.
+	// Absolute path on the host, in its shortest form (without "..", "//" and the like).
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	// Tasks cannot write to it.
 	ReadOnly bool `protobuf:"varint,2,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
-	// Path at which tasks see it. Default: the volume's name in the allocation
+	// Path at which tasks see the folder. Default: the volume's name, in the allocation
 	// folder.
 	Target        string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1685,7 +1686,7 @@ type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// process, incus, docker, or the name of a plugin.
 	Driver string `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
-	// Settings of the driver, which the driver checks.
+	// Settings for the driver. The driver checks them.
 	Config *structpb.Struct `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
 	// What the task reserves. Default 100m CPU and 64 MiB.
 	Resources *Resources `protobuf:"bytes,3,opt,name=resources,proto3" json:"resources,omitempty"`
@@ -1695,9 +1696,9 @@ type Task struct {
 	Artifacts []*Artifact `protobuf:"bytes,5,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
 	// Files to write; at most 32.
 	Templates []*Template `protobuf:"bytes,6,rep,name=templates,proto3" json:"templates,omitempty"`
-	// Names of secrets of the node; at most 32.
+	// Names of secrets on the node. At most 32.
 	Secrets []string `protobuf:"bytes,7,rep,name=secrets,proto3" json:"secrets,omitempty"`
-	// Health check; unset for none.
+	// Health check. Unset: no check.
 	Check *Check `protobuf:"bytes,8,opt,name=check,proto3" json:"check,omitempty"`
 	Logs  *Logs  `protobuf:"bytes,9,opt,name=logs,proto3" json:"logs,omitempty"`
 	// Time between the stop signal and the kill. Default 10s.
@@ -1815,20 +1816,20 @@ func (x *Task) GetRestart() *Restart {
 	return nil
 }
 
-// Artifact is fetched once in the life of an allocation, before the task starts.
+// Artifact is a file that is fetched once for each allocation, before the task starts.
 type Artifact struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// https://…, http://… (with a checksum) or file:///…, as far as the node's
-	// operator allows it.
+	// An https:// URL, an http:// URL (only with a checksum) or a file:/// URL. The node's
+	// operator must allow the source.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	// "sha256:" or "sha512:" and the hexadecimal digest of the fetched file.
 	Checksum string `protobuf:"bytes,2,opt,name=checksum,proto3" json:"checksum,omitempty"`
-	// Path below the task's folder. With a / at its end it is a folder: an archive
-	// (.tar, .tar.gz, .tgz, .zip) is unpacked there, any other file keeps its name.
-	// Otherwise it is the path of the file.
+	// Path below the task's folder. With a "/" at the end it names a folder: an archive
+	// (.tar, .tar.gz, .tgz, .zip) is unpacked there, and any other file retains its name.
+	// Without the "/" it is the path of the file.
 	To string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
-	// Permissions of a file, octal. Default 0644. The entries of an archive have
-	// their own.
+	// Permissions of the file, octal. Default 0644. The entries of an archive have their own
+	// permissions.
 	Mode          string `protobuf:"bytes,4,opt,name=mode,proto3" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1895,7 +1896,7 @@ func (x *Artifact) GetMode() string {
 // Template is a text that is written into the task's folder before each start.
 type Template struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ${NUSA_…} variables in it are replaced.
+	// ${NUSA_…} variables in the text are replaced by their values.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
 	// Path of the file, below the task's folder.
 	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
@@ -1956,10 +1957,10 @@ func (x *Template) GetMode() string {
 	return ""
 }
 
-// Check says when a running task is healthy: from the first check that passes
-// until `failures` checks in a row have failed. Before that its allocation is
-// starting; afterwards the task is restarted by its policy. Not for batch jobs:
-// their exit code is their result.
+// Check decides whether a running task is healthy. The task is healthy from the first check
+// that passes, until `failures` checks in a row have failed. Before that its allocation is
+// starting. After that the task is restarted by its restart policy. Not allowed in batch
+// jobs: their exit code is their result.
 type Check struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -1968,13 +1969,13 @@ type Check struct {
 	//	*Check_Tcp
 	//	*Check_Command
 	Kind isCheck_Kind `protobuf_oneof:"kind"`
-	// Time between two checks of a healthy task, 1s..24h, default 10s. A task that is
-	// not healthy yet is checked more often.
+	// Time between two checks of a healthy task, 1s..24h, default 10s. A task that is not
+	// healthy yet is checked more often.
 	Interval *durationpb.Duration `protobuf:"bytes,4,opt,name=interval,proto3" json:"interval,omitempty"`
 	// Longest duration of one check, 1ms..1h, default 2s.
 	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// Time in which a run must become healthy, 1s..24h, default 5m; after that it
-	// has failed. A restart of the agent starts the time again.
+	// Time in which a run must become healthy, 1s..24h, default 5m. A run that is not healthy
+	// by then has failed. The time starts again if the agent restarts.
 	HealthyDeadline *durationpb.Duration `protobuf:"bytes,6,opt,name=healthy_deadline,json=healthyDeadline,proto3" json:"healthy_deadline,omitempty"`
 	// Failed checks in a row that make a healthy task unhealthy, 1..100, default 3.
 	Failures      int32 `protobuf:"varint,7,opt,name=failures,proto3" json:"failures,omitempty"`
@@ -2096,7 +2097,7 @@ func (*Check_Tcp) isCheck_Kind() {}
 
 func (*Check_Command) isCheck_Kind() {}
 
-// HTTPCheck passes when a GET returns a 2xx status. Redirects are not followed.
+// HTTPCheck passes if a GET returns a 2xx status. Redirects are not followed.
 type HTTPCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of a port of the group.
@@ -2151,7 +2152,7 @@ func (x *HTTPCheck) GetPath() string {
 	return ""
 }
 
-// TCPCheck passes when a connection is accepted.
+// TCPCheck passes if a connection is accepted.
 type TCPCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of a port of the group.
@@ -2197,8 +2198,8 @@ func (x *TCPCheck) GetPort() string {
 	return ""
 }
 
-// CommandCheck passes when a command that runs in the task exits with code 0. The
-// driver needs the capability "exec".
+// CommandCheck passes if a command that runs in the task exits with code 0. The driver
+// needs the capability "exec".
 type CommandCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The command and its arguments.
@@ -2244,7 +2245,7 @@ func (x *CommandCheck) GetCommand() []string {
 	return nil
 }
 
-// Logs bounds the log files of a task.
+// Logs limits the log files of a task.
 type Logs struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1..100 files each for stdout and stderr, default 3.
@@ -2302,7 +2303,7 @@ func (x *Logs) GetSizeBytes() int64 {
 // Restart is the policy for a failed task on the same node.
 type Restart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Restarts within the window. Default 3.
+	// Number of restarts within the window. Default 3.
 	Attempts *int32 `protobuf:"varint,1,opt,name=attempts,proto3,oneof" json:"attempts,omitempty"`
 	// Default 10m.
 	Window *durationpb.Duration `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"`
@@ -2363,13 +2364,13 @@ func (x *Restart) GetDelay() *durationpb.Duration {
 	return nil
 }
 
-// Reschedule is the policy once the restarts are used up: another attempt,
+// Reschedule is the policy after the restarts on a node are used up: another attempt,
 // preferably on another node.
 type Reschedule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Default 5.
 	Attempts *int32 `protobuf:"varint,1,opt,name=attempts,proto3,oneof" json:"attempts,omitempty"`
-	// Time before an attempt. Default from 5s to 10m.
+	// Time before an attempt. Default: from 5s to 10m.
 	Backoff       *Backoff `protobuf:"bytes,2,opt,name=backoff,proto3" json:"backoff,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2419,12 +2420,12 @@ func (x *Reschedule) GetBackoff() *Backoff {
 	return nil
 }
 
-// Backoff is a time that doubles with each attempt.
+// Backoff is a wait that doubles with each attempt.
 type Backoff struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The first time.
+	// The first wait.
 	From *durationpb.Duration `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	// The longest time.
+	// The longest wait.
 	To            *durationpb.Duration `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2474,16 +2475,15 @@ func (x *Backoff) GetTo() *durationpb.Duration {
 	return nil
 }
 
-// Update is how a new version replaces the old one.
+// Update says how a new version of a job replaces the old one.
 type Update struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Instances that are replaced at a time, over all regions. Default 1.
+	// Number of instances that are replaced at a time, over all regions. Default 1.
 	MaxParallel int32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
 	// Not supported yet: must be 0.
 	Canary int32 `protobuf:"varint,2,opt,name=canary,proto3" json:"canary,omitempty"`
-	// When instances of a new version have used up their attempts, the job returns,
-	// once, to the latest version of its run that ran completely. Only for jobs of
-	// the federation.
+	// If instances of a new version have used up their attempts, the job returns once to the
+	// latest version of its run that ran completely. Only for jobs of the federation.
 	AutoRevert    bool `protobuf:"varint,3,opt,name=auto_revert,json=autoRevert,proto3" json:"auto_revert,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2546,51 +2546,53 @@ type Slot struct {
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Job       string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
 	Group     string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
-	// Indices from <= i < to. For system jobs 0..1: the region decides the rest.
+	// Indices from <= i < to. Always 0..1 for system jobs, whose instances the region
+	// decides.
 	From int32 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
 	To   int32 `protobuf:"varint,5,opt,name=to,proto3" json:"to,omitempty"`
 	// Name of the owner.
 	Region  string      `protobuf:"bytes,6,opt,name=region,proto3" json:"region,omitempty"`
 	State   SlotState   `protobuf:"varint,7,opt,name=state,proto3,enum=nusa.v1.SlotState" json:"state,omitempty"`
 	Desired SlotDesired `protobuf:"varint,8,opt,name=desired,proto3,enum=nusa.v1.SlotDesired" json:"desired,omitempty"`
-	// etcd revision of the offer; 0 while it is being written.
+	// etcd revision of the offer. 0 while the offer is being written.
 	Generation int64 `protobuf:"varint,9,opt,name=generation,proto3" json:"generation,omitempty"`
 	JobVersion int64 `protobuf:"varint,10,opt,name=job_version,json=jobVersion,proto3" json:"job_version,omitempty"`
-	// Why it is in this state.
+	// Why the slot is in this state.
 	Reason  Reason `protobuf:"varint,11,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	Message string `protobuf:"bytes,12,opt,name=message,proto3" json:"message,omitempty"`
-	// Why this region was chosen: one line.
+	// Why this region was chosen, in one line.
 	PlacedBecause string `protobuf:"bytes,13,opt,name=placed_because,json=placedBecause,proto3" json:"placed_because,omitempty"`
-	// Job.run that this slot belongs to. What an instance did in an earlier run
-	// (completed, used up its attempts) no longer counts.
+	// Job.run that this slot belongs to. What an instance did in an earlier run (completed,
+	// used up its attempts) no longer counts.
 	Run int64 `protobuf:"varint,14,opt,name=run,proto3" json:"run,omitempty"`
-	// Time from the arrival of the order for which the region holds instances that
-	// fit nowhere before it returns them, so that it can reserve a node for them.
-	// Unset: about a second.
+	// How long the region holds instances that fit on no node before it returns them, counted
+	// from the arrival of the order. In this time it can reserve a node for them. Unset:
+	// about a second.
 	Hold *durationpb.Duration `protobuf:"bytes,15,opt,name=hold,proto3" json:"hold,omitempty"`
-	// With desired REVOKE: revoke only instances on lost nodes. The region keeps
-	// instances that it is in contact with when the order reaches its log, answers
-	// KEPT for them, and gives up the others. A region of an earlier version stops
-	// all.
+	// Only with desired REVOKE: revoke only instances on lost nodes. If the region is in
+	// contact with an instance when the order reaches its log, it retains the instance and
+	// answers KEPT. It gives up the other instances. A region of an earlier version of Nusa
+	// stops all of them.
 	UnlessHeard bool `protobuf:"varint,16,opt,name=unless_heard,json=unlessHeard,proto3" json:"unless_heard,omitempty"`
-	// Former owners from which a verdict moved the slot and which have not confirmed
-	// yet that nothing of it runs, oldest first, at most 4.
+	// Former owners from which a verdict moved the slot, and which have not confirmed yet
+	// that nothing of the slot runs. Oldest first, at most 4.
 	Former []*FormerOwner `protobuf:"bytes,17,rep,name=former,proto3" json:"former,omitempty"`
-	// With desired REVOKE: the region that owns the slot once the present owner has
-	// confirmed; empty: the placer chooses.
+	// Only with desired REVOKE: the region that will own the slot after the present owner has
+	// confirmed. Empty: the placer chooses.
 	ReturnTo string `protobuf:"bytes,18,opt,name=return_to,json=returnTo,proto3" json:"return_to,omitempty"`
-	// Region from which the first verdict moved the slot, for failback; empty for none.
+	// Region from which the first verdict moved the slot, for failback. Empty: no verdict
+	// moved it.
 	Home string `protobuf:"bytes,19,opt,name=home,proto3" json:"home,omitempty"`
-	// Longest kill_timeout of the versions that the owner may run and that the region's
-	// lease binds; unset: the lease binds none of them.
+	// Longest kill_timeout of the job versions that the owner may run and that the region's
+	// lease binds. Unset: the lease binds none of them.
 	StopTime *durationpb.Duration `protobuf:"bytes,20,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
-	// The owner may run a version that the region's lease does not bind.
+	// The owner may run a job version that the region's lease does not bind.
 	Unbound bool `protobuf:"varint,21,opt,name=unbound,proto3" json:"unbound,omitempty"`
-	// The owner has given the slot up. The record stays because of those who may still run
-	// it. The next owner is chosen by the placer.
+	// The owner has given up the slot. The record stays because former owners may still run
+	// instances of the slot. The placer chooses the next owner.
 	Vacant bool `protobuf:"varint,22,opt,name=vacant,proto3" json:"vacant,omitempty"`
-	// run_begins: the run began with the write of this record, so `run` is the record's
-	// revision. Only in the store.
+	// The run began with the write of this record, so the revision of the record is the value
+	// of `run`. Only in the store.
 	RunBegins     bool `protobuf:"varint,23,opt,name=run_begins,json=runBegins,proto3" json:"run_begins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2797,11 +2799,11 @@ type FormerOwner struct {
 	Moved *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=moved,proto3" json:"moved,omitempty"`
 	// Fence of the verdict.
 	Fence uint64 `protobuf:"varint,4,opt,name=fence,proto3" json:"fence,omitempty"`
-	// The region is back: it is ordered to hold the slot, see SLOT_DESIRED_HOLD.
+	// The region has returned and has the order SLOT_DESIRED_HOLD for the slot.
 	Hold bool `protobuf:"varint,5,opt,name=hold,proto3" json:"hold,omitempty"`
-	// The policy of the group lets the region run its instances while it is cut off.
+	// The policy of the group lets the region run its instances while the region is cut off.
 	MayRun bool `protobuf:"varint,6,opt,name=may_run,json=mayRun,proto3" json:"may_run,omitempty"`
-	// As Slot.stop_time, of the slot that the region owned.
+	// Like Slot.stop_time, for the slot that the region owned.
 	StopTime      *durationpb.Duration `protobuf:"bytes,7,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2892,22 +2894,24 @@ type Job struct {
 	Spec  *JobSpec               `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	// Grows by one with each submit that changes the job or begins a run.
 	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	// etcd revision of the record, or Raft index in its region: for check_revision.
+	// For check_revision: etcd revision of the record, or Raft index in the region for a
+	// region's own job.
 	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	// A user stopped the job.
 	Stopped bool `protobuf:"varint,4,opt,name=stopped,proto3" json:"stopped,omitempty"`
 	// Time of the latest submit.
 	Submitted *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=submitted,proto3" json:"submitted,omitempty"`
-	// Empty for jobs of the federation; the region's name for its own jobs
-	// (name@region).
+	// Empty for jobs of the federation. For a region's own job (name@region), the name of the
+	// region.
 	Region string     `protobuf:"bytes,6,opt,name=region,proto3" json:"region,omitempty"`
 	Status *JobStatus `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
-	// Store revision of the submit that began the present run; in stored records 0
-	// means the revision of the record. A run begins with a new job, with the submit
-	// of a stopped job, and with the submit of a batch job whose every instance has
-	// ended, if it has a change or `again`. In a new run every instance runs again.
+	// Store revision of the submit that began the present run. In stored records 0 means the
+	// revision of the record itself. A run begins with a new job, and with the submit of a
+	// stopped job. It also begins with the submit of a batch job whose every instance has
+	// ended, if the submit changes the job or has `again`. In a new run every instance runs
+	// again.
 	Run int64 `protobuf:"varint,8,opt,name=run,proto3" json:"run,omitempty"`
-	// Set when no submit made this version: a rollout failed and was reverted.
+	// Only if a failed rollout was reverted, so that no submit made this version.
 	Reverted      *Reverted `protobuf:"bytes,9,opt,name=reverted,proto3" json:"reverted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3011,9 +3015,9 @@ type Reverted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version that failed.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// The version whose spec the job has again. It was healthy when it ran.
+	// The version whose spec the job has again. That version was healthy when it ran.
 	To int64 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
-	// Why, for people.
+	// The reason, for people.
 	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3070,13 +3074,13 @@ func (x *Reverted) GetWhy() string {
 	return ""
 }
 
-// JobStatus is the latest known state. Soft state, except for terminal results.
+// JobStatus is the latest known state. It is soft state, except for final results.
 type JobStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State JobState               `protobuf:"varint,1,opt,name=state,proto3,enum=nusa.v1.JobState" json:"state,omitempty"`
 	// Status by group.
 	Groups map[string]*GroupStatus `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// One line: what the job waits for, or why it failed.
+	// What the job waits for, or why it failed, in one line.
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3136,19 +3140,19 @@ func (x *JobStatus) GetMessage() string {
 // GroupStatus counts the instances of a group.
 type GroupStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Wanted instances.
+	// Number of instances that the job asks for.
 	Desired int32 `protobuf:"varint,1,opt,name=desired,proto3" json:"desired,omitempty"`
-	// Over all regions.
+	// Instances by state, over all regions.
 	Counts *InstanceCounts `protobuf:"bytes,2,opt,name=counts,proto3" json:"counts,omitempty"`
-	// By region; only regions that own slots.
+	// Instances by state, for each region that owns slots.
 	Regions map[string]*InstanceCounts `protobuf:"bytes,3,rep,name=regions,proto3" json:"regions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Instances without a region.
 	Unowned int32 `protobuf:"varint,4,opt,name=unowned,proto3" json:"unowned,omitempty"`
-	// Why instances are pending, counted.
+	// Why instances are pending, with counts.
 	Pending []*CountedReason `protobuf:"bytes,5,rep,name=pending,proto3" json:"pending,omitempty"`
 	Slots   []*Slot          `protobuf:"bytes,6,rep,name=slots,proto3" json:"slots,omitempty"`
-	// Instances whose state is unknown because their region, or the former one of a
-	// moved slot, is cut off; by region.
+	// Instances whose state is unknown, by region. Their region is cut off, or a former owner
+	// of a moved slot is cut off.
 	Unknown       []*UnknownInstances `protobuf:"bytes,7,rep,name=unknown,proto3" json:"unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3237,18 +3241,18 @@ func (x *GroupStatus) GetUnknown() []*UnknownInstances {
 type UnknownInstances struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// Instances that the region owns, or may still run as the former owner.
+	// Number of instances that the region owns, or that it may still run as a former owner.
 	Count int32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	// Time since the last message of the region.
 	Silent *durationpb.Duration `protobuf:"bytes,3,opt,name=silent,proto3" json:"silent,omitempty"`
-	// Counts that the region reported last. They are in no other count.
+	// Counts that the region reported last. No other count includes them.
 	Last *InstanceCounts `protobuf:"bytes,4,opt,name=last,proto3" json:"last,omitempty"`
-	// True: other regions own these instances now, and the region may still run them.
+	// True: other regions own these instances now, and this region may still run them.
 	Former bool `protobuf:"varint,5,opt,name=former,proto3" json:"former,omitempty"`
-	// Time until the instances may move elsewhere; unset: they do not move by
-	// themselves, as `message` says.
+	// Time until the instances may move to another region. Unset: they do not move
+	// automatically, and `message` says why.
 	MoveDue *durationpb.Duration `protobuf:"bytes,6,opt,name=move_due,json=moveDue,proto3" json:"move_due,omitempty"`
-	// One line for people: "would move in 4m10s unless jakarta returns".
+	// One line for people, for example "would move in 4m10s unless jakarta returns".
 	Message       string `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3343,14 +3347,14 @@ type InstanceCounts struct {
 	Failed   int32                  `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`
 	Stopped  int32                  `protobuf:"varint,6,opt,name=stopped,proto3" json:"stopped,omitempty"`
 	Lost     int32                  `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`
-	// Instances among starting and running whose version of the job is older than
-	// the wanted one. A rollout has ended when there are none.
+	// Starting and running instances that have an older version of the job than wanted. The
+	// rollout has ended when there are none.
 	Outdated int32 `protobuf:"varint,8,opt,name=outdated,proto3" json:"outdated,omitempty"`
-	// Instances that start, run or are lost, and that are no longer wanted: they are
-	// being stopped. They are in no other count. 0 in a JobSummary, where they are in
-	// the count of their state.
+	// Instances that start, run or are lost, but are no longer wanted and are being stopped.
+	// No other count includes them. In a JobSummary this count is 0, and the count of their
+	// state includes them.
 	Stopping int32 `protobuf:"varint,9,opt,name=stopping,proto3" json:"stopping,omitempty"`
-	// Instances of regions that are cut off. They are in no other count.
+	// Instances of regions that are cut off. No other count includes them.
 	Unknown       int32 `protobuf:"varint,10,opt,name=unknown,proto3" json:"unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3456,7 +3460,7 @@ func (x *InstanceCounts) GetUnknown() int32 {
 	return 0
 }
 
-// CountedReason is a reason and how often it applies.
+// CountedReason is a reason and the number of things that it applies to.
 type CountedReason struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Reason Reason                 `protobuf:"varint,1,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
@@ -3465,8 +3469,9 @@ type CountedReason struct {
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// What is counted: "region", "node" or "instance".
 	What string `protobuf:"bytes,4,opt,name=what,proto3" json:"what,omitempty"`
-	// Region that reported the reason, where one did; the message then begins with
-	// its name and a colon. Empty from servers of earlier versions.
+	// Region that reported the reason. Then the message begins with the region's name and a
+	// colon. Empty if no region reported the reason, or if the server has an earlier version
+	// of Nusa.
 	Region        string `protobuf:"bytes,5,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

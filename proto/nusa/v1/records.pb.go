@@ -4,11 +4,10 @@
 // 	protoc        (unknown)
 // source: nusa/v1/records.proto
 
-// The records that the global tier keeps in etcd, under /nusa/v1/. A value is one
-// format byte followed by one of these messages, by a Slot or a Region of
-// types.proto and job.proto, or by an OriginRecord of api.proto (key
-// origins/DOMAIN, without its revision). Version N reads what N-1 wrote and
-// refuses an unknown format byte.
+// The records that the global tier stores in etcd, under /nusa/v1/. A value is one format
+// byte and one message. The message is one of this file, a Slot (job.proto), a Region
+// (types.proto) or an OriginRecord without its revision (api.proto, key origins/DOMAIN).
+// Version N of Nusa reads what version N-1 wrote. It refuses an unknown format byte.
 
 package nusav1
 
@@ -28,8 +27,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// AuditRecord says who changed what in one transaction. Key: audit/TIME-EPOCH-NUMBER, with the
-// time in nanoseconds. Earlier versions stored an Event for each change.
+// AuditRecord says who changed what in one transaction. Key: audit/TIME-EPOCH-NUMBER, with
+// the time in nanoseconds. Earlier versions of Nusa stored an Event for each change.
 type AuditRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Events        []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
@@ -74,18 +73,18 @@ func (x *AuditRecord) GetEvents() []*Event {
 	return nil
 }
 
-// JobRecord is a stored job. Key: jobs/NAMESPACE/NAME. A second one at
-// healthy/NAMESPACE/NAME is the latest version that ran completely of a job with
-// update.auto_revert, with its run.
+// JobRecord is a stored job. Key: jobs/NAMESPACE/NAME. A job with update.auto_revert has a
+// second record at healthy/NAMESPACE/NAME: the latest version that ran completely, with its
+// run.
 type JobRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Without status and revision.
+	// The job without its status and revision.
 	Job *Job `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// Forget the record once no region owns a slot of the job.
+	// Delete the record once no region owns a slot of the job.
 	Purge bool `protobuf:"varint,2,opt,name=purge,proto3" json:"purge,omitempty"`
-	// By group: the version of the job, in the present run, since which the work of
-	// the group is unchanged. Instances that completed in an earlier version run
-	// again. No entry means 0.
+	// By group: the first version of the job, in the present run, from which the work of the
+	// group is unchanged. Instances that completed in an earlier version run again. No entry
+	// means 0.
 	Since         map[string]int64 `protobuf:"bytes,3,rep,name=since,proto3" json:"since,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -142,34 +141,36 @@ func (x *JobRecord) GetSince() map[string]int64 {
 	return nil
 }
 
-// LeadershipRecord is the present term of the active global server. Key:
-// leadership. It is written once at the beginning of each term, before the server
-// welcomes a region or grants a lease.
+// LeadershipRecord is the present term of the active global server. Key: leadership. It is
+// written at the beginning of each term, before the server welcomes a region or grants a
+// lease.
 type LeadershipRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Term  *LeadershipTerm        `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
-	// Greatest length of a region's lease that may be outstanding.
+	// Greatest length of a region's lease that may still be valid.
 	LeaseMax *durationpb.Duration `protobuf:"bytes,2,opt,name=lease_max,json=leaseMax,proto3" json:"lease_max,omitempty"`
-	// A region knows a later revision than the store: nothing is placed, ordered or
-	// granted until an operator has recovered the store (System.Recover).
+	// A region knows a later revision than the store. Nothing is placed, ordered or granted
+	// until an operator has recovered the store (System.Recover).
 	Conflict *RevisionConflict `protobuf:"bytes,3,opt,name=conflict,proto3" json:"conflict,omitempty"`
-	// Time for which the server of this term may still grant leases after it has
-	// lost its candidacy: the length of the candidacy.
+	// How long the server of this term may still grant leases after it has lost its
+	// candidacy. It is the length of the candidacy.
 	Candidacy *durationpb.Duration `protobuf:"bytes,4,opt,name=candidacy,proto3" json:"candidacy,omitempty"`
-	// Why the server of the previous term resigned, so that its successor does not
-	// resign for the same reason. Empty for none.
+	// Why the server of the previous term resigned, so that its successor does not resign for
+	// the same reason. Empty: it did not resign.
 	Resigned string `protobuf:"bytes,5,opt,name=resigned,proto3" json:"resigned,omitempty"`
-	// The store was recovered, and no server has waited since then until everything had
-	// ended that a lease binds: no lease is granted before. Unset: nothing waits.
+	// Set from a recovery of the store until a server has waited for the end of everything
+	// that a lease from before the recovery binds. No lease is granted while it is set.
 	Recovery *Recovery `protobuf:"bytes,6,opt,name=recovery,proto3" json:"recovery,omitempty"`
-	// Why nothing moves to other regions in a mass loss. A successor shows it until it can
-	// see the silence of the regions itself. Empty for none.
+	// Why work does not move to other regions in a mass loss. A successor shows this text
+	// until it can see the silence of the regions itself. Empty: no mass loss.
 	MassLoss string `protobuf:"bytes,7,opt,name=mass_loss,json=massLoss,proto3" json:"mass_loss,omitempty"`
-	// Number of the latest term whose server leaves a trace of each transaction: a record
-	// that has the revision of the transaction, until a later transaction changes the record.
+	// Number of the latest term whose server leaves a trace of each transaction. The trace is
+	// a record with the revision of the transaction. It stays until a later transaction
+	// changes the record.
 	TracedTerm uint64 `protobuf:"varint,8,opt,name=traced_term,json=tracedTerm,proto3" json:"traced_term,omitempty"`
-	// The latest terms since the last recovery of the store, this one included: bounded, in
-	// their order. A server that does not know this field leaves its own term out.
+	// The latest terms since the last recovery of the store, including this one, in order.
+	// The length of the list is limited. A server that does not know this field leaves out
+	// its own term.
 	Terms []*TermBeginning `protobuf:"bytes,9,rep,name=terms,proto3" json:"terms,omitempty"`
 	// What shows that the store goes on with its log. Unset: not known.
 	Log           *StoreLog `protobuf:"bytes,10,opt,name=log,proto3" json:"log,omitempty"`
@@ -327,10 +328,10 @@ func (x *StoreLog) GetSurplus() int64 {
 type TermBeginning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Term  *LeadershipTerm        `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
-	// Greatest revision that an earlier term wrote. A later revision that a region knows of an
-	// earlier term is lost. A lower bound until wrote is set.
+	// Greatest revision that an earlier term wrote. If a region knows a later revision of an
+	// earlier term, that revision is lost. A lower bound until `wrote` is set.
 	Earlier int64 `protobuf:"varint,2,opt,name=earlier,proto3" json:"earlier,omitempty"`
-	// The term has written more than its beginning.
+	// The term has written more than its first record.
 	Wrote         bool `protobuf:"varint,3,opt,name=wrote,proto3" json:"wrote,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -387,10 +388,10 @@ func (x *TermBeginning) GetWrote() bool {
 	return false
 }
 
-// Recovery says what may still run of the time before a recovery of the store.
+// Recovery says which work from before a recovery of the store may still run.
 type Recovery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Longest kill_timeout of what a region's lease binds.
+	// Longest kill_timeout of the tasks that a region's lease binds.
 	StopTime *durationpb.Duration `protobuf:"bytes,1,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
 	// Regions that have not confirmed since then that nothing runs there but what the store
 	// orders, sorted. No lease is granted and nothing moves before, see LeaseRequest.confirmed.
@@ -443,20 +444,20 @@ func (x *Recovery) GetUnconfirmed() []string {
 	return nil
 }
 
-// RevisionConflict says which region knows more than the store.
+// RevisionConflict says which region knows a later revision than the store.
 type RevisionConflict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty: the active server itself, from its data directory.
+	// Empty: the active server itself, according to its data directory.
 	Region string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// Revision that the region's log knows, and the store's revision at its hello.
+	// Revision in the region's log, and the store's revision when the region's hello arrived.
 	Known  int64 `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
 	Stored int64 `protobuf:"varint,3,opt,name=stored,proto3" json:"stored,omitempty"`
-	// Number of the greatest leadership term that a region's log knows.
+	// Number of the greatest leadership term in a region's log.
 	KnownTerm uint64 `protobuf:"varint,4,opt,name=known_term,json=knownTerm,proto3" json:"known_term,omitempty"`
-	// An operator has recovered the store: the next term begins without a conflict.
+	// An operator has recovered the store. The next term begins without a conflict.
 	Recovered bool `protobuf:"varint,5,opt,name=recovered,proto3" json:"recovered,omitempty"`
-	// The greatest RegionHello.lease_max and RegionHello.stop_time of the regions that
-	// know more than the store.
+	// The greatest RegionHello.lease_max and RegionHello.stop_time of the regions that know a
+	// later revision than the store.
 	LeaseMax *durationpb.Duration `protobuf:"bytes,6,opt,name=lease_max,json=leaseMax,proto3" json:"lease_max,omitempty"`
 	StopTime *durationpb.Duration `protobuf:"bytes,7,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
 	// The store has another log than LeadershipRecord.log says: a snapshot was restored.
@@ -551,8 +552,8 @@ func (x *RevisionConflict) GetOtherLog() bool {
 	return false
 }
 
-// IdempotencyRecord remembers the response to an idempotency key. Key:
-// idempotency/KEY. It expires.
+// IdempotencyRecord stores the response to a request with an idempotency key. Key:
+// idempotency/KEY. The record expires.
 type IdempotencyRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of the request that used the key.
@@ -607,12 +608,12 @@ func (x *IdempotencyRecord) GetResponse() *SubmitResponse {
 	return nil
 }
 
-// ResultRecord is how a job ended. Key: results/NAMESPACE/NAME.
+// ResultRecord says how a job ended. Key: results/NAMESPACE/NAME.
 type ResultRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version of the job that ended.
 	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	// Its last status.
+	// The last status of the job.
 	Status *JobStatus `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
 	// Job.run that ended.
 	Run           int64 `protobuf:"varint,3,opt,name=run,proto3" json:"run,omitempty"`
@@ -671,8 +672,8 @@ func (x *ResultRecord) GetRun() int64 {
 	return 0
 }
 
-// CheckpointRecord is a part of a region's latest summaries. Key:
-// checkpoints/REGION/CHUNK. The position is valid only if every chunk has it.
+// CheckpointRecord is a part of a region's latest summaries. Key: checkpoints/REGION/CHUNK.
+// The position is valid only if every chunk has it.
 type CheckpointRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Position of the summaries.

@@ -4,10 +4,10 @@
 // 	protoc        (unknown)
 // source: nusa/v1/types.proto
 
-// Package nusa.v1 is the only place where Nusa's roles meet: the public API
-// (api.proto), the wire between regions and the global tier (federation.proto),
-// the wire between agents and their master (dispatch.proto), the contract of
-// driver plugins (driver.proto) and the stored records (records.proto).
+// Package nusa.v1 is the only interface between Nusa's roles. It has the public API
+// (api.proto), the messages between regions and the global tier (federation.proto), the
+// messages between agents and their master (dispatch.proto), the interface of driver
+// plugins (driver.proto) and the stored records (records.proto).
 
 package nusav1
 
@@ -28,9 +28,9 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Reason says why something was refused, moved or ended. Every decision that is
-// not a plain success carries one, with a message for people beside it. The pure
-// cores use the lower-case name without the prefix ("insufficient_memory").
+// Reason says why something was refused, moved or ended. Every decision has a reason and a
+// message for people, unless it is a plain success. The packages that decide use the name
+// in lower case without the prefix, for example "insufficient_memory".
 type Reason int32
 
 const (
@@ -38,37 +38,37 @@ const (
 	// Region level (global/place).
 	Reason_REASON_REGION_NOT_ALLOWED  Reason = 1  // the job's regions.allow does not match
 	Reason_REASON_REGION_CORDONED     Reason = 2  // an operator cordoned the region
-	Reason_REASON_REGION_DISCONNECTED Reason = 3  // no live session with the region
-	Reason_REASON_REGION_LOST         Reason = 4  // a verdict: other regions own its work now
-	Reason_REASON_REGION_NO_REPORT    Reason = 5  // connected, but no report of capacity yet
-	Reason_REASON_RTT_TOO_HIGH        Reason = 6  // a bound of a required `near` is exceeded
-	Reason_REASON_RTT_UNKNOWN         Reason = 7  // a required `near` has no round-trip time that it accepts
+	Reason_REASON_REGION_DISCONNECTED Reason = 3  // the region has no live session
+	Reason_REASON_REGION_LOST         Reason = 4  // a verdict gave its work to other regions
+	Reason_REASON_REGION_NO_REPORT    Reason = 5  // the region is connected, but has not reported its capacity yet
+	Reason_REASON_RTT_TOO_HIGH        Reason = 6  // the round trip exceeds the bound of a required `near`
+	Reason_REASON_RTT_UNKNOWN         Reason = 7  // a required `near` has no round trip that it accepts
 	Reason_REASON_RTT_STALE           Reason = 8  // the edge of a required `near` is stale or unreachable
-	Reason_REASON_NO_CAPACITY         Reason = 9  // the region's shape fits no further instance
-	Reason_REASON_SPREAD_LIMIT        Reason = 10 // regions.spread forbids it
+	Reason_REASON_NO_CAPACITY         Reason = 9  // no further instance fits in the region
+	Reason_REASON_SPREAD_LIMIT        Reason = 10 // regions.spread does not allow the region
 	Reason_REASON_COLOCATION          Reason = 11 // a colocated group cannot be in the region
-	Reason_REASON_RETURNED_RECENTLY   Reason = 12 // the region returned this work a short while ago
-	Reason_REASON_LOWER_SCORE         Reason = 13 // eligible, but others score higher
-	Reason_REASON_NEAR_NOTHING        Reason = 14 // no region matches what a required `near` names
-	Reason_REASON_REGION_DRAINING     Reason = 15 // an operator moves the region's work away
+	Reason_REASON_RETURNED_RECENTLY   Reason = 12 // the region returned this work recently
+	Reason_REASON_LOWER_SCORE         Reason = 13 // the region is eligible, but others score higher
+	Reason_REASON_NEAR_NOTHING        Reason = 14 // no region matches the target of a required `near`
+	Reason_REASON_REGION_DRAINING     Reason = 15 // an operator moves the work of the region away
 	Reason_REASON_REGION_NO_COMMIT    Reason = 16 // the region cannot commit to its log
-	Reason_REASON_FEATURE_LEVEL       Reason = 17 // a server, region or node is too old for what the job asks
+	Reason_REASON_FEATURE_LEVEL       Reason = 17 // a server, region or node has a feature level below what the job needs
 	// Node level (regional/sched).
-	Reason_REASON_NODE_LOST           Reason = 20 // silent for longer than the node lease
+	Reason_REASON_NODE_LOST           Reason = 20 // the node was silent for longer than its lease
 	Reason_REASON_NODE_DRAINING       Reason = 21 // an operator drains the node
-	Reason_REASON_NODE_CORDONED       Reason = 22 // the node takes nothing new
-	Reason_REASON_POOL_MISMATCH       Reason = 23 // the group asks for another pool
+	Reason_REASON_NODE_CORDONED       Reason = 22 // an operator cordoned the node
+	Reason_REASON_POOL_MISMATCH       Reason = 23 // the group asks for another node pool
 	Reason_REASON_DEDICATED           Reason = 24 // the node or the group shares with no other job
 	Reason_REASON_DRIVER_MISSING      Reason = 25 // the driver of a task is not healthy on the node
 	Reason_REASON_CAPABILITY_MISSING  Reason = 26 // the driver lacks a capability that the task needs
-	Reason_REASON_CONSTRAINT          Reason = 27 // a constraint is false
+	Reason_REASON_CONSTRAINT          Reason = 27 // a constraint of the job is false
 	Reason_REASON_INSUFFICIENT_CPU    Reason = 28 // too little CPU is free
 	Reason_REASON_INSUFFICIENT_MEMORY Reason = 29 // too little memory is free
 	Reason_REASON_INSUFFICIENT_DISK   Reason = 30 // too little disk is free
 	Reason_REASON_INSUFFICIENT_GPU    Reason = 31 // too few accelerators are free
 	Reason_REASON_PORT_CONFLICT       Reason = 32 // a static port is in use
 	Reason_REASON_PORTS_EXHAUSTED     Reason = 33 // no dynamic port is free
-	Reason_REASON_INSTANCE_QUOTA      Reason = 34 // the node runs as many allocations as its quota allows
+	Reason_REASON_INSTANCE_QUOTA      Reason = 34 // the quota of the node allows no further allocation
 	Reason_REASON_DECLINED            Reason = 35 // the agent declined the allocation
 	Reason_REASON_CONTROL_PLANE_HOST  Reason = 36 // the node hosts the control plane
 	Reason_REASON_NO_FITTING_NODE     Reason = 37 // no node of the region passes every filter
@@ -77,31 +77,31 @@ const (
 	// Task level (agent, driver).
 	Reason_REASON_UNSUPPORTED           Reason = 50 // the driver cannot do what the task asks
 	Reason_REASON_START_FAILED          Reason = 51 // the driver could not start the task
-	Reason_REASON_EXITED                Reason = 52 // the task ended by itself
+	Reason_REASON_EXITED                Reason = 52 // the task ended without a request
 	Reason_REASON_KILLED_BY_SIGNAL      Reason = 53 // a signal from outside ended the task
-	Reason_REASON_MAX_RUNTIME           Reason = 54 // it ran longer than max_runtime
+	Reason_REASON_MAX_RUNTIME           Reason = 54 // the task ran longer than max_runtime
 	Reason_REASON_LEASE_EXPIRED         Reason = 55 // the supervisor's lease expired
 	Reason_REASON_RESTARTS_EXHAUSTED    Reason = 56 // restart.attempts allows no further restart within the window
 	Reason_REASON_RESCHEDULES_EXHAUSTED Reason = 57 // reschedule.attempts allows no further attempt
-	Reason_REASON_AGENT_BUSY            Reason = 58 // the agent's admission control refused
-	Reason_REASON_AGENT_LEAVING         Reason = 59 // the agent announced that it leaves
-	Reason_REASON_STALE_ORDER           Reason = 60 // the order is older than the known one
+	Reason_REASON_AGENT_BUSY            Reason = 58 // too many allocations are starting on the node
+	Reason_REASON_AGENT_LEAVING         Reason = 59 // the agent is leaving the region
+	Reason_REASON_STALE_ORDER           Reason = 60 // the order is older than the known order
 	Reason_REASON_NOT_ALLOWED           Reason = 61 // the node's operator does not allow it; the message names the setting
-	Reason_REASON_SECRET_MISSING        Reason = 62 // the node does not hold a secret that a task needs
-	Reason_REASON_HOST_REBOOTED         Reason = 68 // it ran when the host went down
-	Reason_REASON_UNHEALTHY             Reason = 64 // its checks failed, or none passed in time
-	Reason_REASON_NOT_HEALTHY_YET       Reason = 65 // it runs, and none of its checks has passed yet
+	Reason_REASON_SECRET_MISSING        Reason = 62 // the node does not have a secret that a task needs
+	Reason_REASON_HOST_REBOOTED         Reason = 68 // the task ran when the host went down
+	Reason_REASON_UNHEALTHY             Reason = 64 // the task's checks failed, or none passed in time
+	Reason_REASON_NOT_HEALTHY_YET       Reason = 65 // the task runs, but none of its checks has passed yet
 	// Lifecycle.
-	Reason_REASON_STOPPED_BY_USER Reason = 70 // a user stopped it
+	Reason_REASON_STOPPED_BY_USER Reason = 70 // a user stopped the job or the instance
 	Reason_REASON_SUPERSEDED      Reason = 71 // a newer version or plan replaced it
-	Reason_REASON_OUT_OF_RANGE    Reason = 72 // the group was scaled down below this index
+	Reason_REASON_OUT_OF_RANGE    Reason = 72 // the group was scaled down to below this index
 	Reason_REASON_REVOKED         Reason = 73 // the global tier revoked the slot
 	Reason_REASON_OVERRIDDEN      Reason = 74 // an override of a local operator applies
-	Reason_REASON_RESCHEDULED     Reason = 75 // another attempt replaced it
-	Reason_REASON_BACKOFF         Reason = 76 // it waits before the next attempt
-	Reason_REASON_KEPT_APART      Reason = 77 // an instance on the node has one of its `apart` tags
-	Reason_REASON_REGION_LEASE    Reason = 78 // the region's lease ended; it starts again in place when the lease is back
-	Reason_REASON_FAILBACK        Reason = 79 // it moves back to the region from which a verdict moved it
+	Reason_REASON_RESCHEDULED     Reason = 75 // another attempt replaced the allocation
+	Reason_REASON_BACKOFF         Reason = 76 // the instance waits before its next attempt
+	Reason_REASON_KEPT_APART      Reason = 77 // an instance on the node has a common `apart` tag
+	Reason_REASON_REGION_LEASE    Reason = 78 // the region's lease ended; the task starts again in place when the lease is back
+	Reason_REASON_FAILBACK        Reason = 79 // the work returns to the region from which a verdict moved it
 )
 
 // Enum value maps for Reason.
@@ -272,16 +272,16 @@ type RegionState int32
 
 const (
 	RegionState_REGION_STATE_UNSPECIFIED RegionState = 0
-	// An operator defined it, and no region of that name has connected.
+	// An operator defined the region, but no region of that name has connected yet.
 	RegionState_REGION_STATE_DEFINED RegionState = 1
-	// It has a live session.
+	// The region has a live session.
 	RegionState_REGION_STATE_CONNECTED RegionState = 2
-	// It has no live session; it still owns its work.
+	// The region has no live session, but still owns its work.
 	RegionState_REGION_STATE_DISCONNECTED RegionState = 3
-	// A verdict gave its work to other regions.
+	// A verdict gave the region's work to other regions.
 	RegionState_REGION_STATE_LOST RegionState = 4
-	// Reported by the region itself while it has no session with a global tier. It
-	// continues to work, and what it reports of itself is current.
+	// Reported by the region itself, while it has no session with a global tier. The region
+	// continues to work, and what it reports about itself is current.
 	RegionState_REGION_STATE_ISLAND RegionState = 5
 )
 
@@ -337,11 +337,11 @@ type NodeState int32
 
 const (
 	NodeState_NODE_STATE_UNSPECIFIED NodeState = 0
-	// Its agent renews the node lease.
+	// The agent of the node renews the node lease.
 	NodeState_NODE_STATE_READY NodeState = 1
-	// Its streams were silent for longer than the node lease.
+	// The streams of the node were silent for longer than the node lease.
 	NodeState_NODE_STATE_LOST NodeState = 2
-	// Its agent announced its leave.
+	// The agent of the node announced that it leaves.
 	NodeState_NODE_STATE_LEFT NodeState = 3
 )
 
@@ -393,19 +393,19 @@ type AllocState int32
 
 const (
 	AllocState_ALLOC_STATE_UNSPECIFIED AllocState = 0
-	// Placed; the agent has not accepted it yet.
+	// The allocation has a node, but the agent has not accepted it yet.
 	AllocState_ALLOC_STATE_PENDING AllocState = 1
-	// The agent accepted it and starts it.
+	// The agent accepted the allocation and is starting it.
 	AllocState_ALLOC_STATE_STARTING AllocState = 2
 	// Every task runs.
 	AllocState_ALLOC_STATE_RUNNING AllocState = 3
 	// Every task ended with exit code 0.
 	AllocState_ALLOC_STATE_COMPLETE AllocState = 4
-	// A task failed and its restarts are used up, or the agent declined it.
+	// A task failed and its restarts are used up, or the agent declined the allocation.
 	AllocState_ALLOC_STATE_FAILED AllocState = 5
-	// It was stopped on request.
+	// The allocation was stopped on request.
 	AllocState_ALLOC_STATE_STOPPED AllocState = 6
-	// Its node is lost.
+	// The node of the allocation is lost.
 	AllocState_ALLOC_STATE_LOST AllocState = 7
 )
 
@@ -516,8 +516,8 @@ type HealthState int32
 const (
 	HealthState_HEALTH_STATE_UNSPECIFIED HealthState = 0
 	HealthState_HEALTH_STATE_WAITING     HealthState = 1 // no check has passed yet
-	HealthState_HEALTH_STATE_HEALTHY     HealthState = 2 // a check passed, and fewer than `failures` in a row failed since
-	HealthState_HEALTH_STATE_UNHEALTHY   HealthState = 3 // the run is over, or about to be ended
+	HealthState_HEALTH_STATE_HEALTHY     HealthState = 2 // a check passed, and since then fewer than `failures` checks in a row failed
+	HealthState_HEALTH_STATE_UNHEALTHY   HealthState = 3 // the run has ended, or will be ended now
 )
 
 // Enum value maps for HealthState.
@@ -572,7 +572,7 @@ type Resources struct {
 	MemoryBytes int64 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	// Bytes.
 	DiskBytes int64 `protobuf:"varint,3,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
-	// Whole or shared accelerators; unset for none.
+	// Whole or shared accelerators. Unset: none.
 	Gpu           *GPU `protobuf:"bytes,4,opt,name=gpu,proto3" json:"gpu,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -639,9 +639,9 @@ func (x *Resources) GetGpu() *GPU {
 // GPU asks for accelerators.
 type GPU struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whole devices. 0 with a share below 1000 asks for a part of one device.
+	// Number of whole devices. 0 with a share below 1000 asks for a part of one device.
 	Count int32 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
-	// Accepted models; empty for any.
+	// Accepted models. Empty: any model.
 	Models []string `protobuf:"bytes,2,rep,name=models,proto3" json:"models,omitempty"`
 	// Thousandths of one device, 1..1000, with a count of 0 or 1.
 	ShareMilli    int32 `protobuf:"varint,3,opt,name=share_milli,json=shareMilli,proto3" json:"share_milli,omitempty"`
@@ -707,7 +707,7 @@ type Location struct {
 	Latitude float64 `protobuf:"fixed64,1,opt,name=latitude,proto3" json:"latitude,omitempty"`
 	// Degrees, -180..180.
 	Longitude float64 `protobuf:"fixed64,2,opt,name=longitude,proto3" json:"longitude,omitempty"`
-	// Free text such as "Singapore", at most 128 bytes.
+	// Free text of at most 128 bytes, for example "Singapore".
 	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -764,15 +764,15 @@ func (x *Location) GetName() string {
 	return ""
 }
 
-// RegionDefinition describes a region. An operator writes it, or the region
-// itself when it first connects.
+// RegionDefinition describes a region. An operator writes it, or the region itself writes
+// it when it first connects.
 type RegionDefinition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1..63 of [a-z0-9-], starting with a letter. Unique in the federation.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Unset when unknown.
+	// Unset if unknown.
 	Location *Location `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
-	// At most 64; keys of 1..63 bytes, values of 0..253 bytes.
+	// At most 64. Keys have 1..63 bytes, values have 0..253 bytes.
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// At most 256 bytes.
 	Description   string `protobuf:"bytes,4,opt,name=description,proto3" json:"description,omitempty"`
@@ -843,15 +843,15 @@ type Region struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Definition *RegionDefinition      `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
 	State      RegionState            `protobuf:"varint,2,opt,name=state,proto3,enum=nusa.v1.RegionState" json:"state,omitempty"`
-	// The region takes no new slots.
+	// The region gets no new slots.
 	Cordoned bool `protobuf:"varint,3,opt,name=cordoned,proto3" json:"cordoned,omitempty"`
-	// Binds the name: another cluster cannot connect under it.
+	// Binds the region's name: another cluster cannot connect with this name.
 	ClusterId string `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	// Grows at every snapshot restore or quorum recovery of the region.
+	// Grows with every restore of a snapshot and every quorum recovery of the region.
 	Incarnation uint64 `protobuf:"varint,5,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Raft term of the master that holds the session.
 	Term uint64 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
-	// Grows with every verdict; orders with an older fence are void.
+	// Grows with every verdict. Orders with an older fence are void.
 	Fence uint64 `protobuf:"varint,7,opt,name=fence,proto3" json:"fence,omitempty"`
 	// True when an operator defined the region, false when it defined itself.
 	DefinedByOperator bool `protobuf:"varint,8,opt,name=defined_by_operator,json=definedByOperator,proto3" json:"defined_by_operator,omitempty"`
@@ -859,47 +859,48 @@ type Region struct {
 	MasterAddress string `protobuf:"bytes,9,opt,name=master_address,json=masterAddress,proto3" json:"master_address,omitempty"`
 	// Name of the master's server.
 	Master string `protobuf:"bytes,10,opt,name=master,proto3" json:"master,omitempty"`
-	// Servers of the region that gossip sees.
+	// Servers of the region, as seen by gossip.
 	Servers []*RegionalServer `protobuf:"bytes,11,rep,name=servers,proto3" json:"servers,omitempty"`
-	// The latest report; unset before the first.
+	// The latest report. Unset before the first report.
 	Report *RegionReport `protobuf:"bytes,12,opt,name=report,proto3" json:"report,omitempty"`
-	// Age of that report at the time of the response. Unset when unknown: the report
-	// is older than the term of the active global server.
+	// Age of `report` at the time of the response. Unset if unknown, because the report is
+	// older than the term of the active global server.
 	ReportAge *durationpb.Duration `protobuf:"bytes,13,opt,name=report_age,json=reportAge,proto3" json:"report_age,omitempty"`
 	// etcd revision of the stored record.
 	Revision int64 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Greatest index of the region's log that a hello of this incarnation named.
+	// Greatest index of the region's log in the hellos of this incarnation.
 	AppliedIndex uint64 `protobuf:"varint,15,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	// Feature level of the region's latest hello, as RegionHello.feature_level.
+	// Feature level in the region's latest hello, like RegionHello.feature_level.
 	FeatureLevel uint32 `protobuf:"varint,16,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
-	// Set from a verdict, or from an operator's statement, until the region has
-	// connected again.
+	// Set by a verdict or by an operator's statement. Unset once the region has connected
+	// again.
 	Lost *LostRegion `protobuf:"bytes,17,opt,name=lost,proto3" json:"lost,omitempty"`
-	// Times of the latest verdicts, oldest first, at most 8. A region that was lost
-	// three times within an hour gets no work back by itself.
+	// Times of the latest verdicts, oldest first, at most 8. If a region was lost three times
+	// within an hour, its work does not return automatically.
 	LostAt []*timestamppb.Timestamp `protobuf:"bytes,18,rep,name=lost_at,json=lostAt,proto3" json:"lost_at,omitempty"`
-	// An operator moves everything away; the region takes no new slots.
+	// An operator moves all work away, and the region gets no new slots.
 	Draining bool `protobuf:"varint,19,opt,name=draining,proto3" json:"draining,omitempty"`
-	// Time since the last message of a region that is not connected, or whose grants
-	// do not arrive; at most the time since the election of the active global server.
-	// Unset while the region is connected.
+	// Time since the last message of the region. Set if the region is not connected, or if
+	// the lease grants do not reach it. At most the time since the election of the active
+	// global server.
 	Silent *durationpb.Duration `protobuf:"bytes,20,opt,name=silent,proto3" json:"silent,omitempty"`
-	// Time until the first of its slots may move, unless the region returns. Unset
-	// when no slot is going to move.
+	// Time until the first slot of the region may move to another region, unless the region
+	// returns. Unset if no slot will move.
 	MoveDue *durationpb.Duration `protobuf:"bytes,21,opt,name=move_due,json=moveDue,proto3" json:"move_due,omitempty"`
-	// Why nothing moves although the region is silent, or what an operator has to
-	// know: one line. Empty for none.
+	// Why nothing moves although the region is silent, or what an operator must know, in one
+	// line. Usually empty.
 	FailoverMessage string `protobuf:"bytes,22,opt,name=failover_message,json=failoverMessage,proto3" json:"failover_message,omitempty"`
-	// Time for which the region has been unable to commit to its log; unset while it
-	// can.
+	// Time for which the region has been unable to commit to its log. Unset while it can
+	// commit.
 	CommitBlocked *durationpb.Duration `protobuf:"bytes,23,opt,name=commit_blocked,json=commitBlocked,proto3" json:"commit_blocked,omitempty"`
-	// An operator lets the work return that verdicts moved away from the region. Ends
-	// when everything that may return is back, and with the next loss.
+	// An operator lets the work return that verdicts moved away from the region. It becomes
+	// false when all work that may return is back, and with the next loss of the region.
 	Returning bool `protobuf:"varint,24,opt,name=returning,proto3" json:"returning,omitempty"`
-	// Time since the election of the active global server, while the region has not
-	// connected to that server. `silent` is unset as long as a reconnect may take.
+	// Time since the election of the active global server. Set while the region has not
+	// connected to that server. `silent` is unset for as long as a reconnect may take.
 	Awaited *durationpb.Duration `protobuf:"bytes,25,opt,name=awaited,proto3" json:"awaited,omitempty"`
-	// As RegionHello.restore_id: two restores may choose the same incarnation.
+	// Like RegionHello.restore_id. It is needed because two restores may choose the same
+	// incarnation.
 	RestoreId     string `protobuf:"bytes,26,opt,name=restore_id,json=restoreId,proto3" json:"restore_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1124,12 +1125,12 @@ type LostRegion struct {
 	At *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	// Fence that the verdict set.
 	Fence uint64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
-	// Who stated the loss; empty for the active global server's own verdict.
+	// Who stated the loss. Empty: a verdict of the active global server.
 	By string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
-	// Why, one line.
+	// Why the region is lost, in one line.
 	Why string `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
-	// An operator states that nothing runs in the region any more: everything may
-	// move at once, and another cluster may take the name.
+	// An operator states that nothing runs in the region any more. Everything may move at
+	// once, and another cluster may use the region's name.
 	NothingRuns   bool `protobuf:"varint,5,opt,name=nothing_runs,json=nothingRuns,proto3" json:"nothing_runs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1291,16 +1292,16 @@ func (x *RegionalServer) GetVersion() string {
 	return ""
 }
 
-// RegionReport is a region's aggregate, sent each 5 seconds and at once when
-// something critical changed. Soft state: stored only as a checkpoint.
+// RegionReport has the totals of a region. The region sends it every 5 seconds, and at once
+// after a critical change. It is soft state: it is stored only as a checkpoint.
 type RegionReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Grows by one with each report of a session.
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Nodes that are ready.
 	NodesReady int32 `protobuf:"varint,2,opt,name=nodes_ready,json=nodesReady,proto3" json:"nodes_ready,omitempty"`
-	// Nodes that were silent for longer than their lease. Regions of an earlier
-	// version count nodes that left here too.
+	// Nodes that were silent for longer than their lease. A region of an earlier version of
+	// Nusa also counts nodes that left.
 	NodesLost     int32 `protobuf:"varint,3,opt,name=nodes_lost,json=nodesLost,proto3" json:"nodes_lost,omitempty"`
 	NodesDraining int32 `protobuf:"varint,4,opt,name=nodes_draining,json=nodesDraining,proto3" json:"nodes_draining,omitempty"`
 	NodesCordoned int32 `protobuf:"varint,5,opt,name=nodes_cordoned,json=nodesCordoned,proto3" json:"nodes_cordoned,omitempty"`
@@ -1311,19 +1312,19 @@ type RegionReport struct {
 	// Measured use.
 	Utilisation *Utilisation `protobuf:"bytes,8,opt,name=utilisation,proto3" json:"utilisation,omitempty"`
 	Shape       *RegionShape `protobuf:"bytes,9,opt,name=shape,proto3" json:"shape,omitempty"`
-	// Instances that are accepted and have no node yet.
+	// Accepted instances that have no node yet.
 	QueueLength int32 `protobuf:"varint,10,opt,name=queue_length,json=queueLength,proto3" json:"queue_length,omitempty"`
 	// Number of allocations by state.
 	Allocations map[string]int32 `protobuf:"bytes,11,rep,name=allocations,proto3" json:"allocations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// Greatest etcd revision whose slots this report already charges for.
+	// Greatest etcd revision whose slots are included in the amounts of this report.
 	SlotsRevision int64 `protobuf:"varint,12,opt,name=slots_revision,json=slotsRevision,proto3" json:"slots_revision,omitempty"`
-	// Sum of the free amounts of all nodes. It may be fragmented: see shape.
+	// Sum of the free amounts of all nodes. It may be fragmented (see shape).
 	Free *Resources `protobuf:"bytes,13,opt,name=free,proto3" json:"free,omitempty"`
-	// Names of the drivers that are healthy on some node, sorted, at most 64. Empty:
-	// the region does not say. An ask that the shape does not cover is not placed
-	// where its driver is missing.
+	// Names of the drivers that are healthy on at least one node, sorted, at most 64. Empty:
+	// the region does not say. If an ask is not in the shape, it is not placed in a region
+	// without its driver.
 	Drivers []string `protobuf:"bytes,14,rep,name=drivers,proto3" json:"drivers,omitempty"`
-	// Nodes that announced their leave, until they are removed or forgotten.
+	// Nodes that left and have not been removed yet.
 	NodesLeft     int32 `protobuf:"varint,15,opt,name=nodes_left,json=nodesLeft,proto3" json:"nodes_left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1552,8 +1553,8 @@ type RegionShape struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exact counts for the asks that the global tier subscribed to.
 	Fits []*FitCount `protobuf:"bytes,1,rep,name=fits,proto3" json:"fits,omitempty"`
-	// A histogram of the nodes' free resources, for all other asks. At most 64
-	// bins; each says "this many nodes have at least this much free".
+	// A histogram of the nodes' free resources, for all other asks. Each bin says how many
+	// nodes have at least this much free. At most 64 bins.
 	Bins          []*ShapeBin `protobuf:"bytes,2,rep,name=bins,proto3" json:"bins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1603,16 +1604,16 @@ func (x *RegionShape) GetBins() []*ShapeBin {
 	return nil
 }
 
-// FitCount is how many instances of a subscribed ask fit now.
+// FitCount says how many instances of a subscribed ask fit now.
 type FitCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// ShapeSubscription.ask.
 	Ask uint64 `protobuf:"varint,1,opt,name=ask,proto3" json:"ask,omitempty"`
 	// Number of instances that fit.
 	Count int32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
-	// With a count of 0: why none fits.
+	// Only with a count of 0: why no instance fits.
 	Reason Reason `protobuf:"varint,3,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
-	// The reason with figures, at most 256 bytes.
+	// The reason with numbers, at most 256 bytes.
 	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1681,7 +1682,7 @@ type ShapeBin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of nodes.
 	Nodes int32 `protobuf:"varint,1,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	// A lower bound of what each of these nodes has free.
+	// Each of these nodes has at least this much free.
 	Free *Resources `protobuf:"bytes,2,opt,name=free,proto3" json:"free,omitempty"`
 	// Pool of these nodes.
 	Pool          string `protobuf:"bytes,3,opt,name=pool,proto3" json:"pool,omitempty"`
@@ -1743,21 +1744,21 @@ func (x *ShapeBin) GetPool() string {
 // Node is a node as its region knows it.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stable UUID, made by the agent at its first start.
+	// A UUID that the agent creates at its first start. It never changes.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The host's name unless configured.
+	// Name of the host, unless the agent's settings have another name.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Name of its region.
 	Region string    `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
 	State  NodeState `protobuf:"varint,4,opt,name=state,proto3,enum=nusa.v1.NodeState" json:"state,omitempty"`
-	// An operator cordoned it: it takes nothing new.
+	// An operator cordoned the node: it gets no new work.
 	Cordoned bool `protobuf:"varint,5,opt,name=cordoned,proto3" json:"cordoned,omitempty"`
-	// An operator drains it: its work moves to other nodes.
+	// An operator drains the node: its work moves to other nodes.
 	Draining bool `protobuf:"varint,6,opt,name=draining,proto3" json:"draining,omitempty"`
-	// Address that the agent's stream comes from; may change.
+	// Address from which the agent's stream comes. It may change.
 	Address   string         `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"`
 	Inventory *NodeInventory `protobuf:"bytes,8,opt,name=inventory,proto3" json:"inventory,omitempty"`
-	// Latest statistics; soft state.
+	// Latest statistics. They are soft state.
 	Stats *NodeStats `protobuf:"bytes,9,opt,name=stats,proto3" json:"stats,omitempty"`
 	// Age of the statistics.
 	StatsAge *durationpb.Duration `protobuf:"bytes,10,opt,name=stats_age,json=statsAge,proto3" json:"stats_age,omitempty"`
@@ -1769,15 +1770,15 @@ type Node struct {
 	Registered *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=registered,proto3" json:"registered,omitempty"`
 	// Regional Raft index of the last change.
 	ModifyIndex uint64 `protobuf:"varint,14,opt,name=modify_index,json=modifyIndex,proto3" json:"modify_index,omitempty"`
-	// Least time since the node was last seen; a new master counts from its
-	// election. Unset while the node is in contact, and once it has left. The node
-	// is lost when this exceeds the node lease; until then its state and those of
-	// its allocations are the last known ones.
+	// Time since the node was last seen, as a lower bound: a new master counts from its
+	// election. Unset while the node is in contact, and after it has left. The node is lost
+	// when this time exceeds the node lease. Until then the states of the node and of its
+	// allocations are the last known ones.
 	Silent *durationpb.Duration `protobuf:"bytes,15,opt,name=silent,proto3" json:"silent,omitempty"`
-	// Groups that are still on a draining node and are to move to other nodes, those
-	// with a reason first, then by priority and name; at most 64. System jobs and
-	// unwanted instances are not listed: they end on the node. Only in responses of
-	// Get, Drain and Cordon.
+	// Groups on a draining node that must move to other nodes. Groups with a reason are
+	// first, then the order is by priority and name. At most 64. The list has no system jobs
+	// and no unwanted instances, because they end on the node. Only in responses of Get,
+	// Drain and Cordon.
 	Leaving       []*LeavingGroup `protobuf:"bytes,16,rep,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1925,7 +1926,7 @@ func (x *Node) GetLeaving() []*LeavingGroup {
 	return nil
 }
 
-// LeavingGroup has the instances of a group that are to move to other nodes.
+// LeavingGroup has the instances of a group that must move to other nodes.
 type LeavingGroup struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -1934,10 +1935,10 @@ type LeavingGroup struct {
 	Group string `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
 	// Number of instances that are still on the node.
 	Count int32 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	// How many of them the region's other nodes would take now, beside the
-	// instances of the groups before this one.
+	// Number of these instances that would fit on the region's other nodes now, together with
+	// the instances of the previous groups in the list.
 	Fits int32 `protobuf:"varint,5,opt,name=fits,proto3" json:"fits,omitempty"`
-	// Why the others do not fit; unset if all fit.
+	// Why the other instances do not fit. Unset if all fit.
 	Reason        Reason `protobuf:"varint,6,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	Message       string `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2023,8 +2024,8 @@ func (x *LeavingGroup) GetMessage() string {
 	return ""
 }
 
-// NodeInventory is the part of a node that rarely changes. It is sent at
-// registration and when it changes.
+// NodeInventory is the part of a node that rarely changes. The agent sends it when it
+// registers, and whenever it changes.
 type NodeInventory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Capacity that the node offers to the scheduler.
@@ -2034,24 +2035,24 @@ type NodeInventory struct {
 	Labels  map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Drivers []*DriverInfo     `protobuf:"bytes,4,rep,name=drivers,proto3" json:"drivers,omitempty"`
 	Gpus    []*GPUDevice      `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"`
-	// Most allocations on the node; 0 for no limit.
+	// Greatest number of allocations on the node. 0: no limit.
 	InstanceQuota int32 `protobuf:"varint,6,opt,name=instance_quota,json=instanceQuota,proto3" json:"instance_quota,omitempty"`
 	// Range of dynamic ports, both ends included.
 	PortMin int32 `protobuf:"varint,7,opt,name=port_min,json=portMin,proto3" json:"port_min,omitempty"`
 	PortMax int32 `protobuf:"varint,8,opt,name=port_max,json=portMax,proto3" json:"port_max,omitempty"`
-	// The node also runs the control plane and takes no work unless configured to.
+	// The node also runs the control plane. It gets no work, unless its settings allow work.
 	ControlPlane bool       `protobuf:"varint,9,opt,name=control_plane,json=controlPlane,proto3" json:"control_plane,omitempty"`
 	Facts        *HostFacts `protobuf:"bytes,10,opt,name=facts,proto3" json:"facts,omitempty"`
 	// Version of the agent's build.
 	Version string `protobuf:"bytes,11,opt,name=version,proto3" json:"version,omitempty"`
-	// Set when several agents share one machine: facts are the machine's, capacity
-	// is this agent's part of it.
+	// Only if several agents share one machine. Then `facts` describes the machine, and
+	// `capacity` is this agent's part of it.
 	SharedMachine string `protobuf:"bytes,12,opt,name=shared_machine,json=sharedMachine,proto3" json:"shared_machine,omitempty"`
-	// Free text of the operator.
+	// Free text, written by the operator.
 	Description string `protobuf:"bytes,13,opt,name=description,proto3" json:"description,omitempty"`
-	// Unset when the agent does not say: agents of an earlier version, and agents
-	// that allow more folders than VolumesAllow can hold. The agent checks each
-	// order itself in any case.
+	// Unset if the agent does not say: an agent of an earlier version of Nusa, or an agent
+	// that allows more folders than VolumesAllow can hold. In any case the agent checks each
+	// order itself.
 	VolumesAllow  *VolumesAllow `protobuf:"bytes,14,opt,name=volumes_allow,json=volumesAllow,proto3" json:"volumes_allow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2185,11 +2186,11 @@ func (x *NodeInventory) GetVolumesAllow() *VolumesAllow {
 	return nil
 }
 
-// VolumesAllow has the folders of the host that jobs may mount, themselves or
-// anything below them.
+// VolumesAllow has the folders of the host that jobs may mount. Jobs may also mount
+// anything below these folders.
 type VolumesAllow struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Clean absolute paths; at most 64 of at most 512 bytes.
+	// Absolute paths in their shortest form. At most 64, each at most 512 bytes.
 	Folders       []string `protobuf:"bytes,1,rep,name=folders,proto3" json:"folders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2242,7 +2243,8 @@ type DriverInfo struct {
 	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	// Why the driver is not healthy.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// What the driver can do: "self_fencing", "exec", "cpu_limit", "memory_limit"…
+	// What the driver can do, for example "self_fencing", "exec", "cpu_limit" or
+	// "memory_limit".
 	Capabilities  []string `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2378,13 +2380,13 @@ func (x *GPUDevice) GetMemoryBytes() int64 {
 type HostFacts struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Hostname         string                 `protobuf:"bytes,1,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	Os               string                 `protobuf:"bytes,2,opt,name=os,proto3" json:"os,omitempty"`                                                  // "linux"
-	Platform         string                 `protobuf:"bytes,3,opt,name=platform,proto3" json:"platform,omitempty"`                                      // "debian"
-	PlatformVersion  string                 `protobuf:"bytes,4,opt,name=platform_version,json=platformVersion,proto3" json:"platform_version,omitempty"` // "13"
+	Os               string                 `protobuf:"bytes,2,opt,name=os,proto3" json:"os,omitempty"`                                                  // for example "linux"
+	Platform         string                 `protobuf:"bytes,3,opt,name=platform,proto3" json:"platform,omitempty"`                                      // for example "debian"
+	PlatformVersion  string                 `protobuf:"bytes,4,opt,name=platform_version,json=platformVersion,proto3" json:"platform_version,omitempty"` // for example "13"
 	Kernel           string                 `protobuf:"bytes,5,opt,name=kernel,proto3" json:"kernel,omitempty"`                                          // version of the kernel
-	Arch             string                 `protobuf:"bytes,6,opt,name=arch,proto3" json:"arch,omitempty"`                                              // "x86_64"
-	Virtualization   string                 `protobuf:"bytes,7,opt,name=virtualization,proto3" json:"virtualization,omitempty"`                          // "kvm"
-	CpuCores         int32                  `protobuf:"varint,8,opt,name=cpu_cores,json=cpuCores,proto3" json:"cpu_cores,omitempty"`                     // logical
+	Arch             string                 `protobuf:"bytes,6,opt,name=arch,proto3" json:"arch,omitempty"`                                              // for example "x86_64"
+	Virtualization   string                 `protobuf:"bytes,7,opt,name=virtualization,proto3" json:"virtualization,omitempty"`                          // for example "kvm"
+	CpuCores         int32                  `protobuf:"varint,8,opt,name=cpu_cores,json=cpuCores,proto3" json:"cpu_cores,omitempty"`                     // logical cores
 	CpuPhysicalCores int32                  `protobuf:"varint,9,opt,name=cpu_physical_cores,json=cpuPhysicalCores,proto3" json:"cpu_physical_cores,omitempty"`
 	CpuModel         string                 `protobuf:"bytes,10,opt,name=cpu_model,json=cpuModel,proto3" json:"cpu_model,omitempty"`
 	CpuMhz           float64                `protobuf:"fixed64,11,opt,name=cpu_mhz,json=cpuMhz,proto3" json:"cpu_mhz,omitempty"`
@@ -2553,7 +2555,7 @@ type DiskFacts struct {
 	Device string                 `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
 	// Mount point.
 	Mount string `protobuf:"bytes,2,opt,name=mount,proto3" json:"mount,omitempty"`
-	// Type of the file system, such as "ext4".
+	// Type of the file system, for example "ext4".
 	FsType        string `protobuf:"bytes,3,opt,name=fs_type,json=fsType,proto3" json:"fs_type,omitempty"`
 	TotalBytes    int64  `protobuf:"varint,4,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2690,11 +2692,11 @@ func (x *NetworkFacts) GetMtu() int32 {
 	return 0
 }
 
-// NodeStats is measured use of a node, sent each 5 seconds.
+// NodeStats is the measured use of a node. The agent sends it every 5 seconds.
 type NodeStats struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	Cpu                  float64                `protobuf:"fixed64,1,opt,name=cpu,proto3" json:"cpu,omitempty"`                                          // 0..1 of all cores
-	CpuPerCore           []float64              `protobuf:"fixed64,2,rep,packed,name=cpu_per_core,json=cpuPerCore,proto3" json:"cpu_per_core,omitempty"` // 0..1 each
+	CpuPerCore           []float64              `protobuf:"fixed64,2,rep,packed,name=cpu_per_core,json=cpuPerCore,proto3" json:"cpu_per_core,omitempty"` // 0..1 for each core
 	MemoryUsedBytes      int64                  `protobuf:"varint,3,opt,name=memory_used_bytes,json=memoryUsedBytes,proto3" json:"memory_used_bytes,omitempty"`
 	MemoryAvailableBytes int64                  `protobuf:"varint,4,opt,name=memory_available_bytes,json=memoryAvailableBytes,proto3" json:"memory_available_bytes,omitempty"`
 	SwapUsedBytes        int64                  `protobuf:"varint,5,opt,name=swap_used_bytes,json=swapUsedBytes,proto3" json:"swap_used_bytes,omitempty"`
@@ -2705,7 +2707,7 @@ type NodeStats struct {
 	Load15               float64                `protobuf:"fixed64,10,opt,name=load15,proto3" json:"load15,omitempty"`
 	Uptime               *durationpb.Duration   `protobuf:"bytes,11,opt,name=uptime,proto3" json:"uptime,omitempty"`
 	Tasks                int32                  `protobuf:"varint,12,opt,name=tasks,proto3" json:"tasks,omitempty"` // tasks that run
-	// Time between the measurement and the sending.
+	// Time from the measurement until the message was sent.
 	Age           *durationpb.Duration `protobuf:"bytes,13,opt,name=age,proto3" json:"age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2894,7 +2896,7 @@ func (x *DiskStats) GetTotalBytes() int64 {
 	return 0
 }
 
-// NetworkStats are the counters of an interface since boot, and their rates.
+// NetworkStats has the counters of an interface since boot, and their rates.
 type NetworkStats struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Name       string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3007,23 +3009,23 @@ type Allocation struct {
 	Group     string `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
 	// Index of the instance within the group, from 0.
 	Index int32 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"`
-	// Version of the job that it runs.
+	// Version of the job that the allocation runs.
 	JobVersion int64        `protobuf:"varint,6,opt,name=job_version,json=jobVersion,proto3" json:"job_version,omitempty"`
 	Region     string       `protobuf:"bytes,7,opt,name=region,proto3" json:"region,omitempty"`
 	NodeId     string       `protobuf:"bytes,8,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	NodeName   string       `protobuf:"bytes,9,opt,name=node_name,json=nodeName,proto3" json:"node_name,omitempty"`
 	Desired    AllocDesired `protobuf:"varint,10,opt,name=desired,proto3,enum=nusa.v1.AllocDesired" json:"desired,omitempty"`
 	State      AllocState   `protobuf:"varint,11,opt,name=state,proto3,enum=nusa.v1.AllocState" json:"state,omitempty"`
-	// Why it is in this state.
+	// Why the allocation is in this state.
 	Reason  Reason `protobuf:"varint,12,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	Message string `protobuf:"bytes,13,opt,name=message,proto3" json:"message,omitempty"`
-	// Generation of the slot (etcd revision of its offer) and a counter per
+	// Generation of the slot (the etcd revision of its offer), and a counter for each
 	// instance. Together they are the fencing epoch that tasks see as NUSA_EPOCH.
 	Generation int64 `protobuf:"varint,14,opt,name=generation,proto3" json:"generation,omitempty"`
 	Epoch      int64 `protobuf:"varint,15,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// States by task name.
 	Tasks map[string]*TaskState `protobuf:"bytes,16,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// What it reserves on the node.
+	// Resources that the allocation reserves on the node.
 	Resources *Resources `protobuf:"bytes,17,opt,name=resources,proto3" json:"resources,omitempty"`
 	// Host port by port name.
 	Ports    map[string]int32       `protobuf:"bytes,18,rep,name=ports,proto3" json:"ports,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
@@ -3031,15 +3033,15 @@ type Allocation struct {
 	Modified *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=modified,proto3" json:"modified,omitempty"`
 	// Number of earlier attempts of this instance.
 	Attempt int32 `protobuf:"varint,21,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Regional Raft indices of creation and last change, and the region's
+	// Regional Raft indices of the creation and of the last change, and the region's
 	// incarnation.
 	CreateIndex uint64 `protobuf:"varint,22,opt,name=create_index,json=createIndex,proto3" json:"create_index,omitempty"`
 	ModifyIndex uint64 `protobuf:"varint,23,opt,name=modify_index,json=modifyIndex,proto3" json:"modify_index,omitempty"`
 	Incarnation uint64 `protobuf:"varint,24,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Why this node was chosen: one line.
+	// Why this node was chosen, in one line.
 	PlacedBecause string `protobuf:"bytes,25,opt,name=placed_because,json=placedBecause,proto3" json:"placed_because,omitempty"`
-	// Node.silent of its node while it has not ended. While set, the state is the
-	// last known one.
+	// Node.silent of the allocation's node. Only if the allocation has not ended. If it is
+	// set, the state is the last known one.
 	NodeSilent    *durationpb.Duration `protobuf:"bytes,26,opt,name=node_silent,json=nodeSilent,proto3" json:"node_silent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3263,24 +3265,24 @@ type TaskState struct {
 	State AllocState             `protobuf:"varint,1,opt,name=state,proto3,enum=nusa.v1.AllocState" json:"state,omitempty"`
 	// Valid once the task has ended.
 	ExitCode int32 `protobuf:"varint,2,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	// Signal that ended it; 0 for none.
+	// Signal that ended the task. 0: no signal.
 	Signal int32 `protobuf:"varint,3,opt,name=signal,proto3" json:"signal,omitempty"`
 	// Number of restarts on this node.
 	Restarts int32                  `protobuf:"varint,4,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	Started  *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started,proto3" json:"started,omitempty"`
 	Finished *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=finished,proto3" json:"finished,omitempty"`
-	// Why it is in this state.
+	// Why the task is in this state.
 	Reason  Reason `protobuf:"varint,7,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	Message string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
 	// The latest events, at most 10, oldest first.
 	Events []*TaskEvent `protobuf:"bytes,9,rep,name=events,proto3" json:"events,omitempty"`
-	// Number of the run of its command that this is about, from 1; 0 before the
-	// first run. A restart of the agent can begin a new run as well.
+	// Number of the run that this message is about, from 1. 0 before the first run. A new run
+	// begins with a restart of the task, and sometimes with a restart of the agent.
 	Run int32 `protobuf:"varint,10,opt,name=run,proto3" json:"run,omitempty"`
-	// Checks of the latest run; unset without a check. Until the run is healthy,
+	// Checks of the latest run. Unset if the task has no check. Until the run is healthy,
 	// `state` is starting.
 	Check *CheckState `protobuf:"bytes,11,opt,name=check,proto3" json:"check,omitempty"`
-	// Number of events before `events` that are no longer kept.
+	// Number of events before `events` that are no longer retained.
 	EventsDropped int64 `protobuf:"varint,12,opt,name=events_dropped,json=eventsDropped,proto3" json:"events_dropped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3400,25 +3402,25 @@ func (x *TaskState) GetEventsDropped() int64 {
 	return 0
 }
 
-// CheckState is the state of the checks of a task's run. A change of `state` is
-// reported at once; a result that differs from the one before at most each 5 s.
-// The agent itself returns the latest result.
+// CheckState is the state of the checks of a task's run. The agent reports a change of
+// `state` at once. It reports a different result at most every 5 s. If the agent itself is
+// asked, it returns the latest result.
 type CheckState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is checked: "http :20001/healthz".
+	// What is checked, for example "http :20001/healthz".
 	Check string      `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"`
 	State HealthState `protobuf:"varint,2,opt,name=state,proto3,enum=nusa.v1.HealthState" json:"state,omitempty"`
 	// Time of the last change of `state`.
 	Since *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
-	// Result of the reported check, such as "status 503: no database": printable, at
-	// most 256 bytes. Empty before the first check.
+	// Result of the reported check, for example "status 503: no database". It is printable
+	// and has at most 256 bytes. Empty before the first check.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// Start of the reported check.
+	// When the reported check started.
 	At *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
 	// Number of failed checks in a row.
 	Failures int32 `protobuf:"varint,6,opt,name=failures,proto3" json:"failures,omitempty"`
-	// How much later than planned that check started, when that is noteworthy: the
-	// agent is too busy.
+	// How much later than planned the reported check started. Only if the delay is
+	// noteworthy, because the agent is too busy.
 	Late          *durationpb.Duration `protobuf:"bytes,7,opt,name=late,proto3" json:"late,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3507,7 +3509,7 @@ func (x *CheckState) GetLate() *durationpb.Duration {
 type TaskEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Time  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
-	// Kind of the event, such as "started".
+	// Kind of the event, for example "started".
 	Type          string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3565,19 +3567,19 @@ func (x *TaskEvent) GetMessage() string {
 	return ""
 }
 
-// Problem travels in the details of a gRPC status: one fault of an input, and
-// where it is.
+// Problem is one fault of an input, and its place in the input. It is sent in the details
+// of a gRPC status.
 type Problem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Path of the field, such as "groups.web.count"; empty for the whole input.
+	// Path of the field, for example "groups.web.count". Empty: the whole input.
 	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
-	// From 1; 0 when the input was not a file.
+	// Line in the file, from 1. 0 if the input was not a file.
 	Line int32 `protobuf:"varint,2,opt,name=line,proto3" json:"line,omitempty"`
-	// From 1; 0 when the input was not a file.
+	// Column in the file, from 1. 0 if the input was not a file.
 	Column int32 `protobuf:"varint,3,opt,name=column,proto3" json:"column,omitempty"`
 	// What is wrong.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// Why the input is refused although it is valid; usually unspecified.
+	// Why the input is refused although it is valid. Usually unspecified.
 	Reason        Reason `protobuf:"varint,5,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
