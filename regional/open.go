@@ -52,8 +52,8 @@ type server struct {
 	start      presence.Start
 	known      *knownServers
 	history    *metrics.Store
-	// federation caches the messages of the global tier. copier keeps the cache up to date
-	// while this server is not the master.
+	// federation caches the messages of the global tier. copier copies them from the
+	// master, and writes them to the data directory.
 	federation *peers.FederationCache
 	copier     *peers.Copier
 	// stopping is closed when the server stops. It ends the streams that would not end by

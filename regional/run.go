@@ -164,7 +164,7 @@ func (s *server) group() string {
 	return c.ID
 }
 
-// meta returns what this server gossips about itself.
+// meta returns the metadata that this server publishes in gossip.
 func (s *server) meta() gossip.Meta {
 	return gossip.Meta{
 		ID: s.id, Name: s.cfg.Name, GRPC: s.addrs.GRPC, Raft: s.addrs.Raft, Probe: s.addrs.Probe,

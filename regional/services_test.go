@@ -407,9 +407,9 @@ func TestCordonedNodeGetsNoNewWork(t *testing.T) {
 	})
 }
 
-// TestUselessNodeChangesAreRefused: a node is cordoned and not drained, or drained and not
-// cordoned. An operator who ends the other one of the two gets an error, because the node
-// would still get no work.
+// TestUselessNodeChangesAreRefused: an operator cannot uncordon a node that is only being
+// drained, and cannot end the drain of a node that is only cordoned. The node would still
+// get no work.
 func TestUselessNodeChangesAreRefused(t *testing.T) {
 	oneNode(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
 		nodes := nusav1.NewNodesClient(w.conn(1))

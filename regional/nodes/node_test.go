@@ -70,7 +70,7 @@ func TestOrdersOfOneEntryArriveTogether(t *testing.T) {
 }
 
 // TestSessionGetsTheKnownNode: the node of a hello may be dropped before it is registered.
-// Its session is then attached to the node that receives orders.
+// The session is then attached to the node that receives orders.
 func TestSessionGetsTheKnownNode(t *testing.T) {
 	a := New(t.Context(), Config{})
 	ss := &session{node: a.ensure("n1")}

@@ -77,7 +77,7 @@ type Prober struct {
 	// region and the rows of polled peers. All other edges come from the compact matrix of
 	// the global tier. The row of this region is not in matrix: it is added for each view.
 	matrix *topology.Matrix
-	// routers were built at routersAt.
+	// routers caches the routers of the view at routersAt.
 	routers   *topology.RouterCache
 	routersAt time.Duration
 

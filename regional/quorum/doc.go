@@ -1,6 +1,6 @@
 // Package quorum forms and maintains the Raft group of a region. It bootstraps a new group
-// once enough servers have found one another by gossip. On the
-// leader it adds new servers and removes dead ones. It reports changes of the leader. The FSM decides what the
+// once enough servers have found one another by gossip. On the leader it adds new servers
+// and removes dead ones. It reports changes of the leader. The FSM decides what the
 // entries of the log mean.
 //
 //   - quorum.go: Group: opens Raft, forms the group, reports changes of the leader

@@ -6,8 +6,8 @@ import "google.golang.org/protobuf/encoding/protowire"
 // generated code. TestFieldsAreThoseOfTheMessages compares them with the .proto files. It
 // fails when a message gets a field that this file does not list.
 
-// AgentMessage, LeaseRequest and Position. Each KindX is a kind of AgentMessage. agentStats
-// may come with any kind.
+// Fields of AgentMessage, LeaseRequest and Position. Each KindX is a kind of AgentMessage.
+// agentStats may come with any kind.
 const (
 	KindHello        protowire.Number = 1
 	KindLease        protowire.Number = 2
@@ -21,7 +21,7 @@ const (
 	positionSequence protowire.Number = 2
 )
 
-// AllocReports, AllocReport and TaskState.
+// Fields of AllocReports, AllocReport and TaskState.
 const (
 	reportsFull     protowire.Number = 1
 	reportsLast     protowire.Number = 2
@@ -40,7 +40,7 @@ const (
 	taskRestarts protowire.Number = 4
 )
 
-// NodeStats, DiskStats, NetworkStats and google.protobuf.Duration.
+// Fields of NodeStats, DiskStats, NetworkStats and google.protobuf.Duration.
 const (
 	statsCPU             protowire.Number = 1
 	statsMemoryUsed      protowire.Number = 3
@@ -61,7 +61,7 @@ const (
 	durationNanos   protowire.Number = 2
 )
 
-// MasterMessage, AllocOrders and AllocOrder.
+// Fields of MasterMessage, AllocOrders and AllocOrder.
 const (
 	masterOrders protowire.Number = 5
 
@@ -79,7 +79,7 @@ const (
 	orderBinding     protowire.Number = 6
 )
 
-// Allocation as an order contains it, and Resources.
+// Fields of Allocation, as an order contains it, and of Resources.
 const (
 	allocID          protowire.Number = 1
 	allocNamespace   protowire.Number = 2
@@ -106,7 +106,7 @@ const (
 	resourcesDiskBytes   protowire.Number = 3
 )
 
-// SubmitRequest and JobSpec.
+// Fields of SubmitRequest and JobSpec.
 const (
 	submitSpec           protowire.Number = 1
 	submitIdempotencyKey protowire.Number = 2
@@ -117,7 +117,7 @@ const (
 	specGroups protowire.Number = 6
 )
 
-// An entry of a map. Protobuf encodes it as a message.
+// Fields of a map entry. Protobuf encodes such an entry as a message.
 const (
 	entryKey   protowire.Number = 1
 	entryValue protowire.Number = 2
