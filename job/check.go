@@ -42,7 +42,7 @@ func checkHealth(c *checker, p string, t *nusav1.Task, g *nusav1.Group, kind nus
 		}
 		c.count(at, len(words), maxArgs, "arguments")
 		for _, w := range words {
-			c.text(at, w, maxText)
+			c.argument(at, w, 0)
 		}
 		if t.GetDriver() == "incus" && t.GetConfig().GetFields()["command"].GetStringValue() == "" {
 			c.fail(at, "can be run only in a container with config.command: check a port instead")

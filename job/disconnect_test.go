@@ -4,6 +4,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -97,5 +100,30 @@ func TestMessagesWithoutDefaults(t *testing.T) {
 	spec.Groups["g"].Disconnect = &nusav1.Disconnect{Region: &nusav1.DisconnectLevel{Failback: &nusav1.Failback{Mode: 9}}}
 	if err := Validate(spec); err == nil || err.Error() != "groups.g.disconnect.region.failback.mode: value 9 is not known" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestKillTimeoutOfABoundGroup: after a recovery every lease waits for the longest kill_timeout
+// of what a lease binds.
+func TestKillTimeoutOfABoundGroup(t *testing.T) {
+	for group, most := range map[string]time.Duration{
+		"":                                      maxKill,
+		"singleton: true, ":                     maxBoundKill,
+		"disconnect: {node: {running: stop}}, ": maxBoundKill,
+		"disconnect: {region: {running: stop}}, ": maxBoundKill,
+	} {
+		for _, over := range []time.Duration{0, time.Second} {
+			spec := mustParse(t, service(group))
+			spec.Groups["g"].Tasks["t"].KillTimeout = durationpb.New(most + over)
+			if err := Validate(spec); (err != nil) != (over > 0) {
+				t.Errorf("%skill_timeout %s: %v", group, most+over, err)
+			}
+		}
+	}
+	spec := mustParse(t, service("singleton: true, "))
+	spec.Groups["g"].Tasks["t"].KillTimeout = durationpb.New(time.Hour)
+	const want = "groups.g.tasks.t.kill_timeout: 1h is too long with singleton: other places wait for that time before they start the instance; give at most 10m"
+	if err := Validate(spec); err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }

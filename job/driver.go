@@ -164,6 +164,6 @@ func checkArgs(c *checker, p string, v *structpb.Value) {
 			c.fail(at, "must be text: write it in quotes")
 			continue
 		}
-		c.text(at, a.GetStringValue(), maxText)
+		c.argument(at, a.GetStringValue(), 0)
 	}
 }

@@ -90,6 +90,13 @@ func anySpec(t *rapid.T) *nusav1.JobSpec {
 	if rapid.Bool().Draw(t, "regions") {
 		spec.Regions = anyRegions(t)
 	}
+	for _, g := range spec.Groups {
+		for _, task := range g.Tasks {
+			if bound(g) && task.GetKillTimeout().AsDuration() > maxBoundKill {
+				task.KillTimeout = durationpb.New(maxBoundKill)
+			}
+		}
+	}
 	return spec
 }
 

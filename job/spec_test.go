@@ -244,6 +244,13 @@ func TestHostileMessagesAreRefused(t *testing.T) {
 		"groups.g.tasks.t.templates[0].text: 262145 bytes long, the l": func(s *nusav1.JobSpec) {
 			s.Groups["g"].Tasks["t"].Templates = []*nusav1.Template{{Text: strings.Repeat("x", maxText+1), To: "x"}}
 		},
+		"groups.g.tasks.t.env.A: 131072 bytes, at most 131071: Linux": func(s *nusav1.JobSpec) {
+			s.Groups["g"].Tasks["t"].Env = map[string]string{"A": strings.Repeat("x", maxArgument-1)}
+		},
+		"groups.g.tasks.t.config.args[0]: 131072 bytes, at most": func(s *nusav1.JobSpec) {
+			arg := structpb.NewStringValue(strings.Repeat("x", maxArgument+1))
+			s.Groups["g"].Tasks["t"].Config.Fields["args"] = structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{arg}})
+		},
 	} {
 		s := base()
 		change(s)

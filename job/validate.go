@@ -59,6 +59,16 @@ const (
 	maxRegions  = 1000 // regions.spread
 )
 
+// maxBoundKill bounds kill_timeout of a group that a lease binds.
+const maxBoundKill = 10 * time.Minute
+
+// maxArgument is the most bytes of a variable with its name, or of an argument, with which Linux
+// starts a process (MAX_ARG_STRLEN without the final zero).
+const maxArgument = 128<<10 - 1
+
+// tooLong is the problem of a variable or an argument above maxArgument.
+const tooLong = "%d bytes, at most %d: Linux starts no process with more; put the text into a file with templates"
+
 // checker collects problems. A quiet checker only finds out whether there are any. It is
 // faster because it builds no paths and texts, and almost every spec has no problem.
 type checker struct {

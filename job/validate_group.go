@@ -168,7 +168,7 @@ func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group, kind nusa
 			between(c, c.under(p, ".logs.size"), l.GetSizeBytes(), minLogSize, maxLogSize, FormatBytes)
 		}
 	}
-	c.duration(c.join(p, "kill_timeout"), t.GetKillTimeout(), 0, maxKill)
+	c.killTimeout(c.join(p, "kill_timeout"), t, g)
 	if r := t.GetRestart(); r != nil {
 		at := c.join(p, "restart")
 		if r.Attempts != nil {
@@ -177,6 +177,17 @@ func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group, kind nusa
 		c.duration(c.join(at, "window"), r.GetWindow(), time.Second, maxDuration)
 		c.duration(c.join(at, "delay"), r.GetDelay(), 0, maxDuration)
 	}
+}
+
+// killTimeout validates kill_timeout. A server that recovers from an old copy of its data grants no
+// lease until everything has ended that an earlier lease bound, so one such task delays all jobs.
+func (c *checker) killTimeout(at string, t *nusav1.Task, g *nusav1.Group) {
+	if v, ok := goDuration(t.GetKillTimeout()); ok && bound(g) && v > maxBoundKill && v <= maxKill {
+		c.fail(at, "%s is too long with %s: other places wait for that time before they start the instance; give at most %s",
+			FormatDuration(v), bindingSetting(g), FormatDuration(maxBoundKill))
+		return
+	}
+	c.duration(at, t.GetKillTimeout(), 0, maxKill)
 }
 
 func (c *checker) resources(p string, r *nusav1.Resources) {
@@ -208,6 +219,15 @@ func (c *checker) resources(p string, r *nusav1.Resources) {
 	}
 }
 
+// argument validates an argument of a process, or a variable whose name takes some bytes.
+func (c *checker) argument(at, text string, name int) {
+	if size := name + len(text); size > maxArgument {
+		c.fail(at, tooLong, size, maxArgument)
+		return
+	}
+	c.text(at, text, maxArgument)
+}
+
 func (c *checker) env(p string, env map[string]string) {
 	c.count(p, len(env), MaxEnv, "variables")
 	for _, k := range sorted(env) {
@@ -218,6 +238,6 @@ func (c *checker) env(p string, env map[string]string) {
 		case strings.HasPrefix(k, "NUSA_"):
 			c.fail(at, "names that start with NUSA_ are set by the agent")
 		}
-		c.text(at, env[k], maxText)
+		c.argument(at, env[k], len(k)+len("="))
 	}
 }
