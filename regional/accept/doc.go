@@ -9,7 +9,7 @@
 //   - accept.go: which instances are given back, and the answers about slots
 //   - bound.go: whether the region's lease binds everything that may run for a slot
 //   - hold.go: the answers about slots that now belong to another region
-//   - unordered.go: what may run although the region has no order for it
+//   - unordered.go: counts attempts that may run although the region has no order for them
 //   - disconnected.go: instances that may still run on a lost node and are not given
 //     back
 package accept

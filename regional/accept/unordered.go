@@ -2,10 +2,10 @@ package accept
 
 import "github.com/nusa-scheduler/nusa/regional/state"
 
-// Unordered counts the attempts of jobs of the federation that may run although the region has
-// no order for their index. complete is false while the log does not tell: a change of the
-// orders is incomplete, or a node that has not connected since a restore of the log may run
-// what the log does not have.
+// Unordered counts the attempts of jobs of the federation that may run although the region
+// has no order for their index. complete is false while the log cannot show all of them:
+// while a change of slot orders is incomplete, and after a restore of the log, when a node
+// that has not connected since may run attempts that the log does not have.
 func Unordered(view *state.View) (n int, complete bool) {
 	c := view.Cluster()
 	for g := range view.Groups() {
@@ -21,7 +21,7 @@ func Unordered(view *state.View) (n int, complete bool) {
 	return n, !c.OrdersIncomplete && !c.Recovered
 }
 
-// ordered reports whether one of the slots of a group has an index.
+// ordered reports whether one of the slots of a group covers an index.
 func ordered(view *state.View, g *state.GroupView, index int32) bool {
 	for _, s := range g.Slots {
 		job, ok := view.Job(g.Key.JobKey(), s.JobVersion)

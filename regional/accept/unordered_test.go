@@ -7,8 +7,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestUnordered: after a recovery of the global store a region confirms its orders once nothing
-// else may run there.
+// TestUnordered: after a recovery of the global store, a region confirms that nothing runs
+// without an order. It does so only once nothing without an order can run in it.
 func TestUnordered(t *testing.T) {
 	r := newRegion(t, state.Service)
 	expect := func(what string, n int, complete bool) {

@@ -51,7 +51,7 @@ func (t topologies) view(names ...string) (*Master, *topology.View, error) {
 	return m, v, t.checkRegions(v, names)
 }
 
-// routers returns the routers of the present topology. Names are checked like those of
+// routers returns the routers of the present topology. It checks the names like the method
 // view.
 func (t topologies) routers(names ...string) (*Master, *topology.RouterCache, error) {
 	m, err := t.s.master()

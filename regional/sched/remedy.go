@@ -56,8 +56,8 @@ func Remedy(in Input, job *state.Job, group string) *Change {
 	return best
 }
 
-// remedyOn returns the change that a node requires. It returns nil if the change of
-// amounts, the pool, dedicated, tags, constraints and ports is not enough.
+// remedyOn returns the change that a node requires. It returns nil if changes of amounts,
+// pool, dedicated, tags, constraints and ports are not enough.
 func remedyOn(f *filter, n *node) *Change {
 	out := &Change{NodeID: n.ID, NodeName: n.Name, Ask: *f.ask}
 	ask, before := &out.Ask, f.ask.Resources

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// coalesce is how long many changes wait, so that they are sent together. burst is how
-	// many messages are sent at once after a quiet time. An instance causes about that many
-	// changes until it runs.
+	// coalesce is how long changes wait for further changes, while there are many, so that
+	// one message has them all. burst is how many messages are sent at once after a quiet
+	// time. An instance causes about that many changes until it runs.
 	coalesce = 100 * time.Millisecond
 	burst    = 5
 	// repeatAnswers is the pause after which all answers are sent again.

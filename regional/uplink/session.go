@@ -70,8 +70,8 @@ type session struct {
 	urgentAt    time.Time     // of the last call of isUrgent
 	latencyAt   time.Time
 	changesRow  bool // the server can read changes of the row
-	// confirm: the store was recovered. Requests for the lease say whether anything runs here
-	// without an order.
+	// confirm is true after a recovery of the global store. Each request for the lease then
+	// says whether the region may run anything without an order.
 	confirm bool
 	// answerPace and summaryPace limit the rate of messages that each change may cause.
 	answerPace, summaryPace *wait.Pace
