@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of the pages: a page has one purpose and can be read on a screen.
+// Limits of the pages. A page has one purpose and can be read on a screen.
 const (
 	maxReadmeLines       = 150
 	maxArchitectureBytes = 6 << 10
@@ -43,7 +43,7 @@ func pages(t *testing.T) map[string]string {
 	return out
 }
 
-// block is a fenced block of a page, or the text between two of them.
+// block is a fenced block of a page, or the text between two fenced blocks.
 type block struct {
 	fence string // the info string; "" outside fences
 	text  string
@@ -107,8 +107,7 @@ func TestPagesAreShort(t *testing.T) {
 	}
 }
 
-// cells returns the cells of a table row. A | in code does not end a cell where
-// it is escaped.
+// cells returns the cells of a table row. An escaped | does not end a cell.
 func cells(row string) []string {
 	row = strings.ReplaceAll(strings.Trim(strings.TrimSpace(row), "|"), `\|`, "¦")
 	var out []string
@@ -118,9 +117,8 @@ func cells(row string) []string {
 	return out
 }
 
-// TestShellBlocksAreMarked: every block of commands says whether the integration
-// tests run it ("sh run", deploy/local) or it is an example for other hosts
-// ("sh example").
+// TestShellBlocksAreMarked: every block of commands is marked. The integration tests run a
+// block "sh run" (deploy/local). A block "sh example" is an example for other hosts.
 func TestShellBlocksAreMarked(t *testing.T) {
 	other := map[string]bool{"text": true, "yaml": true, "csv": true, "json": true, "go": true, "mermaid": true, "proto": true}
 	for path, page := range pages(t) {
@@ -169,7 +167,7 @@ func TestLinksOfPagesResolve(t *testing.T) {
 	}
 }
 
-// hasAnchor says whether a page has the heading that an anchor names.
+// hasAnchor reports whether a page has the heading that an anchor names.
 func hasAnchor(page, anchor string) bool {
 	for line := range strings.Lines(page) {
 		if !strings.HasPrefix(line, "#") {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// failing is the output of go test with failed tests. Lines that begin with = must be repeated.
+// failing is the output of go test with failed tests. Before use, the first character of each line
+// is removed: it is = for the lines that must be repeated at the end.
 const failing = ` ok  	module/quiet	0.1s
 =--- FAIL: TestEngines (60.00s)
 =    local_test.go:1: one

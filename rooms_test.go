@@ -10,15 +10,16 @@ import (
 	"testing"
 )
 
-// A package with more files, or a type whose methods lie in more files, is too
-// much for a reader to hold.
+// Limits of rooms. A package with more files, or a type with methods in more files, is too
+// much for a reader to remember.
 const (
 	maxPackageFiles = 25
 	maxMethodFiles  = 5
 )
 
-// layers orders the packages of each role: a package may import only packages
-// of its role that stand before it. The role's own folder comes last.
+// layers lists the packages of each role in order. A package may import only those
+// packages of its role that are listed before it. The folder of the role itself comes
+// last.
 var layers = map[string][]string{
 	"global":   {"store", "room", "recovery", "region", "failover", "place/rank", "place", "latency", "compact", "idempotency", "state", "uplink", "placer", "api"},
 	"regional": {"state/persist", "state", "presence", "sched", "accept", "regionlease", "gossip", "quorum", "wire", "raftlog", "metrics", "nodes", "peers", "uplink", "api", "master"},
@@ -29,8 +30,8 @@ var layers = map[string][]string{
 	},
 }
 
-// layer returns the role of a package and its position in the role's layers: that of
-// the longest name that matches, -1 for none.
+// layer returns the role of a package and its position in the layers of the role. The
+// position is that of the longest name that matches; -1 = none does.
 func layer(pkg string) (role string, position int, ok bool) {
 	role, rest, inside := strings.Cut(pkg, "/")
 	order, known := layers[role]
@@ -131,8 +132,8 @@ func receiver(f *ast.FuncDecl) string {
 	}
 }
 
-// TestDocNamesEveryFile: a package of more than one file has a doc.go that says
-// the job of each file.
+// TestDocNamesEveryFile: a package of more than one file has a doc.go that says the
+// purpose of each file.
 func TestDocNamesEveryFile(t *testing.T) {
 	files := map[string][]string{}
 	docs := map[string]string{}
@@ -164,8 +165,8 @@ func TestDocNamesEveryFile(t *testing.T) {
 	}
 }
 
-// named says whether an indented line of a doc comment begins with a file, such as
-// "//	send.go   what a session sends" or "//	- open, run: start and stop".
+// named reports whether an indented line of a doc comment begins with a file. Examples are
+// "send.go   what a session sends" and "- open, run: start and stop".
 func named(doc, file string) bool {
 	for line := range strings.Lines(doc) {
 		rest, comment := strings.CutPrefix(line, "//")
@@ -181,8 +182,8 @@ func named(doc, file string) bool {
 	return false
 }
 
-// TestPlainStatements: a condition does not change a variable that lives on
-// after it, and a loop does not hide a flag.
+// TestPlainStatements: a condition does not assign to a variable that is declared before
+// the statement, and a loop condition does not hide a flag.
 func TestPlainStatements(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.generated() {
@@ -206,8 +207,8 @@ func TestPlainStatements(t *testing.T) {
 	}
 }
 
-// onlyError says whether an assignment is `err = …` or ends in it: the field's
-// way to keep an error that is declared outside.
+// onlyError reports whether an assignment is to err, or to err as its last variable. This
+// is the usual way in Go to set an error that is declared before the statement.
 func onlyError(a *ast.AssignStmt) bool {
 	last, ok := a.Lhs[len(a.Lhs)-1].(*ast.Ident)
 	return ok && strings.HasSuffix(strings.ToLower(last.Name), "err")

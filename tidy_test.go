@@ -1,4 +1,4 @@
-// Package nusa_test holds the rules of style that a machine can check: imports, sizes, documentation, words and
+// Package nusa_test checks the rules of style: imports, sizes, documentation, words and
 // pages.
 package nusa_test
 
@@ -26,8 +26,9 @@ const (
 	maxFunctionLines = 75
 )
 
-// cores are the packages that decide: no I/O, clock, randomness, goroutine or protobuf. The value lists what a
-// core may import besides the standard library.
+// cores are the packages that decide. They use no I/O, clock, randomness, goroutine or
+// protobuf. The value lists the packages that a core may import besides the standard
+// library.
 var cores = map[string][]string{
 	"global/region":          {"topology", "internal/lease", "internal/plant"},
 	"global/place":           {"topology", "global/region", "global/place/rank", "internal/lease", "internal/apportion"},
@@ -226,8 +227,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestNoSleepInTests: a wait for a duration is exact in a synctest bubble only. Folders whose tests use bubbles may
-// sleep.
+// TestNoSleepInTests: tests do not sleep, because a sleep is exact only in a synctest
+// bubble. Folders whose tests use bubbles may sleep.
 func TestNoSleepInTests(t *testing.T) {
 	bubbles := map[string]bool{}
 	all := sources(t)
@@ -243,7 +244,8 @@ func TestNoSleepInTests(t *testing.T) {
 	}
 }
 
-// TestReasonsAreOnTheWire: every reason of a core has a value of the wire's enum.
+// TestReasonsAreOnTheWire: every reason of a core has a value in the enumeration of the
+// API.
 func TestReasonsAreOnTheWire(t *testing.T) {
 	found := 0
 	for _, s := range sources(t) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// banned maps words that this project does not use to the word of the field.
-// docs/glossary.md defines the replacements.
+// banned maps words that this project does not use to the usual words. docs/glossary.md
+// defines most of the replacements.
 var banned = map[string]string{
 	"amiss":     "wrong",
 	"anew":      "again, from the start",
@@ -62,8 +62,7 @@ var banned = map[string]string{
 	"forthwith": "at once",
 }
 
-// bannedNames are words that have an ordinary sense in a sentence, but not in a
-// name of the code.
+// bannedNames are words that are allowed in sentences, but not in names of the code.
 var bannedNames = map[string]string{
 	"away":     "disconnected",
 	"doubt":    "start uncertain, suspect",
@@ -74,13 +73,13 @@ var bannedNames = map[string]string{
 	"worth":    "fit score",
 }
 
-// wireNames are names of the protocol and of stored data, which stay as they
-// are: their replacement would break other versions and scripts.
+// wireNames matches names of the protocol and of stored data. These cannot be replaced,
+// because that would break other versions and scripts.
 var wireNames = regexp.MustCompile(`\b(Get)?(Heard|UnlessHeard|Doubt|NearFare)\b|json:"(Sick|Vain|Doubt)|codec:"[A-Za-z]+"|"(Sick|Vain)":|\b(unless_heard|heard|doubt) = \d+|"heard"|"unlessHeard"|"doubt"|` + "`(heard|unless_heard|doubt)`")
 
 var wordOf = regexp.MustCompile(`[A-Z]?[a-z]+|[A-Z]+`)
 
-// TestNames: the same for words that only a name of the code must not use.
+// TestNames: names of the code do not use the words of bannedNames.
 func TestNames(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.generated() {
@@ -104,8 +103,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestWords: a word means one thing in the tree, and where the field has a word it
-// is the field's. The test reads identifiers, comments, errors and pages.
+// TestWords: identifiers, comments, errors and pages do not use banned words.
 func TestWords(t *testing.T) {
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestChecksAreValidated: checks in every form, and drivers that do not support them.
+// TestChecksAreValidated: wrong checks of every form, and checks that the driver does not
+// support, are refused.
 func TestChecksAreValidated(t *testing.T) {
 	for _, c := range []struct{ kind, ports, task, want string }{
 		{"service", "http: {}", "driver: process, config: {command: x}, check: {http: {port: http}}", ""},

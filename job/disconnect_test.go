@@ -49,8 +49,8 @@ func TestBinding(t *testing.T) {
 	}
 }
 
-// TestFailbackDefaults: work that can move away returns after a review; work that cannot
-// has no failback.
+// TestFailbackDefaults: the default of work that can move is to return after a review.
+// Work that cannot move has no failback.
 func TestFailbackDefaults(t *testing.T) {
 	for group, want := range map[string]string{
 		"": "FAILBACK_MODE_REVIEW 10m",
@@ -94,7 +94,8 @@ func service(group string) string {
 	return "name: a\ngroups: {g: {" + group + "tasks: {t: {driver: process, config: {command: x}}}}}"
 }
 
-// TestMessagesWithoutDefaults: servers check messages of any client.
+// TestMessagesWithoutDefaults: messages whose defaults are not filled in are validated,
+// too, because any client may send them.
 func TestMessagesWithoutDefaults(t *testing.T) {
 	spec := mustParse(t, service(""))
 	spec.Groups["g"].Disconnect = &nusav1.Disconnect{Region: &nusav1.DisconnectLevel{Failback: &nusav1.Failback{Mode: 9}}}

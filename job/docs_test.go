@@ -12,8 +12,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestJobFileReference: docs/job-file.md has a row for exactly the fields that Parse
-// reads, the values of the enumerations, and the settings of the drivers.
+// TestJobFileReference: docs/job-file.md has a row for each field that Parse reads, and no
+// others. It has the values of the enumerations and the settings of the drivers.
 func TestJobFileReference(t *testing.T) {
 	text, err := os.ReadFile("../docs/job-file.md")
 	if err != nil {

@@ -32,7 +32,8 @@ func TestExportRoundTrip(t *testing.T) {
 	})
 }
 
-// TestExportIsShort: an exported file has what the author wrote, and no defaults.
+// TestExportIsShort: an exported file has the settings that the author wrote, and no
+// defaults.
 func TestExportIsShort(t *testing.T) {
 	files, err := filepath.Glob("../examples/*.yaml")
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// shape is a mapping or a list of a job file, and how a form of it is read.
+// shape is a mapping or a list of a job file, and the function that reads an example of
+// it.
 type shape struct {
 	name protoreflect.FullName
 	read func(d *decoder, n *doc.Node)
@@ -80,8 +81,8 @@ func TestEveryShapeHasAValidExample(t *testing.T) {
 		known[s.name] = true
 		text := forms[s.name]
 		if text == "" {
-			// The messages that are written as a list have the form; their field
-			// is never named.
+			// A message that is written as a list has the form, because its field is never
+			// named.
 			t.Errorf("%s has no form", s.name)
 			continue
 		}

@@ -31,7 +31,7 @@ func reindent(t *testing.T, data []byte) string {
 	return string(out) + "\n"
 }
 
-// missing appends fields of m's messages that no message of m sets.
+// missing appends the fields that no message below m sets.
 func missing(m protoreflect.Message, _ string, _ map[string]bool, out *[]string) {
 	set, all := map[string]bool{}, map[string]bool{}
 	var walk func(m protoreflect.Message)
@@ -65,8 +65,8 @@ func missing(m protoreflect.Message, _ string, _ map[string]bool, out *[]string)
 	}
 }
 
-// anySpec draws a valid spec by filling messages at random from their
-// descriptors, and then repairing fields that depend on each other.
+// anySpec draws a valid spec. It fills messages at random from their descriptors, and then
+// corrects fields that depend on each other.
 func anySpec(t *rapid.T) *nusav1.JobSpec {
 	name := rapid.StringMatching(`[a-z][a-z0-9-]{0,8}`)
 	spec := &nusav1.JobSpec{Name: name.Draw(t, "name"), Groups: map[string]*nusav1.Group{}}
@@ -206,8 +206,9 @@ func anyTask(t *rapid.T) *nusav1.Task {
 	return out
 }
 
-// TestFilesHoldTheWholeSpec: both syntaxes hold all of a valid spec. Its defaulted form
-// is valid, a fixed point of Default, and equal to itself in a diff.
+// TestFilesHoldTheWholeSpec: files in both syntaxes hold all of a valid spec. The spec
+// with defaults is valid, a second call of Default does not change it, and its diff with
+// itself is empty.
 func TestFilesHoldTheWholeSpec(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := anySpec(t)
@@ -243,8 +244,8 @@ func TestFilesHoldTheWholeSpec(t *testing.T) {
 	})
 }
 
-// TestDiffIsComplete: two specs differ exactly when their diff has lines, and
-// the lines turn one's leaves into the other's.
+// TestDiffIsComplete: the diff of two specs has lines exactly if the specs differ. The
+// lines change the values of one spec to those of the other.
 func TestDiffIsComplete(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anySpec(t), anySpec(t)

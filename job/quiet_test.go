@@ -84,8 +84,8 @@ func good() *nusav1.JobSpec {
 }
 
 // TestQuietCheckFindsEveryFault: the first pass over a spec, which builds no paths, finds
-// a fault whenever the second pass names one. Most specs have one fault: a field of a
-// valid spec with a random value.
+// a fault whenever the second pass reports a fault. Most specs of the test have one fault:
+// a field of a valid spec has a random value.
 func TestQuietCheckFindsEveryFault(t *testing.T) {
 	r := rand.New(rand.NewSource(3))
 	single, bad := 0, map[string]int{}

@@ -22,8 +22,8 @@ func checkGolden(t *testing.T, name, got string) {
 	golden.File(t, filepath.Join("testdata", name), got)
 }
 
-// TestErrorsOfBadFiles reads testdata/bad.txt: files, each after a line "=== name",
-// and after "---" the lines of the error.
+// TestErrorsOfBadFiles reads testdata/bad.txt. Each part begins with a line "=== name",
+// has a file, and after "---" the lines of the error.
 func TestErrorsOfBadFiles(t *testing.T) {
 	text, err := os.ReadFile("testdata/bad.txt")
 	if err != nil {
@@ -50,8 +50,8 @@ func TestErrorsOfBadFiles(t *testing.T) {
 	checkGolden(t, "bad.txt", out.String())
 }
 
-// TestEveryFieldIsRead reads every field, in both of its spellings, and compares the
-// message.
+// TestEveryFieldIsRead reads a file that has every field, and compares the message. A
+// field with two names is read by both.
 func TestEveryFieldIsRead(t *testing.T) {
 	data, err := os.ReadFile("testdata/full.yaml")
 	if err != nil {
@@ -185,7 +185,7 @@ func TestExamplesAndSamples(t *testing.T) {
 		if spec.GetType() != jobType || spec.GetName() != "some-job" || len(Unsupported(spec)) > 0 {
 			t.Errorf("%s: %v, unsupported %v", kind, spec, Unsupported(spec))
 		}
-		// The commented examples are correct too.
+		// The examples in comments are correct, too.
 		if _, err := Parse([]byte(uncomment(text)), kind); err != nil {
 			t.Errorf("%s without its comment signs: %v\n%s", kind, err, uncomment(text))
 		}

@@ -200,7 +200,7 @@ groups:
 	}
 }
 
-// TestHostileMessagesAreRefused: a client can send messages that no file can hold.
+// TestHostileMessagesAreRefused: messages that no file can hold are refused.
 func TestHostileMessagesAreRefused(t *testing.T) {
 	task := func() *nusav1.Task {
 		return &nusav1.Task{Driver: "process", Config: &structpb.Struct{Fields: map[string]*structpb.Value{"command": structpb.NewStringValue("x")}}}
@@ -284,7 +284,7 @@ func manyGroups(s *nusav1.JobSpec) {
 	}
 }
 
-// TestOriginAddresses: which addresses are valid for a client, and which are not.
+// TestOriginAddresses checks which addresses of an origin are valid.
 func TestOriginAddresses(t *testing.T) {
 	for address, want := range map[string]string{
 		"": "", "a.example.com": "", "localhost:80": "", "203.0.113.7": "", "203.0.113.7:443": "", "A.Example.COM.:65535": "",
@@ -318,8 +318,8 @@ func TestOriginAddresses(t *testing.T) {
 	}
 }
 
-// TestAmbiguousFilesAreRefused: a file that could be misread is refused as a whole, with
-// file and line.
+// TestAmbiguousFilesAreRefused: a file that could be misread is refused. The error has the
+// file and the line.
 func TestAmbiguousFilesAreRefused(t *testing.T) {
 	regions := func(text string) error { _, err := ParseRegions([]byte(text), "r.yaml"); return err }
 	origins := func(text string) error {

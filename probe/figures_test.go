@@ -28,14 +28,16 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
-// Figures that depend on the machine are benchmarks. They report the figures, and
-// assert only that probing works. The comment of each has its command.
+// Figures that depend on the machine are measured by benchmarks. A benchmark reports its
+// figures, and asserts only that probing works. The comment of each benchmark has the
+// command.
 
 // probeFor is how long the benchmarks probe.
 var probeFor = flag.Duration("probe.for", 20*time.Second, "how long the benchmarks of probing measure")
 
-// childEnv makes the test binary a helper process: "spin" occupies a core,
-// "responders N" answers as N regions. Either ends with its standard input.
+// childEnv is the variable that makes the test binary a helper process: "spin" occupies a
+// core, and "responders N" responds as N regions. A helper ends when its standard input
+// ends.
 const childEnv = "NUSA_PROBE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -78,7 +80,7 @@ func child(what string) {
 	wg.Wait()
 }
 
-// farConn sends datagrams 20 to 300 ms later, as from far regions.
+// farConn sends datagrams 20 to 300 ms later, as if they came from far regions.
 type farConn struct{ net.PacketConn }
 
 func (c farConn) WriteTo(b []byte, to net.Addr) (int, error) {
@@ -117,9 +119,9 @@ func startChild(b *testing.B, what string) io.Reader {
 	return out
 }
 
-// BenchmarkThousandPeers reports the share of a core that a prober of 1,000
-// regions takes on the host's sockets, after the first quick probes. Another
-// process answers for the regions.
+// BenchmarkThousandPeers reports the share of a core that a prober of 1,000 regions takes
+// on the sockets of the host, after the first quick probes. Another process responds for
+// the regions.
 //
 //	go test ./probe -run '^$' -bench ThousandPeers -benchtime 1x -probe.for 30s
 func BenchmarkThousandPeers(b *testing.B) {
@@ -140,8 +142,8 @@ func BenchmarkThousandPeers(b *testing.B) {
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = p.Run(ctx) })
 		p.SetPeers(all)
-		// At a hundred probes a second the five quick probes of each region take 50 s; here
-		// one response of each region is enough.
+		// At a hundred probes a second the five quick probes of all regions would take 50
+		// s. One response of each region is enough for this benchmark.
 		first := time.Now()
 		for tick := time.NewTicker(100 * time.Millisecond); countOK(p.Edges()) < peers; <-tick.C {
 			if time.Since(first) > 20*time.Second {
@@ -172,8 +174,8 @@ func BenchmarkThousandPeers(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// spend measures the share of a core that this process takes, and the probes
-// sent per second.
+// spend measures the share of a core that this process takes, and the number of probes a
+// second.
 func spend(b *testing.B, p *Prober) (cores, probes float64) {
 	b.Helper()
 	count := func() uint64 {

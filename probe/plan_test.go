@@ -14,13 +14,13 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// world answers probes or loses them, and records the probes of the plan.
+// world responds to probes or loses them, and records the probes of the plan.
 type world struct {
 	plan *Plan
 	rnd  *rand.Rand
 	now  time.Time
-	// answers returns the time after which a probe is answered; false: it is lost
-	// after 2 s.
+	// answers returns the time after which the response to a probe arrives. It returns
+	// false if the probe is lost, which is noticed after 2 s.
 	answers func(p Probe, at time.Duration) (time.Duration, bool)
 	fits    func(Probe) bool
 	events  []event
@@ -29,7 +29,7 @@ type world struct {
 	took    []taken
 }
 
-// taken is when a probe was sent.
+// taken is the time at which a probe was sent to a peer.
 type taken struct {
 	name string
 	at   time.Time
@@ -310,7 +310,7 @@ func TestPlanSurvivesClockJumps(t *testing.T) {
 		p, rnd := NewPlan(Limits{Budget: 10}), rand.New(rand.NewPCG(3, 3))
 		names := []string{"a", "b", "c"}
 		p.SetPeers(names, epoch, rnd.Float64)
-		now, tokens := epoch, 2.0 // a tenth of a second's, and rounding
+		now, tokens := epoch, 2.0 // the budget of a tenth of a second, and rounding
 		waited := map[string]time.Duration{}
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			step := time.Duration(rapid.IntRange(1, 2000).Draw(t, "step")) * time.Millisecond

@@ -18,7 +18,7 @@ import (
 // IP addresses of the hosts of the simulated network.
 const hostA, hostB, hostC = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 
-// stage runs probers and responders in a synctest bubble until its test ends.
+// stage runs probers and responders in a synctest bubble until the test ends.
 type stage struct {
 	t    *testing.T
 	net  *simnet.Network
@@ -237,9 +237,9 @@ func TestBothEndsNeedACommonKey(t *testing.T) {
 	}
 }
 
-// TestTCPIsProven: where UDP is blocked a connect counts. With keys it counts
-// only if the other end has one of them and speaks for the region. A prober
-// that sends no request, as earlier versions do, still finds the port open.
+// TestTCPIsProven: if UDP is blocked, a TCP connect counts. With keys it counts only if
+// the other end has one of the keys and belongs to the region. A prober that sends no
+// request, as earlier versions do, still finds the port open.
 func TestTCPIsProven(t *testing.T) {
 	k, x := []byte("key of the federation"), []byte("another key")
 	keys := func(all ...[]byte) [][]byte { return all }

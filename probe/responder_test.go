@@ -237,9 +237,9 @@ func TestResponderOnHostSockets(t *testing.T) {
 	}
 }
 
-// TestRequestsAtOnce: requests arrive over UDP and over many connects at once,
-// from many hosts. Each gets a response, and the tables stay consistent. The
-// race detector is half of the test.
+// TestRequestsAtOnce: requests arrive over UDP and over many connects at once, from many
+// hosts. Each gets a response, and the tables stay consistent. The test is most useful
+// with the race detector.
 func TestRequestsAtOnce(t *testing.T) {
 	r, err := Listen(t.Context(), ResponderConfig{Net: network.Host(), Region: "b", Addr: "127.0.0.1:0", Total: 1e6})
 	if err != nil {

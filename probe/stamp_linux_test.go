@@ -22,7 +22,7 @@ func TestWaitingInTheSocketIsKnown(t *testing.T) {
 		t.Fatal("the kernel makes no stamps")
 	}
 	const least = 20 * time.Millisecond
-	// The kernel begins to make stamps a little after the request.
+	// The kernel begins to report arrival times a little after the request.
 	for tries := 0; ; tries++ {
 		before := time.Now()
 		if _, err := c.WriteTo([]byte("x"), c.LocalAddr()); err != nil {

@@ -41,7 +41,7 @@ func TestWaitingProbesDoNotCount(t *testing.T) {
 	}
 }
 
-// If few connects may be in flight, peers that are probed by UDP are probed as if no
+// If only few connects may be in flight, peers that are probed by UDP are probed as if no
 // other probe waited. The waiting peers take turns, also while peers are added and
 // removed.
 func TestWaitingPeersTakeTurns(t *testing.T) {
@@ -141,8 +141,8 @@ func TestConnectsToUnreachableRegions(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		// A round takes 600 / 256 × 2 s = 4.7 s; each fourth probe uses UDP, on
-		// a turn of its own.
+		// A round over all peers takes 600 / 256 × 2 s = 4.7 s. Every fourth probe uses
+		// UDP and takes another turn.
 		if len(last) != void || most != maxBlocking || longest > 12*time.Second {
 			t.Errorf("%d regions tried, %d at once, the longest wait %v", len(last), most, longest)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
-// Five regions on this machine's loopback, behind the Azure table: the probes
+// Five regions run on loopback, with the round trips of the Azure table. The probes
 // measure the published values.
 func TestProbersMeasureTheAzureTable(t *testing.T) {
 	regions := []string{"southeastasia", "japaneast", "westeurope", "eastus", "brazilsouth"}
@@ -91,7 +91,7 @@ func offEdges(probers []*Prober, each int) []string {
 	return off
 }
 
-// onWAN runs in virtual time between regions behind a table. Every region has a
+// onWAN runs, in virtual time, regions with the round trips of a table. Every region has a
 // responder, and a prober of all other regions.
 type onWAN struct {
 	*stage
@@ -102,7 +102,7 @@ type onWAN struct {
 func playOnWAN(t *testing.T, table *topology.Table, limits Limits, play func(w *onWAN)) {
 	t.Helper()
 	onStage(t, func(s *stage) {
-		// One host: a port identifies a region.
+		// There is one host. A port identifies a region.
 		w := &onWAN{stage: s, wan: wan.New(wan.Config{Table: table, Inner: simnet.New(simnet.Options{}).Net("10.9.0.1"), Seed: 1}), probers: map[string]*Prober{}}
 		defer func() {
 			s.stop()

@@ -112,7 +112,7 @@ func TestWindowAgainstSort(t *testing.T) {
 			// The values are so close together that there is no lasting change.
 			s := answered(at, time.Duration(rapid.IntRange(400, 450).Draw(t, "ms"))*msec)
 			if len(all) > 0 && !all[len(all)-1].Lost && rapid.IntRange(0, 9).Draw(t, "lost") == 0 {
-				s = lost(at) // never two in a row, so that the window never restarts
+				s = lost(at) // never two losses in a row, so that the window never starts again
 			}
 			all = append(all, s)
 			w.Add(s)
@@ -262,7 +262,7 @@ func TestLossPerDirection(t *testing.T) {
 	add(2, 3, true)
 	expect(2./3, 0, 0) // not reported yet
 	add(3, 4, false)
-	w.LearnDirections(1, 4, arrivals{span: 4, bits: 0b1011}) // 3 arrived and 2 did not
+	w.LearnDirections(1, 4, arrivals{span: 4, bits: 0b1011}) // request 3 arrived and request 2 did not
 	expect(0.5, 0.25, 0.25)
 	add(4, 5, true)
 	add(5, 7, false)

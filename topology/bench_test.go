@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// world has n regions over the globe with all pairs measured. A round trip is the
-// estimate from locations times a detour of 0.7..1.9, so that a relay is faster for
-// a third of the pairs.
+// world returns a view of n regions all over the globe, with all pairs measured. A round
+// trip is the estimate from locations times a random factor of 0.7..1.9, so that a relay
+// is faster for a third of the pairs.
 func world(n int) *View {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var regions []Region

@@ -19,7 +19,7 @@ func ok(rtt time.Duration) topology.Distance {
 	return topology.Distance{RTT: rtt, State: topology.OK, Source: topology.Measured}
 }
 
-// script steps a breach through distances, one a tick.
+// script steps a breach through distances, one distance a tick.
 func script(b topology.Breach, bound topology.Bound, all ...topology.Distance) topology.Breach {
 	for _, d := range all {
 		b = b.Step(bound, d, tick)

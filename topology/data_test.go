@@ -12,8 +12,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
-// A location that lacks its minus sign is named as the cause of all impossible
-// round trips.
+// If a location has lost its minus sign, the check names that region as the cause of all
+// impossible round trips.
 func TestCheckSuspectsTheWrongLocation(t *testing.T) {
 	regions := wan.AzureRegions()
 	for i := range regions {

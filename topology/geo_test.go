@@ -55,8 +55,8 @@ func TestLocationValid(t *testing.T) {
 	}
 }
 
-// plane is a world that coordinates can describe exactly: points on a plane
-// with access links.
+// plane returns round trips that coordinates can describe exactly: those of points on a
+// plane with access links.
 func plane(n int, rnd *rand.Rand) (names []string, rtt [][]time.Duration) {
 	type point struct{ x, y, h float64 }
 	points := make([]point, n)

@@ -10,9 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMatrixEqualsItsEdges: after any sequence of sets, clears, renames and
-// views, a view equals a view built from a list of the edges, and earlier views
-// do not change.
+// TestMatrixEqualsItsEdges: after any sequence of sets, clears, renames and views, a view
+// equals a view that is built from a list of the edges. Earlier views do not change.
 func TestMatrixEqualsItsEdges(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -111,8 +110,8 @@ func (o seer) Number(region string) int {
 func (o seer) RTT(i, j int) (time.Duration, float64, bool) { return o.rtt, 0.5, i != j }
 func (o seer) Doubts() []Doubt                             { return o.doubts }
 
-// TestASuspectMeasurementNeverShortensADistance: a doubted measurement counts if it is worse
-// than the prediction, and is shown as measured.
+// TestASuspectMeasurementNeverShortensADistance: a doubted measurement counts if it is
+// longer than the prediction. The edge is shown as measured.
 func TestASuspectMeasurementNeverShortensADistance(t *testing.T) {
 	m := NewMatrix()
 	m.SetRegions([]Region{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "z"}})
@@ -219,8 +218,8 @@ func TestChangeLogIsCompleteForEveryReader(t *testing.T) {
 	}
 }
 
-// TestConfirm: confirmed edges get younger without being sent to the other end again, unless
-// they were stale; a row that is stored again as it was changes nothing.
+// TestConfirm: a confirmed edge gets younger, but is not sent to the other region again
+// unless it was stale. A row that is stored again unchanged changes nothing.
 func TestConfirm(t *testing.T) {
 	const stale = time.Minute
 	m := NewMatrix()

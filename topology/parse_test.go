@@ -44,7 +44,8 @@ func TestParseCellsOfEachFormat(t *testing.T) {
 	}
 }
 
-// TestOtherEncodingsAreNamed: files that a spreadsheet saves as "Unicode text".
+// TestOtherEncodingsAreNamed: the error about a file that a spreadsheet saved as "Unicode
+// text" names the encoding.
 func TestOtherEncodingsAreNamed(t *testing.T) {
 	table := func(r io.Reader) (*Cells, error) { _, err := ParseTable(r); return nil, err }
 	encoded := func(order binary.AppendByteOrder, mark string, unit int) string {

@@ -44,8 +44,8 @@ func (g guesses) RTT(i, j int) (time.Duration, float64, bool) {
 
 func (g guesses) Doubts() []Doubt { return g.doubts }
 
-// knownWorldGen draws a view with every kind of edge: fresh, stale and
-// unreachable, predicted, estimated and unknown, and doubted ones.
+// knownWorldGen draws a view with every kind of edge: fresh, stale, unreachable,
+// predicted, estimated, unknown and doubted.
 func knownWorldGen(t *rapid.T, n int) knownWorld {
 	w := knownWorld{edges: map[[2]string]Edge{}, guesses: guesses{rtt: map[[2]int]time.Duration{}}}
 	m := NewMatrix()
@@ -252,8 +252,8 @@ func TestSearchesAgree(t *testing.T) {
 	})
 }
 
-// They also agree on dense worlds of small numbers, where most of a scan is
-// skipped and a wrong skip shows.
+// Both searches also agree on dense worlds of small numbers. In these most of a scan is
+// skipped, so that a wrong skip changes the result.
 func TestSearchesAgreeOnDenseWorlds(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	const n = 20
@@ -312,7 +312,7 @@ func TestPathsPreferMeasuredEdges(t *testing.T) {
 		{"a", "b", 1, Measured},
 		{"b", "a", 2, Predicted},
 		{"relay", "c", 1, Estimated},
-		{"a", "c", 2, Estimated}, // over the relay, after two kinds of guesses; not directly
+		{"a", "c", 2, Estimated}, // over the relay with two guesses, and not directly
 	} {
 		paths, err := r.Paths(tc.from, tc.to, PathOptions{K: 5})
 		if err != nil || len(paths) != tc.paths || paths[0].Source != tc.source {

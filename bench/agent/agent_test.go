@@ -61,7 +61,8 @@ func (l leak) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestAgentGrowth: a leak is found in an agent that has one, and in no other.
+// TestAgentGrowth: the measurement finds the leak of an agent that leaks memory, and no
+// leak in an ordinary agent.
 func TestAgentGrowth(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

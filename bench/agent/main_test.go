@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// TestMain is also the program that the tests start: with the arguments of
-// `nusa agent` and `nusa supervise`.
+// TestMain runs the tests. With the arguments of `nusa agent` or `nusa supervise` it is
+// the program that the tests start.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
 		os.Exit(supervise.Main(os.Args[2:]))

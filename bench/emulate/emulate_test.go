@@ -32,7 +32,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestRow: the first row is whole, the next one has nothing, and later ones confirm it.
+// TestRow: the first message has the whole row, the next one is empty, and later messages
+// confirm the row.
 func TestRow(t *testing.T) {
 	f := New(Config{Regions: 60, Nodes: 1})
 	for _, r := range f.regions {
@@ -90,7 +91,7 @@ func TestCodec(t *testing.T) {
 	}
 }
 
-// TestSlots: what a region answers and reports after each order.
+// TestSlots checks what a region answers and reports after each order.
 func TestSlots(t *testing.T) {
 	var seen []string
 	note := func(what string) func(*nusav1.Slot, time.Time) {

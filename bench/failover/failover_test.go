@@ -45,8 +45,8 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// TestProxyCut: a connection that is cut delivers nothing and sees no end; after the cut
-// every byte arrives.
+// TestProxyCut: during a cut a connection delivers nothing, and its ends do not see that
+// the other end has closed. After the cut every byte arrives.
 func TestProxyCut(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

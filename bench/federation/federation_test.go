@@ -154,7 +154,7 @@ func TestAgainst(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	interrupted, interrupt := context.WithCancel(t.Context())
-	o.Rate = 1 // so slow that the interruption finds it at work
+	o.Rate = 1 // so slow that the interruption comes before the last submit
 	o.Progress = func(text string) {
 		if strings.Contains(text, "decided") {
 			interrupt()

@@ -14,8 +14,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global"
 )
 
-// TestMain is also the program that the tests start: with the arguments of `nusa global`
-// and of `nusa bench federation-etcd`.
+// TestMain runs the tests. With the arguments of `nusa global` or `nusa bench
+// federation-etcd` it is the program that the tests start.
 func TestMain(m *testing.M) {
 	var err error
 	switch {

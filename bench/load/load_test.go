@@ -19,8 +19,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// store is a server that refuses each job once and then stores it. It refuses the job "bad"
-// for good.
+// store is a server that refuses the first submit of each job and stores the job at the
+// second. It never stores the job "bad".
 type store struct {
 	nusav1.UnimplementedJobsServer
 	mu    sync.Mutex
@@ -102,7 +102,8 @@ var ways = map[string]Options{
 	"calls": {Concurrency: 3}, "streams": {Concurrency: 3, Stream: true}, "keys": {Concurrency: 3, Stream: true, Keys: true}, "paced": {Concurrency: 3, Rate: 5000},
 }
 
-// TestSubmit: each job is sent and answered once, and a refused job is sent again.
+// TestSubmit: each job is reported once as sent and once as stored. A refused job is sent
+// again.
 func TestSubmit(t *testing.T) {
 	const jobs = 700 // more than the open submits of a stream
 	for way, o := range ways {
@@ -138,7 +139,7 @@ func TestSubmit(t *testing.T) {
 					t.Fatalf("%s: sent at %s, %d tries, answered %d times", name, sent[i], s.tries[name], answered[i])
 				}
 			}
-			// The times at a fixed rate are those that were due.
+			// At a fixed rate the reported times are those at which jobs were due.
 			if d := sent[jobs-1].Sub(sent[0]); o.Rate > 0 && d.Round(time.Microsecond) != (jobs-1)*time.Second/5000 {
 				t.Errorf("the last job was due %s after the first", d)
 			}
@@ -165,7 +166,8 @@ func TestSubmitFails(t *testing.T) {
 	}
 }
 
-// TestRemove: a removal is repeated while the server is busy; what is gone is removed.
+// TestRemove: a removal is repeated while the server is busy. A missing object counts as
+// removed.
 func TestRemove(t *testing.T) {
 	for _, c := range []struct {
 		answers []codes.Code

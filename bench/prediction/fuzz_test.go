@@ -21,8 +21,8 @@ var hostile = []string{
 	"src,dst,rtt_ms\na," + strings.Repeat("b", 600) + ",1\n", "src,dst,rtt_ms\na,b,1\n" + strings.Repeat("1", 600), "\xff\xfex\x00,\x00a\x00",
 }
 
-// FuzzTopology: each format reads a file or refuses it with one line that names the place.
-// A file that is read leads to finite figures.
+// FuzzTopology: each format reads a file, or refuses it with an error of one line that
+// names the position. The figures of a file that is read are finite.
 func FuzzTopology(f *testing.F) {
 	for _, text := range hostile {
 		f.Add(text)

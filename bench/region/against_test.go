@@ -48,7 +48,7 @@ func TestAgainstARunningRegion(t *testing.T) {
 	}
 }
 
-// leftBehind fails the test when jobs or nodes are left in the region.
+// leftBehind fails the test if jobs or nodes are left in the region.
 func leftBehind(t *testing.T, addr string) {
 	t.Helper()
 	if jobs := jobsLeft(t, addr); len(jobs) > 0 {
@@ -82,8 +82,8 @@ func jobsLeft(t *testing.T, addr string) []*nusav1.Job {
 	return jobs.GetJobs()
 }
 
-// TestNoRoom: without room on the nodes, the measurement ends long before its timeout, with the
-// region's reason, and removes its jobs.
+// TestNoRoom: if the nodes have no room, the measurement ends long before its timeout. Its
+// error has the region's reason, and its jobs are removed.
 func TestNoRoom(t *testing.T) {
 	addr := inProcess(t)
 	f := newFleet(1, 1, "alpha", "default", addr, 1, false) // a node in the default pool
@@ -114,8 +114,8 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestInterruptWhileRemoving: the first signal starts the removal of what was submitted. The
-// second one ends the removal and prints how to finish it.
+// TestInterruptWhileRemoving: the first signal starts the removal of the submitted jobs.
+// The second signal ends the removal, and the error says how to finish it.
 func TestInterruptWhileRemoving(t *testing.T) {
 	guard := make(chan os.Signal, 2) // keeps the signals from ending this process
 	signal.Notify(guard, os.Interrupt)
@@ -191,8 +191,8 @@ func TestOthersStayOffSimulatedNodes(t *testing.T) {
 	}
 }
 
-// TestALostMaster: agents try the named servers one after the other, in whatever order those
-// died.
+// TestALostMaster: agents try the known servers one after the other, in whatever order the
+// servers died.
 func TestALostMaster(t *testing.T) {
 	f := newFleet(0, 1, "alpha", "bench-x", "a", 1, false)
 	f.learn(&nusav1.ServerList{Servers: []*nusav1.RegionalServer{{Address: "a"}, {Address: "b"}, {Address: "c"}, {}}})

@@ -8,8 +8,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain is also the program that the tests start: with the arguments of
-// `nusa regional`.
+// TestMain runs the tests. With the arguments of `nusa regional` it is the program that
+// the tests start.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "regional" {
 		if err := serveRegional(os.Args[2:]); err != nil {

@@ -54,7 +54,8 @@ func options(t *testing.T) Options {
 	}
 }
 
-// lease of the nodes: long enough for a machine that runs other tests, too.
+// lease is the lease of the nodes. It is long enough for a machine that also runs other
+// tests.
 const lease = 3 * time.Second
 
 // inProcess runs a region of one server and returns its address.
@@ -110,7 +111,7 @@ func TestAgentsKeepTheirSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// Two leases: a node without heartbeats would be lost after one.
+	// Wait for two leases. A node without heartbeats would be lost after one lease.
 	tick := time.NewTicker(lease / 10)
 	defer tick.Stop()
 	for range 20 {
@@ -162,7 +163,7 @@ func TestOwnServers(t *testing.T) {
 	empty(t, o.Dir)
 }
 
-// empty fails the test when the servers' folder is left behind.
+// empty fails the test if the folder of the servers is left behind.
 func empty(t *testing.T, dir string) {
 	t.Helper()
 	left, err := os.ReadDir(dir)

@@ -22,9 +22,10 @@ func extract(t *testing.T) []Request {
 	return out
 }
 
-// TestReplayOfAnExtract replays an extract of a trace of virtual machines through the placer,
-// with room to spare and with too little: no region is beyond its capacity, no required bound
-// is broken, nothing moves, and nothing that fits waits for longer than two reports.
+// TestReplayOfAnExtract replays an extract of a trace of virtual machines through the
+// placer, once with enough capacity and once with too little. No region exceeds its
+// capacity, no required bound is broken, nothing moves, and no job that fits waits for
+// longer than two reports.
 func TestReplayOfAnExtract(t *testing.T) {
 	var out strings.Builder
 	for _, regions := range []int{5, 20} {

@@ -34,7 +34,7 @@ func TestQuantiles(t *testing.T) {
 }
 
 func TestProc(t *testing.T) {
-	// The name of a process may hold blanks and parentheses.
+	// The name of a process may contain blanks and parentheses.
 	used, err := ParseStat([]byte("42 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 7 0 0 20 0 9"), 14)
 	if err != nil || used != 1570*time.Millisecond {
 		t.Errorf("CPU time %s, %v", used, err)

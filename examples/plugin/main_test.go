@@ -16,7 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// TestMain lets the test's own binary be the plugin and its supervisors.
+// TestMain makes the test binary serve as the plugin and its supervisors, too.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" || plugin.Dir() != "" {
 		main()
@@ -41,7 +41,7 @@ func open(t *testing.T, dir string) *plugin.Driver {
 	return d
 }
 
-// TestContract: the example passes the suite of drivers, as a plugin.
+// TestContract: the example passes the test suite for drivers, as a plugin.
 func TestContract(t *testing.T) {
 	dir := t.TempDir()
 	drivertest.Run(t, drivertest.Subject{
@@ -73,7 +73,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestPath: the agent sets no PATH, and the interpreter is found nevertheless.
+// TestPath: the interpreter is found although the agent sets no PATH.
 func TestPath(t *testing.T) {
 	d := open(t, t.TempDir())
 	id := driver.ID{Alloc: "00000000-0000-4000-8000-000000000000", Task: "t", Run: 1}
@@ -87,7 +87,7 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestShort: an example must be short.
+// TestShort: the example is short.
 func TestShort(t *testing.T) {
 	text, err := os.ReadFile("main.go")
 	if n := bytes.Count(text, []byte("\n")); err != nil || n >= 100 {

@@ -37,8 +37,8 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// level returns, by bisection of nothing but the sum, the quota for each unit of share with
-// which the bounded quotas add up to the total: a second way to find them.
+// level returns the quota for each unit of share with which the bounded quotas add up to
+// the total. It finds the quota by another method than Divide.
 func level(parts []Part, total int) *big.Rat {
 	at := func(l *big.Rat) *big.Rat {
 		sum := new(big.Rat)
@@ -79,7 +79,8 @@ func quota(p Part, level *big.Rat) *big.Rat {
 	return q
 }
 
-// TestDivideIsWithinOneOfTheQuota: against exact fractions, for random bounds.
+// TestDivideIsWithinOneOfTheQuota compares the parts with exact fractions, for random
+// bounds.
 func TestDivideIsWithinOneOfTheQuota(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parts := make([]Part, rapid.IntRange(1, 8).Draw(t, "parts"))

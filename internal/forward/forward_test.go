@@ -21,7 +21,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// server is one server of a tier; every reply names it.
+// server is one server of a tier. Every reply of the server has its name.
 type server struct {
 	nusav1.UnimplementedJobsServer
 	name  string
@@ -90,7 +90,8 @@ func (s system) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse
 	return &nusav1.InfoResponse{Name: s.name}, nil
 }
 
-// start runs a server; leader decides where the calls of its connection go.
+// start runs a server and returns it with a connection to it. leader is the server's
+// Leader.
 func start(t *testing.T, name string, leader forward.Leader) (*server, *grpc.ClientConn) {
 	t.Helper()
 	s := &server{name: name, seen: make(chan metadata.MD, 8), ended: make(chan error, 8)}
@@ -276,8 +277,8 @@ func TestNoLeaderAndExempt(t *testing.T) {
 	}
 }
 
-// TestWhyNoOtherLeader: an error about a leader that does not answer says why no other can be
-// elected.
+// TestWhyNoOtherLeader: the error about a leader that does not respond says why no other
+// server can be elected.
 func TestWhyNoOtherLeader(t *testing.T) {
 	dead, err := grpc.NewClient("passthrough:///dead",
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, errors.New("connection refused") }),

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestReservedPortsAreUnique: no port is reserved twice while a test has it,
-// whether the test listens on it or not, and no block that has a port in use.
+// TestReservedPortsAreUnique: a port is not reserved twice while a test has it, whether
+// the test listens on the port or not. A block with a port in use is not reserved.
 func TestReservedPortsAreUnique(t *testing.T) {
 	given := map[int]bool{}
 	for _, n := range []int{1, 99, 100, 101, 600} {

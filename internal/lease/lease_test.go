@@ -45,8 +45,8 @@ func TestLeaseCountsFromItsRequest(t *testing.T) {
 	}
 }
 
-// TestLeaseIsOverByEveryClock compares with clocks that are up to 1 % off: when the
-// grantor's wait is over, the holder has counted its lease and the stop time.
+// TestLeaseIsOverByEveryClock uses clocks that are up to 1 % off. When the grantor's wait
+// is over, the lease and the stop time have passed on the holder's clock.
 func TestLeaseIsOverByEveryClock(t *testing.T) {
 	rates := []float64{0.99, 0.995, 1, 1.005, 1.01}
 	for _, length := range []time.Duration{time.Second, 10 * s, 15 * s, 30 * s, time.Hour} {

@@ -13,7 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/link"
 )
 
-// show writes a batch in one line.
+// show formats a batch on one line.
 func show[V any](b link.Batch[V]) string {
 	var out []string
 	if b.Full {
@@ -59,7 +59,7 @@ func TestFullThenDeltas(t *testing.T) {
 	expect(t, drain(c, 10), "full last @e/0")
 	o.Put("a", 1)
 	o.Put("b", 2)
-	o.Put("a", 3) // only the latest value travels
+	o.Put("a", 3) // only the latest value is sent
 	expect(t, drain(c, 10), "b=2 a=3 @e/3")
 	o.Delete("b")
 	o.Delete("b")
@@ -77,7 +77,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	expect(t, drain(o.Cursor(link.Position{}), 2), "full 0=0 1=1", "full 2=2 3=3", "full last 4=4 @e/5")
 	expect(t, drain(o.Cursor(link.Position{Epoch: "e", Sequence: 1}), 2), "1=1 2=2 @e/3", "3=3 4=4 @e/5")
 
-	// With a bound on the size, a single item may be larger, and gets a batch of its own.
+	// An item that is larger than the bound is alone in a batch.
 	c := o.Cursor(link.Position{Epoch: "e", Sequence: 1})
 	size := func(i link.Item[int]) int { return i.Value }
 	var got []string
@@ -195,16 +195,15 @@ func TestInboxCompletesFullSets(t *testing.T) {
 	}
 }
 
-// peer is the receiver's durable side.
+// peer is the receiver: what it has stored.
 type peer struct {
 	set map[string]int
 	at  link.Position
 }
 
-// TestSetsConverge plays puts, removals, lost batches and acknowledgements,
-// reconnects and restarts of both sides, then lets the last connection finish:
-// the sets must be equal. At every moment the receiver's values must be ones
-// that the sender once had.
+// TestSetsConverge plays puts, removals, lost batches and acknowledgements, reconnects and
+// restarts of both sides. Then it lets the last connection finish, after which both sets
+// are equal. At every moment the receiver has only values that the sender once had.
 func TestSetsConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxTombstones := rapid.IntRange(1, 6).Draw(t, "tombstones")

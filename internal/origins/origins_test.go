@@ -130,7 +130,7 @@ func TestResolveChoosesAnOrigin(t *testing.T) {
 	jakarta := &nusav1.Location{Latitude: -6.2, Longitude: 106.8}
 	for _, tc := range []struct {
 		req  *nusav1.ResolveOriginRequest
-		want string // record, choice, its path, then the others
+		want string // the record, the choice and its path, then the other candidates
 		p    topology.Percentile
 	}{
 		{&nusav1.ResolveOriginRequest{Domain: "W.a.com.", Region: "sgp"}, "*.a.com tyo sgp,tyo 210ms | syd sgp,syd 276ms", 99},

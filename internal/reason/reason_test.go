@@ -7,7 +7,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestEveryReasonHasWords: the name of an enumeration value must not reach users.
+// TestEveryReasonHasWords: every reason has a text, so that users do not see the names of
+// enumeration values.
 func TestEveryReasonHasWords(t *testing.T) {
 	for n, name := range nusav1.Reason_name {
 		r := nusav1.Reason(n)

@@ -169,7 +169,7 @@ func (l *oneListener) Close() error {
 
 func (l *oneListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// TestTransportFailureOfGRPC: the texts are those of the library in use.
+// TestTransportFailureOfGRPC compares the texts with those of the present gRPC library.
 func TestTransportFailureOfGRPC(t *testing.T) {
 	refused := errors.New("connection refused")
 	d, err := call(t, func() (net.Conn, error) { return nil, refused })
@@ -214,7 +214,7 @@ func TestTransportFailureIgnoresServers(t *testing.T) {
 	}
 }
 
-// TestUnknownCallOfGRPC: the texts are those of the library in use.
+// TestUnknownCallOfGRPC compares the texts with those of the present gRPC library.
 func TestUnknownCallOfGRPC(t *testing.T) {
 	dialer := rpcerr.Dialer{}
 	open := serve(t, func(net.Conn) error { return nil })

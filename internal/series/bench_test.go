@@ -15,9 +15,9 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// load generates the measurements of nodes and edges: utilisations that wander, amounts
-// of memory in bytes that grow and shrink, counts that rarely change, round-trip times
-// with noise and outliers.
+// load generates values like those of nodes and edges: utilisations that vary slowly,
+// bytes of memory that grow and shrink, counts that rarely change, and round trips with
+// noise and outliers.
 type load struct {
 	rng     *rand.Rand
 	samples []Sample

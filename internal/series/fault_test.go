@@ -125,8 +125,8 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 	}
 }
 
-// TestFlippedBitsAreGaps: single damaged places leave gaps or the file is set aside. They
-// never show a value that was not measured, and never end the process.
+// TestFlippedBitsAreGaps: a damaged place in the file leaves a gap, or the file is set
+// aside. A query never returns a value that was not measured, and the process never ends.
 func TestFlippedBitsAreGaps(t *testing.T) {
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good.db")
@@ -176,8 +176,7 @@ func TestFlippedBitsAreGaps(t *testing.T) {
 	t.Logf("%d of 100 files set aside at opening", aside)
 }
 
-// TestFileCutWhileOpenIsReplaced: a file that loses its pages while it is open is
-// replaced.
+// TestFileCutWhileOpenIsReplaced: a file that is truncated while it is open is replaced.
 func TestFileCutWhileOpenIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "series.db")
 	end := filled(t, path)
@@ -219,8 +218,8 @@ func TestImpossiblePathsAreErrors(t *testing.T) {
 	}
 }
 
-// TestFileNeverExceedsItsBound: with far more data than fits, the oldest of the coarsest
-// data is removed, and the last hour stays complete.
+// TestFileNeverExceedsItsBound: if far more data is written than fits, the oldest data of
+// the coarsest level is removed. The last hour stays complete.
 func TestFileNeverExceedsItsBound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "series.db")
 	const bound = 4 << 20
@@ -368,7 +367,7 @@ func TestFullDisk(t *testing.T) {
 	s.Close()
 }
 
-// TestClockJumpsCostNoHistory: one wrong reading of the clock removes no history, and a
+// TestClockJumpsCostNoHistory: one wrong reading of the clock removes no history. A
 // lasting change of the clock is accepted.
 func TestClockJumpsCostNoHistory(t *testing.T) {
 	for _, jump := range []time.Duration{10 * 365 * 24 * time.Hour, -10 * 365 * 24 * time.Hour} {
@@ -398,7 +397,7 @@ func TestClockJumpsCostNoHistory(t *testing.T) {
 		if got := count(back); got != 3*720+100 {
 			t.Errorf("%s and back: %d values are left of %d", jump, got, 3*720+100)
 		}
-		// The stray minutes are removed once the clock was steady for an hour.
+		// The minutes at wrong times are removed after the clock was steady for an hour.
 		back = run(back, 2*steadyFor)
 		if keys := keysOutside(t, s, back); keys > 0 {
 			t.Errorf("%s: %d segments of another time are left", jump, keys)

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLevelsNest: the rest of the package relies on levels that nest.
+// TestLevelsNest: the levels nest, on which the rest of the package relies.
 func TestLevelsNest(t *testing.T) {
 	for i, l := range levels {
 		if i > 0 && (l.step%levels[i-1].step != 0 || levels[i-1].span()%l.step != 0 || l.span()%levels[i-1].span() != 0) {

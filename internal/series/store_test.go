@@ -39,7 +39,7 @@ func appendOne(t testing.TB, s *Store, now time.Time, key string, values ...floa
 	}
 }
 
-// oracle is a naive store: every measured value, by slot.
+// oracle is a naive store. It holds every measured value by slot.
 type oracle struct {
 	cells   map[string]map[int64][2]cell
 	log     []record
@@ -309,8 +309,8 @@ func TestNumberOfSeriesIsBounded(t *testing.T) {
 	}
 }
 
-// TestForgottenSeriesDoNotComeBack: a forgotten series stays away, also after a restart,
-// and a new series of the same name does not have the old values.
+// TestForgottenSeriesDoNotComeBack: a forgotten series does not come back after a restart.
+// A new series of the same name does not have the old values.
 func TestForgottenSeriesDoNotComeBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "series.db")
 	s := openTest(t, path, Limits{})
@@ -381,7 +381,7 @@ func TestFieldsAreIdentifiedByName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A program that no longer has the kind retains its series.
+	// The file retains the series of a kind that the program no longer has.
 	s, err := open(path, nil, Limits{}, nil, true)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// deep returns a file whose trees have branches, with free pages, and the walk over it.
+// deep returns a file whose trees have branch pages and which has free pages, and the walk
+// over that file.
 func deep(t *testing.T) ([]byte, *walk) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "deep.db")
@@ -65,8 +66,8 @@ func branches(data []byte, w *walk) (places []uint64) {
 	return places
 }
 
-// TestCircularPagesAreDetected: a file whose page numbers form a circle, or whose list of
-// free pages names used ones, is set aside: bbolt would never find its end.
+// TestCircularPagesAreDetected: a file is set aside if its page numbers form a circle, or
+// if its list of free pages names used pages. bbolt would never end with such a file.
 func TestCircularPagesAreDetected(t *testing.T) {
 	data, w := deep(t)
 	places := branches(data, w)

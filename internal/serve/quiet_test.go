@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
-// TestWarningsAreQuietAfterTheEnd: warnings stay warnings until the context ends, also
-// for derived loggers.
+// TestWarningsAreQuietAfterTheEnd: warnings are logged as warnings until the context ends,
+// also by derived loggers.
 func TestWarningsAreQuietAfterTheEnd(t *testing.T) {
 	for level, want := range map[string]string{
 		"warn":  "WARN before a=1",

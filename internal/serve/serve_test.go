@@ -33,7 +33,7 @@ func (system) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse, 
 	return &nusav1.InfoResponse{Role: "test"}, nil
 }
 
-// jobs has a watch that never ends by itself, like a session.
+// jobs is a service with a watch that never ends by itself, like a session.
 type jobs struct {
 	nusav1.UnimplementedJobsServer
 }
@@ -46,7 +46,8 @@ func (jobs) Watch(_ *nusav1.GetJobRequest, stream grpc.ServerStreamingServer[nus
 	return stream.Context().Err()
 }
 
-// run serves until the returned function is called, which returns the error of Run.
+// run starts a server. The returned function stops the server and returns the error of
+// Run.
 func run(t *testing.T, opts serve.Options) (*serve.Server, func() error) {
 	t.Helper()
 	s, err := serve.Open(t.Context(), opts)
@@ -68,7 +69,7 @@ func loopback() serve.Options {
 	return serve.Options{Net: network.Host(), GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Grace: 50 * time.Millisecond}
 }
 
-// fetch returns the status code and the body.
+// fetch returns the status code and the body of an HTTP response.
 func fetch(t *testing.T, s *serve.Server, path string) (int, string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -124,7 +125,7 @@ func TestServerServesAndStops(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	// The watch never ends by itself, so the stop cut it.
+	// The watch never ends by itself, so the stop ended it.
 	if _, err := watch.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("watch ended with %v", err)
 	}

@@ -12,8 +12,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestMatrixKeepsItsContent: a receiver of the whole matrix, or of the changes since a version,
-// has all medians, but for changes that are not noticeable.
+// TestMatrixKeepsItsContent: a receiver of the whole matrix, or of the changes since a
+// version, has all medians, except for changes that are not noticeable.
 func TestMatrixKeepsItsContent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &sets.Matrix{}

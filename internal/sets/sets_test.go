@@ -15,7 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// peer draws a region whose coordinate is as a table holds it.
+// peer draws a region whose coordinate a table can hold exactly.
 func peer(t *rapid.T, name string) *nusav1.PeerRegion {
 	p := &nusav1.PeerRegion{Name: name}
 	if rapid.Bool().Draw(t, "located") {
@@ -42,8 +42,9 @@ func peer(t *rapid.T, name string) *nusav1.PeerRegion {
 	return p
 }
 
-// TestPeersKeepTheirContent: a table gives back what was put in, hashes of both ends agree,
-// and changes between two sets of peers, by bucket or by name, lead from one to the other.
+// TestPeersKeepTheirContent: regions are equal after packing and unpacking, and the hashes
+// of both ends are equal. The changes between two sets of peers, by bucket or by name,
+// make one set of the other.
 func TestPeersKeepTheirContent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func() (out []*nusav1.PeerRegion) {
@@ -106,7 +107,8 @@ func TestPeersKeepTheirContent(t *testing.T) {
 	})
 }
 
-// TestDemandOfPeers: a demand stays when peers change, until another one replaces all.
+// TestDemandOfPeers: the probe demand stays when peers change, until a new demand replaces
+// all of it.
 func TestDemandOfPeers(t *testing.T) {
 	table := func(names ...string) []byte {
 		var out []*nusav1.PeerRegion
@@ -164,8 +166,8 @@ func TestMalformedTables(t *testing.T) {
 	}
 }
 
-// TestEdgesKeepTheirContent: round trips come back within 0.1 %, and a second packing
-// changes nothing.
+// TestEdgesKeepTheirContent: after packing and unpacking, round trips differ by at most
+// 0.1 %. A second packing changes nothing.
 func TestEdgesKeepTheirContent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rtt := rapid.Custom(func(t *rapid.T) time.Duration {

@@ -23,7 +23,8 @@ func edge(from, to string, p50 time.Duration) topology.Edge {
 	}
 }
 
-// TestEdgeSurvivesConversion also fails for a field that the conversion forgets.
+// TestEdgeSurvivesConversion: an edge is equal after both conversions. The test also fails
+// if a conversion forgets a field.
 func TestEdgeSurvivesConversion(t *testing.T) {
 	e := edge("a", "b", 70*time.Millisecond)
 	e.ReverseReachable, e.Doubt, e.Error = true, "odd", 0.5
@@ -40,8 +41,8 @@ func TestEdgeSurvivesConversion(t *testing.T) {
 	}
 }
 
-// TestWholeMatrixFitsEarlierRegions: the matrix of a federation of more than 1,024 regions has
-// the first ones, and their distances.
+// TestWholeMatrixFitsEarlierRegions: in a federation of more than 1,024 regions the matrix
+// has the first 1,024 regions and their round trips.
 func TestWholeMatrixFitsEarlierRegions(t *testing.T) {
 	regions := make([]topology.Region, 1030)
 	for i := range regions {
@@ -154,7 +155,8 @@ func TestInvalidRequestsNameTheField(t *testing.T) {
 	}
 }
 
-// TestEveryFindingIsConverted: every kind is converted, by importance, with its total.
+// TestEveryFindingIsConverted: findings of every kind are converted in the order of
+// importance, with their totals.
 func TestEveryFindingIsConverted(t *testing.T) {
 	cut, old := edge("b", "d", 5*time.Millisecond), edge("d", "c", 7*time.Millisecond)
 	cut.State, old.State = topology.Unreachable, topology.Stale

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestEndedSessionNamesThePeer: the caller learns which end of the tunnel failed;
-// errors that the peer returned, and cancellation by the caller, stay as they are.
+// TestEndedSessionNamesThePeer: the error names the peer whose session has ended. Errors
+// that the peer returned, and a cancellation by the caller, are not changed.
 func TestEndedSessionNamesThePeer(t *testing.T) {
 	dial := errors.New("tunnel to node n1: peer did not open the tunnel in time")
 	dialErr := func() error { return dial }

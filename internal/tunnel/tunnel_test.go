@@ -22,8 +22,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// tier is one server of the chain: its hub ends the Tunnel streams of the tier below, and
-// a function serves its Allocations.
+// tier is one server of a chain of tiers. Its hub serves the Tunnel streams of the tier
+// below. A function serves its Allocations service.
 type tier struct {
 	nusav1.UnimplementedDispatchServer
 	nusav1.UnimplementedAllocationsServer
@@ -65,7 +65,7 @@ func (s *tier) stop() {
 	}
 }
 
-// dial connects upward, as the lower tier does.
+// dial connects to the server, as a lower tier does.
 func (s *tier) dial(t *testing.T) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///upper",
@@ -77,8 +77,8 @@ func (s *tier) dial(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// join lets upper call lower: the returned request stands for the session stream. stop
-// ends the session and waits for its tunnels.
+// join lets upper call lower. request takes the place of the message on the session
+// stream. stop ends the session and waits for its tunnels.
 func join(ctx context.Context, t *testing.T, lower, upper *tier) (request func(context.Context, string) error, stop func()) {
 	t.Helper()
 	up := upper.dial(t)
@@ -131,7 +131,8 @@ func connect(t *testing.T, s *tier, peer string, request func(context.Context, s
 	return conn
 }
 
-// sendLogs sends total bytes in chunks; each byte of a chunk is the chunk's number.
+// sendLogs returns a handler that sends total bytes in chunks. Each byte of a chunk is the
+// number of the chunk.
 func sendLogs(total int) func(*nusav1.LogsRequest, grpc.ServerStreamingServer[nusav1.LogChunk]) error {
 	return func(_ *nusav1.LogsRequest, stream grpc.ServerStreamingServer[nusav1.LogChunk]) error {
 		for i := 0; total > 0; i++ {
@@ -348,7 +349,7 @@ func TestTunnelsAreBounded(t *testing.T) {
 			t.Errorf("second tunnel of one allowed: %v", err)
 		}
 		first.Close()
-		time.Sleep(2 * time.Second) // the back-off of the second
+		time.Sleep(2 * time.Second) // the pause before the second one dials again
 		if err := get(second); err != nil {
 			t.Errorf("after the first closed: %v", err)
 		}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestPace: what comes in a quiet time goes at once; what comes all the time goes once in
-// each interval after the first few.
+// TestPace: an action after a quiet time is allowed at once. Actions without a pause are
+// allowed once in each interval, after the first few.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const interval = 100 * time.Millisecond

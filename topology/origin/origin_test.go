@@ -150,8 +150,8 @@ func TestChooseRefusesInvalidInput(t *testing.T) {
 	}
 }
 
-// The order of origins does not matter, each of them is in the result once, and
-// the chosen one has the lowest score of those that may serve.
+// The order of the origins does not matter. Each origin is in the result once. The chosen
+// origin has the lowest score of those that are not refused.
 func TestChooseProperties(t *testing.T) {
 	names := []string{"sgp", "tyo", "syd", "far", "shut", "old", "cut", "new", "void", "mars"}
 	r := router()

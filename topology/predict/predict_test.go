@@ -13,7 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// plane places regions at random in a square of 200 ms with a little height: a
+// plane places regions at random in a square of 200 ms, with small heights. This is a
 // metric space, which a map can describe exactly.
 func plane(n int, seed random) (rtt func(i, j int) float64) {
 	x, y, h := make([]float64, n), make([]float64, n), make([]float64, n)
@@ -23,7 +23,8 @@ func plane(n int, seed random) (rtt func(i, j int) float64) {
 	return func(i, j int) float64 { return math.Hypot(x[i]-x[j], y[i]-y[j]) + h[i] + h[j] }
 }
 
-// some returns measurements of the pairs that Next returns, starting with none.
+// some returns measurements of the pairs that Next chooses. It starts without
+// measurements.
 func some(n, each int, seed uint64, rtt func(i, j int) float64) []Sample {
 	quota := make([]int, n)
 	for i := range quota {
@@ -75,7 +76,8 @@ func TestMetricSpaceIsPredictedWell(t *testing.T) {
 	}
 }
 
-// TestStrays: samples that third regions contradict are found, and do no harm.
+// TestStraysAreRejected: samples that third regions contradict are rejected, and do not
+// change the predictions.
 func TestStraysAreRejected(t *testing.T) {
 	const n = 60
 	rtt := plane(n, 5)
@@ -128,7 +130,8 @@ func TestCleanMergesAndRejects(t *testing.T) {
 	}
 }
 
-// TestThirdRegionsDecide which of two directions is right.
+// TestThirdRegionsDecide: if two directions contradict each other, third regions decide
+// which one is right.
 func TestThirdRegionsDecide(t *testing.T) {
 	rtt := plane(20, 3)
 	a, b := 0, 1
@@ -155,8 +158,8 @@ func TestThirdRegionsDecide(t *testing.T) {
 	}
 }
 
-// TestUnconnectedRegionsArePredictedFromLocations: regions that no chain of
-// samples connects.
+// TestUnconnectedRegionsArePredictedFromLocations: the round trip of regions that no chain
+// of samples connects is estimated from their locations.
 func TestUnconnectedRegionsArePredictedFromLocations(t *testing.T) {
 	singapore, tokyo := &topology.Location{Latitude: 1.35, Longitude: 103.8}, &topology.Location{Latitude: 35.7, Longitude: 139.7}
 	samples := []Sample{{0, 1, 5, 0}, {1, 2, 7, 0}, {3, 4, 9, 0}}
@@ -174,8 +177,8 @@ func TestUnconnectedRegionsArePredictedFromLocations(t *testing.T) {
 	}
 }
 
-// TestProperties: for any samples, predictions are valid round trips, equal
-// each time and in both directions, and probes keep to the quotas.
+// TestPredictionProperties: for any samples, predictions are valid round trips, and equal
+// each time and in both directions. Probes do not exceed the quotas.
 func TestPredictionProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 12).Draw(t, "regions")
@@ -235,8 +238,8 @@ func TestPredictionProperties(t *testing.T) {
 	})
 }
 
-// TestNextFindsTheNearest: with some random probes and a few chosen ones, every
-// region of many pairs of twins has measured its twin.
+// TestNextFindsTheNearest: the regions are pairs of twins at the same place. After some
+// random probes and a few chosen probes, every region has measured its twin.
 func TestNextFindsTheNearest(t *testing.T) {
 	const n = 80
 	far := plane(n/2, 9)

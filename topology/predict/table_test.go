@@ -8,14 +8,14 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// TestTablePredictsAndDoubts: some pairs were measured in one direction, some not at
-// all, and some wrongly.
+// TestTablePredictsAndDoubts: a table predicts pairs that were measured in one direction
+// or not at all, and doubts wrong measurements.
 func TestTablePredictsAndDoubts(t *testing.T) {
 	const n = 30
 	rtt := plane(n, 4)
 	var regions []topology.Region
 	name := func(i int) string { return fmt.Sprintf("r%02d", i) }
-	for i := range n + 1 { // the last one has no measurement
+	for i := range n + 1 { // the last region has no measurement
 		regions = append(regions, topology.Region{Name: name(i)})
 	}
 	edge := func(i, j int, ms float64) topology.Edge {

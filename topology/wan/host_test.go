@@ -22,9 +22,9 @@ func onHost(t *testing.T, table *topology.Table) *WAN {
 	return w
 }
 
-// best repeats a measurement until its best value is the expected one. A busy
-// machine only adds delay, so the best value is the delay of the emulation. With a
-// wrong emulation, values stay above the expected one, or are below it at once.
+// best repeats a measurement until the least value is the expected one. A busy machine
+// only adds delay, so the least value is the delay of the emulation. If the emulation is
+// wrong, all values are above the expected one, or some are below it.
 func best(t *testing.T, what string, want time.Duration, measure func() time.Duration) {
 	t.Helper()
 	const least, patience = 5, time.Minute
@@ -89,7 +89,7 @@ func TestHalfCloseOnHost(t *testing.T) {
 	}
 }
 
-// This runs the conformance suite for connections of golang.org/x/net.
+// TestConnConforms runs the conformance suite for connections from golang.org/x/net.
 func TestConnConforms(t *testing.T) {
 	w := onHost(t, lab(t))
 	w.SetRTT("a", "b", 2*msec)

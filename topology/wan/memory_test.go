@@ -12,8 +12,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// memory is a network in memory, for virtual time: pipes and queues of
-// datagrams, without delays of its own.
+// memory is a network in memory, for virtual time. It has pipes and queues of datagrams,
+// and no delays.
 type memory struct {
 	mu        sync.Mutex
 	next      uint16

@@ -19,7 +19,7 @@ func openPacket(t *testing.T, w *WAN, region, addr string) net.PacketConn {
 	return c
 }
 
-// echo answers until its socket closes.
+// echo sends each datagram back until the socket is closed.
 func echo(c net.PacketConn) {
 	buf := make([]byte, 1500)
 	for {

@@ -20,7 +20,7 @@ import (
 
 const msec = time.Millisecond
 
-// lab is an asymmetric table: a to b 40 ms, b to a 60 ms, nothing about d.
+// lab returns an asymmetric table: a to b 40 ms, b to a 60 ms, and blanks for d.
 func lab(t *testing.T) *topology.Table {
 	t.Helper()
 	table, err := topology.ParseTable(strings.NewReader("ms,a,b,c,d\na,,40,10,\nb,60,,20,\nc,10,20,,\n"))
@@ -40,7 +40,7 @@ func inBubble(t *testing.T, test func(t *testing.T, w *WAN)) {
 	})
 }
 
-// connect returns both ends of a stream dialled from one region to another.
+// connect returns both ends of a stream that is dialled from one region to another.
 func connect(t *testing.T, w *WAN, from, to string) (near, far net.Conn) {
 	t.Helper()
 	l, err := w.Net(to).Listen(t.Context(), "127.0.0.1:0")
@@ -322,8 +322,8 @@ func TestCutStallsStreamsUntilHealed(t *testing.T) {
 	})
 }
 
-// TestTableMayChange: a new table applies at once, also to pairs of SetRTT, and a blank
-// stalls open streams until it is filled again.
+// TestTableMayChange: a new table applies at once, also to pairs that SetRTT has set. A
+// blank stalls open streams until a later table fills it.
 func TestTableMayChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *WAN) {
 		table := func(ab string) *topology.Table {
