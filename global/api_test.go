@@ -569,3 +569,26 @@ func TestCallsGoThroughTunnels(t *testing.T) {
 		t.Errorf("tree %v, %v", tree, err)
 	}
 }
+
+// TestKnownSpecsAreCheckedAgainstTheRegions: a spec that was submitted before is refused once a
+// region that it names is gone, whatever the name of the job is.
+func TestKnownSpecsAreCheckedAgainstTheRegions(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	regions := nusav1.NewRegionsClient(s.conn)
+	_, err := regions.Define(t.Context(), &nusav1.DefineRegionRequest{Definition: &nusav1.RegionDefinition{Name: "alpha"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(spec *nusav1.JobSpec) {
+		spec.Regions = &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Name: "alpha"}}}
+	}
+	s.submit(testJob("one", 1, in))
+	s.submit(testJob("two", 1, in))
+	if _, err := regions.Remove(t.Context(), &nusav1.GetRegionRequest{Name: "alpha"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.jobs().Submit(t.Context(), &nusav1.SubmitRequest{Spec: testJob("three", 1, in)})
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), `there is no region "alpha"`) {
+		t.Errorf("a job in a region that is gone: %v", err)
+	}
+}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/room"
@@ -19,6 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/forward"
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -124,9 +126,11 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 func (s *server) listen(ctx context.Context) error {
 	f := forward.New(s.target)
 	f.WhyNoOther(s.reach.why)
+	f.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(submits.Request) })
 	web, err := serve.Open(ctx, serve.Options{
 		Net: s.cfg.Net, Logger: s.log, GRPCAddr: s.cfg.GRPCAddr, HTTPAddr: s.cfg.HTTPAddr,
 		Unary: []grpc.UnaryServerInterceptor{f.Unary()}, Stream: []grpc.StreamServerInterceptor{f.Stream()}, Ready: s.ready,
+		Codec: submits.NewCodec(),
 	})
 	if err != nil {
 		return err

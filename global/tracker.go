@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/submits"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -106,7 +107,7 @@ func (l *leaderTracker) changed(to *nusav1.GlobalServer) {
 		return
 	}
 	if to != l.self {
-		conn, err := serve.Dial(l.cfg.Net, to.GetAddress())
+		conn, err := serve.Dial(l.cfg.Net, to.GetAddress(), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(submits.NewCodec())))
 		if err != nil {
 			l.cfg.Logger.Warn("cannot forward", "active", to.GetName(), "address", to.GetAddress(), "error", err)
 			l.current = nil

@@ -162,27 +162,46 @@ func mayRunTwice(g *nusav1.Group, l level) bool {
 // region would wait for ever.
 func UnknownRegions(spec *nusav1.JobSpec, known []string) Errors {
 	var out Errors
-	check := func(path, name string) {
-		if name != "" && !slices.Contains(known, name) {
+	eachRegion(spec, func(path, name string) {
+		if !slices.Contains(known, name) {
 			out = append(out, Problem{Field: path, Message: fmt.Sprintf("there is no region %q%s", clip(name), didYouMean(name, known))})
+		}
+	})
+	return out
+}
+
+// Regions returns the regions that a spec names, each once.
+func Regions(spec *nusav1.JobSpec) (names []string) {
+	eachRegion(spec, func(_, name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	})
+	return names
+}
+
+// eachRegion calls visit for each name of a region in a spec, with the path of the field.
+func eachRegion(spec *nusav1.JobSpec, visit func(path, name string)) {
+	named := func(path, name string) {
+		if name != "" {
+			visit(path, name)
 		}
 	}
 	walk := func(path string, r *nusav1.RegionsSpec) {
 		for i, s := range r.GetAllow() {
-			check(fmt.Sprintf("%s.allow[%d].name", path, i), s.GetName())
+			named(fmt.Sprintf("%s.allow[%d].name", path, i), s.GetName())
 		}
 		for i, s := range r.GetPrefer() {
-			check(fmt.Sprintf("%s.prefer[%d].name", path, i), s.GetSelector().GetName())
+			named(fmt.Sprintf("%s.prefer[%d].name", path, i), s.GetSelector().GetName())
 		}
 		for i, s := range r.GetNear() {
-			check(fmt.Sprintf("%s.near[%d].region", path, i), s.GetSelector().GetName())
+			named(fmt.Sprintf("%s.near[%d].region", path, i), s.GetSelector().GetName())
 		}
 	}
 	walk("regions", spec.GetRegions())
 	for _, k := range sorted(spec.GetGroups()) {
 		walk(join("groups", k)+".regions", spec.GetGroups()[k].GetRegions())
 	}
-	return out
 }
 
 // EndedAlready returns a warning for the submit of an unchanged batch job if the job's

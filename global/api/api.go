@@ -12,6 +12,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/uplink"
+	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -30,7 +31,7 @@ type Services struct {
 // Register adds the services to a gRPC server that has not begun to serve.
 func (s *Services) Register(to grpc.ServiceRegistrar) {
 	nusav1.RegisterFederationServer(to, &federationAPI{s: s})
-	nusav1.RegisterJobsServer(to, &jobsAPI{s: s})
+	submits.Register(to, &jobsAPI{s: s})
 	nusav1.RegisterAllocationsServer(to, &allocationsAPI{s: s})
 	nusav1.RegisterRegionsServer(to, &regionsAPI{s: s})
 	nusav1.RegisterNodesServer(to, &nodesAPI{s: s})

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -21,8 +23,8 @@ import (
 // maxIdempotencyKey bounds an idempotency key in bytes.
 const maxIdempotencyKey = 128
 
-// Submit implements nusav1.JobsServer.
-func (j *jobsAPI) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+// SubmitEncoded implements submits.Jobs.
+func (j *jobsAPI) SubmitEncoded(ctx context.Context, req *submits.Request) (*nusav1.SubmitResponse, error) {
 	term, err := j.s.term()
 	if err != nil {
 		return nil, err
@@ -32,7 +34,7 @@ func (j *jobsAPI) Submit(ctx context.Context, req *nusav1.SubmitRequest) (*nusav
 }
 
 // submit stores a job.
-func submit(ctx context.Context, term *Term, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+func submit(ctx context.Context, term *Term, req *submits.Request) (*nusav1.SubmitResponse, error) {
 	finish, err := beginSubmit(ctx, term, req)
 	if err != nil {
 		return nil, err
@@ -45,31 +47,32 @@ type finishSubmit func(context.Context) (*nusav1.SubmitResponse, error)
 
 // beginSubmit checks everything in the request, so that a refusal changes nothing, and queues the
 // write. Submits take effect in the order in which they began.
-func beginSubmit(ctx context.Context, term *Term, req *nusav1.SubmitRequest) (finishSubmit, error) {
-	spec := req.GetSpec()
-	if err := checkSpec(term, spec); err != nil {
+func beginSubmit(ctx context.Context, term *Term, req *submits.Request) (finishSubmit, error) {
+	f, err := req.Fields()
+	if err != nil {
 		return nil, err
 	}
-	key := req.GetIdempotencyKey()
+	name, spec, err := term.spec(f.Spec)
+	if err != nil {
+		return nil, err
+	}
+	key := f.Key
 	if len(key) > maxIdempotencyKey || strings.ContainsAny(key, "/\x00") {
 		return nil, invalid("idempotency_key", fmt.Sprintf("must be at most %d bytes without a slash", maxIdempotencyKey))
 	}
-	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
-	if err != nil {
-		return nil, fmt.Errorf("encode the job: %w", err)
-	}
+	submission := state.Submission{Spec: spec.parsed, Encoded: submits.WithName(name, spec.rest), CheckRevision: f.CheckRevision, Again: f.Again}
 	var fingerprint []byte
 	if key != "" {
-		fingerprint = fingerprintOf(encoded, req.GetCheckRevision(), req.GetAgain())
+		fingerprint = fingerprintOf(submission.Encoded, submission.CheckRevision, submission.Again)
 		if resp, err := term.State.Answers.Find(ctx, term.Store, key, fingerprint); resp != nil || err != nil {
 			return func(context.Context) (*nusav1.SubmitResponse, error) { return resp, err }, nil
 		}
 	}
-	k := state.KeyOf(spec)
+	k := state.JobKey{Namespace: spec.namespace, Name: name}
 	var resp *nusav1.SubmitResponse
 	wait := term.Commit.Submit(func(t *state.Tx) error {
 		var err error
-		resp, err = t.Submit(k, req, encoded)
+		resp, err = t.SubmitJob(k, submission)
 		if err != nil || key == "" {
 			return err
 		}
@@ -88,9 +91,57 @@ func beginSubmit(ctx context.Context, term *Term, req *nusav1.SubmitRequest) (fi
 			return nil, err
 		}
 		noteSubmitted(term, k, resp, revision)
-		resp.Warnings = append(resp.Warnings, job.Warnings(spec)...)
+		resp.Warnings = append(resp.Warnings, spec.warnings...)
 		return resp, nil
 	}, nil
+}
+
+// checkedSpec is a spec that was checked, without its name.
+type checkedSpec struct {
+	parsed    *state.Spec
+	rest      []byte // the encoded spec with the defaults, without the name
+	namespace string
+	warnings  []string
+	// regions are those that the spec names. They were known when the spec was checked.
+	regions []string
+}
+
+// spec checks an encoded spec, and returns the job's name and the rest of the spec.
+func (t *Term) spec(raw []byte) (name string, spec *checkedSpec, err error) {
+	name, spec, err = t.specs.Get(raw, t.parseSpec)
+	if err != nil || t.hasRegions(spec.regions) {
+		return name, spec, err
+	}
+	decoded := &nusav1.JobSpec{}
+	if err := proto.Unmarshal(raw, decoded); err != nil {
+		return "", nil, invalid("spec", err.Error())
+	}
+	return name, spec, checkSpec(t, decoded) // names the region
+}
+
+// hasRegions says whether all of some regions exist.
+func (t *Term) hasRegions(names []string) bool {
+	if len(names) == 0 {
+		return true
+	}
+	t.State.Lock()
+	defer t.State.Unlock()
+	return !slices.ContainsFunc(names, func(name string) bool { return t.State.Regions[name] == nil })
+}
+
+// parseSpec checks a spec. It returns what the cache keeps, and the size of the encoded spec.
+func (t *Term) parseSpec(spec *nusav1.JobSpec) (checkedSpec, int, error) {
+	if err := checkSpec(t, spec); err != nil {
+		return checkedSpec{}, 0, err
+	}
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
+	if err != nil {
+		return checkedSpec{}, 0, fmt.Errorf("encode the job: %w", err)
+	}
+	_, rest, _ := submits.CutName(encoded)
+	return checkedSpec{
+		parsed: state.NewSpec(spec), rest: rest, namespace: spec.GetNamespace(), warnings: job.Warnings(spec), regions: job.Regions(spec),
+	}, len(rest), nil
 }
 
 // noteSubmitted completes the response of a submit, and logs the submit.
@@ -141,14 +192,14 @@ func fingerprintOf(encoded []byte, check int64, again bool) []byte {
 	return h.Sum(nil)
 }
 
-// SubmitMany implements nusav1.JobsServer. Several submits wait at the same time, so they share
+// SubmitManyEncoded implements submits.Jobs. Several submits wait at the same time, so they share
 // transactions.
-func (j *jobsAPI) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse]) error {
+func (j *jobsAPI) SubmitManyEncoded(stream grpc.BidiStreamingServer[submits.Request, nusav1.SubmitManyResponse]) error {
 	term, err := j.s.term()
 	if err != nil {
 		return err
 	}
-	return serve.SubmitMany(stream, term.Context.Done(), rpcError(state.ErrNotActive), func(ctx context.Context, req *nusav1.SubmitRequest) serve.FinishSubmit {
+	return serve.SubmitMany(stream, term.Context.Done(), rpcError(state.ErrNotActive), func(ctx context.Context, req *submits.Request) serve.FinishSubmit {
 		finish, err := beginSubmit(ctx, term, req)
 		return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
 			if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/global/uplink"
+	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -39,6 +40,8 @@ type TermConfig struct {
 // Term holds the state of the services for one leadership term.
 type Term struct {
 	TermConfig
+	// specs are the checked specs of submits.
+	specs submits.Cache[checkedSpec]
 	// matrixChanges holds the changes of the matrix that watches get.
 	matrixChanges topo.WatchLog
 	// instanceWatches is the number of watches that follow the instances of all regions.

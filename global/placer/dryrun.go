@@ -72,7 +72,7 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 	}
 	out.Diff = append(out.Diff, job.Diff(old.Spec(), spec)...)
 	t := state.NewDryTx(st)
-	resp, err := t.Submit(k, &nusav1.SubmitRequest{Spec: spec}, encoded)
+	resp, err := t.SubmitJob(k, state.Submission{Spec: state.NewSpec(spec), Encoded: encoded})
 	if err != nil {
 		return place.Snapshot{}, nil, err
 	}

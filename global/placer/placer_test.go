@@ -53,7 +53,7 @@ func TestNoOfferToARemovedRegion(t *testing.T) {
 	k := state.JobKey{Namespace: "default", Name: "api"}
 	spec := &nusav1.JobSpec{Name: "api", Groups: map[string]*nusav1.Group{"web": {Count: proto.Int32(1)}}}
 	revision, err := p.Commit.Do(t.Context(), func(t *state.Tx) error {
-		_, err := t.Submit(k, &nusav1.SubmitRequest{Spec: spec}, nil)
+		_, err := t.Submit(k, &nusav1.SubmitRequest{Spec: spec})
 		return errors.Join(err, t.PutRegion("alpha", &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "alpha"}}))
 	})
 	if err != nil {

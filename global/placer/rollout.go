@@ -74,7 +74,7 @@ func (p *Placer) applyRollout(ctx context.Context, r pendingRollout) error {
 				Spec: r.healthy.Spec(), Version: r.record.Version() + 1, Run: run, Submitted: timestamppb.Now(),
 				Reverted: &nusav1.Reverted{Version: r.record.Version(), To: r.healthy.Version(), Why: r.why},
 			}}
-			next.Since = state.Since(r.record, next.GetJob())
+			next.Since = state.Since(r.record, next.GetJob().GetSpec(), next.GetJob().GetVersion())
 			if err := t.PutJob(r.key, next); err != nil {
 				return err
 			}

@@ -47,7 +47,7 @@ func TestEqualJobsSpread(t *testing.T) {
 					for i := from; i < from+together; i++ {
 						spec := &nusav1.JobSpec{Namespace: "default", Name: fmt.Sprintf("job-%03d", i), Groups: map[string]*nusav1.Group{"web": {
 							Count: proto.Int32(1), Tasks: map[string]*nusav1.Task{"t": {Driver: "process", Resources: &nusav1.Resources{CpuMilli: 1000}}}}}}
-						if _, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil); err != nil {
+						if _, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}); err != nil {
 							return err
 						}
 					}

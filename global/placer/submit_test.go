@@ -75,7 +75,7 @@ func (p *Placer) submit(t *testing.T, name string, count int32, milli int64) ([]
 func (p *Placer) submitSpec(t *testing.T, spec *nusav1.JobSpec) ([]region.Slot, int64) {
 	t.Helper()
 	revision, err := p.Commit.Submit(func(t *state.Tx) error {
-		_, err := t.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil)
+		_, err := t.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec})
 		return err
 	})(t.Context())
 	if err != nil {
@@ -146,7 +146,7 @@ func TestNoOfferToARegionThatTheTransactionChanges(t *testing.T) {
 			p := submitting(t)
 			spec := &nusav1.JobSpec{Namespace: "default", Name: "api", Groups: map[string]*nusav1.Group{"web": {Count: proto.Int32(1)}}}
 			if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
-				_, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil)
+				_, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec})
 				return errors.Join(err, change(tx))
 			}); err != nil {
 				t.Fatal(err)
@@ -301,7 +301,7 @@ func TestRoomIsGivenOnce(t *testing.T) {
 		}
 		if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
 			spec := specOf("b", 2, 1000)
-			_, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil)
+			_, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec})
 			moved := tx.Slots(keyOfName("old"), "")[0]
 			moved.Region, moved.Generation = "sea", 0
 			return errors.Join(err, tx.ChangeSlots([]region.Change{{Slot: moved}}))
@@ -321,7 +321,7 @@ func TestSubmitsDoNotHoldUpPlans(t *testing.T) {
 	spec := specOf("everywhere", 1, 1)
 	spec.Type, spec.Groups["web"].Count = nusav1.JobType_JOB_TYPE_SYSTEM, nil
 	if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
-		_, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil)
+		_, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -376,7 +376,7 @@ func TestSlotsOfNewJobsFit(t *testing.T) {
 		spec := specOf(fmt.Sprintf("job%d", i), 3, 100)
 		spec.Groups["web"].Regions = &nusav1.RegionsSpec{Spread: &nusav1.RegionSpread{Min: 3}}
 		waits = append(waits, p.Commit.Submit(func(tx *state.Tx) error {
-			_, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil)
+			_, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec})
 			return err
 		}))
 	}
@@ -397,7 +397,7 @@ func TestSlotsOfNewJobsFit(t *testing.T) {
 func TestSubmitsOfOneJobShareATransaction(t *testing.T) {
 	k := keyOfName("api")
 	submit := func(tx *state.Tx, count int32) error {
-		_, err := tx.Submit(k, &nusav1.SubmitRequest{Spec: specOf("api", count, 1000)}, nil)
+		_, err := tx.Submit(k, &nusav1.SubmitRequest{Spec: specOf("api", count, 1000)})
 		return err
 	}
 	for name, c := range map[string]struct {
@@ -456,7 +456,7 @@ func TestFreshJobsAreBounded(t *testing.T) {
 		for i := range decidedGroups {
 			spec := specOf(fmt.Sprintf("job%d", i), 1, 1)
 			spec.Groups["api"] = spec.GetGroups()["web"]
-			if _, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil); err != nil {
+			if _, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}); err != nil {
 				return err
 			}
 		}

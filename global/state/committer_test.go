@@ -214,7 +214,7 @@ func TestNewJobsOfATransactionAreBounded(t *testing.T) {
 	for i := range jobs {
 		spec := testJob(fmt.Sprintf("job%d", i), 1)
 		waits = append(waits, c.Submit(func(t *Tx) error {
-			_, err := t.Submit(KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil)
+			_, err := t.Submit(KeyOf(spec), &nusav1.SubmitRequest{Spec: spec})
 			return err
 		}))
 	}
@@ -280,7 +280,7 @@ func TestRequestsSeeEarlierChanges(t *testing.T) {
 	var one, two *nusav1.SubmitResponse
 	submit := func(to **nusav1.SubmitResponse) func(*Tx) error {
 		return func(t *Tx) (err error) {
-			*to, err = t.Submit(k, &nusav1.SubmitRequest{Spec: spec}, nil)
+			*to, err = t.Submit(k, &nusav1.SubmitRequest{Spec: spec})
 			return err
 		}
 	}
@@ -344,7 +344,7 @@ func TestRemovedRegionIsForgotten(t *testing.T) {
 	close(g.gate)
 	k := JobKey{"default", "api"}
 	both := func(t *Tx) error {
-		_, err := t.Submit(k, &nusav1.SubmitRequest{Spec: testJob("api", 1)}, nil)
+		_, err := t.Submit(k, &nusav1.SubmitRequest{Spec: testJob("api", 1)})
 		return errors.Join(err, putRegion("alpha")(t))
 	}
 	for _, step := range []struct {

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"slices"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -64,25 +65,78 @@ func newJobRecord(rec *nusav1.JobRecord, encoded []byte) (*Record, error) {
 		}
 		encoded = b
 	}
-	head, err := proto.Marshal(withoutSpec(rec))
-	if err != nil {
-		return nil, fmt.Errorf("encode the record: %w", err)
-	}
-	out := &Record{
-		head: head, spec: encoded, place: jobToPlace(rec), labels: spec.GetLabels(),
-		run: rec.GetJob().GetRun(), since: rec.GetSince(), purge: rec.GetPurge(),
-	}
-	own := groups{place: out.place.Groups}
-	for _, g := range out.place.Groups {
+	return parsedSpec(spec).record(withoutSpec(rec), spec.GetName(), encoded)
+}
+
+// Spec is a checked spec of a job in the form that Records need, without the name: the jobs that
+// differ only in their names share it. A Spec is never changed.
+type Spec struct {
+	// job is the job in the form that package place takes. Its version and name mean nothing.
+	job    place.Job
+	labels map[string]string
+	rules  []groupRules // as job.Groups
+}
+
+// NewSpec returns a Spec. The caller must not change spec afterwards.
+func NewSpec(spec *nusav1.JobSpec) *Spec {
+	out := parsedSpec(spec)
+	return &out
+}
+
+func parsedSpec(spec *nusav1.JobSpec) Spec {
+	out := Spec{job: specToPlace(spec), labels: spec.GetLabels()}
+	for _, g := range out.job.Groups {
 		from := spec.GetGroups()[g.Name]
-		own.rules = append(own.rules, groupRules{
+		out.rules = append(out.rules, groupRules{
 			autoRevert:      from.GetUpdate().GetAutoRevert(),
 			keepReplacement: from.GetDisconnect().GetReconcile() == nusav1.Reconcile_RECONCILE_KEEP_REPLACEMENT,
 		})
 	}
+	out.share()
+	return out
+}
+
+// share makes the groups those that other jobs have, too.
+func (s *Spec) share() {
+	own := groups{s.job.Groups, s.rules}
 	own = sharedGroups.Of(own.hash(), own)
-	out.place.Groups, out.rules = own.place, own.rules
-	return out, nil
+	s.job.Groups, s.rules = own.place, own.rules
+}
+
+// record returns the Record of a job. head has all of its message but the spec, which is encoded.
+func (s Spec) record(head *nusav1.JobRecord, name string, encoded []byte) (*Record, error) {
+	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(head)
+	if err != nil {
+		return nil, fmt.Errorf("encode the record: %w", err)
+	}
+	if since := head.GetSince(); len(since) > 0 {
+		s.job.Groups = slices.Clone(s.job.Groups)
+		for i := range s.job.Groups {
+			s.job.Groups[i].UnchangedSince = since[s.job.Groups[i].Name]
+		}
+		s.share()
+	}
+	s.job.Name, s.job.Version, s.job.Stopped = name, head.GetJob().GetVersion(), head.GetJob().GetStopped()
+	return &Record{
+		head: raw, spec: encoded, place: s.job, labels: s.labels, rules: s.rules,
+		run: head.GetJob().GetRun(), since: head.GetSince(), purge: head.GetPurge(),
+	}, nil
+}
+
+// The fields of nusav1.JobRecord and nusav1.Job with the spec.
+const (
+	recordJob protowire.Number = 1
+	jobSpec   protowire.Number = 1
+)
+
+// stored returns the stored form of the record. It has the job twice, first without its spec:
+// a reader merges the two. So the spec is not encoded again.
+func (r *Record) stored() []byte {
+	spec := protowire.SizeTag(jobSpec) + protowire.SizeBytes(len(r.spec))
+	out := make([]byte, 0, 1+len(r.head)+protowire.SizeTag(recordJob)+protowire.SizeBytes(spec))
+	out = append(append(out, formatProto), r.head...)
+	out = protowire.AppendVarint(protowire.AppendTag(out, recordJob, protowire.BytesType), uint64(spec))
+	return protowire.AppendBytes(protowire.AppendTag(out, jobSpec, protowire.BytesType), r.spec)
 }
 
 // hash returns a number that differs for most groups that differ.

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/global/store"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -29,6 +30,10 @@ func TestRecordLosesNothing(t *testing.T) {
 	}
 	if got := stored.Full(); !proto.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	read := &nusav1.JobRecord{}
+	if err := Decode(store.KV{Value: stored.stored()}, read); err != nil || !proto.Equal(read, want) {
+		t.Errorf("another server reads %v, %v; want %v", read, err, want)
 	}
 	changed := stored.Full()
 	changed.Purge, changed.Job.Stopped, changed.Job.Spec.Name, changed.Job.Run = false, false, "other", 1

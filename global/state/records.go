@@ -31,17 +31,17 @@ func (t *Tx) Job(k JobKey) (*Record, int64) {
 
 // PutJob stores a job. The caller must not change rec afterwards.
 func (t *Tx) PutJob(k JobKey, rec *nusav1.JobRecord) error {
-	return t.putJob(k, rec, nil)
-}
-
-// putJob stores a job. encoded is the encoded spec; nil if the caller does not have it.
-func (t *Tx) putJob(k JobKey, rec *nusav1.JobRecord, encoded []byte) error {
-	_, known := t.State.JobRecord(k)
-	stored, err := newJobRecord(rec, encoded)
+	stored, err := newJobRecord(rec, nil)
 	if err != nil {
 		return err
 	}
-	return t.set(txChange{key: k.recordKey(), msg: rec, known: known, job: stored})
+	return t.putRecord(k, stored)
+}
+
+// putRecord stores the record of a job.
+func (t *Tx) putRecord(k JobKey, rec *Record) error {
+	_, known := t.State.JobRecord(k)
+	return t.set(txChange{key: k.recordKey(), known: known, job: rec})
 }
 
 // DeleteJob removes a job that has no slots, with its result and its healthy version.

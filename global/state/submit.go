@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -21,53 +22,78 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Submit puts a job, unless the stored job is the same and still runs. Submit decides whether a new
-// run begins: see Job.run in job.proto. encoded is the encoded spec of the request.
-func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav1.SubmitResponse, error) {
+// Submission is a checked request to store a job.
+type Submission struct {
+	Spec *Spec
+	// Encoded is the encoded spec.
+	Encoded []byte
+	// CheckRevision and Again as in nusav1.SubmitRequest.
+	CheckRevision int64
+	Again         bool
+}
+
+// Submit stores the job of a request, see SubmitJob.
+func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(req.GetSpec())
+	if err != nil {
+		return nil, fmt.Errorf("encode the job: %w", err)
+	}
+	return t.SubmitJob(k, Submission{NewSpec(req.GetSpec()), encoded, req.GetCheckRevision(), req.GetAgain()})
+}
+
+// SubmitJob puts a job, unless the stored job is the same and still runs. SubmitJob decides
+// whether a new run begins, see Job.run in job.proto.
+func (t *Tx) SubmitJob(k JobKey, s Submission) (*nusav1.SubmitResponse, error) {
 	old, rev := t.Job(k)
-	if err := CheckRevision("job "+k.String(), req.GetCheckRevision(), old != nil, rev); err != nil {
+	if err := CheckRevision("job "+k.String(), s.CheckRevision, old != nil, rev); err != nil {
 		return nil, err
 	}
-	if err := checkTypeChange(k, old, req.GetSpec()); err != nil {
+	if err := checkTypeChange(k, old, s.Spec.job.Type); err != nil {
 		return nil, err
 	}
 	ended := t.batchEnd(k)
-	if err := checkRunAgain(k, req, old, ended); err != nil {
+	if err := checkRunAgain(k, s, old, ended); err != nil {
 		return nil, err
 	}
 	present := old != nil && !old.Stopped()
-	if present && !req.GetAgain() && bytes.Equal(old.encoded(), encoded) {
+	if present && !s.Again && bytes.Equal(old.encoded(), s.Encoded) {
 		return &nusav1.SubmitResponse{Version: old.Version(), Revision: rev, Warnings: job.EndedAlready(ended)}, nil
 	}
 	var warnings []string
-	if err := t.checkRoom(k, len(encoded)); err != nil {
+	if err := t.checkRoom(k, len(s.Encoded)); err != nil {
 		if !t.dry {
 			return nil, err
 		}
 		warnings = []string{"a submit is refused now: " + status.Convert(err).Message()}
 	}
-	rec := &nusav1.JobRecord{Job: &nusav1.Job{
-		Spec: req.GetSpec(), Version: old.Version() + 1, Submitted: timestamppb.New(time.Now()),
-	}}
-	if present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED { // the same run continues
-		rec.Job.Run, rec.Since = old.Run(rev), Since(old, rec.GetJob())
-		if err := t.keepHealthy(k, old, rev, req.GetSpec()); err != nil {
+	rec := &nusav1.JobRecord{Job: &nusav1.Job{Version: old.Version() + 1, Submitted: timestamppb.New(time.Now())}}
+	if present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED { // the run goes on
+		next := &nusav1.JobSpec{}
+		if err := proto.Unmarshal(s.Encoded, next); err != nil {
+			return nil, fmt.Errorf("decode the job: %w", err)
+		}
+		rec.Job.Run, rec.Since = old.Run(rev), Since(old, next, rec.GetJob().GetVersion())
+		if err := t.keepHealthy(k, old, rev, next); err != nil {
 			return nil, err
 		}
 	} else if err := t.dropDone(k); err != nil {
 		return nil, err
 	}
-	if err := t.putJob(k, rec, encoded); err != nil {
+	stored, err := s.Spec.record(rec, k.Name, s.Encoded)
+	if err != nil {
 		return nil, err
 	}
-	if _, known := t.State.Jobs[k]; !known && old == nil && req.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_SYSTEM {
+	if err := t.putRecord(k, stored); err != nil {
+		return nil, err
+	}
+	if _, known := t.State.Jobs[k]; !known && old == nil && stored.Type() != place.System {
 		t.submitFresh(k)
 	}
-	if err := t.Audit("job.submitted", k.String(), fmt.Sprintf("version %d", rec.GetJob().GetVersion())); err != nil {
+	if err := t.Audit("job.submitted", k.String(), fmt.Sprintf("version %d", stored.Version())); err != nil {
 		return nil, err
 	}
-	t.Event("job.submitted", k.String(), "version %d", rec.GetJob().GetVersion())
-	return &nusav1.SubmitResponse{Version: rec.GetJob().GetVersion(), Changed: true, Warnings: warnings}, nil
+	t.Event("job.submitted", k.String(), "version %d", stored.Version())
+	return &nusav1.SubmitResponse{Version: stored.Version(), Changed: true, Warnings: warnings}, nil
 }
 
 // NewDryTx returns a transaction that is never stored. In it, a submit without room for it gets a
@@ -129,13 +155,13 @@ func (t *Tx) keepHealthy(k JobKey, old *Record, rev int64, next *nusav1.JobSpec)
 
 // Since returns JobRecord.since of a job whose run continues with a new version: for each group,
 // the version in which its work last changed.
-func Since(old *Record, next *nusav1.Job) map[string]int64 {
+func Since(old *Record, next *nusav1.JobSpec, nextVersion int64) map[string]int64 {
 	out := map[string]int64{}
 	was := old.Spec()
-	for name, g := range next.GetSpec().GetGroups() {
+	for name, g := range next.GetGroups() {
 		before, version := was.GetGroups()[name], old.since[name]
-		if before == nil || was.GetType() != next.GetSpec().GetType() || changesWork(before, g, was.GetType()) {
-			version = next.GetVersion()
+		if before == nil || was.GetType() != next.GetType() || changesWork(before, g, was.GetType()) {
+			version = nextVersion
 		}
 		if version != 0 {
 			out[name] = version
@@ -157,9 +183,9 @@ func changesWork(before, after *nusav1.Group, kind nusav1.JobType) bool {
 // checkTypeChange refuses the change of a job into a system job, and the reverse. An index of a
 // system job is a node, and an index of another job is a number, but both kinds of slots would have
 // the same keys in a region.
-func checkTypeChange(k JobKey, old *Record, spec *nusav1.JobSpec) error {
+func checkTypeChange(k JobKey, old *Record, next place.JobType) error {
 	was := old.Type() == place.System
-	if old == nil || was == (spec.GetType() == nusav1.JobType_JOB_TYPE_SYSTEM) {
+	if old == nil || was == (next == place.System) {
 		return nil
 	}
 	how := "is no system job and cannot become one"
@@ -170,11 +196,11 @@ func checkTypeChange(k JobKey, old *Record, spec *nusav1.JobSpec) error {
 }
 
 // checkRunAgain checks SubmitRequest.again.
-func checkRunAgain(k JobKey, req *nusav1.SubmitRequest, old *Record, ended nusav1.JobState) error {
+func checkRunAgain(k JobKey, s Submission, old *Record, ended nusav1.JobState) error {
 	switch {
-	case !req.GetAgain():
+	case !s.Again:
 		return nil
-	case req.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH:
+	case s.Spec.job.Type != place.Batch:
 		return status.Errorf(codes.FailedPrecondition, "job %s is no batch job: stop it, then run it", k)
 	case old != nil && !old.Stopped() && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED:
 		return status.Errorf(codes.FailedPrecondition, "job %s has not ended: wait until it has, or stop it first", k)

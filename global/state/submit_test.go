@@ -53,7 +53,7 @@ func TestChangeRepeatsDoneSlots(t *testing.T) {
 		next := proto.CloneOf(spec)
 		change(next)
 		tx := NewTx(st)
-		if _, err := tx.Submit(k, &nusav1.SubmitRequest{Spec: next}, nil); err != nil {
+		if _, err := tx.Submit(k, &nusav1.SubmitRequest{Spec: next}); err != nil {
 			t.Fatal(err)
 		}
 		rec, _ := tx.Job(k)
@@ -106,7 +106,7 @@ func TestSinceFollowsTheLeases(t *testing.T) {
 		want         int64
 	}{{service, keep, keep, 3}, {service, stop, keep, 7}, {service, keep, stop, 7}, {batch, stop, stop, 3}} {
 		old := &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec(c.kind, keep, keep)}, Since: map[string]int64{"web": 3}}
-		got := Since(recordOfMessage(old), &nusav1.Job{Version: 7, Spec: spec(c.kind, c.node, c.region)})
+		got := Since(recordOfMessage(old), spec(c.kind, c.node, c.region), 7)
 		if got["web"] != c.want {
 			t.Errorf("%s, node %s, region %s: since version %d, want %d", c.kind, c.node, c.region, got["web"], c.want)
 		}

@@ -14,21 +14,18 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// jobToPlace returns a job in the form that package place takes, without its slots, revision and
-// run.
-func jobToPlace(rec *nusav1.JobRecord) place.Job {
-	j := rec.GetJob()
-	spec := j.GetSpec()
+// specToPlace returns a job in the form that package place takes, with only what its spec says.
+func specToPlace(spec *nusav1.JobSpec) place.Job {
 	out := place.Job{
-		Namespace: spec.GetNamespace(), Name: spec.GetName(), Version: j.GetVersion(),
+		Namespace: spec.GetNamespace(), Name: spec.GetName(),
 		Type:     place.JobType(EnumWord(spec.GetType().String(), "JOB_TYPE_")),
-		Priority: int(spec.GetPriority()), Stopped: j.GetStopped(),
+		Priority: int(spec.GetPriority()),
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
 		g := spec.GetGroups()[name]
 		ask := askToPlace(g)
 		out.Groups = append(out.Groups, place.Group{
-			Name: name, UnchangedSince: rec.GetSince()[name], Count: int(g.GetCount()), Ask: ask, AskHash: ask.Hash(), Regions: regionsToPlace(job.RegionsOf(spec, name)),
+			Name: name, Count: int(g.GetCount()), Ask: ask, AskHash: ask.Hash(), Regions: regionsToPlace(job.RegionsOf(spec, name)),
 			MaxParallel: int(g.GetUpdate().GetMaxParallel()),
 			Bound:       boundByRegion(g), StopTime: stopTime(g),
 			OnDisconnect: place.OnDisconnect{

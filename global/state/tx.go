@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// txChange is one key to write. Without msg and slot it deletes the key.
+// txChange is one key to write. Without msg, slot and job it deletes the key.
 type txChange struct {
 	key   string
 	msg   proto.Message
@@ -22,7 +22,7 @@ type txChange struct {
 	ttl  time.Duration
 	// end, if set, makes the change remove all keys from key on and before end.
 	end string
-	// job is the Record of msg. It is nil if msg is not the record of a job.
+	// job is the record of a job to store, nil for other records. It has no msg.
 	job *Record
 	// known is the revision of the key in the state. The store refuses the transaction if the key
 	// has another revision, unless unchecked is set.
@@ -31,7 +31,7 @@ type txChange struct {
 }
 
 // puts says that the change stores a record.
-func (ch *txChange) puts() bool { return ch.msg != nil || ch.slot != nil }
+func (ch *txChange) puts() bool { return ch.msg != nil || ch.slot != nil || ch.job != nil }
 
 // Tx is a transaction that is being prepared: the state with changes laid over it. The caller of
 // its methods holds the state's lock.
@@ -216,6 +216,8 @@ func (t *Tx) set(ch txChange) error {
 	switch {
 	case ch.slot != nil:
 		ch.value, err = encodeSlot(ch.slot)
+	case ch.job != nil:
+		ch.value = ch.job.stored()
 	case ch.msg != nil:
 		ch.value, err = Encode(ch.msg)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/origins"
 	"github.com/nusa-scheduler/nusa/internal/series"
+	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -159,7 +160,7 @@ type Peers interface {
 
 // Register registers the gRPC services.
 func (s *Server) Register(g grpc.ServiceRegistrar) {
-	g.RegisterService(jobsService(), jobs{s: s})
+	submits.Register(g, jobs{s: s})
 	nusav1.RegisterAllocationsServer(g, allocations{s: s})
 	nusav1.RegisterNodesServer(g, nodes{s: s})
 	nusav1.RegisterRegionsServer(g, regions{s: s})

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -28,45 +28,8 @@ const (
 	keyRetention = 24 * time.Hour
 )
 
-// submitHandler and submitManyHandler decode requests as wire.SubmitRequest. That type
-// keeps the encoded spec for wire.SpecCache. Interceptors see the same message.
-func submitHandler(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-	req := new(wire.SubmitRequest)
-	if err := decode(req); err != nil {
-		return nil, err
-	}
-	handle := func(ctx context.Context, req any) (any, error) {
-		return srv.(jobs).submit(ctx, req.(*wire.SubmitRequest))
-	}
-	if interceptor == nil {
-		return handle(ctx, req)
-	}
-	return interceptor(ctx, req, &grpc.UnaryServerInfo{Server: srv, FullMethod: nusav1.Jobs_Submit_FullMethodName}, handle)
-}
-
-func submitManyHandler(srv any, stream grpc.ServerStream) error {
-	return srv.(jobs).submitMany(&grpc.GenericServerStream[wire.SubmitRequest, nusav1.SubmitManyResponse]{ServerStream: stream})
-}
-
-// jobsService returns the description of the Jobs service with the two handlers above.
-func jobsService() *grpc.ServiceDesc {
-	d := nusav1.Jobs_ServiceDesc
-	d.Methods, d.Streams = slices.Clone(d.Methods), slices.Clone(d.Streams)
-	for i := range d.Methods {
-		if d.Methods[i].MethodName == "Submit" {
-			d.Methods[i].Handler = submitHandler
-		}
-	}
-	for i := range d.Streams {
-		if d.Streams[i].StreamName == "SubmitMany" {
-			d.Streams[i].Handler = submitManyHandler
-		}
-	}
-	return &d
-}
-
-// submit stores one of the region's own jobs.
-func (j jobs) submit(ctx context.Context, req *wire.SubmitRequest) (*nusav1.SubmitResponse, error) {
+// SubmitEncoded stores one of the region's own jobs.
+func (j jobs) SubmitEncoded(ctx context.Context, req *wire.SubmitRequest) (*nusav1.SubmitResponse, error) {
 	m, err := j.s.master()
 	if err != nil {
 		return nil, err
@@ -74,8 +37,8 @@ func (j jobs) submit(ctx context.Context, req *wire.SubmitRequest) (*nusav1.Subm
 	return j.beginSubmit(m, req)(ctx)
 }
 
-// submitMany submits the job of each message. It sends the responses in the same order.
-func (j jobs) submitMany(stream grpc.BidiStreamingServer[wire.SubmitRequest, nusav1.SubmitManyResponse]) error {
+// SubmitManyEncoded submits the job of each message. It sends the responses in the same order.
+func (j jobs) SubmitManyEncoded(stream grpc.BidiStreamingServer[wire.SubmitRequest, nusav1.SubmitManyResponse]) error {
 	m, err := j.s.master()
 	if err != nil {
 		return err
@@ -145,7 +108,7 @@ func (j jobs) parseSpec(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
 		return wire.CachedSpec{}, status.Errorf(codes.InvalidArgument, "encode the spec: %v", err)
 	}
 	out := wire.CachedSpec{Job: *wire.JobFromProto(spec, raw, true, 0), Warnings: job.Warnings(spec)}
-	_, out.Job.Spec, _ = wire.CutName(raw)
+	_, out.Job.Spec, _ = submits.CutName(raw)
 	return out, nil
 }
 

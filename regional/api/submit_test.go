@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -61,7 +62,7 @@ func TestCachedSpecEqualsParsedSpec(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, rest, _ := wire.CutName(first)
+		_, rest, _ := submits.CutName(first)
 		before := parsed
 		for k := range 3 {
 			name := fmt.Sprintf("job-%d-%d", i, k)
@@ -129,7 +130,7 @@ func TestSubmitRequestIsReadAsProtobufReadsIt(t *testing.T) {
 	}
 	cat := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	spec, _ := proto.Marshal(testSpec("a"))
-	_, rest, _ := wire.CutName(spec)
+	_, rest, _ := submits.CutName(spec)
 	name := func(s string) []byte { return field(1, []byte(s)) }
 	again := protowire.AppendVarint(protowire.AppendTag(nil, 4, protowire.VarintType), 1)
 	check := protowire.AppendVarint(protowire.AppendTag(nil, 3, protowire.VarintType), ^uint64(0))
@@ -221,7 +222,7 @@ func TestInterceptorSeesTheSubmittedJob(t *testing.T) {
 	}
 	decode := func(v any) error { return wire.NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, v) }
 	refused := status.Error(codes.PermissionDenied, "refused")
-	_, err = submitHandler(jobs{}, t.Context(), decode, func(_ context.Context, req any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+	_, err = submits.SubmitHandler(jobs{}, t.Context(), decode, func(_ context.Context, req any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
 		r, ok := req.(interface {
 			GetSpec() *nusav1.JobSpec
 			GetIdempotencyKey() string

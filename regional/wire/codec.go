@@ -16,7 +16,7 @@ func NewCodec() Codec { return Codec{encoding.GetCodecV2("proto")} }
 func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch m := v.(type) {
 	case *SubmitRequest:
-		m.raw = data.Materialize()
+		m.Decode(data.Materialize())
 		return nil
 	case *IncomingMessage:
 		m.buf = data.MaterializeToBuffer(mem.DefaultBufferPool())
@@ -31,7 +31,7 @@ func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 	case *EncodedMessage:
 		return mem.BufferSlice{m.buffer()}, nil
 	case *SubmitRequest:
-		return mem.BufferSlice{mem.SliceBuffer(m.raw)}, nil
+		return mem.BufferSlice{mem.SliceBuffer(m.Encoded())}, nil
 	}
 	return c.CodecV2.Marshal(v)
 }

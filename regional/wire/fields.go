@@ -106,16 +106,8 @@ const (
 	resourcesDiskBytes   protowire.Number = 3
 )
 
-// Fields of SubmitRequest and JobSpec.
-const (
-	submitSpec           protowire.Number = 1
-	submitIdempotencyKey protowire.Number = 2
-	submitCheckRevision  protowire.Number = 3
-	submitAgain          protowire.Number = 4
-
-	specName   protowire.Number = 1
-	specGroups protowire.Number = 6
-)
+// specGroups is a field of JobSpec.
+const specGroups protowire.Number = 6
 
 // Fields of a map entry. Protobuf encodes such an entry as a message.
 const (

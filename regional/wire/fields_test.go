@@ -57,11 +57,8 @@ var handWritten = []struct {
 	}, []string{"state", "created", "modified", "create_index", "modify_index", "placed_because", "node_silent"}}, // agents need none of these
 	{&nusav1.Resources{}, numbers{"cpu_milli": resourcesCPUMilli, "memory_bytes": resourcesMemoryBytes, "disk_bytes": resourcesDiskBytes},
 		[]string{"gpu"}}, // state.Resources has no GPUs
-	{&nusav1.SubmitRequest{}, numbers{
-		"spec": submitSpec, "idempotency_key": submitIdempotencyKey, "check_revision": submitCheckRevision, "again": submitAgain,
-	}, nil},
-	{&nusav1.JobSpec{}, numbers{"name": specName, "groups": specGroups}, // the other fields stay encoded
-		[]string{"namespace", "type", "priority", "regions", "colocate", "labels"}},
+	{&nusav1.JobSpec{}, numbers{"groups": specGroups}, // the other fields stay encoded
+		[]string{"name", "namespace", "type", "priority", "regions", "colocate", "labels"}},
 }
 
 // TestFieldsAreThoseOfTheMessages: each field of a message in handWritten is handled under

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -200,12 +201,12 @@ func BenchmarkReadSubmit(b *testing.B) {
 		job.Default(spec)
 		raw, err := Deterministic.Marshal(spec)
 		out := CachedSpec{Job: *JobFromProto(spec, raw, true, 0)}
-		_, out.Job.Spec, _ = CutName(raw)
+		_, out.Job.Spec, _ = submits.CutName(raw)
 		return out, err
 	}
 	var cache SpecCache
 	compare(b, "cached", func() error {
-		f, err := (&SubmitRequest{raw: raw}).Fields()
+		f, err := submits.NewRequest(raw).Fields()
 		if err != nil {
 			return err
 		}
