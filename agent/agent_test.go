@@ -32,8 +32,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestMain lets the test's own executable be a supervisor, an agent that can be
-// killed, or a small server.
+// TestMain lets the test's executable also run as a supervisor, as an agent that can be
+// killed, or as a small server.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
 		os.Exit(supervise.Main(os.Args[2:]))
@@ -201,8 +201,8 @@ func TestRestartAdoptsRuns(t *testing.T) {
 	}
 }
 
-// TestUncommittedReportsAreSentAgain: reports that no master has committed are sent
-// again, to the next session and by the next life of the agent.
+// TestUncommittedReportsAreSentAgain: the agent sends reports again that no master has
+// committed. It sends them in its next session, and after a restart.
 func TestUncommittedReportsAreSentAgain(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	m.noAck = true
@@ -222,8 +222,8 @@ func TestUncommittedReportsAreSentAgain(t *testing.T) {
 	}
 }
 
-// TestOlderOrderChangesNothing: an order that is older than the stored one changes
-// nothing, and the agent reports the stored one again.
+// TestOlderOrderChangesNothing: an order that is older than the stored order changes
+// nothing. The agent reports the stored order again.
 func TestOlderOrderChangesNothing(t *testing.T) {
 	m, drv := newMaster(t), newMock()
 	m.order(testOrder("aaaa", 7, "mock", nil))
@@ -238,7 +238,7 @@ func TestOlderOrderChangesNothing(t *testing.T) {
 	if r := m.untilState("aaaa", running); r.GetIndex() != 7 {
 		t.Errorf("it reports order %d", r.GetIndex())
 	}
-	// A later incarnation has priority over an index.
+	// A later incarnation has priority, even with a smaller index.
 	o := testOrder("aaaa", 1, "mock", nil)
 	o.Incarnation, o.Allocation.Desired = 2, nusav1.AllocDesired_ALLOC_DESIRED_STOP
 	m.set(func() { m.box.PutAt(9, "aaaa", o) })
@@ -367,8 +367,7 @@ func TestFatalErrorsEndTheAgent(t *testing.T) {
 	}
 }
 
-// TestInventoryIsSentOnce: the inventory travels with the hello and is not
-// repeated.
+// TestInventoryIsSentOnce: the inventory is in the hello and is not sent again.
 func TestInventoryIsSentOnce(t *testing.T) {
 	m := newMaster(t)
 	c := testConfig(t, t.TempDir(), newMock(), m.addr)
@@ -385,8 +384,8 @@ func TestInventoryIsSentOnce(t *testing.T) {
 	}
 }
 
-// TestReadyMeansConnected: /readyz needs a session with the master, /livez does
-// not.
+// TestReadyMeansConnected: /readyz succeeds only with a session with the master. /livez
+// succeeds without one.
 func TestReadyMeansConnected(t *testing.T) {
 	m := newServer(t)
 	c := testConfig(t, t.TempDir(), newMock(), m.addr)
@@ -428,9 +427,9 @@ func TestReadyMeansConnected(t *testing.T) {
 	}
 }
 
-// TestRunWithoutRecordIsAdopted: the agent was killed after it began two runs and before
-// it recorded them. The next agent adopts both runs, although one holds a port and the
-// other one must stop.
+// TestRunWithoutRecordIsAdopted: the agent is killed after it began two runs and before it
+// recorded them. The next agent adopts both runs, although one holds a port and the other
+// must stop.
 func TestRunWithoutRecordIsAdopted(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	c := testConfig(t, dir, drv, m.addr)

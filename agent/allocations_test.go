@@ -41,7 +41,7 @@ func TestAllocationsThroughTheTunnel(t *testing.T) {
 	if out, errs := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa-1"}); out != "hello\n" || errs != "oops\n" {
 		t.Errorf("stdout %q, stderr %q", out, errs)
 	}
-	// Following ends when the allocation is stopped.
+	// The log stream ends when the allocation is stopped.
 	o := testOrder("aaaa-1", 3, "mock", nil)
 	o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
 	done := make(chan string)

@@ -21,8 +21,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// serveWord serves HTTP from the test's own executable. It answers 200 while the file
-// contains "well". Otherwise it answers 503 with the content of the file.
+// serveWord serves HTTP from the test's executable. It responds with 200 while the file
+// contains "well". Otherwise it responds with 503 and the content of the file.
 func serveWord(addr, file string) int {
 	err := http.ListenAndServe(addr, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		word, err := os.ReadFile(file)
@@ -56,9 +56,9 @@ const (
 	unhealthy = nusav1.HealthState_HEALTH_STATE_UNHEALTHY
 )
 
-// TestChecksDecideRunningAndRestart follows a real service. The service is running once its
-// check has passed, also after a restart of the agent. It restarts when it becomes unhealthy,
-// and fails when it becomes unhealthy too often.
+// TestChecksDecideRunningAndRestart follows a real service. The service is running after
+// its check has passed, also after a restart of the agent. It restarts if it becomes
+// unhealthy. It fails if it becomes unhealthy too often.
 func TestChecksDecideRunningAndRestart(t *testing.T) {
 	m, dir, port := newMaster(t), t.TempDir(), int32(freeport.Reserve(t, 1))
 	word := filepath.Join(dir, "word")
@@ -159,7 +159,7 @@ func TestUnhealthyAtTheDeadlineFails(t *testing.T) {
 	}
 }
 
-// answering is the mock driver, but its commands return the test's answer.
+// answering is the mock driver, but its commands return a result that the test chooses.
 type answering struct {
 	*mock.Driver
 	answer func() error

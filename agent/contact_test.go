@@ -53,7 +53,7 @@ func TestAgentWarnsWhileItReachesNoServer(t *testing.T) {
 		start := time.Now()
 		c.Clock, c.BootID = func() time.Duration { return time.Since(start) + time.Hour }, "boot"
 		c.Net = network.Net{Dial: func(ctx context.Context, addr string) (net.Conn, error) {
-			if strings.HasPrefix(addr, "10.0.0.2") { // a host that does not answer
+			if strings.HasPrefix(addr, "10.0.0.2") { // this host does not respond
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}

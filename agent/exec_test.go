@@ -18,7 +18,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// execed runs a command in a task until it ends.
+// execed runs a command in a task, until the command ends.
 func execed(t *testing.T, c nusav1.AllocationsClient, start *nusav1.ExecRequest_Start, input string) (stdout, stderr string, code int32, err error) {
 	t.Helper()
 	stream, err := c.Exec(t.Context())
@@ -67,14 +67,14 @@ func TestExecRunsInTheTask(t *testing.T) {
 	c.SupervisorArgv = []string{self, "supervise"}
 	runAgent(t, c)
 	m.untilState("aaaa", running)
-	t.Cleanup(func() { // tasks outlive their agent
+	t.Cleanup(func() { // because tasks outlive their agent
 		o := testOrder("aaaa", 9, "process", sh("sleep 3600"))
 		o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
 		m.order(o)
 		m.untilState("aaaa", stopped)
 	})
 	m.untilState("cccc", complete)
-	t.Cleanup(func() { // this must come before the agent ends, because it leaves its tasks running
+	t.Cleanup(func() { // must run before the agent ends, because the agent leaves its tasks running
 		m.set(func() { m.box.DeleteAt(10, "aaaa"); m.box.DeleteAt(11, "cccc") })
 		m.until("both to be forgotten", func() bool { return len(m.reports) == 0 })
 	})
@@ -121,8 +121,8 @@ func TestExecRunsInTheTask(t *testing.T) {
 	}
 }
 
-// testExecSessions: a message that is too long, and a caller that disconnects, end
-// a session and its command. The number of sessions is bounded.
+// testExecSessions checks two ends of a session and its command: by a message that is too
+// long, and by a caller that disconnects. The number of sessions is limited.
 func testExecSessions(t *testing.T, client nusav1.AllocationsClient, words func(string) []string) {
 	open := func(ctx context.Context) nusav1.Allocations_ExecClient {
 		stream, err := client.Exec(ctx)
@@ -171,7 +171,7 @@ func testExecSessions(t *testing.T, client nusav1.AllocationsClient, words func(
 	})
 }
 
-// testCommandFaults: a command that cannot be started ends like in a shell, with
+// testCommandFaults checks a command that cannot be started. It ends like in a shell, with
 // the command's name, also in a terminal.
 func testCommandFaults(t *testing.T, client nusav1.AllocationsClient) {
 	t.Helper()

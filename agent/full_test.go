@@ -19,7 +19,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// smallDisk returns an empty folder on its own disk of size bytes.
+// smallDisk returns an empty folder on a separate disk of size bytes.
 func smallDisk(t *testing.T, size int) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -54,11 +54,10 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// TestFullDiskDeclinesNewWork: another program fills the disk of the data folder.
-// Running tasks go on, are not blocked by output that cannot be stored, and can be
-// stopped. Their ends are reported with their exit codes, also by the next agent
-// after a kill. New work is declined with a clear reason until the disk has space
-// again.
+// TestFullDiskDeclinesNewWork: another program fills the disk of the data folder. Running
+// tasks continue. They are not blocked by output that cannot be stored, and they can be
+// stopped. Their ends are reported with their exit codes, also by the next agent after a
+// kill. New work is declined with a clear reason until the disk has space again.
 func TestFullDiskDeclinesNewWork(t *testing.T) {
 	disk, dir := smallDisk(t, 24<<20), t.TempDir()
 	m := newMaster(t)
@@ -201,10 +200,10 @@ func runWithStore(t *testing.T, cfg Config, broken *atomic.Bool) (stop func() er
 	return stop
 }
 
-// TestFailingStoreDelaysEnds: while nothing can be stored, orders to stop are
-// applied, ends are not reported, new orders are declined, and nothing is
-// acknowledged. Afterwards everything is stored and reported. An agent that dies
-// before that receives the same orders again.
+// TestFailingStoreDelaysEnds: while nothing can be stored, stop orders are executed, ends
+// are not reported, new orders are declined, and nothing is acknowledged. Later everything
+// is stored and reported. If the agent dies before that, the next agent gets the same
+// orders again.
 func TestFailingStoreDelaysEnds(t *testing.T) {
 	m, mock, dir := newMaster(t), newMock(), t.TempDir()
 	broken := &atomic.Bool{}

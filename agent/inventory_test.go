@@ -12,7 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
 )
 
-// able is a driver that could show secrets to its tasks.
+// able is a driver with the capability to show secrets to its tasks.
 type able struct{ *mock.Driver }
 
 func (a able) Fingerprint(ctx context.Context) driver.Fingerprint {
@@ -22,8 +22,8 @@ func (a able) Fingerprint(ctx context.Context) driver.Fingerprint {
 }
 
 // TestAgentWithoutSecretsOffersNone: an agent without secrets does not report the
-// capability, and names the missing setting. So no task that needs a secret is placed there.
-// Other capabilities of the agent's drivers remain.
+// capability, and names the missing setting. Then no task that needs a secret is placed
+// there. The drivers keep their other capabilities.
 func TestAgentWithoutSecretsOffersNone(t *testing.T) {
 	for name, with := range map[string]bool{"without --secrets-dir": false, "with it": true} {
 		c := testConfig(t, t.TempDir(), able{mock.New(mock.Config{})}, "127.0.0.1:1")

@@ -22,7 +22,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// punctual is a driver that checks that each start has a deadline that is not over.
+// punctual is a driver that checks that the deadline of each start is in the future.
 type punctual struct {
 	*mock.Driver
 	t *testing.T
@@ -49,7 +49,7 @@ func (p *punctual) asked() int {
 
 const artifact = "data"
 
-// gate is a server of an artifact that answers when it is opened.
+// gate is a server of an artifact. It responds only after it is opened.
 type gate struct {
 	url     string
 	reached chan struct{}
@@ -73,7 +73,8 @@ func newGate(t *testing.T) *gate {
 	return g
 }
 
-// slowOrder orders a task that a lease binds and whose preparation waits for the gate.
+// slowOrder returns an order for a task that a lease binds. The preparation of the task
+// waits for the gate.
 func slowOrder(g *gate, binding nusav1.LeaseBinding) *nusav1.AllocOrder {
 	return testOrder("slow", 1, "mock", nil, func(o *nusav1.AllocOrder, group *nusav1.Group) {
 		o.Binding = binding
@@ -90,8 +91,8 @@ func untilClosed(t *testing.T, what string, c <-chan struct{}) {
 	}
 }
 
-// TestSetupLongerThanTheLease: a task whose preparation takes longer than its lease starts, because
-// renewals go on meanwhile and the newest deadline counts.
+// TestSetupLongerThanTheLease: a task whose preparation takes longer than its lease starts
+// nevertheless. The lease is renewed meanwhile, and the latest deadline counts.
 func TestSetupLongerThanTheLease(t *testing.T) {
 	for _, b := range []nusav1.LeaseBinding{nusav1.LeaseBinding_LEASE_BINDING_NODE, nusav1.LeaseBinding_LEASE_BINDING_REGION, nusav1.LeaseBinding_LEASE_BINDING_BOTH} {
 		t.Run(b.String(), func(t *testing.T) {
@@ -112,9 +113,10 @@ func TestSetupLongerThanTheLease(t *testing.T) {
 	}
 }
 
-// TestFirstTaskThatTheRegionsLeaseBinds: nothing that the region's lease binds runs on the node, so
-// the agent asks as seldom as the node's lease needs. The first such order makes the agent ask at
-// once: what it knows of the region's lease is over.
+// TestFirstTaskThatTheRegionsLeaseBinds: no task on the node is bound by the region's
+// lease, so the agent asks only as often as the node's lease requires. After the first
+// order for such a task the agent asks at once, because the region's lease that it knows
+// has ended.
 func TestFirstTaskThatTheRegionsLeaseBinds(t *testing.T) {
 	m := newMaster(t)
 	m.lease, m.regionLeft = time.Hour, 100*time.Millisecond
@@ -130,8 +132,8 @@ func TestFirstTaskThatTheRegionsLeaseBinds(t *testing.T) {
 	m.untilState("regn", running)
 }
 
-// TestLeaseEndsDuringSetup: a task whose lease ended while the task was prepared is not started.
-// That is no failure: the task starts when the lease is back.
+// TestLeaseEndsDuringSetup: a lease ends while a task is being prepared. The task is not
+// started. It has not failed, and it starts when the lease is back.
 func TestLeaseEndsDuringSetup(t *testing.T) {
 	m, drv, g := newMaster(t), &punctual{Driver: newMock(), t: t}, newGate(t)
 	m.lease, m.regionLeft = 3*time.Second, 500*time.Millisecond
@@ -154,9 +156,10 @@ func TestLeaseEndsDuringSetup(t *testing.T) {
 	}
 }
 
-// TestKilledAgentLeavesTheDeadline: an agent is killed, and its region's lease ends while no agent
-// runs. The supervisor ends the command at its deadline. The next agent holds no lease: it reports
-// that the task waits, and starts it again in place when the lease is back.
+// TestKilledAgentLeavesTheDeadline: an agent is killed, and its region's lease ends while
+// no agent runs. The supervisor ends the command at its deadline. The next agent has no
+// lease. It reports that the task waits, and starts the task again in place when the lease
+// is back.
 func TestKilledAgentLeavesTheDeadline(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	starts := filepath.Join(dir, "starts")
@@ -183,7 +186,7 @@ func TestKilledAgentLeavesTheDeadline(t *testing.T) {
 	startProcess(t, data, m.addr)
 	var r *nusav1.AllocReport
 	m.until("the task to wait", func() bool { r = m.reports["aaaa"]; return r.GetReason() == nusav1.Reason_REASON_REGION_LEASE })
-	// The agent may have been killed before it stored that the task runs: then it is starting.
+	// If the agent was killed before it stored that the task runs, the task is starting.
 	starting := nusav1.AllocState_ALLOC_STATE_STARTING
 	if task := r.GetTasks()["main"]; r.GetState() != running && r.GetState() != starting || task.GetState() != stopped {
 		t.Errorf("reported as %v", r)
@@ -196,9 +199,10 @@ func TestKilledAgentLeavesTheDeadline(t *testing.T) {
 	polled(t, "the second command", func() bool { return lines(starts) == 2 })
 }
 
-// TestRestoredLogStartsNothingWithoutALease: the log of the region was restored, and its master
-// grants no lease before those of the earlier incarnation are over. What the log orders waits,
-// also while the earlier lease lasts. What runs goes on until its deadline.
+// TestRestoredLogStartsNothingWithoutALease: the log of the region was restored. The master
+// grants no lease until the leases of the earlier incarnation have ended. Orders of the log
+// wait, also while an earlier lease is still valid. Running tasks continue until their
+// deadline.
 func TestRestoredLogStartsNothingWithoutALease(t *testing.T) {
 	m := newMaster(t)
 	m.lease, m.regionLeft = time.Minute, time.Minute

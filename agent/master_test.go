@@ -20,11 +20,11 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// patience bounds the wait of a test for something that must happen.
+// patience limits how long a test waits for something that must happen.
 const patience = time.Minute
 
-// server is a regional server that implements only the protocol. It can lose
-// messages on purpose.
+// server is a regional server that implements only the protocol. It can lose messages if
+// the test asks for it.
 type server struct {
 	nusav1.UnimplementedDispatchServer
 	t    *testing.T
@@ -41,9 +41,9 @@ type server struct {
 	servers  []string
 	mark     store.MasterTerm
 	lease    time.Duration
-	silent   bool // no lease is granted
+	silent   bool // the server grants no lease
 	withhold bool // grants are empty
-	// regionLeft is what is left of the region's lease at each grant.
+	// regionLeft is the remaining time of the region's lease in each grant.
 	regionLeft time.Duration
 	cluster    string
 	refuse     *nusav1.Refused

@@ -38,8 +38,8 @@ func TestMissingDriverIsNamed(t *testing.T) {
 	}
 }
 
-// TestInvalidOrdersAreDeclined: an order that no job file can produce is declined
-// and not charged. Other allocations run, and running tasks go on.
+// TestInvalidOrdersAreDeclined: an order that no job file can produce is declined and
+// reserves nothing. Other allocations run, and running tasks continue.
 func TestInvalidOrdersAreDeclined(t *testing.T) {
 	m, drv := newMaster(t), newMock()
 	resources := func(r *nusav1.Resources) func(*nusav1.AllocOrder, *nusav1.Group) {
@@ -94,8 +94,8 @@ func TestInvalidOrdersAreDeclined(t *testing.T) {
 	}
 }
 
-// TestOrderWithoutARunningTaskStopsIt: a running task is stopped with its
-// allocation, although the order no longer contains the task.
+// TestOrderWithoutARunningTaskStopsIt: if an order no longer contains a running task, the
+// task is stopped together with its allocation.
 func TestOrderWithoutARunningTaskStopsIt(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	for i, id := range []string{"aaaa", "bbbb", "cccc"} {

@@ -17,8 +17,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// closedFile, in a test plugin's folder, prevents the plugin from running. pidFile contains
-// the plugin's process id.
+// closedFile and pidFile are in a test plugin's folder. closedFile prevents the plugin from
+// running. pidFile contains the plugin's process id.
 const closedFile, pidFile = "closed", "pid"
 
 // testPlugin is the main function of the tests' plugins. They run processes; the
@@ -64,7 +64,7 @@ func withPlugin(t *testing.T, dir, server string, names ...string) Config {
 	return c
 }
 
-// pluginScript is for the process driver, which has no PATH in a plugin.
+// pluginScript is a script for the process driver, which has no PATH in a plugin.
 func pluginScript(text string) map[string]any {
 	return map[string]any{"command": "/bin/sh", "args": []any{"-c", text}}
 }
@@ -84,9 +84,9 @@ func killPlugin(t *testing.T, dir, name string) {
 	}
 }
 
-// TestPluginTaskSurvivesItsPlugin: a task of a plugin survives a kill of the plugin. It also
-// survives an agent's start at which the plugin cannot run. Each time the same run goes on and
-// its true end is reported.
+// TestPluginTaskSurvivesItsPlugin: a task of a plugin survives a kill of the plugin. It
+// also survives a restart of the agent during which the plugin cannot run. Each time the
+// same run continues and its true end is reported.
 func TestPluginTaskSurvivesItsPlugin(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -137,8 +137,8 @@ func TestPluginTaskSurvivesItsPlugin(t *testing.T) {
 	}
 }
 
-// TestPluginThatLies: only the plugin's own allocation fails, with the field at
-// fault.
+// TestPluginThatLies: only the plugin's own allocation fails. The message names the wrong
+// field.
 func TestPluginThatLies(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	m.order(testOrder("aaaa", 1, "garbage", pluginScript("sleep 3600")))
@@ -151,8 +151,8 @@ func TestPluginThatLies(t *testing.T) {
 	m.untilState("bbbb", running)
 }
 
-// TestPluginNames: a name that is invalid in a job file, or similar to a built-in
-// driver's, is refused at the start.
+// TestPluginNames: the agent refuses to start if a plugin's name is invalid in a job file
+// or similar to a built-in driver's name.
 func TestPluginNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"process": "there is a driver process already",

@@ -74,8 +74,8 @@ func (l *logBuffer) String() string {
 	return l.buf.String()
 }
 
-// leaks returns the files below a folder that contain a value, in their content or
-// their names. The memory that holds secrets is another file system and is skipped.
+// leaks returns the files below a folder that contain a value in their content or in their
+// names. It skips the memory file system that holds secrets.
 func leaks(t *testing.T, dir, value string) []string {
 	t.Helper()
 	var out []string
@@ -101,10 +101,10 @@ func leaks(t *testing.T, dir, value string) []string {
 	return out
 }
 
-// TestSecretStaysInMemory: the task reads its secret, and the secret appears
-// nowhere else: not in the environment, the command line, the agent's log, its
-// output, its store, or its messages to the master. The secret survives the agent's
-// restart and is removed with the allocation.
+// TestSecretStaysInMemory: the task reads its secret. The secret appears nowhere else: not
+// in the environment, the command line, the task's output, or the agent's log, store or
+// messages to the master. The secret survives a restart of the agent and is removed with
+// the allocation.
 func TestSecretStaysInMemory(t *testing.T) {
 	needsCapability(t, driver.CapUser)
 	const secret = "hunter2-8d1f0c"
@@ -172,7 +172,7 @@ func TestSecretStaysInMemory(t *testing.T) {
 	})
 }
 
-// openUp lets every user pass a test's folders.
+// openUp makes a test's folders accessible for every user.
 func openUp(dir string) error {
 	var err error
 	for ; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
@@ -181,8 +181,9 @@ func openUp(dir string) error {
 	return err
 }
 
-// TestMissingPermissionDeclines: a task that needs something that the node does not
-// have or allow is declined with its own reason and the setting to change.
+// TestMissingPermissionDeclines: a task that needs something that the node does not have or
+// does not allow is declined. The message has its own reason and names the setting to
+// change.
 func TestMissingPermissionDeclines(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	c := processConfig(t, filepath.Join(dir, "agent"), m.addr)
@@ -211,8 +212,8 @@ func TestMissingPermissionDeclines(t *testing.T) {
 	}
 }
 
-// TestArtifactsReachTheTask: a failure names its field, and a restart fetches
-// nothing again.
+// TestArtifactsReachTheTask: an error names its field. A restart of the task does not fetch
+// an artifact again.
 func TestArtifactsReachTheTask(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	var mu sync.Mutex
@@ -260,8 +261,8 @@ func TestArtifactsReachTheTask(t *testing.T) {
 	}
 }
 
-// TestVolumesOfAProcess: volumes are mounted at their targets, also with read_only. The task and
-// commands in it see the volumes; the host does not.
+// TestVolumesOfAProcess: volumes are mounted at their targets, also read-only volumes. The
+// task and commands in the task see the mounts, but the host does not.
 func TestVolumesOfAProcess(t *testing.T) {
 	needsCapability(t, driver.CapMounts)
 	m, dir := newMaster(t), t.TempDir()

@@ -65,9 +65,8 @@ func sh(script string) map[string]any {
 	return map[string]any{"command": "sh", "args": []any{"-c", script}}
 }
 
-// TestTasksOutliveTheirAgent: tasks go on when the agent's process is killed or
-// asked to end. The next agent adopts them, reports a missed exit, and can stop
-// them.
+// TestTasksOutliveTheirAgent: tasks continue when the agent's process is killed or asked to
+// end. The next agent adopts them, reports a missed exit, and can stop them.
 func TestTasksOutliveTheirAgent(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		t.Run(signal.String(), func(t *testing.T) { testEndedAgent(t, signal) })
@@ -128,9 +127,9 @@ func testEndedAgent(t *testing.T, signal syscall.Signal) {
 	}
 }
 
-// TestPausedTasksStartAgain: a pausing agent stops its tasks and reports nothing.
-// The next start runs them again as the same allocations. Completed tasks stay
-// complete, and tasks that must stop are stopped.
+// TestPausedTasksStartAgain: an agent that pauses stops its tasks and reports nothing. The
+// next agent runs the tasks again as the same allocations. Completed tasks stay complete,
+// and tasks that must stop are stopped.
 func TestPausedTasksStartAgain(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	starts := filepath.Join(dir, "starts")
@@ -186,8 +185,8 @@ func TestPausedTasksStartAgain(t *testing.T) {
 	})
 }
 
-// TestRemoveOnShutdownRemovesEveryRun: if an agent's data directory is deleted afterwards, the
-// agent leaves no run, neither a stopped run nor one that had ended before.
+// TestRemoveOnShutdownRemovesEveryRun: an agent whose data directory will be deleted
+// removes every run at its end, also stopped runs and runs that had ended earlier.
 func TestRemoveOnShutdownRemovesEveryRun(t *testing.T) {
 	m, drv := newMaster(t), newMock()
 	m.order(testOrder("aaaa", 1, "mock", nil))
@@ -207,14 +206,14 @@ func TestRemoveOnShutdownRemovesEveryRun(t *testing.T) {
 	}
 }
 
-// lines returns the number of lines of a file. 0: it cannot be read.
+// lines returns the number of lines of a file, or 0 if the file cannot be read.
 func lines(path string) int {
 	text, _ := os.ReadFile(path)
 	return strings.Count(string(text), "\n")
 }
 
-// polled waits for something that the agent does not report: a command acts after its start
-// was reported.
+// polled waits for something that the agent does not report, for example something that a
+// command does after its start.
 func polled(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/notify"
 )
 
-// TestMemoryIsReleasedOnceAtRest: the agent releases memory once, 2 to 4 s after the last of
-// several changes.
+// TestMemoryIsReleasedOnceAtRest: several changes cause one release of memory, 2 to 4 s
+// after the last change.
 func TestMemoryIsReleasedOnceAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

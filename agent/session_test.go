@@ -14,8 +14,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestAgentFollowsTheMaster: the agent finds the master from any server, keeps a
-// second session warm, and follows a change of leadership.
+// TestAgentFollowsTheMaster: the agent finds the master with the help of any server, has a
+// second session as a reserve, and follows a change of leadership.
 func TestAgentFollowsTheMaster(t *testing.T) {
 	a, b, drv := newServer(t), newServer(t), newMock()
 	list := []string{a.addr, b.addr}
@@ -25,7 +25,7 @@ func TestAgentFollowsTheMaster(t *testing.T) {
 	runAgent(t, testConfig(t, t.TempDir(), drv, a.addr))
 	b.untilState("aaaa", running)
 	a.until("a warm session", func() bool { return len(a.sessions) == 1 })
-	// The leadership moves. The new master has committed no report.
+	// Another server becomes the master. It has not committed any report.
 	b.set(func() { b.master, b.hint = false, a.addr })
 	a.set(func() {
 		a.master, a.hint, a.mark.Term = true, "", 2
@@ -40,8 +40,8 @@ func TestAgentFollowsTheMaster(t *testing.T) {
 	}
 }
 
-// TestServerWithoutMasterIsLeft: an agent leaves a server that knows no master, for example
-// after the server's restart, and finds the master elsewhere.
+// TestServerWithoutMasterIsLeft: an agent disconnects from a server that knows no master,
+// for example after the server's restart, and finds the master through another server.
 func TestServerWithoutMasterIsLeft(t *testing.T) {
 	alone, master, drv := newServer(t), newServer(t), newMock()
 	alone.servers, alone.hint = []string{alone.addr}, ""
@@ -73,9 +73,9 @@ func TestOlderTermIsRefused(t *testing.T) {
 	m.untilState("aaaa", running)
 }
 
-// TestLeaseEndsPauseTheirTasks: at the end of a lease the tasks that it binds are stopped by
-// their supervisors and the agent, and start again in place when the lease is back. That is no
-// end of the allocation and no restart. Other tasks go on.
+// TestLeaseEndsPauseTheirTasks: at the end of a lease the supervisors and the agent stop
+// the tasks that the lease binds. The tasks start again in place when the lease is back.
+// Their allocations do not end, and no restart is counted. Other tasks continue.
 func TestLeaseEndsPauseTheirTasks(t *testing.T) {
 	const short = 400 * time.Millisecond
 	type bound struct {
@@ -88,7 +88,7 @@ func TestLeaseEndsPauseTheirTasks(t *testing.T) {
 	for name, c := range map[string]struct {
 		ends func(m *server)
 		back func(m *server)
-		want map[string]bound // reason 0: it goes on
+		want map[string]bound // reason 0: the task continues
 	}{
 		"the node's": {func(m *server) { m.silent = true }, func(m *server) { m.silent = false },
 			map[string]bound{"free": {none, 0}, "oldm": {unspecified, ofNode}, "node": {node, ofNode}}},
@@ -144,8 +144,8 @@ func TestLeaseEndsPauseTheirTasks(t *testing.T) {
 	}
 }
 
-// TestRegionLeaseIsAwaited: an agent that never had the region's lease starts nothing that needs
-// it, and says so.
+// TestRegionLeaseIsAwaited: an agent that never had the region's lease starts nothing that
+// needs this lease, and reports why.
 func TestRegionLeaseIsAwaited(t *testing.T) {
 	m, drv := newMaster(t), newMock()
 	m.order(testOrder("regn", 1, "mock", nil, func(o *nusav1.AllocOrder, _ *nusav1.Group) {
@@ -167,8 +167,8 @@ func TestRegionLeaseIsAwaited(t *testing.T) {
 	}
 }
 
-// TestDriverWithoutFencingTakesNoLease: an allocation that a lease binds is declined if its driver
-// cannot end its tasks.
+// TestDriverWithoutFencingTakesNoLease: an allocation that a lease binds is declined if its
+// driver cannot end its tasks at a deadline.
 func TestDriverWithoutFencingTakesNoLease(t *testing.T) {
 	m := newMaster(t)
 	m.set(func() { m.regionLeft = time.Minute })
@@ -177,7 +177,7 @@ func TestDriverWithoutFencingTakesNoLease(t *testing.T) {
 			o.Binding, g.Singleton = b, true
 		}))
 	}
-	runAgent(t, testConfig(t, t.TempDir(), mock.New(mock.Config{}), m.addr)) // without a clock it has no fencing
+	runAgent(t, testConfig(t, t.TempDir(), mock.New(mock.Config{}), m.addr)) // a driver without a clock has no fencing
 	for _, id := range []string{"all0", "all1"} {
 		if r := m.untilState(id, failed); !r.GetDeclined() || r.GetReason() != nusav1.Reason_REASON_CAPABILITY_MISSING || !strings.Contains(r.GetMessage(), "self_fencing") {
 			t.Errorf("%s: %v", id, r)
@@ -185,8 +185,8 @@ func TestDriverWithoutFencingTakesNoLease(t *testing.T) {
 	}
 }
 
-// TestSilentMasterIsLeft: the agent leaves a master that sends nothing for a lease,
-// and tries again.
+// TestSilentMasterIsLeft: the agent disconnects from a master that sends nothing for the
+// length of a lease, and connects again.
 func TestSilentMasterIsLeft(t *testing.T) {
 	m := newMaster(t)
 	m.lease, m.silent = 200*time.Millisecond, true
@@ -214,8 +214,8 @@ func TestLeaveStopsTasksAndSaysGoodbye(t *testing.T) {
 	}
 }
 
-// TestRefusalIsLoggedOnce: a standby leads a refused agent back to the master after
-// each attempt. One warning is enough.
+// TestRefusalIsLoggedOnce: after each refusal a standby sends the agent back to the master.
+// One warning is enough.
 func TestRefusalIsLoggedOnce(t *testing.T) {
 	leader, a, b := newServer(t), newServer(t), newServer(t)
 	leader.set(func() { leader.refuse = &nusav1.Refused{Message: "the name is in use"} })
@@ -230,7 +230,7 @@ func TestRefusalIsLoggedOnce(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	// Each of the two slots may warn once.
+	// The agent has two session slots, and each may warn once.
 	if warnings := lines.with("refuses this agent"); len(warnings) == 0 || len(warnings) > 2 {
 		t.Errorf("%d warnings: %q", len(warnings), warnings)
 	}

@@ -70,12 +70,12 @@ func startTicks(t *testing.T, pid int) uint64 {
 	return n
 }
 
-// TestRebootEndsRuns: the host goes down with the agent, its supervisors and tasks, and comes
-// up with another boot id. Another process has a task's process id, and even its start time:
-// that process is neither adopted nor killed. The ended runs are reported with the reboot as
-// reason. Their policies restart them: at once, or by the region on another node if no restart
-// is allowed. A task that needs a lease waits for a new one. Runs that had ended before do not
-// change.
+// TestRebootEndsRuns: the host goes down with the agent, its supervisors and tasks, and
+// comes up with another boot id. Another process has the process id of a task, and even its
+// start time. That process is neither adopted nor killed. The ended runs are reported with
+// the reboot as the reason. Their policies restart them: at once, or by the region on
+// another node if no restart is allowed. A task that needs a lease waits for a new lease.
+// Runs that ended before the reboot do not change.
 func TestRebootEndsRuns(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	starts := filepath.Join(dir, "starts")
@@ -173,7 +173,7 @@ func TestRebootEndsRuns(t *testing.T) {
 	}
 }
 
-// silent is a driver that may hang: its Status then returns only when the caller's context
+// silent is a driver that may hang. Then its Status returns only when the caller's context
 // ends.
 type silent struct {
 	*mock.Driver
@@ -188,9 +188,9 @@ func (s *silent) Status(ctx context.Context, id driver.ID) (driver.Status, error
 	return s.Driver.Status(ctx, id)
 }
 
-// TestAgentStartsBesideAHangingDriver: runs of other drivers are adopted and their
-// leases renewed at once. Runs of the hanging driver are adopted when it answers.
-// No run begins twice.
+// TestAgentStartsBesideAHangingDriver: runs of other drivers are adopted at once, and their
+// leases are renewed. Runs of the hanging driver are adopted when the driver responds. No
+// run begins twice.
 func TestAgentStartsBesideAHangingDriver(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	hung := &silent{Driver: newMock()}

@@ -92,7 +92,7 @@ func TestProbeResults(t *testing.T) {
 	if r := probe(tcp, n, free); r.OK || r.Message != "connection refused" {
 		t.Errorf("tcp to a closed port: %+v", r)
 	}
-	// The task listens only at the node's own address, and then on another machine.
+	// The task listens only at the node's own address, and then only on another machine.
 	own := n
 	own.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 		return d.DialContext(ctx, "tcp", strings.Replace(addr, fmt.Sprintf("192.0.2.1:%d", free), l.Addr().String(), 1))
@@ -129,8 +129,8 @@ func TestConnectionMustStayOpen(t *testing.T) {
 	}
 }
 
-// TestConcurrentChecksAreBounded: the number of concurrent checks is bounded. A check that
-// waits becomes late, but does not fail. All checks end with the agent.
+// TestConcurrentChecksAreBounded: the number of concurrent checks is limited. A waiting
+// check becomes late, but does not fail. All checks end with the agent.
 func TestConcurrentChecksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now, most, lates, fails atomic.Int64
@@ -150,7 +150,7 @@ func TestConcurrentChecksAreBounded(t *testing.T) {
 				}
 				defer now.Add(-1)
 				select {
-				case <-time.After(20 * time.Second): // slow, but within its time-out
+				case <-time.After(20 * time.Second): // slow, but faster than the timeout
 					return "slow", nil
 				case <-ctx.Done():
 					return "", ctx.Err()

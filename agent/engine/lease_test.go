@@ -18,12 +18,12 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// boundOrder orders a task that leases bind. No restart is allowed.
+// boundOrder returns an order for a task that leases bind. No restart is allowed.
 func boundOrder(index uint64, b nusav1.LeaseBinding, startDelay time.Duration) *nusav1.AllocOrder {
 	return ordertest.New("aaaa", index, "mock", map[string]any{"start_delay": startDelay.String()}, func(o *nusav1.AllocOrder, _ *nusav1.Group) { o.Binding = b })
 }
 
-// granted asks for the leases and grants them at once. 0: none.
+// granted requests the leases and grants them at once. 0: no lease.
 func (l *life) granted(node, region time.Duration) {
 	id, _, ok := l.engine.RequestLease(context.Background(), time.Second)
 	if ok {
@@ -42,9 +42,9 @@ func (l *life) report(id string) (r *nusav1.AllocReport) {
 	return r
 }
 
-// TestSlowStartUnderALease: a driver takes longer to start a task than the lease lasts. Renewals
-// reach the run before it begins. Without them it does not begin, and is tried again when the
-// lease is back.
+// TestSlowStartUnderALease: a driver takes longer to start a task than the lease lasts. If
+// the lease is renewed, the renewals reach the run before it begins. If not, the run does
+// not begin, and the agent tries again when the lease is back.
 func TestSlowStartUnderALease(t *testing.T) {
 	for _, renewed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("renewed=%t", renewed), func(t *testing.T) {
@@ -85,9 +85,10 @@ func TestSlowStartUnderALease(t *testing.T) {
 	}
 }
 
-// TestLeaseLostAndRegained: leases end and come back, agents are killed and start again, in random
-// order. A task never runs after the latest deadline that its supervisor may know, and never
-// twice. No restart is counted, although none is allowed, and in the end the task runs.
+// TestLeaseLostAndRegained: in random order leases end and come back, and agents are killed
+// and start again. A task never runs after the latest deadline that its supervisor may
+// know, and never twice at the same time. No restart is counted, because none is allowed.
+// In the end the task runs.
 func TestLeaseLostAndRegained(t *testing.T) {
 	bindings := []nusav1.LeaseBinding{nusav1.LeaseBinding_LEASE_BINDING_NODE, nusav1.LeaseBinding_LEASE_BINDING_REGION, nusav1.LeaseBinding_LEASE_BINDING_BOTH}
 	for seed := range 40 {
@@ -137,8 +138,8 @@ func TestLeaseLostAndRegained(t *testing.T) {
 	}
 }
 
-// TestNewBindingReachesTheRun: an order that names other leases moves the deadline of the running
-// task, either way.
+// TestNewBindingReachesTheRun: an order that names other leases moves the deadline of the
+// running task, to an earlier or a later time.
 func TestNewBindingReachesTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		drv := mock.New(mock.Config{Clock: clock})
@@ -163,9 +164,9 @@ func TestNewBindingReachesTheRun(t *testing.T) {
 	})
 }
 
-// TestNoDeadlineForWhatMustStop: a node is cut off and returns while the setup of a run still
-// goes on. Meanwhile another node may have started the instance. The stop is ordered before the
-// lease is granted again, so the run must not begin under the new lease.
+// TestNoDeadlineForWhatMustStop: a node is cut off and returns while a run is still being
+// set up. Meanwhile another node may have started the instance. The stop is ordered before
+// the lease is granted again, so the run must not begin under the new lease.
 func TestNoDeadlineForWhatMustStop(t *testing.T) {
 	a := newAlloc(&order{spec: reconcile.Alloc{ID: "a", Binding: lease.Node}})
 	e := &Engine{cfg: Config{Clock: func() time.Duration { return time.Second }}, events: make(chan func()), allocs: map[string]*alloc{"a": a}}
@@ -194,7 +195,8 @@ func TestNoDeadlineForWhatMustStop(t *testing.T) {
 	}
 }
 
-// TestNewestNamesTheLongestStopTime: only what a lease binds and has not ended counts.
+// TestNewestNamesTheLongestStopTime: only tasks that a lease binds and that have not ended
+// count.
 func TestNewestNamesTheLongestStopTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t, t.TempDir(), mock.New(mock.Config{Clock: clock}), always)

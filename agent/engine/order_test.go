@@ -37,8 +37,8 @@ func TestInvalidOrderNamesItsTasks(t *testing.T) {
 	}
 }
 
-// TestUnreadableTaskIsNotBegun: a task whose order cannot be decoded completely
-// does not start.
+// TestUnreadableTaskIsNotBegun: a task does not start if its order cannot be decoded
+// completely.
 func TestUnreadableTaskIsNotBegun(t *testing.T) {
 	r := &runner{ctx: t.Context()}
 	drv := mock.New(mock.Config{})
@@ -51,7 +51,7 @@ func TestUnreadableTaskIsNotBegun(t *testing.T) {
 	}
 }
 
-// TestTimesAreBounded: extreme times of an order are changed to the agent's bounds.
+// TestTimesAreBounded: the agent limits extreme times of an order.
 func TestTimesAreBounded(t *testing.T) {
 	for _, d := range []time.Duration{math.MinInt64, -1, 1, math.MaxInt64} {
 		odd := durationpb.New(d)

@@ -9,8 +9,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 )
 
-// TestPlanCoversChangedAllocations: a change of one allocation plans only this allocation. A
-// change that may concern other allocations plans all.
+// TestPlanCoversChangedAllocations: after a change of one allocation only this allocation
+// is planned. After a change that may concern other allocations, all are planned.
 func TestPlanCoversChangedAllocations(t *testing.T) {
 	const some, all = "[bbbb]", "[aaaa bbbb cccc]"
 	type world struct {

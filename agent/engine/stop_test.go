@@ -28,15 +28,15 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// late is a driver whose engine accepts a request to start, does not answer, and starts the
+// late is a driver whose engine accepts a start request, does not respond, and starts the
 // run later. Until then the engine does not know the run.
 type late struct {
 	*mock.Driver
 	t     *testing.T
 	delay time.Duration
-	// times is how many starts are late. Further starts are normal.
+	// Number of starts that are late. The following starts are normal.
 	times int
-	// blocked: Start returns only when its context ends.
+	// True: Start returns only when its context ends.
 	blocked bool
 	broken  bool // Stop fails
 
@@ -95,8 +95,8 @@ func (l *late) Stop(ctx context.Context, id driver.ID, grace time.Duration) erro
 	return l.Driver.Stop(ctx, id, grace)
 }
 
-// detached is a driver as one life of an agent sees it: after the agent was killed, none of
-// its calls reaches the driver.
+// detached is a driver as seen by one agent. After this agent was killed, none of its calls
+// reaches the driver.
 type detached struct {
 	driver.Driver
 	life context.Context
@@ -116,19 +116,20 @@ func (d detached) Stop(ctx context.Context, id driver.ID, grace time.Duration) e
 	return d.Driver.Stop(ctx, id, grace)
 }
 
-// noReports receives reports and forgets them.
+// noReports receives reports and ignores them.
 type noReports struct{}
 
 func (noReports) Put(string, *nusav1.AllocReport, bool) {}
 func (noReports) Delete(string)                         {}
 
-// life is the engine and the store of one life of an agent, in a bubble.
+// life is the engine and the store of one agent, from its start to its end, in a synctest
+// bubble.
 type life struct {
 	engine *Engine
 	kill   func() // ends the agent like kill -9
 }
 
-// write is called at each write to the store. It returns whether the batch is durable and
+// write is called for each write to the store. It returns whether the batch is durable, and
 // whether the agent dies with this write.
 type write func(b store.Batch) (durable, last bool)
 
@@ -189,7 +190,7 @@ func live(t *testing.T, dir string, drv driver.Driver, onWrite write) *life {
 	}}
 }
 
-// clock is the clock of a bubble.
+// clock returns the time in a bubble.
 func clock() time.Duration {
 	return time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) + time.Hour
 }
@@ -197,7 +198,7 @@ func clock() time.Duration {
 // always is the write function of a store that works.
 func always(store.Batch) (durable, last bool) { return true, false }
 
-// give sends an order to the engine. False: the agent died.
+// give sends an order to the engine. It returns false if the agent died.
 func (l *life) give(o *nusav1.AllocOrder) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -231,8 +232,8 @@ func lateOrder(index uint64, stop bool) *nusav1.AllocOrder {
 	})
 }
 
-// TestLateRunDelaysTheNextRun: a start fails, and the engine nevertheless starts the run
-// later. The next run does not begin while the first one may run, and the report says why.
+// TestLateRunDelaysTheNextRun: a start fails, but the engine starts the run later. The next
+// run does not begin while the first run may still be running, and the report says why.
 // This also holds if the agent is killed in between.
 func TestLateRunDelaysTheNextRun(t *testing.T) {
 	for _, kill := range []time.Duration{-1, 0, time.Millisecond, time.Second, 4 * time.Second, 9 * time.Second} {
@@ -271,8 +272,8 @@ func TestLateRunDelaysTheNextRun(t *testing.T) {
 	}
 }
 
-// TestFailedStopIsRetried: a driver that cannot stop a run is asked again until it can, over
-// several lives of the agent. No other run of the task begins before.
+// TestFailedStopIsRetried: if a driver cannot stop a run, the agent asks again until it
+// can, also after restarts of the agent. No other run of the task begins before that.
 func TestFailedStopIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		drv, dir := newLate(t, time.Millisecond, 1), t.TempDir()
@@ -305,10 +306,10 @@ func TestFailedStopIsRetried(t *testing.T) {
 	})
 }
 
-// TestAgentSurvivesAKillAtEveryWrite: an agent is killed at its nth write to the store,
-// which is durable or lost, while it acts on an order to run or to stop. The engine may
-// be slow, and the next agent may be unable to prepare a task for a while. A task that
-// was ordered to stop does not run, and never begins after its end was reported. No run
+// TestAgentSurvivesAKillAtEveryWrite: an agent is killed at its nth write to the store. The
+// write is durable or lost. The agent is working on an order to run or to stop. The engine
+// may be slow, and the next agent may be unable to prepare a task for a while. A task that
+// was ordered to stop does not run. It never begins after its end was reported. No run
 // begins twice, and no two runs of a task run at the same time.
 func TestAgentSurvivesAKillAtEveryWrite(t *testing.T) {
 	reached := 0
@@ -363,7 +364,7 @@ func killedAt(t *testing.T, delay time.Duration, times int, stopAt time.Duration
 	synctest.Wait()
 	killed = writes >= nth
 	l.kill()
-	if full { // its folder cannot be made
+	if full { // the folder cannot be made
 		folder := filepath.Join(dir, "allocs", "aaaa")
 		if err := errors.Join(os.RemoveAll(folder), os.MkdirAll(filepath.Dir(folder), 0o700), os.WriteFile(folder, nil, 0o600)); err != nil {
 			t.Fatal(err)
@@ -419,14 +420,14 @@ func (m *faultyStatus) Status(ctx context.Context, id driver.ID) (driver.Status,
 	return m.Driver.Status(ctx, id)
 }
 
-// TestRunIsAdoptedWhenItsDriverAnswers: a run is up, and the driver of the next agent fails
-// to report the run for a while. The run goes on, the report shows the driver's error, and
-// the run is adopted when the driver answers. A driver that breaks its contract will never
-// report the run: then the run is stopped before it is reported as failed.
+// TestRunIsAdoptedWhenItsDriverAnswers: a run is running, and the driver of the next agent
+// cannot report it for a while. The run continues, and the report shows the driver's error.
+// The run is adopted when the driver can report it. If the driver breaks its contract, it
+// will never report the run. Then the run is stopped before it is reported as failed.
 func TestRunIsAdoptedWhenItsDriverAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		err error
-		run int // the run that is up at the end, 0 = none
+		run int // the run that is running at the end, 0 = none
 	}{
 		"too many files": {syscall.EMFILE, 1}, "bad disk": {syscall.EIO, 1}, "bad record": {errors.New("unexpected end of JSON input"), 1},
 		"no answer": {driver.ErrUnavailable, 1}, "contract": {driver.ErrContract, 0},

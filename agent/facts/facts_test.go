@@ -34,7 +34,7 @@ func TestHostReportsEveryFact(t *testing.T) {
 	}
 }
 
-// TestAgentsShareOneSample: many agents of one process cost one sample.
+// TestAgentsShareOneSample: many agents of one process take one sample together.
 func TestAgentsShareOneSample(t *testing.T) {
 	src := Host()
 	first, err := src.Stats(t.Context())

@@ -138,8 +138,8 @@ func (w *script) result(r Result) string {
 	return out + "\n"
 }
 
-// TestPhaseFollowsCountedResults compares every step of random histories with the
-// rules, by counting.
+// TestPhaseFollowsCountedResults compares every step of random histories with a second
+// implementation of the rules, which only counts results.
 func TestPhaseFollowsCountedResults(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := Policy{What: "x", Interval: time.Duration(rapid.IntRange(1000, 20_000).Draw(rt, "interval")) * time.Millisecond,

@@ -8,13 +8,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestGuard plays events against a guard with a deadline at 10 s and 3 s to stop. "fork" is
-// MayFork and Forked at one time; "fork/12s" is a fork that takes until 12 s.
+// TestGuard sends events to a guard with a deadline at 10 s and 3 s to stop. "fork" calls
+// MayFork and Forked at the same time. "fork/12s" is a fork that takes until 12 s.
 func TestGuard(t *testing.T) {
 	type step struct {
 		event string
 		at    time.Duration
-		d     Deadline // of renew; At is the grace of stop
+		d     Deadline // of the event renew; At is also the grace of the event stop
 		want  string
 		wake  time.Duration
 	}
@@ -79,9 +79,9 @@ func play(g *Guard, event string, at time.Duration, d Deadline) string {
 	return e.String()
 }
 
-// TestGuardedCommandEnds plays random events. The owner wakes when the guard asks for it, or
-// later after a pause of the host. Nothing is forked after its deadline, nothing lives longer
-// than the stop time after its deadline, and an older renewal changes nothing.
+// TestGuardedCommandEnds sends random events. The owner wakes when the guard asks for it,
+// or later after a pause of the host. Nothing is forked after its deadline. Nothing lives
+// longer than the stop time after its deadline. An older renewal changes nothing.
 func TestGuardedCommandEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seconds := func(what string, from, to int) time.Duration {
@@ -145,7 +145,7 @@ func TestGuardedCommandEnds(t *testing.T) {
 			}
 			bound := latest
 			if asked && g.Cause() == Expired {
-				bound = wasAsked // a renewal does not save it
+				bound = wasAsked // a later renewal does not change the bound
 			}
 			if alive && bound.At != 0 && now >= bound.At+grace {
 				t.Fatalf("alive at %s, deadline %s, stop time %s: %s", now, bound.At, grace, fmt.Sprintf("%+v", g))

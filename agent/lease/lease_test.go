@@ -42,7 +42,8 @@ func TestLeasesDecideWhatMayRun(t *testing.T) {
 	}
 }
 
-// TestEarlierLeaseCounts: under both leases a run ends with the earlier one.
+// TestEarlierLeaseCounts: if two leases bind a run, the run ends with the lease that ends
+// first.
 func TestEarlierLeaseCounts(t *testing.T) {
 	var h Holder
 	if _, ok := h.Deadline(Both, 0); ok {
@@ -57,7 +58,7 @@ func TestEarlierLeaseCounts(t *testing.T) {
 			t.Errorf("%s: %v, %t, want %s", b, d, ok, want)
 		}
 	}
-	// The region lost its lease. What was granted before counts until its end.
+	// The region lost its lease. A time that was granted earlier stays valid.
 	id = h.Request(13 * s)
 	if !h.Granted(Grant{ID: id, Node: 15 * s, Region: 0}, 0) {
 		t.Fatal("not granted")
@@ -65,7 +66,7 @@ func TestEarlierLeaseCounts(t *testing.T) {
 	if l := h.At(13 * s); l.Node.Deadline != 28*s || l.Region.Deadline != 16*s {
 		t.Errorf("%+v", l)
 	}
-	// A remainder that shrinks moves no deadline back.
+	// A smaller remainder does not move a deadline to an earlier time.
 	id = h.Request(13 * s)
 	if !h.Granted(Grant{ID: id, Node: 0, Region: s}, 0) || h.At(13*s).Region.Deadline != 16*s {
 		t.Errorf("%+v", h.At(13*s))
@@ -73,7 +74,7 @@ func TestEarlierLeaseCounts(t *testing.T) {
 	if _, ok := h.Deadline(Both, 16*s); ok {
 		t.Error("a deadline after the end of the region's lease")
 	}
-	// The node's lease is refused, the region's is not.
+	// The grant refuses the node's lease but not the region's lease.
 	id = h.Request(17 * s)
 	if !h.Granted(Grant{ID: id, Node: 0, Region: 9 * s}, 0) || h.At(17*s).Node.Deadline != 28*s || h.At(17*s).Region.Deadline != 26*s {
 		t.Errorf("%+v", h.At(17*s))
@@ -94,7 +95,7 @@ func TestRenewalFollowsTheShorterLease(t *testing.T) {
 		{15 * s, 9 * s, 5 * s, 3 * s},
 		{15 * s, 60 * s, 5 * s, 5 * s},
 		{15 * s, 30 * time.Millisecond, 5 * s, 500 * time.Millisecond},
-		{15 * s, 0, 5 * s, 5 * s}, // the region's lease is over: its agents do not ask all the time
+		{15 * s, 0, 5 * s, 5 * s}, // the region's lease has ended, so the agent does not ask all the time
 		{300 * time.Millisecond, 15 * s, 100 * time.Millisecond, 100 * time.Millisecond},
 	} {
 		h.Granted(Grant{ID: h.Request(s), Node: c.node, Region: c.region}, 0)
@@ -104,8 +105,9 @@ func TestRenewalFollowsTheShorterLease(t *testing.T) {
 	}
 }
 
-// TestGrantBringsTheNextRequestForward: the region has a lease again, and the master repeats an old
-// grant with it. The lease counts from the old request, so the agent asks again in time.
+// TestGrantBringsTheNextRequestForward: the region has a lease again, and the master adds
+// it to a repeated old grant. The lease counts from the old request, so the agent must send
+// its next request in time.
 func TestGrantBringsTheNextRequestForward(t *testing.T) {
 	var h Holder
 	id := h.Request(10 * s)
@@ -125,7 +127,8 @@ func TestGrantBringsTheNextRequestForward(t *testing.T) {
 	}
 }
 
-// TestNumbersGrow: also over a restart of the agent, and while the clock stands still.
+// TestNumbersGrow: the numbers of requests grow, also after a restart of the agent and
+// while the clock stands still.
 func TestNumbersGrow(t *testing.T) {
 	var last uint64
 	for life := range 3 {
@@ -140,8 +143,8 @@ func TestNumbersGrow(t *testing.T) {
 	}
 }
 
-// TestLeasesOfAnEarlierIncarnationDoNotCount: what a restored log orders starts nothing under the
-// leases of before.
+// TestLeasesOfAnEarlierIncarnationDoNotCount: orders of a restored log start nothing under
+// leases that were granted before the restore.
 func TestLeasesOfAnEarlierIncarnationDoNotCount(t *testing.T) {
 	var h Holder
 	h.Granted(Grant{ID: h.Request(10 * s), Node: 15 * s, Region: 15 * s}, 0)
@@ -164,8 +167,9 @@ func TestLeasesOfAnEarlierIncarnationDoNotCount(t *testing.T) {
 	}
 }
 
-// TestNewSessionStartsNothingBeforeItsGrants: the master of a session may have an old copy of the
-// log. What it orders starts under no lease of an earlier session, and what runs goes on.
+// TestNewSessionStartsNothingBeforeItsGrants: the master of a session may have an old copy
+// of the log. Its orders start nothing under the lease of an earlier session, but running
+// tasks continue.
 func TestNewSessionStartsNothingBeforeItsGrants(t *testing.T) {
 	var h Holder
 	h.Granted(Grant{ID: h.Request(0), Node: 15 * s, Region: 15 * s}, 0)

@@ -24,7 +24,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// take returns the lines so far and forgets them.
+// take returns the lines since the previous call.
 func (l *lines) take() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,8 +33,8 @@ func (l *lines) take() string {
 	return out
 }
 
-// TestWarningsFollowTheContact: a server's first message ends the warnings. After the loss of
-// the last session they begin again, after the same time as at the start.
+// TestWarningsFollowTheContact: the first message of a server ends the warnings. They begin
+// again after the last session is lost, after the same delay as at the start.
 func TestWarningsFollowTheContact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &lines{}

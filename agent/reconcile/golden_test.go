@@ -14,9 +14,9 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/golden"
 )
 
-// TestGoldens runs the scripts in testdata. Each line of a script is an event. The
-// lines after it, with "> ", are the planned actions. The test applies them: a start
-// launches and a stop closes. Later events give their results.
+// TestGoldens runs the scripts in testdata. Each line of a script is an event. The lines
+// after it, with "> ", are the planned actions. The test applies the actions: it launches
+// and closes tasks. Later events of the script give their results.
 func TestGoldens(t *testing.T) { golden.Scripts(t, "testdata/*.txt", 1, runScript) }
 
 // epoch is time 0 of the scripts.
@@ -145,7 +145,7 @@ func (w *world) event(f []string) {
 		w.now = w.duration(f[1])
 	case "host":
 		w.setHost(args)
-	case "lease": // "lease 10s" is the node's lease until 10s
+	case "lease": // "lease 10s" grants the node's lease until 10s
 		w.grant(w.duration(f[1])-w.now, 0)
 	case "region_lease":
 		w.grant(0, w.duration(f[1])-w.now)
@@ -184,7 +184,7 @@ func (w *world) duration(s string) time.Duration {
 	return d
 }
 
-// grant grants leases from now on. 0: none.
+// grant grants leases from now on. 0: no lease.
 func (w *world) grant(node, region time.Duration) {
 	w.leases.Granted(lease.Grant{ID: w.leases.Request(w.now), Node: node, Region: region}, 0)
 }
@@ -268,8 +268,9 @@ func (w *world) addAlloc(id string, args map[string]string) {
 	w.allocs[id] = a
 }
 
-// taskEvent is "up a/main", "exit a/main code=1", "killed a/main signal=9",
-// "fail a/main reason=start_failed final=yes", "unknown a/main", "uncertain a/main".
+// taskEvent applies an event of a task: "up a/main", "exit a/main code=1", "killed a/main
+// signal=9", "fail a/main reason=start_failed final=yes", "unknown a/main" or "uncertain
+// a/main".
 func (w *world) taskEvent(f []string, args map[string]string) {
 	id, name, _ := strings.Cut(f[1], "/")
 	act := w.actual[id]

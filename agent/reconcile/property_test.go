@@ -179,8 +179,8 @@ func (w *checked) check() {
 	}
 }
 
-// apart makes a plan of each accepted allocation alone and compares these plans with the plan
-// of all.
+// apart makes a separate plan for each accepted allocation. It compares these plans with
+// the plan for all allocations.
 func (w *checked) apart(all Plan) {
 	about := map[string][]Action{}
 	for _, a := range all.Actions {

@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/health"
 )
 
-// TestStoredTaskKeepsItsKeys: the JSON of a task is on disk, so its keys must not
-// change with the names of the fields.
+// TestStoredTaskKeepsItsKeys: the JSON of a task is stored on disk, so its keys must stay
+// the same if the Go fields are renamed.
 func TestStoredTaskKeepsItsKeys(t *testing.T) {
 	task := TaskActual{Phase: Ended, Run: 3, Finished: epoch, ExitCode: 1, Signal: 9, Reason: ReasonUnhealthy, Message: "m", Final: true,
 		Restarts: []time.Time{epoch}, Health: health.Unhealthy, UnhealthyReason: "why", Lapse: ReasonRegionLease, RunsSinceHealthy: 2, StartUncertain: true}

@@ -20,7 +20,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// member of an archive. kind is tar's type.
+// member is a member of an archive. kind is tar's type.
 type member struct {
 	kind byte
 	name string
@@ -105,7 +105,7 @@ func TestArchives(t *testing.T) {
 	}
 }
 
-// TestHostileArchives: each archive is refused and changes nothing outside.
+// TestHostileArchives: each archive is refused and changes no file outside the folder.
 func TestHostileArchives(t *testing.T) {
 	for name, members := range map[string][]member{
 		"parent":             {{tar.TypeReg, "../evil", "x"}},
@@ -201,12 +201,12 @@ func TestArchivesStayInTheirFolder(t *testing.T) {
 	}
 }
 
-// TestEndlessHeaders: an archive whose headers are far larger than its files is
-// refused, or ends with its context.
+// TestEndlessHeaders: an archive whose headers are far larger than its files is refused.
+// Otherwise unpacking ends with its context.
 func TestEndlessHeaders(t *testing.T) {
 	var buf bytes.Buffer
 	gz := gzip.NewWriter(&buf)
-	record := func(n int) []byte { // a header that contains a comment
+	record := func(n int) []byte { // a header with a comment
 		text := fmt.Sprintf("%d comment=%s\n", n, strings.Repeat("x", n-len(fmt.Sprint(n))-len(" comment=\n")))
 		return []byte(text)
 	}
@@ -234,8 +234,8 @@ func TestEndlessHeaders(t *testing.T) {
 	}
 }
 
-// TestEndlessList: the list of a zip, which is held in memory, is bounded by its real length.
-// The announced length does not count.
+// TestEndlessList: the agent holds the list of a zip in memory and limits it by its real
+// length. The length that the file announces does not count.
 func TestEndlessList(t *testing.T) {
 	whole := zipOf([]member{{tar.TypeReg, "x", ""}})
 	at := bytes.Index(whole, []byte("PK\x01\x02"))

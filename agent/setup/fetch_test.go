@@ -106,8 +106,8 @@ func TestFetch(t *testing.T) {
 		if fi, err := os.Stat(filepath.Join(s.TaskDir("aaaa", "main"), c.file)); err != nil || fi.Mode().Perm() != 0o755 {
 			t.Errorf("%s: %v %v", c.path, fi.Mode(), err)
 		}
-		// A restart, also of the agent, fetches no complete artifact again, and the
-		// task's changes to it remain.
+		// A restart of the task or of the agent does not fetch a complete artifact again,
+		// and the task's changes to the artifact remain.
 		if err := os.WriteFile(filepath.Join(s.TaskDir("aaaa", "main"), c.file), []byte("changed"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +245,8 @@ func TestFetchTLS(t *testing.T) {
 	}
 }
 
-// TestFetchEndsWithItsContext: a fetch ends with its context, even if the server does not end.
+// TestFetchEndsWithItsContext: a fetch ends with its context, even if the server sends
+// without end.
 func TestFetchEndsWithItsContext(t *testing.T) {
 	var n atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
@@ -260,8 +261,8 @@ func TestFetchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestPausingServerLosesItsTurn: a fetch from a server that pauses gives its slot
-// to others and is tried again.
+// TestPausingServerLosesItsTurn: if a server pauses, the fetch gives its slot to others and
+// is tried again.
 func TestPausingServerLosesItsTurn(t *testing.T) {
 	var n atomic.Int64
 	addr := serve(t, &n, func(w http.ResponseWriter, r *http.Request) {
@@ -279,8 +280,8 @@ func TestPausingServerLosesItsTurn(t *testing.T) {
 	}
 }
 
-// TestRedirectTellsNoSource: a server that is the target of a redirect does not
-// receive the source's query, which may be a secret.
+// TestRedirectTellsNoSource: a redirect's target does not receive the query of the source,
+// which may be a secret.
 func TestRedirectTellsNoSource(t *testing.T) {
 	var n atomic.Int64
 	var received atomic.Value
@@ -357,7 +358,7 @@ func TestAllowAddr(t *testing.T) {
 	}
 }
 
-// TestLargestBoundWorks: with the largest bound an artifact is fetched completely.
+// TestLargestBoundWorks: with the largest allowed limit an artifact is fetched completely.
 func TestLargestBoundWorks(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "in"), []byte("real"), 0o644); err != nil {

@@ -42,8 +42,8 @@ func needs(secrets ...string) Task {
 	return Task{Alloc: "aaaa", Name: "main", Namespace: "default", Secrets: secrets}
 }
 
-// TestSecrets: secrets are in memory, and only for one task. Each start writes them. They are
-// removed at the end, and after the agent was killed.
+// TestSecrets: secrets are in memory, and each is visible to only one task. Each start
+// writes them. They are removed at the end, also after the agent was killed.
 func TestSecrets(t *testing.T) {
 	s, dir := withSecrets(t)
 	at := s.SecretsDir("aaaa", "main")
@@ -77,7 +77,7 @@ func TestSecrets(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(at, "much"), make([]byte, secretsSize+1), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("more than its bound: %v", err)
 	}
-	held, err := os.Open(at) // an open folder, as a container that still runs has one
+	held, err := os.Open(at) // keeps the folder open, like a container that still runs
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,8 +166,8 @@ func TestSecretsRefused(t *testing.T) {
 	}
 }
 
-// TestCanSecrets: a node reports whether jobs can have secrets before a job needs one, and
-// again after each change by its operator. The report contains no path.
+// TestCanSecrets: a node reports whether its jobs can have secrets before a job needs one.
+// It reports again after each change by its operator. The report contains no path.
 func TestCanSecrets(t *testing.T) {
 	s, dir := withSecrets(t)
 	says := func(s *Setup, want string) {
@@ -344,7 +344,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestSizeOfNothing: the size of a removed folder is not remembered.
+// TestSizeOfNothing: the size of a removed folder is not cached.
 func TestSizeOfNothing(t *testing.T) {
 	s, err := New(Config{Dir: t.TempDir()})
 	if err != nil {

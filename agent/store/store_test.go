@@ -51,8 +51,8 @@ func earlierFile(t *testing.T, path string) {
 	}
 }
 
-// TestStoreOfEarlierVersionIsTakenOver: the names and encodings on disk stay, so that an
-// agent continues with the data directory of an earlier version.
+// TestStoreOfEarlierVersionIsTakenOver: the names and encodings on disk never change, so
+// that an agent continues with the data directory of an earlier version.
 func TestStoreOfEarlierVersionIsTakenOver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.db")
 	earlierFile(t, path)
@@ -85,8 +85,8 @@ func TestStoreOfEarlierVersionIsTakenOver(t *testing.T) {
 	}
 }
 
-// TestWriterStoresWhatLoadReads: a record, an order and a removal are there after the
-// next start.
+// TestWriterStoresWhatLoadReads: after a restart the store has a written record and order,
+// and lacks a removed record.
 func TestWriterStoresWhatLoadReads(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.db")
 	earlierFile(t, path)

@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 )
 
-// TestTimelineIgnoresTheWallClock: in one boot the timeline continues even if the
-// wall clock is set. Another boot begins a new timeline, not before any recorded
+// TestTimelineIgnoresTheWallClock: within one boot the timeline continues even if the wall
+// clock is set. The next boot continues with a timeline that begins after every recorded
 // time.
 func TestTimelineIgnoresTheWallClock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.db")

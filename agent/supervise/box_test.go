@@ -13,8 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// boxed returns a run's folder with a record that claims that the run is running. A container
-// may have written that record.
+// boxed returns a run's folder with a record that says that the run is running. The
+// container may have forged that record.
 func boxed(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), Box)
@@ -29,8 +29,8 @@ func boxed(t *testing.T) string {
 	return dir
 }
 
-// TestSocketOfAnother: a link in place of a supervisor's socket does not lead to
-// another supervisor, which would be stopped or would run the commands.
+// TestSocketOfAnother: a link in place of a supervisor's socket must not lead to another
+// supervisor. That supervisor would be stopped, or would run the commands.
 func TestSocketOfAnother(t *testing.T) {
 	dir, other := boxed(t), t.TempDir()
 	l, err := net.Listen("unix", filepath.Join(other, socketFile))
@@ -56,7 +56,7 @@ func TestSocketOfAnother(t *testing.T) {
 	<-asked
 }
 
-// TestEndlessReply: a program in a container may send an endless reply.
+// TestEndlessReply: a program in a container may send an endless response.
 func TestEndlessReply(t *testing.T) {
 	dir := boxed(t)
 	l, err := net.Listen("unix", filepath.Join(dir, socketFile))

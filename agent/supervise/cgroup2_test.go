@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestVersion2 checks which files of cgroups v2 are written and read. It uses no real kernel
-// interface.
+// TestVersion2 checks which files of cgroups v2 are written and read. It uses an imitation
+// of the kernel's files.
 func TestVersion2(t *testing.T) {
 	root := t.TempDir()
 	put := func(name, text string) {

@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// TestForbid: either the supervisor or the caller of Forbid comes first, and the first one
-// decides.
+// TestForbid: either the supervisor or the caller of Forbid is first, and the first one
+// decides whether the run starts.
 func TestForbid(t *testing.T) {
 	dir := t.TempDir()
 	st, err := Forbid(t.Context(), dir, "no")
@@ -23,11 +23,12 @@ func TestForbid(t *testing.T) {
 	if q, err := Query(dir); err != nil || q != st {
 		t.Errorf("asked, %+v: %v", q, err)
 	}
-	// A supervisor that comes later starts nothing. It would need a spec.
+	// A supervisor that comes later starts nothing. Otherwise it would fail, because there
+	// is no spec.
 	if rec, err := readRecord(dir); err != nil || rec.State != driver.Ended {
 		t.Errorf("%+v: %v", rec, err)
 	}
-	// A supervisor that is about to begin holds the lock, and then writes a record.
+	// A supervisor that is about to start the run holds the lock, and then writes a record.
 	dir = t.TempDir()
 	lock, err := takeLock(dir)
 	if err != nil {

@@ -30,8 +30,8 @@ func untilClock(t *testing.T, at time.Duration) {
 	}
 }
 
-// TestLateCommandIsNotForked: a command is not started after its deadline, whether it passed
-// before the spec was written or while the run waited for its supervisor.
+// TestLateCommandIsNotForked: a command is not started after its deadline. The deadline
+// passes before the spec is written, or while the run waits for its supervisor.
 func TestLateCommandIsNotForked(t *testing.T) {
 	for name, early := range map[string]time.Duration{"before the spec": 0, "before the supervisor": 20 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -56,8 +56,8 @@ func TestLateCommandIsNotForked(t *testing.T) {
 	}
 }
 
-// TestRenewalBeforeTheStart: a renewal that comes between the spec and the supervisor counts, in
-// whatever order renewals arrive. It ends the command, too.
+// TestRenewalBeforeTheStart: a renewal that comes after the spec and before the supervisor
+// is effective, in any order of the renewals. The renewed deadline ends the command.
 func TestRenewalBeforeTheStart(t *testing.T) {
 	dir := t.TempDir()
 	if err := Renew(t.Context(), filepath.Join(dir, "none"), lease.Deadline{At: 1, Number: 1}); !errors.Is(err, driver.ErrNotFound) {
@@ -114,8 +114,8 @@ func TestFirstDeadlineBeforeTheStart(t *testing.T) {
 	_, _ = p.Wait()
 }
 
-// TestRenewalOfAnotherStartIsForgotten: before the host's restart the clock and the numbers were
-// greater.
+// TestRenewalOfAnotherStartIsForgotten: renewals from before a restart of the host do not
+// count, although their times and numbers are greater.
 func TestRenewalOfAnotherStartIsForgotten(t *testing.T) {
 	dir := t.TempDir()
 	if err := Renew(t.Context(), dir, lease.Deadline{At: Boottime() + time.Hour, Number: 1 << 60}); err != nil {
@@ -131,8 +131,8 @@ func TestRenewalOfAnotherStartIsForgotten(t *testing.T) {
 	_, _ = p.Wait()
 }
 
-// TestOlderRenewalIsIgnored: renewals may arrive in another order than they were sent, and a
-// deadline may move back.
+// TestOlderRenewalIsIgnored: renewals may arrive in another order than they were sent. A
+// newer renewal may set an earlier deadline.
 func TestOlderRenewalIsIgnored(t *testing.T) {
 	far := Boottime() + time.Hour
 	r := start(t, spec("echo up; sleep 60", func(s *Spec) { s.LeaseDeadline, s.LeaseNumber = far, 1 }))
@@ -153,9 +153,9 @@ func TestOlderRenewalIsIgnored(t *testing.T) {
 	}
 }
 
-// TestPausedSupervisorKillsAtOnce: the stop time counts from the deadline on CLOCK_BOOTTIME. A
-// supervisor that was suspended over both kills the command when it wakes, and gives it no
-// further time.
+// TestPausedSupervisorKillsAtOnce: the stop time counts from the deadline on
+// CLOCK_BOOTTIME. A supervisor that was suspended during both kills the command as soon as
+// it wakes.
 func TestPausedSupervisorKillsAtOnce(t *testing.T) {
 	const grace = 2 * time.Second
 	deadline := Boottime() + time.Second/2
@@ -174,7 +174,8 @@ func TestPausedSupervisorKillsAtOnce(t *testing.T) {
 	}
 }
 
-// TestNothingIsForkedAfterTheDeadline: while a command has time to end, no further command begins.
+// TestNothingIsForkedAfterTheDeadline: while a command has its time to stop, no exec
+// command begins.
 func TestNothingIsForkedAfterTheDeadline(t *testing.T) {
 	deadline := Boottime() + time.Second
 	r := start(t, spec(`trap "echo asked" TERM; while :; do sleep 0.01; done`, func(s *Spec) {
@@ -188,7 +189,8 @@ func TestNothingIsForkedAfterTheDeadline(t *testing.T) {
 	}
 }
 
-// TestClockOfAContainer: a time namespace would shift the deadlines.
+// TestClockOfAContainer: sameClock refuses a time namespace with another clock, because it would
+// shift the deadlines.
 func TestClockOfAContainer(t *testing.T) {
 	for offsets, shifted := range map[string]bool{
 		"": false, "monotonic           0         0\nboottime            0         0\n": false,

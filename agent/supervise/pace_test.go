@@ -12,8 +12,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// TestPauseGrowsWithTheWait: an early event is seen at once, a late one is polled
-// rarely, and after other work the pauses are short again.
+// TestPauseGrowsWithTheWait: an event that comes early is seen at once. After a long wait
+// the polls are rare. After other work the pauses are short again.
 func TestPauseGrowsWithTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, takes := range []time.Duration{time.Millisecond, 150 * time.Millisecond, time.Second, time.Minute} {
@@ -38,8 +38,8 @@ func TestPauseGrowsWithTheWait(t *testing.T) {
 	})
 }
 
-// TestDeafSupervisorIsPolledRarely: a supervisor that closes every connection,
-// which may happen in a container, is asked four times a second.
+// TestDeafSupervisorIsPolledRarely: a supervisor that closes every connection, which may
+// happen in a container, is polled four times a second.
 func TestDeafSupervisorIsPolledRarely(t *testing.T) {
 	dir := t.TempDir()
 	lock, err := takeLock(dir)

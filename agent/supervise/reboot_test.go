@@ -59,8 +59,8 @@ func TestRebootEndsTheRecordedRun(t *testing.T) {
 	}
 }
 
-// TestTornRecordIsAnEnd: a record that a power loss has torn counts as an end, and
-// not as a lasting error.
+// TestTornRecordIsAnEnd: a record that was written only partly because of a power loss
+// counts as an end, not as a permanent error.
 func TestTornRecordIsAnEnd(t *testing.T) {
 	for name, left := range map[string]string{"empty": "", "zeros": "\x00\x00\x00\x00", "half": `{"State":2,"PI`} {
 		t.Run(name, func(t *testing.T) {

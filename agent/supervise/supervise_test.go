@@ -510,8 +510,8 @@ func TestOtherUser(t *testing.T) {
 	}
 }
 
-// TestReusedNumberIsNotKilled: long after a supervisor was killed, another session
-// may have its number.
+// TestReusedNumberIsNotKilled: long after a supervisor was killed, another session may have
+// its process id. That session is not killed.
 func TestReusedNumberIsNotKilled(t *testing.T) {
 	cmd := exec.Command("sleep", "3600")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -36,7 +36,7 @@ func TestBindSetsEveryListener(t *testing.T) {
 			`gossip-addr: "10.0.0.5:7612" # bind`, `probe-addr: "10.0.0.5:7613" # bind`, `http-addr: "10.0.0.5:7614" # bind`}},
 		{"agent --data-dir d --region a --servers h:1 --bind 10.0.0.5", []string{`http-addr: "10.0.0.5:7620" # bind`}},
 		{"agent --data-dir d --region a --servers h:1 --bind [::1]", []string{`http-addr: "[::1]:7620" # bind`}},
-		// More specific flags take precedence.
+		// A more specific flag has priority.
 		{regional + " --http-addr 127.0.0.1:99", []string{`http-addr: "127.0.0.1:99" # flag`, `advertise: "10.0.0.5" # bind`}},
 		{regional + " --http-addr -", []string{`http-addr: "-" # flag`}},
 		{regional + " --advertise 192.0.2.1", []string{`advertise: "192.0.2.1" # flag`, `raft-addr: "10.0.0.5:7611" # bind`}},
@@ -79,8 +79,8 @@ func TestBindRefusesWhatOthersCannotReach(t *testing.T) {
 	}
 }
 
-// TestLoopbackWarning: a server that joins other machines, which cannot reach
-// the server, warns in the log and on standard error.
+// TestLoopbackWarning: a server that joins servers on other machines, and that those
+// machines cannot reach, warns in the log and on standard error.
 func TestLoopbackWarning(t *testing.T) {
 	for line, want := range map[string]string{
 		"global --data-dir d": "",

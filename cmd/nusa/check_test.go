@@ -11,9 +11,9 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
 )
 
-// TestMistakesNameTheFlag: each mistake is refused in one line that names the flag, before
-// anything starts or a directory is made. `config validate` makes the same
-// checks.
+// TestMistakesNameTheFlag: each mistake is refused with one line that names the flag,
+// before anything starts and before a directory is created. `config validate` makes the
+// same checks.
 func TestMistakesNameTheFlag(t *testing.T) {
 	for line, want := range map[string]string{
 		"global":   "--data-dir is required (or NUSA_DATA_DIR,",
@@ -58,7 +58,7 @@ func TestMistakesNameTheFlag(t *testing.T) {
 	}
 }
 
-// TestPluginsInTheConfigFile: the file may hold a mapping of names to paths.
+// TestPluginsInTheConfigFile: the file may contain a mapping of names to paths.
 func TestPluginsInTheConfigFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "n.yaml")
 	if err := os.WriteFile(file, []byte("region: a\ndata-dir: d\nservers: [h:1]\nplugin: {qemu: /opt/qemu, wasm: /opt/wasm}\n"), 0o600); err != nil {

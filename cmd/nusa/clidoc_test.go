@@ -19,7 +19,7 @@ const cliPage = "../../docs/cli.md"
 // TestCLIPageIsCurrent: docs/cli.md is generated from the commands. After a
 // change of a command, run: go test ./cmd/nusa -run CLIPage -update
 func TestCLIPageIsCurrent(t *testing.T) {
-	for _, variable := range os.Environ() { // variables would change the defaults of flags
+	for _, variable := range os.Environ() { // the NUSA_ variables change the defaults of flags
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "NUSA_") {
 			t.Setenv(name, "")
 		}
@@ -84,8 +84,8 @@ func cliText(root *cobra.Command) string {
 	return b.String()
 }
 
-// commandsBelow returns the commands without sub-commands, in the order of the help,
-// and the roles.
+// commandsBelow returns the roles, and the commands without sub-commands in the order of
+// the help.
 func commandsBelow(cmd *cobra.Command) []*cobra.Command {
 	var out []*cobra.Command
 	for _, c := range cmd.Commands() {
@@ -103,8 +103,8 @@ func commandsBelow(cmd *cobra.Command) []*cobra.Command {
 	return out
 }
 
-// sharedFlags returns the flags of every command that calls a server. All of them are in the noun
-// job.
+// sharedFlags returns the flags that every command with a call to a server has. The noun
+// job has all of them.
 func sharedFlags(root *cobra.Command) *pflag.FlagSet {
 	job, _, err := root.Find([]string{"job"})
 	if err != nil {

@@ -66,8 +66,8 @@ func TestFirstJobNeedsOnlyPresentRegions(t *testing.T) {
 	}
 }
 
-// TestDemoJobFitsTheRegions: the demo runs the example if its regions exist, and otherwise a
-// job that needs no certain region.
+// TestDemoJobFitsTheRegions: the demo runs the example job if all its regions exist.
+// Otherwise it runs a job that needs no specific region.
 func TestDemoJobFitsTheRegions(t *testing.T) {
 	t.Chdir("../..")
 	for _, c := range []struct {

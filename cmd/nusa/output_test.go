@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestWhileReadEndsWithTheReader: the context ends when the reader of a pipe is gone, and its
-// cause says so. It does not end while the pipe is read, or for a file.
+// TestWhileReadEndsWithTheReader: the context ends when no process reads the pipe any more,
+// and its cause says so. It does not end while the pipe is read, and never for a file.
 func TestWhileReadEndsWithTheReader(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

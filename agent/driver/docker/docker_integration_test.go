@@ -46,8 +46,8 @@ func stoppable(then string) map[string]any {
 	return shell("trap '" + then + "' TERM; while true; do sleep 0.02; done")
 }
 
-// TestEngineApart: an engine in its own mount namespace is recognized before a task is placed
-// there. An engine that shares the agent's namespace has volumes.
+// TestEngineApart: the driver recognizes an engine in its own mount namespace before a task
+// is placed there. An engine that shares the agent's namespace supports volumes.
 func TestEngineApart(t *testing.T) {
 	shares := open(t, newEngine(t), t.TempDir()).Fingerprint(t.Context())
 	if err := mounts.Usable(); err != nil {
@@ -87,7 +87,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// newTask returns a task. Containers of the task are removed with the engine.
+// newTask returns a task. Its containers are removed with the engine.
 func newTask(t *testing.T, config map[string]any) driver.Task {
 	t.Helper()
 	dir := t.TempDir()
@@ -128,7 +128,7 @@ func output(t *testing.T, d *Driver, id driver.ID, o driver.LogOptions) string {
 	return b.String()
 }
 
-// TestTasks checks on one engine the properties that a task may rely on.
+// TestTasks checks on one engine what a task may rely on.
 func TestTasks(t *testing.T) {
 	e := newEngine(t)
 	d := open(t, e, t.TempDir())
@@ -143,7 +143,7 @@ func TestTasks(t *testing.T) {
 	t.Run("grace", func(t *testing.T) { grace(t, d) })
 }
 
-// badInput checks that an error has the engine's message and the field at fault.
+// badInput checks that an error has the engine's message and the wrong field.
 func badInput(t *testing.T, e *engine, d *Driver) {
 	must(t, e.Load(limited(t), "foreign:1", map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH], map[string]any{}))
 	for name, c := range map[string]struct {
@@ -237,8 +237,7 @@ func volumes(t *testing.T, e *engine) {
 	task := newTask(t, shell(`cat /vol/below/f; echo x >/vol/new || echo read-only; echo x >/vol/below/new || echo read-only; cat /etc/marker; sleep 3600`))
 	task.Volumes = []driver.Volume{{Name: "vol", Source: source, Target: "/vol", ReadOnly: true}}
 
-	// The start is interrupted after the engine received the mounts, and then the
-	// path changes.
+	// The start is interrupted after the engine received the mounts. Then the path changes.
 	staged := task
 	var err error
 	staged.Volumes, err = d.mounts.Put(task.ID, task.Volumes)
@@ -263,7 +262,7 @@ func volumes(t *testing.T, e *engine) {
 	noneStaged(t, d)
 	must(t, d.Stop(limited(t), task.ID, 0))
 
-	// The next task does not follow the changed path and leaves nothing.
+	// The next task does not follow the changed path and leaves no mount.
 	next := newTask(t, shell("true"))
 	next.Volumes = task.Volumes
 	if err := d.Start(limited(t), next); !errors.Is(err, driver.ErrStart) || !strings.Contains(err.Error(), "volumes.vol: ") {
@@ -293,8 +292,8 @@ func until(t *testing.T, done func() bool) {
 	}
 }
 
-// portMapping checks that a host port reaches the container, over its own network
-// and over the host's.
+// portMapping checks that connections to a host port reach the container, both with the
+// container's own network and with the host's network.
 func portMapping(t *testing.T, e *engine, d *Driver) {
 	for network, to := range map[string]int{"bridge": 80, "host": 8101} {
 		task := newTask(t, shell(fmt.Sprintf("echo %s >index.html; exec /bin/httpd -f -p %d", network, to)))
@@ -369,7 +368,7 @@ func longLines(t *testing.T, d *Driver) {
 		_, err := d.Wait(limited(t), task.ID)
 		must(t, err)
 		kept := output(t, d, task.ID, driver.LogOptions{Stdout: true})
-		// The engine writes parts of 16 KiB and never splits one between files.
+		// The engine writes parts of 16 KiB and never splits a part between files.
 		most := 2*bounds.Files*int(bounds.SizeBytes) + bounds.Files*16<<10
 		if rotated := length > most; !strings.HasSuffix(whole, kept) || len(kept) > most || len(kept) < 16<<10 || !rotated && kept != whole {
 			t.Errorf("%+v: %d bytes are kept, at most %d: …%q", bounds, len(kept), most, kept[max(0, len(kept)-20):])
@@ -398,8 +397,8 @@ func following(t *testing.T, d *Driver) {
 	}
 }
 
-// grace checks that SIGTERM comes first, that a command that handles it ends with its own exit
-// code, and that other commands get SIGKILL.
+// grace checks that SIGTERM comes first. A command that handles it ends with its own exit
+// code. Other commands get SIGKILL.
 func grace(t *testing.T, d *Driver) {
 	for _, c := range []struct {
 		then         string

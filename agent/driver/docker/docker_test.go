@@ -47,8 +47,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestNoTaskUnderALease: nothing in a container ends it at a deadline, so the driver starts no task
-// that has one.
+// TestNoTaskUnderALease: the driver starts no task that has a deadline, because nothing in
+// a container ends the task at a deadline.
 func TestNoTaskUnderALease(t *testing.T) {
 	d, err := New(Config{Dir: t.TempDir(), Host: "unix:///no/such/socket"})
 	if err != nil {
@@ -65,7 +65,7 @@ func TestNoTaskUnderALease(t *testing.T) {
 	}
 }
 
-// TestRootless: an engine that reports mounts or users of its own gets no task that needs the
+// TestRootless: an engine in its own mount or user namespace gets no task that needs the
 // agent's mounts or users. The fingerprint says why.
 func TestRootless(t *testing.T) {
 	for options, c := range map[string]struct {
@@ -116,7 +116,7 @@ func TestFaultOf(t *testing.T) {
 	}
 }
 
-// TestOwnerStays: the id in the labels of the driver's containers is made only once.
+// TestOwnerStays: the driver creates the owner id in its containers' labels only once.
 func TestOwnerStays(t *testing.T) {
 	dir := t.TempDir()
 	first, err := openRecords(dir)
@@ -179,8 +179,8 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// TestSplitter: streams that are read twice emit each message once, in chunks. This includes
-// the parts of a long line, which have the same time.
+// TestSplitter: if a stream is read twice, each message is emitted once, in chunks. The
+// parts of a long line, which have the same time, are also emitted once.
 func TestSplitter(t *testing.T) {
 	stamp := func(second int) string {
 		return time.Date(2026, 1, 1, 0, 0, second, 0, time.UTC).Format("2006-01-02T15:04:05.000000000Z07:00")
@@ -213,7 +213,7 @@ func TestSplitter(t *testing.T) {
 	}
 }
 
-// TestFaultyField: an engine's message is mapped to a field.
+// TestFaultyField: the driver finds the field that an engine's message is about.
 func TestFaultyField(t *testing.T) {
 	for message, field := range map[string]string{
 		"Minimum memory limit allowed is 6MB": "resources.memory",

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLineEnds: the beginning of the last lines is the same whether the stream is
-// read in pieces or as a whole.
+// TestLineEnds: the last lines begin at the same place whether the stream is read in pieces
+// or as a whole.
 func TestLineEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOfN(rapid.SampledFrom([]rune("ab\n")), 0, 40, -1).Draw(t, "text")

@@ -19,8 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
 )
 
-// fakeEngine has images and records each pull with its password. It makes no
-// container.
+// fakeEngine has images. It records each pull with its password, and makes no container.
 type fakeEngine struct {
 	host string
 
@@ -28,7 +27,7 @@ type fakeEngine struct {
 	images map[string]bool
 	pulls  []string // "IMAGE USER:PASSWORD"
 	refuse string   // the registry's error for every pull
-	// containers of the engine by id. The fake removes containers but makes none.
+	// Containers of the engine by id. The fake engine removes containers but makes none.
 	containers map[string]bool
 	info       map[string]any
 }
@@ -154,8 +153,8 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestAuthFile: a fault of the file is reported at the start without quoting the
-// file. A changed file is read again.
+// TestAuthFile: an error in the file is reported at the start without quoting the file. A
+// changed file is read again.
 func TestAuthFile(t *testing.T) {
 	for words, c := range map[string]struct {
 		text string
@@ -206,8 +205,8 @@ func TestForbidden(t *testing.T) {
 	})
 }
 
-// TestRemoveOfEndedRunRemovesItsContainer: the engine keeps a stopped container until
-// its run is removed.
+// TestRemoveOfEndedRunRemovesItsContainer: a stopped container stays until its run is
+// removed.
 func TestRemoveOfEndedRunRemovesItsContainer(t *testing.T) {
 	e := newFakeEngine(t)
 	e.containers = map[string]bool{"c1": true, "other": true}

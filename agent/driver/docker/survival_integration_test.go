@@ -39,7 +39,7 @@ const forever = "trap 'exit 0' TERM; while true; do sleep 0.02; done"
 const untilFile = "trap 'exit 8' TERM; until test -e end; do sleep 0.02; done; exit 9"
 
 // TestEngineRestart: a container that ended with the engine has an exit code. A container
-// that went on is the same run, and its exit is reported.
+// that continued is still the same run, and its exit is reported.
 func TestEngineRestart(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags []string
@@ -70,7 +70,7 @@ func TestEngineRestart(t *testing.T) {
 			}()
 			must(t, e.Stop(c.how))
 
-			// The engine does not answer: the run is neither lost nor begun again.
+			// The engine does not respond. The run is neither lost nor started again.
 			if f := d.Fingerprint(limited(t)); f.Healthy || f.Message == "" {
 				t.Errorf("without the engine: %+v", f)
 			}
@@ -160,7 +160,7 @@ func pruned(t *testing.T, e *engine) {
 	}
 }
 
-// halfMade: an agent died after the engine made the container.
+// halfMade checks a start after an agent died. The engine had already made the container.
 func halfMade(t *testing.T, e *engine) {
 	dir := t.TempDir()
 	d := open(t, e, dir)
@@ -184,7 +184,8 @@ func halfMade(t *testing.T, e *engine) {
 	must(t, next.Stop(limited(t), task.ID, time.Second))
 }
 
-// begunByTheDead: an agent died after or before it asked the engine to start.
+// begunByTheDead checks a start after an agent died shortly before or after it asked the
+// engine to start the container.
 func begunByTheDead(t *testing.T, e *engine) {
 	for _, reached := range []bool{true, false} {
 		dir := t.TempDir()
@@ -212,8 +213,8 @@ func begunByTheDead(t *testing.T, e *engine) {
 	}
 }
 
-// startedLate: an engine that hung starts the first container while Start replaces that
-// container with another one.
+// startedLate checks an engine that hung. It starts the first container while Start
+// replaces that container with another one.
 func startedLate(t *testing.T, e *engine) {
 	d := open(t, e, t.TempDir())
 	task := newTask(t, counted("exit 4"))
@@ -234,7 +235,7 @@ func startedLate(t *testing.T, e *engine) {
 	if rec, _ := d.records.get(task.ID); rec.Container == first {
 		t.Error("it is the first container")
 	}
-	// A container that begins before its gate is closed counts, even if it has ended.
+	// A container that began before its gate was closed counts, even if it has ended.
 	task = newTask(t, counted("exit 5"))
 	c, err = parse(task)
 	must(t, err)
@@ -272,7 +273,7 @@ func nameTaken(t *testing.T, e *engine) {
 	must(t, other.Stop(limited(t), task.ID, time.Second))
 }
 
-// stoppedDuringStart: a Stop ends a Start that waits for the engine.
+// stoppedDuringStart checks that Stop ends a Start that waits for the engine.
 func stoppedDuringStart(t *testing.T, e *engine) {
 	d := open(t, e, t.TempDir())
 	task := newTask(t, counted(forever))
@@ -294,8 +295,8 @@ func stoppedDuringStart(t *testing.T, e *engine) {
 	}
 }
 
-// hangingEngine: every call returns while the engine hangs, and works when the engine
-// goes on.
+// hangingEngine checks that every call returns while the engine hangs, and works after the
+// engine continues.
 func hangingEngine(t *testing.T, e *engine) {
 	d := open(t, e, t.TempDir())
 	task := newTask(t, counted(untilFile))
@@ -322,7 +323,7 @@ func hangingEngine(t *testing.T, e *engine) {
 	}
 }
 
-// swept: a container that could not be removed with its record is removed later.
+// swept checks that a container that could not be removed with its record is removed later.
 // Other containers stay.
 func swept(t *testing.T, e *engine) {
 	d, other := open(t, e, t.TempDir()), open(t, e, t.TempDir())
@@ -343,7 +344,7 @@ func swept(t *testing.T, e *engine) {
 	}
 }
 
-// missedExit: a task ended while no agent ran.
+// missedExit checks a task that ended while no agent ran.
 func missedExit(t *testing.T, e *engine) {
 	dir := t.TempDir()
 	task := newTask(t, counted(untilFile))

@@ -22,7 +22,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// daemon is shared by the tests. nil: not installed.
+// daemon is shared by the tests. nil: Incus is not installed.
 var daemon *engines.Incus
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// real returns the daemon, or skips the test.
+// real returns the daemon. It skips the test if there is none.
 func real(t *testing.T) *engines.Incus {
 	t.Helper()
 	if daemon == nil {
@@ -65,7 +65,7 @@ func slim(t *testing.T) []string {
 	return []string{path}
 }
 
-// newReal returns a driver over the real daemon, like an agent's.
+// newReal returns a driver with the real daemon, configured like an agent's driver.
 func newReal(t *testing.T, dir string) *Driver { return newOver(t, dir, slim(t)) }
 
 func newOver(t *testing.T, dir string, init []string) *Driver {
@@ -76,7 +76,7 @@ func newOver(t *testing.T, dir string, init []string) *Driver {
 	}
 	t.Cleanup(d.Close)
 	last := ""
-	until(t, "it is healthy", func() bool { // a busy daemon may not answer in time
+	until(t, "it is healthy", func() bool { // a busy daemon may respond too late
 		f := d.Fingerprint(t.Context())
 		if f.Message != last {
 			last = f.Message

@@ -17,8 +17,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
-// pretender answers like a daemon that has one image, and records the requests to
-// make instances. It is used where machines cannot be booted.
+// pretender responds like a daemon that has one image, and records the requests to make
+// instances. It is used because machines cannot be booted everywhere.
 type pretender struct {
 	image  api.Image
 	server api.ServerEnvironment
@@ -60,7 +60,7 @@ func (p *pretender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pretend returns a driver over a pretender.
+// pretend returns a driver that uses a pretender.
 func pretend(t *testing.T, p *pretender) *Driver {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -90,9 +90,9 @@ func machine() driver.Task {
 	return t
 }
 
-// TestMachineStart checks the requests of a virtual machine's start: the check of the image,
-// the creation, and the choice of a cluster's member. The machine then runs. Operations that
-// need a supervised command are refused with their names.
+// TestMachineStart checks the requests of a virtual machine's start: the check of the
+// image, the creation, and the choice of a cluster's member. Then the machine runs. The
+// driver refuses operations that need a supervised command, and names them.
 func TestMachineStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		target string
@@ -131,7 +131,7 @@ func TestMachineStart(t *testing.T) {
 	}
 }
 
-// TestMachineRefused: a refused machine causes no request and makes nothing.
+// TestMachineRefused: a refused machine causes no request and creates no instance.
 func TestMachineRefused(t *testing.T) {
 	for _, c := range []struct {
 		image  api.Image

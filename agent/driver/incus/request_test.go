@@ -26,8 +26,8 @@ func sample() driver.Task {
 	}
 }
 
-// TestRequest compares whole requests with reviewed ones, in the types of Incus' own API,
-// because a virtual machine cannot be booted everywhere.
+// TestRequest compares whole requests with reviewed requests, in the types of Incus' own
+// API. A virtual machine cannot be booted everywhere.
 func TestRequest(t *testing.T) {
 	container, machine := sample(), sample()
 	container.Config = map[string]any{
@@ -161,8 +161,8 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestMountPointsStayInside: root of the container is root in the task's folders and may have
-// left links there.
+// TestMountPointsStayInside: root of the container is root in the task's folders, so it may
+// have left links there.
 func TestMountPointsStayInside(t *testing.T) {
 	base := t.TempDir()
 	task := driver.Task{Dir: filepath.Join(base, "task"), AllocDir: filepath.Join(base, "shared")}

@@ -159,7 +159,7 @@ func TestDaemonHangs(t *testing.T) {
 	if st, err := d.Status(t.Context(), stops.ID); err != nil || st.Cause != driver.CauseStopped {
 		t.Errorf("it hangs, and a stopped task is %+v: %v", st, err)
 	}
-	// The start was interrupted: the next call continues.
+	// After an interrupted start the next call continues.
 	if err := d.Start(limited(t, 300*time.Millisecond), late); !errors.Is(err, driver.ErrStart) {
 		t.Errorf("it hangs, and a start says %v", err)
 	}
@@ -189,7 +189,8 @@ func TestDaemonHangs(t *testing.T) {
 	}
 }
 
-// TestHalfMade: an agent died after the daemon had made, or started, its instance.
+// TestHalfMade: an agent dies after the daemon made its instance, or after the daemon
+// started it.
 func TestHalfMade(t *testing.T) {
 	for _, started := range []bool{false, true} {
 		dir := t.TempDir()
@@ -256,12 +257,12 @@ func TestSharedDaemon(t *testing.T) {
 	if st, err := two.Status(t.Context(), theirs.ID); err != nil || st.State != driver.Running || has(t, one, mine.ID) || !has(t, two, theirs.ID) {
 		t.Errorf("the other's is %+v: %v", st, err)
 	}
-	// An instance of this driver that has no record is not needed.
+	// This driver has no record of the other driver's instance.
 	must(t, os.RemoveAll(two.runDir(theirs.ID)))
 	until(t, "it is swept", func() bool { return two.Fingerprint(t.Context()).Healthy && !has(t, two, theirs.ID) })
 }
 
-// TestDiskFull: nothing starts and the error says why. Running instances go on.
+// TestDiskFull: nothing starts, and the error says why. Running instances continue.
 func TestDiskFull(t *testing.T) {
 	real(t)
 	dir := t.TempDir()

@@ -31,15 +31,15 @@ func output(t *testing.T, d *Driver, id driver.ID) string {
 	return b.String()
 }
 
-// TestBadInput: an error has the daemon's message and the field at fault. Other
-// instances go on.
+// TestBadInput: an error has the daemon's message and the wrong field. Other instances
+// continue.
 func TestBadInput(t *testing.T) {
 	i := real(t)
 	must(t, i.AddImage(t.Context(), "foreign", "aarch64"))
 	d := newReal(t, t.TempDir())
-	d.cfg.AllowPrivileged = true // so that the daemon refuses, and not the driver
+	d.cfg.AllowPrivileged = true // so that the daemon refuses, not the driver
 	server := remotes["images"]
-	remotes["images"] = fmt.Sprintf("https://127.0.0.1:%d", freeport.Reserve(t, 1)) // nothing listens there
+	remotes["images"] = fmt.Sprintf("https://127.0.0.1:%d", freeport.Reserve(t, 1)) // no server listens on this port
 	t.Cleanup(func() { remotes["images"] = server })
 	other := task(t, d, "other", counted())
 	must(t, d.Start(limited(t, time.Minute), other))
@@ -74,8 +74,8 @@ func TestBadInput(t *testing.T) {
 		"used port":       {config: shell("sleep 60"), ports: []driver.Port{{Label: "web", Host: taken(t), To: 80}}, kind: driver.ErrStart, words: []string{"ports: ", "proxy device"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Each task has its own name, as in an agent: the daemon's cleanup of a deleted
-			// instance finds what it deletes by the name.
+			// Each task has its own name, like in an agent. The daemon finds the instance
+			// to delete by its name.
 			tk := task(t, d, strings.ReplaceAll(name, " ", "-"), c.config)
 			if c.memory != 0 {
 				tk.Resources.MemoryBytes = c.memory
@@ -128,9 +128,9 @@ func TestNoDaemon(t *testing.T) {
 	}
 }
 
-// TestVolumesAndPorts: paths are right in the container, read-only volumes are read-only, and
-// root of the container is root only in its own folders. A port of the node leads into the
-// container.
+// TestVolumesAndPorts: paths are right in the container, and read-only volumes are
+// read-only. Root of the container is root only in its own folders. A port of the node
+// leads into the container.
 func TestVolumesAndPorts(t *testing.T) {
 	d := newReal(t, t.TempDir())
 	data, web := t.TempDir(), t.TempDir()

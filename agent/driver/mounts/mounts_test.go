@@ -158,8 +158,8 @@ func TestAllowedVolumeStaysMounted(t *testing.T) {
 	}
 }
 
-// TestLeftoverFindsMountFolders: package leftover finds a test's mount folders, and
-// no other test's.
+// TestLeftoverFindsMountFolders: package leftover finds the mount folders of one test and
+// not those of other tests.
 func TestLeftoverFindsMountFolders(t *testing.T) {
 	alone(t)
 	dir := t.TempDir()
@@ -182,7 +182,7 @@ func TestLeftoverFindsMountFolders(t *testing.T) {
 	must(t, other.Drop(run))
 }
 
-// TestChangedSourceIsMountedAgain: the path names another folder at the second Put.
+// TestChangedSourceIsMountedAgain: at the second Put the path leads to another folder.
 func TestChangedSourceIsMountedAgain(t *testing.T) {
 	alone(t)
 	source, s := t.TempDir()+"/a", NewFolder(t.TempDir())
@@ -200,8 +200,8 @@ func TestChangedSourceIsMountedAgain(t *testing.T) {
 	must(t, s.Drop(run))
 }
 
-// TestUnseenFolderRefuses: an engine that does not see the agent's mounts finds no folder at
-// all, instead of an empty one.
+// TestUnseenFolderRefuses: an engine that does not see the agent's mounts finds no folder,
+// not an empty folder.
 func TestUnseenFolderRefuses(t *testing.T) {
 	alone(t)
 	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
@@ -224,8 +224,8 @@ func TestUnseenFolderRefuses(t *testing.T) {
 	must(t, s.Drop(run))
 }
 
-// TestFolderWithoutRoot: a user that cannot mount gets the paths, and ByPath says
-// so.
+// TestFolderWithoutRoot: if the agent's user cannot mount, Put returns the paths, and
+// ByPath reports it.
 func TestFolderWithoutRoot(t *testing.T) {
 	drivertest.Unprivileged(t, func(t *testing.T) {
 		s := NewFolder(t.TempDir())

@@ -40,8 +40,8 @@ func fill(v reflect.Value, n *int64) {
 	}
 }
 
-// TestEveryFieldIsConverted: every field of a task, of statistics and of limits is converted. A
-// field that the conversion lacks would not reach a plugin.
+// TestEveryFieldIsConverted: every field of a task, of statistics and of limits is
+// converted. A plugin would not get a field that the conversion leaves out.
 func TestEveryFieldIsConverted(t *testing.T) {
 	var n int64
 	var task driver.Task
@@ -77,7 +77,7 @@ func TestEveryFieldIsConverted(t *testing.T) {
 	}
 }
 
-// TestChoose: the greatest version that both speak, or none.
+// TestChoose: the result is the greatest version that both sides support, or none.
 func TestChoose(t *testing.T) {
 	for _, c := range []struct{ oldest, newest, want int32 }{
 		{1, 1, 1}, {1, 2, 1}, {0, 1, 1}, {0, 9, 1}, {2, 3, 0}, {0, 0, 0}, {-1, 0, 0},
@@ -89,8 +89,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestLines: the lines in the log are bounded in number and length, and the line
-// with the reason of the end is remembered.
+// TestLines: the number and the length of the log lines are bounded. The line with the
+// reason of the end is remembered.
 func TestLines(t *testing.T) {
 	var log strings.Builder
 	l := newLines(slog.New(slog.NewTextHandler(&log, nil)))

@@ -21,8 +21,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// liar is a plugin that misbehaves as its name says. Otherwise it does the minimum that the
-// contract requires.
+// liar is a plugin that misbehaves in the way that its name says. Otherwise it does the
+// minimum that the contract requires.
 type liar struct {
 	nusav1.UnimplementedDriverServer
 	name   string
@@ -153,8 +153,9 @@ func (l *liar) Exec(s nusav1.Driver_ExecServer) error {
 	return status.Error(codes.Unimplemented, "unknown method Exec")
 }
 
-// TestFingerprintsOfLiars: the fingerprint of a faulty plugin names the fault and the field,
-// so that an operator can see them, and it is unhealthy, so that no task is placed there.
+// TestFingerprintsOfLiars: the fingerprint of a faulty plugin names the fault and the
+// field, so that an operator sees them. The fingerprint is unhealthy, so that no task is
+// placed there.
 func TestFingerprintsOfLiars(t *testing.T) {
 	for name, want := range map[string]string{
 		"quits":            "it does not run: it ended with exit code 3: no licence found",
@@ -182,8 +183,8 @@ func TestFingerprintsOfLiars(t *testing.T) {
 	}
 }
 
-// TestClaims: a capability that the plugin reports and does not have is removed,
-// with a message.
+// TestClaims: a capability that the plugin reports but does not have is removed, with a
+// message.
 func TestClaims(t *testing.T) {
 	d := openPlugin(t, "claims", t.TempDir(), soon())
 	f := d.Fingerprint(patient(t))
@@ -198,7 +199,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestCallsOfLiars: a faulty call returns a typed error, and other calls work.
+// TestCallsOfLiars: a faulty call returns a typed error. Other calls work.
 func TestCallsOfLiars(t *testing.T) {
 	id := driver.ID{Alloc: "a", Task: "main", Run: 1}
 	for _, c := range []struct {

@@ -20,7 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// TestMain lets the test's own executable be the plugins, by name, and the
+// TestMain lets the test's executable run as each of the plugins, by name, and as the
 // supervisors of their runs.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	// A process that ends normally does not need the race detector's final second.
+	// A process that ends normally does not need the race detector's wait of one second at
+	// the exit.
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	goleak.VerifyTestMain(leftover.M{M: m})
 }
@@ -59,7 +60,7 @@ func self() string {
 	return path
 }
 
-// patience bounds the wait of a test.
+// patience limits how long a test waits.
 const patience = time.Minute
 
 // soon returns limits that are short enough for a test.
@@ -109,7 +110,7 @@ func kill(t *testing.T, d *Driver) {
 	}
 }
 
-// subject returns the suite's subject: the process driver in a plugin.
+// subject returns the process driver in a plugin, as the subject of the suite.
 func subject(d *Driver, reopen func(t *testing.T) driver.Driver) drivertest.Subject {
 	shell := func(script string) map[string]any {
 		return map[string]any{"command": "sh", "args": []any{"-c", script}}
@@ -126,8 +127,8 @@ func subject(d *Driver, reopen func(t *testing.T) driver.Driver) drivertest.Subj
 	}
 }
 
-// TestContract runs the suite over a real process and a real socket: with a plugin that
-// crashes, with an agent that restarts, and without the optional calls.
+// TestContract runs the suite with a real process and a real socket, in three forms: with a
+// plugin that crashes, with an agent that restarts, and without the optional calls.
 func TestContract(t *testing.T) {
 	t.Run("plugin crashes", func(t *testing.T) {
 		d := openPlugin(t, "processes", t.TempDir(), defaults)
@@ -159,8 +160,8 @@ func task(t *testing.T, config map[string]any) driver.Task {
 		Logs: driver.LogBounds{Files: 2, SizeBytes: 1 << 20}, StopGrace: time.Second}
 }
 
-// TestWaitSurvivesThePlugin: a Wait returns the true end although the plugin was
-// killed twice. A Status while the plugin is down returns the reason.
+// TestWaitSurvivesThePlugin: Wait returns the true end although the plugin was killed
+// twice. While the plugin is down, Status returns the reason.
 func TestWaitSurvivesThePlugin(t *testing.T) {
 	ctx := patient(t)
 	d := openPlugin(t, "processes", t.TempDir(), defaults)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestSweep: the next start removes the sockets of a killed agent, also those in
-// the temporary folder, and nothing else.
+// TestSweep: the next start removes the sockets of a killed agent, also in the temporary
+// folder. It removes nothing else.
 func TestSweep(t *testing.T) {
 	temp := t.TempDir()
 	if len(temp) > 60 {
@@ -45,7 +45,7 @@ func TestSweep(t *testing.T) {
 	if err := os.Rename(filepath.Join(foreign.dir, socketName), kept); err != nil {
 		t.Fatal(err)
 	}
-	// The folder is missing, and a link of the same name belongs to another agent.
+	// The folder is missing, and a link with its name leads to another agent's folder.
 	if err := os.Remove(foreign.dir); err != nil {
 		t.Fatal(err)
 	}

@@ -70,8 +70,8 @@ func TestExecWhereTheTaskIs(t *testing.T) {
 	}
 }
 
-// TestExecLeavesNothing: the background processes of a command are killed when the command ends,
-// also those outside its session.
+// TestExecLeavesNothing: the background processes of a command are killed when the command
+// ends, also those outside the command's session.
 func TestExecLeavesNothing(t *testing.T) {
 	d := newDriver(t, t.TempDir())
 	task := sleeping(t, d)
@@ -123,7 +123,7 @@ func TestExecEndsWithTheRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			pid := strings.TrimSpace(string(buf[:n]))
-			// A killed process whose reaper died too waits for another reaper.
+			// A killed process whose reaper also died waits for another reaper.
 			if stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat")); err == nil && !bytes.Contains(stat, []byte(") Z ")) {
 				t.Errorf("process %s is still there: %s", pid, stat)
 			}

@@ -66,8 +66,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestLogsAcrossRotation: following, reading everything and reading tails lose and repeat no
-// byte when files are rotated.
+// TestLogsAcrossRotation: when files are rotated, no byte is lost or repeated. This holds
+// for following, for reading everything and for reading tails.
 func TestLogsAcrossRotation(t *testing.T) {
 	d := newDriver(t, t.TempDir())
 	var want strings.Builder
@@ -130,8 +130,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestBadStart: a task that cannot be started fails with the field at fault and the
-// system's error, and leaves nothing.
+// TestBadStart: a task that cannot be started fails with the wrong field and the system's
+// error, and leaves nothing.
 func TestBadStart(t *testing.T) {
 	d, dir := newDriver(t, t.TempDir()), t.TempDir()
 	plain := filepath.Join(dir, "plain")
@@ -168,8 +168,8 @@ func TestBadStart(t *testing.T) {
 	}
 }
 
-// TestTwoAgents: two agents on one host may have runs of the same names. Their
-// cgroups differ.
+// TestTwoAgents: two agents on one host may have runs with the same names. The cgroups of
+// these runs differ.
 func TestTwoAgents(t *testing.T) {
 	names := map[string]bool{}
 	for range 2 {

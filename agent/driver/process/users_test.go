@@ -94,8 +94,9 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestNoFurtherGroups: if the operator bounds the users, a process has only the group of its
-// user, and none of the agent's groups. Without a bound a process has all groups of its user.
+// TestNoFurtherGroups: if the operator limits the users, a process has only the group of
+// its user, and none of the agent's groups. Without a limit a process has all groups of its
+// user.
 func TestNoFurtherGroups(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("other users: only as root")
@@ -145,8 +146,8 @@ func memberOfMore(t *testing.T) (name string, groups []string) {
 	return "", nil
 }
 
-// TestUnknownUser: if users are bounded, a user that this host does not know is an
-// ErrFinal and not an ErrInvalid.
+// TestUnknownUser: if users are limited, a user that this host does not know causes an
+// ErrFinal, not an ErrInvalid.
 func TestUnknownUser(t *testing.T) {
 	d := newDriver(t, t.TempDir())
 	d.cfg.Users = Users{{text: "1000", uid: 1000, gid: 1000}}
@@ -159,8 +160,8 @@ func TestUnknownUser(t *testing.T) {
 // asUser marks the process of a user in TestUsersWithoutRoot.
 const asUser = "NUSA_TEST_AS_USER"
 
-// TestUsersWithoutRoot: an agent that is not root cannot drop its groups, so a setting that
-// requires dropping them is refused. An accepted setting starts tasks with that group alone.
+// TestUsersWithoutRoot: an agent that is not root cannot drop its groups, so it refuses a
+// setting that requires this. With an accepted setting, tasks start with one group.
 func TestUsersWithoutRoot(t *testing.T) {
 	if want, ok := os.LookupEnv(asUser); ok {
 		u, err := ParseUsers(want, nil)

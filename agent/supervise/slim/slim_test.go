@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestExecutableIsWrittenOnceAndReplaced: the executable is written once, replaced
-// when it differs, and refused if it cannot be started.
+// TestExecutableIsWrittenOnceAndReplaced: the executable is written once. It is replaced if
+// it differs, and refused if it cannot be started.
 func TestExecutableIsWrittenOnceAndReplaced(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	good, other := []byte("#!/bin/sh\nexit 2\n"), []byte("#!/bin/sh\n# newer\nexit 2\n")

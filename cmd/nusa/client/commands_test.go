@@ -37,9 +37,9 @@ var (
 	build   = regexp.MustCompile(`\(go[^)]*\)`)
 )
 
-// TestCommands runs the lines of testdata/commands.txt that start with "$ " and compares their
-// output: "2> " is standard error, "= " the exit code. A word in {} stands for a job file of
-// that name on standard input.
+// TestCommands runs the lines of testdata/commands.txt that start with "$ " and compares
+// their output. "2> " marks standard error, "= " marks the exit code. A word in {} stands
+// for a job file of that name on standard input.
 func TestCommands(t *testing.T) {
 	script, err := os.ReadFile("testdata/commands.txt")
 	if err != nil {
@@ -117,7 +117,7 @@ func offline(args []string) bool {
 	return args[0] == "--version" || args[0] == "help"
 }
 
-// TestFlagsReachTheRequest: flags and arguments are in the request.
+// TestFlagsReachTheRequest: flags and arguments have an effect on the request.
 func TestFlagsReachTheRequest(t *testing.T) {
 	f := newFake(t)
 	for _, c := range []struct {
@@ -191,7 +191,8 @@ func TestEnvironmentSetsDefaults(t *testing.T) {
 	}
 }
 
-// TestRegionsOwnJobIsNamedWithItsRegion: a region's own server calls the job NAME@REGION.
+// TestRegionsOwnJobIsNamedWithItsRegion: a regional server shows its own job as
+// NAME@REGION.
 func TestRegionsOwnJobIsNamedWithItsRegion(t *testing.T) {
 	f := newFake(t)
 	f.island = "eastus"
@@ -204,7 +205,8 @@ func TestRegionsOwnJobIsNamedWithItsRegion(t *testing.T) {
 	}
 }
 
-// TestInterruptedWaitSaysThatTheJobContinues: Ctrl-C while waiting prints that the job continues.
+// TestInterruptedWaitSaysThatTheJobContinues: after Ctrl-C during a wait the command prints
+// that the job continues.
 func TestInterruptedWaitSaysThatTheJobContinues(t *testing.T) {
 	f := newFake(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -222,7 +224,7 @@ func TestInterruptedWaitSaysThatTheJobContinues(t *testing.T) {
 	}
 }
 
-// cancelOn is a writer that cancels when it receives a text.
+// cancelOn is a writer that calls a cancel function when it receives a text.
 type cancelOn struct {
 	text   string
 	cancel func()
@@ -235,8 +237,8 @@ func (c *cancelOn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestLogsOfSeveralInstancesAreBounded: the logs of several instances are bounded unless a flag
-// says how much is shown. The logs of one instance are not bounded.
+// TestLogsOfSeveralInstancesAreBounded: the logs of several instances are limited, unless a
+// flag says how much to show. The logs of one instance are not limited.
 func TestLogsOfSeveralInstancesAreBounded(t *testing.T) {
 	f := newFake(t)
 	for line, want := range map[string]int32{
@@ -264,7 +266,7 @@ func TestLogsOfSeveralInstancesAreBounded(t *testing.T) {
 func TestLogsAreOpenedAtTheSameTime(t *testing.T) {
 	f := newFake(t)
 	f.readers = new(sync.WaitGroup)
-	f.readers.Add(3) // a client that opens the logs one after the other never gets an answer
+	f.readers.Add(3) // a client that opens the logs one after the other never gets a response
 	out, errOut, code := f.run(context.Background(), "", "job", "logs", "many", "--stdout", "--addr", f.addr)
 	if want := "cache[0] one\ncache[0] two\nweb[0]   one\nweb[0]   two\nweb[1]   one\nweb[1]   two\n"; out != want || code != 0 {
 		t.Errorf("exit code %d, %s\n%s", code, errOut, out)

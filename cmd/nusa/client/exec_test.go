@@ -19,7 +19,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestExecPassesInputOn: standard input and output arrive as a whole.
+// TestExecPassesInputOn: standard input and standard output arrive completely.
 func TestExecPassesInputOn(t *testing.T) {
 	f := newFake(t)
 	want := strings.Repeat("0123456789abcde\n", 10_000)

@@ -19,7 +19,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// The services of the fake server besides Jobs.
+// This file has the services of the fake server except Jobs.
 
 type allocServer struct {
 	nusav1.UnimplementedAllocationsServer
@@ -256,7 +256,7 @@ func (f nodeServer) Drain(_ context.Context, r *nusav1.DrainNodeRequest) (*nusav
 	return f.as(n, r.GetId()), nil
 }
 
-// as returns a node in the state that its name describes.
+// as returns a node in the state that the name asks for.
 func (f nodeServer) as(n *nusav1.Node, name string) *nusav1.Node {
 	n.Name = name
 	switch name {
@@ -296,7 +296,7 @@ func (f eventServer) Watch(r *nusav1.WatchEventsRequest, s grpc.ServerStreamingS
 		return f.events(r, s)
 	}
 	switch r.GetRegion() + r.GetToken() {
-	case "quiet": // the master ends before an event happens
+	case "quiet": // the master changes before an event happens
 		return status.Error(codes.Unavailable, "this server stops")
 	case "quietnone-0":
 		_ = s.Send(&nusav1.Event{Token: "e-7", Reset_: true})

@@ -20,7 +20,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// fake is a server with fixed responses. They depend on the name of the job.
+// fake is a server with fixed responses. The name of the job selects the response.
 type fake struct {
 	nusav1.UnimplementedJobsServer
 	nusav1.UnimplementedSystemServer
@@ -34,19 +34,19 @@ type fake struct {
 	info    *nusav1.InfoResponse
 }
 
-// notes holds the state that all services of the fake share.
+// notes has the state that all services of the fake server share.
 type notes struct {
 	addr       string
 	mu         sync.Mutex             // guards requests and fake.breaks
 	federation *nusav1.MatrixResponse // returned in pages of 100 rows, if not nil
-	asRegion   bool                   // answers as a region's server if possible
-	readers    *sync.WaitGroup        // if not nil, Logs answers once all these readers have come
+	asRegion   bool                   // responds like a region's server if possible
+	readers    *sync.WaitGroup        // if not nil, Logs responds once all these readers have come
 	logs       func(*nusav1.LogsRequest, grpc.ServerStreamingServer[nusav1.LogChunk]) error
-	get        func(id string) error // refuses Get of an allocation, or returns nothing
+	get        func(id string) error // called by Get of an allocation; its error, if any, is the response
 	events     func(*nusav1.WatchEventsRequest, grpc.ServerStreamingServer[nusav1.Event]) error
 	watch      func(*nusav1.GetJobRequest, grpc.ServerStreamingServer[nusav1.Job]) error
-	execEnds   func() error // how exec ends after its first output
-	refuse     error        // what a list of regions returns
+	execEnds   func() error // returns the error with which exec ends after its first output
+	refuse     error        // error that a list of regions returns
 	requests   []proto.Message
 }
 
@@ -135,7 +135,7 @@ func (f *fake) run(ctx context.Context, stdin string, args ...string) (out, errO
 }
 
 // breaking reports whether the connection of this submit breaks. Only the connection of the
-// last attempt does not break.
+// last attempt stays.
 func (f *fake) breaking() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -241,7 +241,7 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 	case "batch":
 		return send(waiting, running, complete)
 	case "ended":
-		// The status of the previous run comes first.
+		// The status of the previous run is sent first.
 		complete.Revision = 12
 		rerun := jobIn(name, 2, nusav1.JobState_JOB_STATE_PENDING, &nusav1.InstanceCounts{Pending: 2})
 		rerun.Revision = 13
@@ -259,8 +259,8 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 		taken.Reverted = &nusav1.Reverted{Version: 2, To: 1, Why: "version 2 failed: 1 of 2 instances failed"}
 		return send(starting, taken)
 	case "shrunk":
-		// Older regional servers count surplus instances as running, newer servers as
-		// stopping.
+		// An older regional server counts surplus instances as running. A newer server
+		// counts them as stopping.
 		surplus := jobIn(name, 2, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 4})
 		leaving := jobIn(name, 2, nusav1.JobState_JOB_STATE_STARTING, &nusav1.InstanceCounts{Running: 2, Stopping: 2})
 		leaving.Status.Message = "2 instances are being stopped"
@@ -369,7 +369,7 @@ func (f *fake) List(_ context.Context, r *nusav1.ListJobsRequest) (*nusav1.ListJ
 func (f *fake) Stop(_ context.Context, r *nusav1.StopJobRequest) (*nusav1.StopJobResponse, error) {
 	f.note(r)
 	if name := r.GetJob().GetName(); (name == "halted" || name == "halting") && !r.GetPurge() {
-		return &nusav1.StopJobResponse{Revision: 12}, nil // nothing has changed
+		return &nusav1.StopJobResponse{Revision: 12}, nil // the job does not change
 	}
 	return &nusav1.StopJobResponse{Revision: 13}, nil
 }
@@ -418,6 +418,6 @@ func (f *fake) Recover(_ context.Context, req *nusav1.RecoverRequest) (*nusav1.R
 
 // Defaults of the client.
 const (
-	submitAttempts = 3  // attempts of a submit whose connection breaks
-	tailOfEach     = 10 // lines of each of several instances
+	submitAttempts = 3  // attempts for a submit whose connection breaks
+	tailOfEach     = 10 // lines of each instance, if there are several instances
 )

@@ -17,7 +17,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// The services Topology and Origins of the fake.
+// This file has the services Topology and Origins of the fake server.
 
 func noRegion(field, name string) error {
 	return rpcerr.Invalid(&nusav1.Problem{Field: field, Message: "there is no region \"" + name + "\""})
@@ -47,7 +47,7 @@ func (f topologyServer) Matrix(_ context.Context, r *nusav1.MatrixRequest) (*nus
 	return m, nil
 }
 
-// pageOf returns the page of a hundred rows that follows a region.
+// pageOf returns the next hundred rows after a region.
 func pageOf(m *nusav1.MatrixResponse, after string) *nusav1.MatrixResponse {
 	out := &nusav1.MatrixResponse{Regions: m.GetRegions()}
 	rows, last := 0, ""
@@ -123,7 +123,7 @@ func (f topologyServer) Check(_ context.Context, r *nusav1.CheckTopologyRequest)
 	return sample.Check(), nil
 }
 
-// History ends at the present time, because the rendering depends on it.
+// History ends at the present time, because the rendering depends on the time.
 func (f topologyServer) History(_ context.Context, r *nusav1.HistoryRequest) (*nusav1.HistoryResponse, error) {
 	f.note(r)
 	present := func(all ...*nusav1.HistorySeries) (*nusav1.HistoryResponse, error) {

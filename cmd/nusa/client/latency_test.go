@@ -57,8 +57,8 @@ func TestPagedMatrixShowsAllRegions(t *testing.T) {
 	}
 }
 
-// TestCSVIsReadBack: the written table can be read again. It lacks the values that were not
-// measured.
+// TestCSVIsReadBack: the written table can be read again. Values that were not measured are
+// missing in it.
 func TestCSVIsReadBack(t *testing.T) {
 	f := newFake(t)
 	for _, c := range []struct {
@@ -135,7 +135,7 @@ func TestBrokenEventsResumeOrReportAGap(t *testing.T) {
 	}
 }
 
-// TestNearestDefaultsToOwnRegion: a regional server uses its own region by default.
+// TestNearestDefaultsToOwnRegion: the default of a regional server is its own region.
 func TestNearestDefaultsToOwnRegion(t *testing.T) {
 	f := newFake(t)
 	f.asRegion = true

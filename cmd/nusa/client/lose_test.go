@@ -11,7 +11,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestLoseAsksForTheName: only the name of the region confirms that nothing runs there.
+// TestLoseAsksForTheName: the command asks for the name of the region as the confirmation
+// that nothing runs there.
 func TestLoseAsksForTheName(t *testing.T) {
 	for _, c := range []struct {
 		line, typed, says string

@@ -52,8 +52,8 @@ func TestHintsNameTheBinaryAsCalled(t *testing.T) {
 	}
 }
 
-// TestSubmitIsRetriedWithTheSameKey: a connection that breaks during a submit does
-// not submit twice. Two calls are two submits.
+// TestSubmitIsRetriedWithTheSameKey: if a connection breaks during a submit, the job is not
+// submitted twice. Two calls are two submits.
 func TestSubmitIsRetriedWithTheSameKey(t *testing.T) {
 	f := newFake(t)
 	keys := func(args ...string) []string {
@@ -143,8 +143,9 @@ func TestStatusOutputIsRefusedAsJobFile(t *testing.T) {
 	}
 }
 
-// TestUnsentSubmitIsNotUnknown: a server accepts the connection and never answers. The job was
-// not sent to it, so the job is not reported as perhaps accepted.
+// TestUnsentSubmitIsNotUnknown: a server accepts the connection and never responds. The job
+// was not sent to that server, so the error does not say that the job may have been
+// accepted.
 func TestUnsentSubmitIsNotUnknown(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

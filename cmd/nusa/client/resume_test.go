@@ -18,14 +18,14 @@ import (
 
 var reconnected = regexp.MustCompile(`reconnected after [0-9.]+m?s`)
 
-// twoServers returns two servers and the value of --addr that names both. The first dies at
-// the call of die.
+// twoServers returns two servers and the value of --addr that names both. A call of die
+// stops the first server.
 func twoServers(t *testing.T) (first, second *fake, addr string) {
 	first, second = newFake(t), newFake(t)
 	return first, second, first.addr + "," + second.addr
 }
 
-// checkResumed compares the output of a command that lost its server once.
+// checkResumed compares the output of a command whose server died once.
 func checkResumed(t *testing.T, addr, out, errOut string, code int, wantOut, wantErr string, wantCode int) {
 	t.Helper()
 	errOut = strings.ReplaceAll(reconnected.ReplaceAllString(errOut, "reconnected after 0s"), addr, "ADDR")
@@ -36,15 +36,15 @@ func checkResumed(t *testing.T, addr, out, errOut string, code int, wantOut, wan
 
 const lostLine = "nusa: the connection to ADDR was lost: it continues when the server is back\n"
 
-// TestLogsContinueOnTheNextServer: logs -f continues on another server after its own has died. What
-// was printed is not printed again.
+// TestLogsContinueOnTheNextServer: after its server has died, logs -f continues on another
+// server. It prints nothing twice.
 func TestLogsContinueOnTheNextServer(t *testing.T) {
 	first, second, addr := twoServers(t)
 	first.logs = func(r *nusav1.LogsRequest, s grpc.ServerStreamingServer[nusav1.LogChunk]) error {
 		if err := s.Send(&nusav1.LogChunk{Data: []byte("one\ntwo\nth")}); err != nil {
 			return err
 		}
-		<-s.Context().Done() // until the client has printed that
+		<-s.Context().Done() // until the client has printed the line
 		return s.Context().Err()
 	}
 	second.logs = func(r *nusav1.LogsRequest, s grpc.ServerStreamingServer[nusav1.LogChunk]) error {
@@ -79,7 +79,7 @@ func TestLogsWaitForTheirRegion(t *testing.T) {
 		switch times {
 		case 1:
 			return rpcerr.Error{Code: codes.Unavailable, Reason: rpcerr.ReasonSessionEnded, Message: "the session of region tokyo has ended"}.Err()
-		case 2: // the region answers and is lost again at once: no further line
+		case 2: // the region responds and is lost again at once, so no line follows
 			return status.Error(codes.Unavailable, "region tokyo has been cut off for 20s")
 		}
 		return s.Send(&nusav1.LogChunk{Data: []byte("one\n")})
@@ -89,13 +89,13 @@ func TestLogsWaitForTheirRegion(t *testing.T) {
 		"nusa: the session of region tokyo has ended: it continues when that is over\nnusa: reconnected after 0s; lines in between may be missing\n", 0)
 }
 
-// TestLogsOfOneRegionWaitAlone: while logs -f waits for a region that is cut off, the streams of
-// other regions go on, over the same connection. One line says that a region is away, and one
-// that it is back.
+// TestLogsOfOneRegionWaitAlone: while logs -f waits for a region that is cut off, the
+// streams of other regions continue over the same connection. One line says that the region
+// is away, and one line says that it is back.
 func TestLogsOfOneRegionWaitAlone(t *testing.T) {
 	first, second, addr := twoServers(t)
 	back := make(chan struct{})
-	asked, opened := 0, 0 // for eastus
+	asked, opened := 0, 0 // numbers for eastus
 	first.get = func(id string) error {
 		if asked++; asked <= 7 {
 			return status.Error(codes.Unavailable, "no allocation has an id that begins with that; eastus has been cut off for 20s")
@@ -128,7 +128,8 @@ func TestLogsOfOneRegionWaitAlone(t *testing.T) {
 	}
 }
 
-// TestEventsContinueOnTheNextServer: events continue after the last event, on another server.
+// TestEventsContinueOnTheNextServer: if a server dies, events continue on another server
+// after the last event.
 func TestEventsContinueOnTheNextServer(t *testing.T) {
 	first, second, addr := twoServers(t)
 	first.events = func(_ *nusav1.WatchEventsRequest, s grpc.ServerStreamingServer[nusav1.Event]) error {
@@ -153,7 +154,8 @@ func TestEventsContinueOnTheNextServer(t *testing.T) {
 		lostLine+"nusa: reconnected after 0s; a gap shows where events are missing\n", 0)
 }
 
-// TestJobRunWaitsOnTheNextServer: job run waits on after its server has died, and misses nothing.
+// TestJobRunWaitsOnTheNextServer: after its server has died, job run waits on another
+// server and misses nothing.
 func TestJobRunWaitsOnTheNextServer(t *testing.T) {
 	first, second, addr := twoServers(t)
 	of := func(state nusav1.JobState, c *nusav1.InstanceCounts) *nusav1.Job { return jobIn("ok", 2, state, c) }
@@ -181,8 +183,8 @@ func TestJobRunWaitsOnTheNextServer(t *testing.T) {
 		lostLine+"nusa: reconnected after 0s\n", 0)
 }
 
-// TestExecSaysThatItCannotContinue: an exec that loses its connection has an exit code of its
-// own. One that never began has the exit code of an error.
+// TestExecSaysThatItCannotContinue: an exec that loses its connection has its own exit
+// code. An exec that never began has the exit code of an error.
 func TestExecSaysThatItCannotContinue(t *testing.T) {
 	for name, c := range map[string]struct {
 		ends func(f *fake) error
@@ -207,8 +209,8 @@ func TestExecSaysThatItCannotContinue(t *testing.T) {
 	}
 }
 
-// TestTheNextServerIsAskedWhenOneRefuses: a server that is alive and cannot serve is left for
-// the next one of --addr.
+// TestTheNextServerIsAskedWhenOneRefuses: if a server is alive but cannot serve, the client
+// asks the next server of --addr.
 func TestTheNextServerIsAskedWhenOneRefuses(t *testing.T) {
 	first, second, addr := twoServers(t)
 	refuse := status.Error(codes.Unavailable, "no leader known")

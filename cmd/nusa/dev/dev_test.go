@@ -31,11 +31,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ports are enough for four regions.
+// ports is the number of ports that four regions need.
 const ports = 500
 
-// start runs a federation. It returns the federation with a connection and a function that
-// stops it and waits for its end.
+// start runs a federation. It returns the federation, a connection, and a function that
+// stops the federation and waits for its end.
 func start(t *testing.T, o dev.Options) (dev.Federation, *grpc.ClientConn, func()) {
 	t.Helper()
 	o.Port = freeport.Reserve(t, ports)
@@ -124,7 +124,7 @@ groups:
         resources: {cpu: 10m, memory: 16MiB}
 `
 
-// TestHello takes one job through all real tiers and back. It checks the regions that are near
+// TestHello takes one job through all real tiers and back. It checks which regions are near
 // enough, a real process, its output, its end, and what remains after a restart.
 func TestHello(t *testing.T) {
 	opts := dev.Options{Regions: []string{"southeastasia", "japaneast", "westeurope"}, Agents: 2, DataDir: t.TempDir()}
@@ -153,7 +153,7 @@ func TestHello(t *testing.T) {
 
 	stop()
 	refusedShapes(t, opts.DataDir)
-	opts.Regions = nil // the data directory has them
+	opts.Regions = nil // the data directory has the regions
 	fed, conn, _ := start(t, opts)
 	if len(fed.Names) != 3 || fed.Agents != 6 {
 		t.Errorf("the second start has %d agents in %v", fed.Agents, fed.Names)
@@ -166,8 +166,8 @@ func TestHello(t *testing.T) {
 	until(t, conn, "near", nusav1.JobState_JOB_STATE_STOPPED)
 }
 
-// refusedShapes returns starts that must fail in the data directory of three regions with one
-// server each.
+// refusedShapes checks starts that must fail, because the data directory has three regions
+// with one server each.
 func refusedShapes(t *testing.T, dir string) {
 	t.Helper()
 	for _, c := range []struct {
@@ -296,12 +296,12 @@ func awaitMatrix(t *testing.T, conn *grpc.ClientConn) {
 		if n := len(m.GetRegions()); n == 3 && measured == n*(n-1) {
 			for _, e := range m.GetEdges() {
 				if e.GetFrom() == "southeastasia" && e.GetTo() == "japaneast" {
-					// 70 ms in the table; a busy machine only adds time.
+					// 70 ms in the table. A busy machine only adds time.
 					rtt := e.GetMin().AsDuration()
 					if rtt < 69*time.Millisecond {
 						t.Errorf("southeastasia → japaneast: %s, the table says about 70 ms", rtt)
 					}
-					slow = rtt > 90*time.Millisecond // wait for a sample that was not delayed
+					slow = rtt > 90*time.Millisecond // repeat until a sample was not delayed
 				}
 			}
 			if !slow {

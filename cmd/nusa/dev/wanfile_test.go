@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// TestChangedWANFileIsRead: a changed file is read after it has stayed the same. A file with
-// errors changes nothing.
+// TestChangedWANFileIsRead: a changed file is read once it has stopped changing. A file
+// with errors changes nothing.
 func TestChangedWANFileIsRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rtt.csv")
 	clock := time.Now()
@@ -20,7 +20,7 @@ func TestChangedWANFileIsRead(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		clock = clock.Add(time.Second) // a new time, even if the file system's clock is coarse
+		clock = clock.Add(time.Second) // a different time, even if the file system's clock is coarse
 		if err := os.Chtimes(path, clock, clock); err != nil {
 			t.Fatal(err)
 		}

@@ -11,8 +11,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestEndedAllocationIsShownUntilReplaced: an ended allocation is shown until a younger one, or one of a
-// later version, replaces it.
+// TestEndedAllocationIsShownUntilReplaced: an ended allocation is shown until an allocation
+// that is younger or has a later version replaces it.
 func TestEndedAllocationIsShownUntilReplaced(t *testing.T) {
 	alloc := func(text string) *nusav1.Allocation { // id, index, state, version, created
 		a := &nusav1.Allocation{Group: "g"}

@@ -6,8 +6,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestFailingStartShowsItsReason: an allocation whose task cannot start shows the reason, as an
-// ended allocation does.
+// TestFailingStartShowsItsReason: an allocation whose task cannot start shows the reason,
+// like an ended allocation.
 func TestFailingStartShowsItsReason(t *testing.T) {
 	failing := map[string]*nusav1.TaskState{
 		"a": {State: nusav1.AllocState_ALLOC_STATE_RUNNING},

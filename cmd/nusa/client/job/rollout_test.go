@@ -7,8 +7,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestRolloutLineOnlyOfSeveralRegions: the line is shown only for a version that goes from region to
-// region.
+// TestRolloutLineOnlyOfSeveralRegions: the line is shown only if a version is rolled out
+// from region to region.
 func TestRolloutLineOnlyOfSeveralRegions(t *testing.T) {
 	slots := func(j *nusav1.Job) []*nusav1.Slot { return j.GetStatus().GetGroups()["web"].GetSlots() }
 	in := func(j *nusav1.Job, region string) *nusav1.InstanceCounts {

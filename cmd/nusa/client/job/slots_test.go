@@ -6,7 +6,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestSlotStates: a slot that its owner has given up belongs to nobody, and nobody revokes it.
+// TestSlotStates: a slot that its owner has given up has no owner, and is not shown as
+// being revoked.
 func TestSlotStates(t *testing.T) {
 	const revoke, stop, run = nusav1.SlotDesired_SLOT_DESIRED_REVOKE, nusav1.SlotDesired_SLOT_DESIRED_STOP, nusav1.SlotDesired_SLOT_DESIRED_RUN
 	for _, c := range []struct {

@@ -2,7 +2,7 @@ package network
 
 import "testing"
 
-// TestNoPathAdviceCanBeFollowed: each advice is a valid command.
+// TestNoPathAdviceCanBeFollowed: each suggested command is valid.
 func TestNoPathAdviceCanBeFollowed(t *testing.T) {
 	for relays, want := range map[int]string{
 		0: "the direct way from a to b cannot be used now; --relays 2 may find one",

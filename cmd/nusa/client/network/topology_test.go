@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 )
 
-// TestTreeShowsUnhealthyNodesFirst: unhealthy nodes are shown first, and the count of the others
-// is right.
+// TestTreeShowsUnhealthyNodesFirst: unhealthy nodes are shown first, and the number of the
+// other nodes is right.
 func TestTreeShowsUnhealthyNodesFirst(t *testing.T) {
 	for most, want := range map[int]string{
 		1: "and 3 more nodes, 1 of them unhealthy", 2: "and 2 more nodes, all of them ready", 3: "and 1 more nodes, all of them ready", 4: "",

@@ -10,8 +10,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestWatchHoldsTheLatestValues: the watch holds the latest values of every edge. It holds no
-// region that has been removed.
+// TestWatchHoldsTheLatestValues: the watch has the latest values of every edge, and no
+// region that was removed.
 func TestWatchHoldsTheLatestValues(t *testing.T) {
 	m := &matrixWatch{whole: &nusav1.MatrixResponse{}, at: map[[2]string]int{}}
 	m.apply(sample.FederationOf(3))
@@ -54,8 +54,8 @@ func TestWatchFitsTheWindow(t *testing.T) {
 	}
 }
 
-// TestChangesAreWords: a line of a watch in a pipe has no legend, so words
-// replace the marks of a matrix.
+// TestChangesAreWords: a watch in a pipe has no legend, so words replace the marks of a
+// matrix.
 func TestChangesAreWords(t *testing.T) {
 	m := sample.Matrix()
 	var b strings.Builder

@@ -8,7 +8,7 @@ import (
 )
 
 // TestDrainOfLostNodeNamesNoRoom: instances of a lost node wait for the node, not for
-// room elsewhere.
+// capacity on other nodes.
 func TestDrainOfLostNodeNamesNoRoom(t *testing.T) {
 	n := &nusav1.Node{
 		Name: "n1", Draining: true, Allocations: 2, State: nusav1.NodeState_NODE_STATE_LOST,

@@ -6,7 +6,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestDocument: a program sees the alarms, and that no job fits any more.
+// TestDocument: the document for programs contains the alarms, and says that no job fits
+// any more.
 func TestDocument(t *testing.T) {
 	for _, c := range []struct {
 		alarms []string

@@ -7,8 +7,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestWhatStops: before an operator confirms a recovery of the store, each group that would lose
-// something has a line.
+// TestWhatStops: before an operator confirms a recovery of the store, the command prints
+// one line for each group that would lose something.
 func TestWhatStops(t *testing.T) {
 	for _, c := range []struct {
 		would *nusav1.RecoverResponse

@@ -85,7 +85,8 @@ func TestEverythingFits80Columns(t *testing.T) {
 	}
 }
 
-// TestNarrowTablesLoseColumns: columns go in the given order, and only as many as needed.
+// TestNarrowTablesLoseColumns: columns are removed in the given order, and only as many as
+// needed.
 func TestNarrowTablesLoseColumns(t *testing.T) {
 	for width, want := range map[int]string{
 		0: "NAME STATE MASTER PLACE NOTE", 37: "NAME STATE MASTER PLACE NOTE", 36: "NAME STATE MASTER NOTE", 29: "NAME STATE NOTE", 5: "NAME STATE NOTE",

@@ -31,7 +31,7 @@ func TestFitCutsAtTheWidth(t *testing.T) {
 	}
 }
 
-// TestCoresAreExact: even one millicore is visible.
+// TestCoresAreExact: even one millicore is shown.
 func TestCoresAreExact(t *testing.T) {
 	for milli, want := range map[int64]string{0: "0", 1: "0.001", 10: "0.01", 250: "0.25", 1005: "1.005", 64_000: "64", 12_345_678: "12345.678"} {
 		if got := term.Cores(milli); got != want {
