@@ -79,7 +79,7 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 }
 
 const (
-	// maxDryPlans bounds the plans of a dry run. Each plan places up to thousands of
+	// maxDryPlans bounds the plans of a dry run. Each plan may place thousands of
 	// instances.
 	maxDryPlans = 64
 	// placesPerCommand bounds the placements of one command, like the bound of the master's

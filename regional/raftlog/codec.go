@@ -41,7 +41,7 @@ func newMsgpackHandle() *codec.MsgpackHandle {
 }
 
 // entryWriter encodes log entries. An entry is the version, then each command after its
-// length. It is not safe for concurrent use.
+// length. An entryWriter is not safe for concurrent use.
 type entryWriter struct {
 	entry   []byte // empty: no command yet
 	command []byte // the latest command

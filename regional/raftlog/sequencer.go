@@ -427,7 +427,7 @@ func (q *Sequencer) submit(e *entry, inFlight chan<- entry) {
 	}
 	q.inFlight.Add(1)
 	e.proposed = time.Since(q.began)
-	inFlight <- *e // the reader receives until the channel is closed
+	inFlight <- *e // cannot block for ever: the reader receives until the channel is closed
 }
 
 // finish waits until an entry is committed and passes its results on. Its error says that

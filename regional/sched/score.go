@@ -44,7 +44,7 @@ func apartScore(n int32) float64 { return -antiAffinity * float64(n) / float64(n
 
 // spreadScore returns the penalty of a spread value that has n instances of the group. It
 // is linear. So the counts of two values differ only by as much as the other terms can
-// outweigh. The terms fit and affinity span 3.
+// outweigh: fit (0..1) and affinity (-1..1) can outweigh a difference of 3.
 func spreadScore(n int32) float64 { return -float64(n) }
 
 // affinityScore returns the weighted share of the affinities that are true, -1..1.

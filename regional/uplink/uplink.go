@@ -56,7 +56,7 @@ const (
 	maxSubscriptions = 256
 )
 
-// errLevel ends a session in whose hello the feature level was lower.
+// errLevel ends a session whose hello had a lower feature level than the region has now.
 var errLevel = errors.New("all servers of the region support a higher feature level now: a new session begins")
 
 // The reasons why the region has no session. errNotNow may pass by itself. The others need
