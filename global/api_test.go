@@ -129,7 +129,7 @@ func TestRepeatedSubmit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.submit(testJob("keyed", 7)) // another client changes it meanwhile
+	s.submit(testJob("keyed", 7)) // another client changes the job meanwhile
 	retry, err := s.jobs().Submit(t.Context(), proto.CloneOf(req))
 	if err != nil || retry.GetVersion() != 1 || retry.GetRevision() != first.GetRevision() || !retry.GetChanged() {
 		t.Errorf("retry: %v, %v, first %v", retry, err, first)
@@ -182,7 +182,7 @@ func TestSubmitMany(t *testing.T) {
 			switch {
 			case i == 100:
 				spec.Name = "Bad Name"
-			case i >= n-2: // versions of one job keep their order
+			case i >= n-2: // the versions of one job keep their order
 				spec = testJob("same", int32(i))
 			}
 			if stream.Send(&nusav1.SubmitRequest{Spec: spec}) != nil {
@@ -357,7 +357,7 @@ func TestPendingJobHasReasonAndIsPlacedLater(t *testing.T) {
 	full.fits = 10
 	rep := full.report()
 	full.mu.Unlock()
-	full.send(rep) // with room again
+	full.send(rep) // the region has room again
 	full.waitSlot("default/api/web/0", accepted)
 	e, err = s.jobs().Explain(t.Context(), &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: "api"}})
 	if err != nil || e.GetGroups()[0].GetRegions()[0].GetTaken() != 2 || len(e.GetGroups()[0].GetRegions()[0].GetTerms()) == 0 {
@@ -406,7 +406,7 @@ func TestRegionsDefinedCordonedRemoved(t *testing.T) {
 	if err != nil || got.GetState() != nusav1.RegionState_REGION_STATE_DEFINED || !got.GetDefinedByOperator() || got.GetRevision() == 0 {
 		t.Fatalf("defined: %v, %v", got, err)
 	}
-	r := s.joined("alpha") // the hello has no labels: those that the operator set stay
+	r := s.joined("alpha") // the hello has no labels: the labels that the operator set stay
 	got = s.waitRegion("alpha", nusav1.RegionState_REGION_STATE_CONNECTED)
 	if got.GetDefinition().GetLabels()["tier"] != "gold" || got.GetClusterId() != "cluster-alpha" || got.GetMaster() != "alpha-1" {
 		t.Errorf("connected: %v", got)

@@ -39,8 +39,8 @@ func TestAuditWithinATick(t *testing.T) {
 	})
 }
 
-// TestAuditIsBounded: the oldest audit records go when they take more than their part of the
-// store, those of earlier versions and terms too, and those that are too old.
+// TestAuditIsBounded: the oldest audit records are removed when the records take more than their
+// share of the store, also records of earlier versions and terms. So are records that are too old.
 func TestAuditIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFederation()

@@ -12,9 +12,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestOversizedReportsDoNotEndTheTerm: reports and summaries of regions go into
-// checkpoints and results. One that is larger than the store takes is ignored or
-// ends its region's session, but not the leadership term.
+// TestOversizedReportsDoNotEndTheTerm: reports and summaries of regions become part of checkpoints
+// and results. A report that is larger than a store record may be is ignored or ends its region's
+// session. It does not end the leadership term.
 func TestOversizedReportsDoNotEndTheTerm(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	alpha, beta := s.joined("alpha"), s.joined("beta")

@@ -12,10 +12,10 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestRestoredSnapshotIsNoticedAtOnce: the store was restored from a snapshot that lacks nothing,
-// and no region is connected. The server notices that by the log of the store. After the
-// recovery no region gets a lease before every region has confirmed what it runs, or an
-// operator has stated that nothing runs there.
+// TestRestoredSnapshotIsNoticedAtOnce: the store was restored from a snapshot that lacks no record,
+// and no region is connected. The server notices the restore by the log of the store. After the
+// recovery no region gets a lease before every region has confirmed what it runs, or an operator
+// has stated that nothing runs there.
 func TestRestoredSnapshotIsNoticedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
@@ -86,7 +86,7 @@ func TestRestoredSnapshotIsNoticedAtOnce(t *testing.T) {
 		}
 		s.stop()
 
-		// The next server goes on to wait.
+		// The next server continues to wait.
 		s = f.start(t, "g2", quick)
 		waitInfo(t, s, "waiting for one region", confirming("gamma"))
 		alpha = confirms("alpha")

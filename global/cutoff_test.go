@@ -120,7 +120,7 @@ func TestCutOffRegionIsNeverShownAsHealthy(t *testing.T) {
 	})
 }
 
-// cutOffTexts are what calls say of a region that is cut off.
+// cutOffTexts are the texts that calls show about a region that is cut off.
 type cutOffTexts struct{ region, plan, explain, allocs string }
 
 func (s *testServer) groupText(t *testing.T) (out cutOffTexts) {
@@ -167,7 +167,7 @@ func (s *testServer) groupText(t *testing.T) (out cutOffTexts) {
 	return out
 }
 
-// regionEvents collects the types of the events about regions from now on. end stops that.
+// regionEvents collects the types of the events about regions from now on, until end is called.
 func (s *testServer) regionEvents(t *testing.T) (types func() string, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -200,8 +200,8 @@ func (s *testServer) regionEvents(t *testing.T) (types func() string, end func()
 	return types, func() { cancel(); done.Wait() }
 }
 
-// TestListOfAnUnknownJob: a job that the federation does not have is not found, also while a
-// region is cut off: the region cannot have it. The region's own jobs are another matter.
+// TestListOfAnUnknownJob: a job that the federation does not have is not found, also while a region
+// is cut off, because no region can have such a job. A region's own jobs may exist there, though.
 func TestListOfAnUnknownJob(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	s.joined("tokyo").leave()

@@ -50,7 +50,7 @@ func TestDisconnectedInstancesAreRevokedWhenThereIsRoom(t *testing.T) {
 	alpha = s.joined("alpha", func(r *fakeRegion) { r.fits = 0 })
 	alpha.waitSlot("default/api/web/0", accepted)
 	reports(beta, 5)
-	s.submit(testJob("other", 1)) // waits for another plan
+	s.submit(testJob("other", 1)) // the region waits for another plan
 	beta.waitSlot("default/other/web/0", accepted)
 	alpha.waitSlot("default/api/web/0", func(s *nusav1.Slot) bool {
 		return s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN && s.GetTo() == 2

@@ -191,9 +191,9 @@ func TestThreeMembers(t *testing.T) {
 	again.waitSlot("default/more/web/0", accepted)
 }
 
-// TestEtcdCandidacyRemoved: a server whose election key was removed, as by another process
-// of its name, is not the active one any more, even if it writes nothing and its etcd
-// lease lives on.
+// TestEtcdCandidacyRemoved: another process with the same name may remove a server's election key.
+// The server is then not the active one any more, even if it writes nothing and its etcd lease
+// continues.
 func TestEtcdCandidacyRemoved(t *testing.T) {
 	t.Parallel()
 	member := openMember(t, t.TempDir(), "127.0.0.1:0")

@@ -18,7 +18,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// cutter lets regions ask for leases, until they are cut off.
+// cutter is a server with regions that ask for leases until the test cuts them off.
 type cutter struct {
 	s       *testServer
 	regions map[string]*fakeRegion
@@ -47,7 +47,7 @@ func newCutter(t *testing.T, names ...string) *cutter {
 	return c
 }
 
-// join connects a region that confirms what it is ordered.
+// join connects a region that confirms each order.
 func (c *cutter) join(name string, term uint64) {
 	hello := helloOf(name, term)
 	hello.FeatureLevel = 1
@@ -58,8 +58,7 @@ func (c *cutter) join(name string, term uint64) {
 	delete(c.cut, name)
 }
 
-// confirmEverything is the script of a region that has nothing left of what it has to give
-// up.
+// confirmEverything is the script of a region that has stopped everything that it must give up.
 func confirmEverything(s *nusav1.Slot) []*nusav1.SlotAnswer {
 	if s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE {
 		return []*nusav1.SlotAnswer{answerTo(s, nusav1.SlotState_SLOT_STATE_REVOKED)}
@@ -145,7 +144,7 @@ func (c *cutter) events(kind string) (out []string) {
 	return out
 }
 
-// inJakarta prefers jakarta, and says what happens when a region is cut off.
+// inJakarta prefers jakarta, and sets after how long the work of a region that is cut off moves.
 func inJakarta(after time.Duration) func(*nusav1.JobSpec) {
 	return func(j *nusav1.JobSpec) {
 		j.Regions = &nusav1.RegionsSpec{Prefer: []*nusav1.Preference{{Selector: &nusav1.RegionSelector{Name: "jakarta"}, Weight: 100}}}
@@ -153,9 +152,9 @@ func inJakarta(after time.Duration) func(*nusav1.JobSpec) {
 	}
 }
 
-// TestLostRegionsWorkMoves: a region is cut off without a reset of its stream. Once its
-// work is due the region is declared lost and the work has another owner. The region hears
-// so when it returns.
+// TestLostRegionsWorkMoves: a region is cut off without a reset of its stream. Once its work is
+// due, the region is declared lost and the work gets another owner. The region learns that when it
+// returns.
 func TestLostRegionsWorkMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCutter(t, "jakarta", "seoul", "tokyo")
@@ -278,8 +277,8 @@ func TestReturningRegionKeepsItsWork(t *testing.T) {
 	})
 }
 
-// TestNoRoomForLostWork: what finds no room stays with the lost region, which keeps the
-// work if it returns. The status says why.
+// TestNoRoomForLostWork: work that no other region has room for stays with the lost region. The
+// region keeps the work if it returns. The status says why.
 func TestNoRoomForLostWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCutter(t, "jakarta", "seoul")
@@ -336,8 +335,8 @@ func TestMassLossMovesNothing(t *testing.T) {
 	})
 }
 
-// TestMassLossResignsOnce: another server may reach the regions. When it does not either, it
-// stays active, and waits.
+// TestMassLossResignsOnce: the active server resigns, since another server may reach the regions.
+// If that server does not reach them either, it stays active and waits.
 func TestMassLossResignsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
@@ -386,8 +385,8 @@ func TestMassLossResignsOnce(t *testing.T) {
 	})
 }
 
-// TestMassLossOutlivesItsServer: a successor shows the alarm at once, and until the regions are
-// back.
+// TestMassLossOutlivesItsServer: a successor shows the alarm at once and keeps it until the regions
+// are back.
 func TestMassLossOutlivesItsServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
@@ -452,8 +451,8 @@ func (c *cutter) resigned(f *federation) string {
 	return rec.GetResigned()
 }
 
-// TestElectionCountsSilenceAgain: a new active server does not know when the region was
-// last seen, and counts from its own beginning.
+// TestElectionCountsSilenceAgain: a new active server does not know when a region last sent a
+// message. It counts the silence from the beginning of its own term.
 func TestElectionCountsSilenceAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()

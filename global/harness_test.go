@@ -219,16 +219,17 @@ type fakeRegion struct {
 	origins  *nusav1.OriginTable
 	compact  *nusav1.CompactMatrix
 	matrices int
-	// What a region gets that takes the changes of sets. sizes are the bytes by kind of message.
+	// The sets of a region that takes only the changes of sets. sizes counts bytes by kind of
+	// message.
 	peerList []*nusav1.PeerRegion
 	asks     []*nusav1.ShapeSubscription
 	columnAt *nusav1.Position
-	edges    []topology.Edge // of the latest change of the column that has some
+	edges    []topology.Edge // of the latest change of the column that has any edges
 	sizes    map[string][]int
 	acked    *nusav1.Position
 	tunnels  []string
-	bare     bool // it has no ready node
-	noAck    bool // it acknowledges no orders
+	bare     bool // the region has no ready node
+	noAck    bool // the region acknowledges no orders
 	sequence uint64
 	// script answers an order; nil = accept offers, confirm stops.
 	script func(*nusav1.Slot) []*nusav1.SlotAnswer

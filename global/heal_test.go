@@ -89,9 +89,9 @@ func (s *testServer) returnOfJakarta() *fakeRegion {
 	return r
 }
 
-// TestRegionThatReturnsGetsItsInstancesBack: the first set of a region that returns says what
-// it holds. What runs there returns to it after the replacement was revoked, in a new offer;
-// what does not stays at the new owner.
+// TestRegionThatReturnsGetsItsInstancesBack: the first set for a region that returns tells it which
+// instances to hold. An instance that runs there returns to the region in a new offer, after its
+// replacement was revoked. An instance that does not run there stays at the new owner.
 func TestRegionThatReturnsGetsItsInstancesBack(t *testing.T) {
 	s, seoul, generation := lostJakarta(t, nil, nil)
 	jakarta := s.returnOfJakarta()
@@ -124,15 +124,16 @@ func TestRegionThatReturnsGetsItsInstancesBack(t *testing.T) {
 	})
 }
 
-// TestRegionThatReturnsHoldsNothingThatItsLeaseBound: the lease has ended what ran there. Held,
-// it would start again beside the replacement as soon as the region has a lease.
+// TestRegionThatReturnsHoldsNothingThatItsLeaseBound: the end of the lease has ended these
+// instances. If the region held them, they would start again beside the replacement as soon as the
+// region has a lease.
 func TestRegionThatReturnsHoldsNothingThatItsLeaseBound(t *testing.T) {
 	s, _, _ := lostJakarta(t, nil, func(slot *nusav1.Slot) { slot.Former[0].StopTime = durationpb.New(5 * time.Second) })
 	s.returnOfJakarta().waitSlot("default/api/web/0", desired(toRevoke))
 }
 
-// TestRegionThatReturnsEndsWhatStaysElsewhere: it is ordered to give the slot up, and is a
-// former owner until it has confirmed.
+// TestRegionThatReturnsEndsWhatStaysElsewhere: the region is ordered to give the slot up. It is a
+// former owner until it has confirmed that.
 func TestRegionThatReturnsEndsWhatStaysElsewhere(t *testing.T) {
 	s, seoul, generation := lostJakarta(t, func(j *nusav1.JobSpec) {
 		j.Groups["web"].Disconnect = &nusav1.Disconnect{Reconcile: nusav1.Reconcile_RECONCILE_KEEP_REPLACEMENT}
@@ -160,13 +161,13 @@ func TestRegionThatReturnsEndsWhatStaysElsewhere(t *testing.T) {
 	seoul.waitSlot("default/api/web/0", func(s *nusav1.Slot) bool { return s.GetDesired() == toRun && s.GetTo() == 4 })
 }
 
-// TestHoldIsDecidedAgainAtEachReturn: an earlier return says nothing.
+// TestHoldIsDecidedAgainAtEachReturn: the decision of an earlier return does not count.
 func TestHoldIsDecidedAgainAtEachReturn(t *testing.T) {
 	s, _, _ := lostJakarta(t, nil, nil)
 	jakarta := s.returnOfJakarta()
 	jakarta.waitSlot("default/api/web/0", desired(toHold))
 	jakarta.leave()
-	hello := helloOf("jakarta", 3) // a server of it is replaced by one of an earlier version
+	hello := helloOf("jakarta", 3) // a server of the region is replaced by one of an earlier version
 	hello.AppliedIndex = 20
 	jakarta = s.join(hello)
 	jakarta.waitSlot("default/api/web/0", desired(toRevoke))

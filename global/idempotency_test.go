@@ -102,8 +102,8 @@ func same(t *testing.T, what string, first, again []*nusav1.SubmitManyResponse) 
 	}
 }
 
-// TestKeysCostNoRead: the active server knows its own idempotency keys, and those of earlier
-// terms once they are loaded, so a submit with a key reads nothing from the store.
+// TestKeysCostNoRead: the active server knows its own idempotency keys, and the keys of earlier
+// terms once they are loaded. So a submit with a key reads nothing from the store.
 func TestKeysCostNoRead(t *testing.T) {
 	const jobs = 300
 	f := newFederation()

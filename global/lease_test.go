@@ -19,8 +19,8 @@ func (r *fakeRegion) askLease(id uint64, change ...func(*nusav1.LeaseRequest)) {
 	r.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{Lease: q}})
 }
 
-// TestNoLeaseBeforeTheOrders: a region gets no lease before it has acknowledged the orders
-// that it had not when it was welcomed. The grant names what it rests on.
+// TestNoLeaseBeforeTheOrders: a region gets no lease before it has acknowledged the orders that it
+// lacked at its welcome. The grant names the orders that it relies on.
 func TestNoLeaseBeforeTheOrders(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	r := s.join(helloOf("alpha", 3), func(r *fakeRegion) { r.noAck = true })
@@ -33,7 +33,7 @@ func TestNoLeaseBeforeTheOrders(t *testing.T) {
 	if at.GetSequence() == 0 || grants != 0 {
 		t.Fatalf("%d grants before the orders up to %v are acknowledged", grants, at)
 	}
-	// Numbers of another server say nothing.
+	// A position of another server's term does not count.
 	r.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_OrdersAck{OrdersAck: &nusav1.Position{Epoch: "other", Sequence: at.GetSequence()}}})
 	r.askLease(2)
 	r.summarize(false, 2)
@@ -54,8 +54,8 @@ func TestNoLeaseBeforeTheOrders(t *testing.T) {
 	}
 }
 
-// TestGrantsNameLaterOrders: a grant rests on the orders of the time of the grant, not on
-// those of the welcome.
+// TestGrantsNameLaterOrders: a grant relies on the orders at the time of the grant, not on the
+// orders of the welcome.
 func TestGrantsNameLaterOrders(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	r := s.joined("alpha")
@@ -161,8 +161,8 @@ func TestRegionThatCannotCommitIsShown(t *testing.T) {
 	}
 }
 
-// TestNumbersThatWentBack: a region of another federation, and a log that ends before an
-// index that was known, are refused for good, also by the next active server.
+// TestNumbersThatWentBack: a region of another federation is refused for good, and so is a log that
+// ends before an index that the server knew. The next active server refuses them too.
 func TestNumbersThatWentBack(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")

@@ -68,7 +68,7 @@ func TestLoseRegion(t *testing.T) {
 		if lost := c.events("region.lost"); len(lost) != 1 || !strings.Contains(lost[0], "by ayu, who states that nothing runs there any more: burnt down") {
 			t.Errorf("events %q", lost)
 		}
-		// Another cluster takes the name. The fence stays.
+		// Another cluster takes the name. The fence is kept.
 		hello := helloOf("jakarta", 1)
 		hello.ClusterId = "cluster-new"
 		fresh := c.s.join(hello)
@@ -79,8 +79,8 @@ func TestLoseRegion(t *testing.T) {
 	})
 }
 
-// TestLoseWaitsForReconnects: a region that has just disconnected, or that a new active server
-// has not met yet, may be connected again in a moment, so a statement about it is refused.
+// TestLoseWaitsForReconnects: a statement is refused about a region that has just disconnected, or
+// that a new active server has not met yet. The region may connect again in a moment.
 func TestLoseWaitsForReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
@@ -121,9 +121,9 @@ func TestLoseWaitsForReconnects(t *testing.T) {
 	})
 }
 
-// TestEndedWorkKeepsNoRegion: a batch job has ended in part in a region that is gone for good. Its
-// slot leaves the region with the statement, and the region can be removed. What has ended is not
-// run again, also not by a cluster that takes the name.
+// TestEndedWorkKeepsNoRegion: a part of a batch job has ended in a region that is gone for good.
+// After the operator's statement the slot has no region any more, and the region can be removed.
+// Ended instances do not run again, also not in a cluster that takes the name.
 func TestEndedWorkKeepsNoRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCutter(t, "jakarta", "seoul")

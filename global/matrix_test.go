@@ -149,7 +149,7 @@ func (s *testServer) waitLoads(names ...string) {
 	}
 }
 
-// TestWatchesAgree: watches get the same numbers and resume where they were, unless
+// TestWatchesAgree: all watches get the same numbers. A watch resumes where it ended, unless
 // another server is active.
 func TestWatchesAgree(t *testing.T) {
 	f := newFederation()

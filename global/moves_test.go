@@ -13,7 +13,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// releases is agree, and confirms revokes at once.
+// releases is a script like agree that also confirms revokes at once.
 func releases(s *nusav1.Slot) []*nusav1.SlotAnswer {
 	if s.GetDesired() == toRevoke {
 		return []*nusav1.SlotAnswer{answerTo(s, nusav1.SlotState_SLOT_STATE_REVOKED)}
@@ -125,8 +125,8 @@ func TestDrainMovesARegionsWorkInOrder(t *testing.T) {
 	}
 }
 
-// TestFailbackReturnsWorkToItsHome: only an operator lets work return that the group does not
-// let return by itself; two instances at a time.
+// TestFailbackReturnsWorkToItsHome: a group without failback by itself returns only when an
+// operator asks, two instances at a time.
 func TestFailbackReturnsWorkToItsHome(t *testing.T) {
 	s, seoul, _ := lostJakarta(t, func(j *nusav1.JobSpec) {
 		inParallel(j)
@@ -174,7 +174,8 @@ func TestFailbackReturnsWorkToItsHome(t *testing.T) {
 	}
 }
 
-// TestFailbackByItself: with mode auto the work returns after a time of health.
+// TestFailbackByItself: with mode auto the work returns after its home region was healthy for some
+// time.
 func TestFailbackByItself(t *testing.T) {
 	s, seoul, _ := lostJakarta(t, func(j *nusav1.JobSpec) {
 		j.Groups["web"].Disconnect = &nusav1.Disconnect{

@@ -105,7 +105,7 @@ func TestOrigins(t *testing.T) {
 	again.wait("the empty table", func() bool { return again.origins != nil && len(again.origins.GetRecords()) == 0 })
 }
 
-// TestTooManyOrigins: the bound holds within one transaction too.
+// TestTooManyOrigins: the limit also counts the origins that one transaction adds.
 func TestTooManyOrigins(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	s.joined("alpha")

@@ -17,27 +17,28 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// regionCPU is what an emulated region of one node has.
+// regionCPU is the CPU of an emulated region of one node, in millicores.
 const regionCPU = 64_000
 
-// overload is a load on emulated regions in virtual time. Jobs of one instance come from many
-// callers; each runs for a while and is then purged.
+// overload is a load on emulated regions in virtual time. Many callers submit jobs of one instance.
+// Each job runs for a while and is then purged.
 type overload struct {
-	// load is the offered load over the capacity of all regions.
+	// load is the CPU that the jobs ask for, as a fraction of the capacity of all regions.
 	load    float64
 	regions int
 	callers int
-	// sizes of the jobs in millicores.
+	// sizes are the sizes of the jobs in millicores.
 	sizes []int64
 	// life is how long a job runs on average.
 	life, duration time.Duration
-	// patient jobs run that long once they have an owner; others end then even if they wait.
+	// patient jobs run for their whole life once they have an owner. Other jobs end after their
+	// life even if they never got an owner.
 	patient bool
-	// near: a third of the jobs must be near a region, and another third should be.
+	// near makes a third of the jobs require a near region. Another third prefers one.
 	near bool
-	// delay of the regions' reports.
+	// delay is how late the regions' reports arrive.
 	delay time.Duration
-	// ownEvery is the pause between two jobs of a region's own, each of ownCPU; 0 = none.
+	// ownEvery is the time after which a region's own jobs reserve another ownCPU; 0 = never.
 	ownEvery time.Duration
 	ownCPU   int64
 
@@ -49,8 +50,8 @@ type overload struct {
 	mu      sync.Mutex
 	rand    *rand.Rand
 	cpu     map[string]int64     // of each job
-	waiting map[string]time.Time // jobs without an owner, since when
-	bound   map[string]bool      // jobs that not all regions suit
+	waiting map[string]time.Time // the time since when each job has no owner
+	bound   map[string]bool      // jobs that some regions do not suit
 	placed  map[string]chan struct{}
 	// filled counts the instances that each region has taken.
 	filled   map[string]int
@@ -61,7 +62,7 @@ type overload struct {
 	held     map[string]int   // the most instances that waited at a region
 }
 
-// sample is what was free and waited at one time.
+// sample is the free room and the waiting jobs at one time.
 type sample struct {
 	at      time.Duration
 	free    map[string]int64
@@ -75,7 +76,7 @@ func (o *overload) jobCPU(name string) (int64, int64) {
 	return o.cpu[name], 1 << 20
 }
 
-// own returns what a region's own jobs reserve: more with time.
+// own returns what a region's own jobs reserve. It grows with time.
 func (o *overload) own(string) (int64, int64) {
 	if o.ownEvery == 0 {
 		return 0, 0
@@ -163,7 +164,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// sample notes what is free and what waits.
+// sample records the free room and the waiting jobs.
 func (o *overload) sample() {
 	free, held := o.fleet.Free(), o.fleet.Waiting()
 	o.mu.Lock()
@@ -230,9 +231,9 @@ func (o *overload) run(t *testing.T) {
 	t.Logf("%d decided, longest wait %s, %d wait at the end", o.decided, o.most, len(o.waiting))
 }
 
-// idleRoom returns room that was not taken within a time although jobs that fit it waited all
-// the while: the instances of the largest size for which a region had room at a sample must be
-// taken before the time has passed.
+// idleRoom returns room that nobody took within a time although jobs that fit it waited throughout.
+// For the largest waiting size, the instances for which a region had room at a sample must be taken
+// before the time has passed.
 func (o *overload) idleRoom(within time.Duration) (out []string) {
 	for i, x := range o.samples {
 		if len(x.waiting) == 0 {
@@ -256,9 +257,9 @@ func (o *overload) idleRoom(within time.Duration) (out []string) {
 	return out
 }
 
-// TestOverload: while more is asked for than there is, room that jobs fit is taken within two
-// reports, and no region gets more than fits, but for what came there without the global tier
-// since the report that was used.
+// TestOverload: jobs ask for more than the capacity. Still each region takes jobs that fit its room
+// within two reports. No region gets more than fits, except for what its own jobs took since the
+// report that was used.
 func TestOverload(t *testing.T) {
 	const report = 5 * time.Second
 	one, eight := []int64{2000}, []int64{500, 1000, 1500, 2000, 2500, 3000, 3500, 4000}

@@ -43,7 +43,7 @@ func (s *testServer) fill(prefix string, most int) (stored int, refusal error) {
 	return 0, nil
 }
 
-// refusedForRoom checks that a submit was refused with the numbers.
+// refusedForRoom checks that a submit was refused for lack of room in the store, with the numbers.
 func refusedForRoom(t *testing.T, err error, text string) {
 	t.Helper()
 	e := rpcerr.From(err)
@@ -60,7 +60,7 @@ func (s *testServer) purge(name string) {
 	}
 }
 
-// usage returns what the active server says about its store.
+// usage returns what the active server reports about its store.
 func (s *testServer) usage() *nusav1.StoreUsage {
 	s.t.Helper()
 	tree, err := nusav1.NewTopologyClient(s.conn).Get(s.t.Context(), &nusav1.GetTopologyRequest{})
@@ -76,9 +76,9 @@ func (s *testServer) usage() *nusav1.StoreUsage {
 	return nil
 }
 
-// TestStoreFills: submits are refused before etcd is full, with an alarm long before; reads,
-// placement, stops and purges go on in the same leadership term, and after purges there is room
-// again without hands. A server that starts with the full store serves.
+// TestStoreFills: submits are refused before etcd is full, and an alarm begins long before that.
+// Reads, placement, stops and purges continue in the same leadership term. After purges the store
+// has room again without an operator. A server that starts with the full store serves calls.
 func TestStoreFills(t *testing.T) {
 	t.Parallel()
 	const quota = 40 << 20
@@ -145,8 +145,8 @@ func (s *testServer) eventuallySubmits(spec *nusav1.JobSpec) {
 	}
 }
 
-// TestJobsAreBounded: jobs beyond the bounds of all namespaces and of one are refused with
-// the numbers; other namespaces, smaller versions and stops go on.
+// TestJobsAreBounded: a job beyond the limit of all namespaces or of its own is refused with the
+// numbers. Jobs of other namespaces, smaller versions and stops are still accepted.
 func TestJobsAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFederation()
@@ -180,8 +180,8 @@ func TestJobsAreBounded(t *testing.T) {
 	s.eventuallySubmits(bigJob("one9"))
 }
 
-// TestEtcdWithoutSpace: an etcd that was filled refuses every write, elections too. The error
-// says so, and a server makes room by itself and becomes active.
+// TestEtcdWithoutSpace: an etcd without space refuses every write, also those of elections. The
+// error says so. A server then makes room by itself and becomes active.
 func TestEtcdWithoutSpace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -220,7 +220,7 @@ func TestEtcdWithoutSpace(t *testing.T) {
 	}
 }
 
-// TestWhyNoServerIsActive: a full etcd is not said to have no quorum.
+// TestWhyNoServerIsActive: the error about a full etcd does not blame a missing quorum.
 func TestWhyNoServerIsActive(t *testing.T) {
 	s := &server{}
 	for _, c := range []struct {

@@ -12,10 +12,11 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestNoLeaseAfterARecovery: a region may own a bound slot by the recovered store, while
-// another one runs the slot since a move that the store does not know. So nobody gets orders
-// while a lease of before counts, and nobody gets a lease until everything has ended that was
-// bound: also by a longer lease that only a region's log knows, and also after an election.
+// TestNoLeaseAfterARecovery: by the recovered store a region may own a bound slot that another
+// region runs, because the store does not know the latest move. So no region gets orders while a
+// lease from before the recovery is valid. No region gets a lease until everything has ended that
+// such a lease bound. A longer lease that only a region's log knows counts too, and so does an
+// election in between.
 func TestNoLeaseAfterARecovery(t *testing.T) {
 	const leaseMax, stop, elected = 9 * time.Second, 40 * time.Second, 3 * time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -46,11 +47,11 @@ func TestNoLeaseAfterARecovery(t *testing.T) {
 		}
 		waitInfo(t, s, "active with an alarm", waits)
 		recovered := time.Now()
-		s.welcomed(beta(leaseMax)) // its log has got more since the conflict
+		s.welcomed(beta(leaseMax)) // the region's log knows a longer lease than at the conflict
 		if took := time.Since(recovered); took < lease.Over(leaseMax, 0) {
 			t.Errorf("welcomed after %s", took)
 		}
-		time.Sleep(2 * time.Second) // it has confirmed its orders
+		time.Sleep(2 * time.Second) // the region has confirmed its orders
 		s.stop()
 
 		began := time.Now()

@@ -30,8 +30,8 @@ func TestEtcdRecover(t *testing.T) {
 	testRecover(t, f, shortLeases, f.overEtcd("", Etcd{Endpoints: []string{member.ClientAddr()}}))
 }
 
-// TestServerKnowsMoreThanTheStore: a server that starts with a store that was restored from
-// an old copy notices that before a region has shown it, also if it has only stood by.
+// TestServerKnowsMoreThanTheStore: a server starts with a store that was restored from an old copy.
+// It notices the restore before a region shows it, also if the server has only been a standby.
 func TestServerKnowsMoreThanTheStore(t *testing.T) {
 	f := newFederation()
 	dir := t.TempDir()
@@ -77,9 +77,9 @@ func TestServerKnowsMoreThanTheStore(t *testing.T) {
 	waitInfo(t, s, "active without an alarm", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 0 })
 }
 
-// TestRecoverOffersSlotsThatMovedAgain: a slot moved after the copy was made. The region that
-// owns the slot by the copy gets an order that is later than all that any region has seen, so
-// that no region skips the order and the epochs of its instances are the greatest.
+// TestRecoverOffersSlotsThatMovedAgain: a slot moved after the copy was made. The region that owns
+// the slot by the copy gets an order that is later than every order that any region has seen. So no
+// region skips the order, and the epochs of its instances are the greatest.
 func TestRecoverOffersSlotsThatMovedAgain(t *testing.T) {
 	const key = "default/api/web/0"
 	f := newFederation()
@@ -127,7 +127,7 @@ func TestRecoverOffersSlotsThatMovedAgain(t *testing.T) {
 	seoul.wait("set without slots", func() bool { return seoul.fullSets == 1 && len(seoul.slots) == 0 })
 }
 
-// confirming says that a server is active, and waits for regions to confirm what they run.
+// confirming checks that a server is active and waits for regions to confirm what they run.
 func confirming(regions string) func(*nusav1.InfoResponse) bool {
 	return func(i *nusav1.InfoResponse) bool {
 		return i.GetLeader() && len(i.GetAlarms()) == 1 && strings.Contains(i.GetAlarms()[0], "have confirmed what they run: "+regions+";")
@@ -153,7 +153,7 @@ func (f *federation) copied(t *testing.T) *store.Memory {
 	return out
 }
 
-// TestEmptiedStore: a server does not give an emptied store a new identity: its regions
+// TestEmptiedStore: a server does not give an emptied store a new identity. Otherwise its regions
 // would get empty sets and stop all work.
 func TestEmptiedStore(t *testing.T) {
 	f := newFederation()
@@ -188,9 +188,9 @@ func (f *federation) identity(t *testing.T) (id string, known bool) {
 }
 
 // testRecover: a region that knows a later revision than the store shows that the store was
-// restored from an old copy. Nothing is ordered or stored then, also by the next active
-// server, until an operator has recovered the store. All generations are then greater than
-// those that the region knows, also of slots that were offered before.
+// restored from an old copy. Until an operator has recovered the store, no server orders or stores
+// anything, also not the next active one. Afterwards all generations are greater than those that
+// the region knows, also of slots that were offered before.
 func testRecover(t *testing.T, f *federation, change ...func(*Config)) {
 	const known, knownTerm, absent = 1 << 30, 70, 1<<30 + 1<<20
 	first := f.start(t, "g1", change...)
@@ -228,7 +228,7 @@ func testRecover(t *testing.T, f *federation, change ...func(*Config)) {
 	refused(standby, ahead())
 
 	system := nusav1.NewSystemClient(standby.conn)
-	tells := helloOf("alpha", 1) // it was asked what it runs
+	tells := helloOf("alpha", 1) // the server asked the region what it runs
 	tells.Work = []*nusav1.RegionWork{
 		{Namespace: "default", Job: "api", Group: "web", To: 1, JobVersion: 1}, {Namespace: "default", Job: "later", Group: "web", To: 2, JobVersion: 1},
 	}
@@ -244,7 +244,7 @@ func testRecover(t *testing.T, f *federation, change ...func(*Config)) {
 	if err != nil || resp.GetRevision() <= known {
 		t.Fatalf("recovery: %v, %v", resp, err)
 	}
-	active := standby // the other one resigns
+	active := standby // the other server resigns
 	waitInfo(t, active, "active, and waiting for the regions", confirming("alpha, beta"))
 	again := active.joined("alpha")
 	if got := again.waitSlot("default/api/web/0", accepted); got.GetGeneration() <= absent || got.GetTo() != slot.GetTo() {

@@ -14,9 +14,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestDeclinedWorkBacksOff: some work fits by the region's count, but every agent
-// of the only region declines it or lacks a capability for it. Such work is offered
-// less and less often. A new version is offered at once.
+// TestDeclinedWorkBacksOff: by the region's count the work fits, but every agent of the only region
+// declines it or lacks a capability for it. Such work is offered less and less often. A new version
+// is offered at once.
 func TestDeclinedWorkBacksOff(t *testing.T) {
 	for _, why := range []nusav1.Reason{nusav1.Reason_REASON_DECLINED, nusav1.Reason_REASON_CAPABILITY_MISSING, nusav1.Reason_REASON_NOT_ALLOWED} {
 		t.Run(why.String(), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { declinedFor(t, why) }) })

@@ -28,9 +28,9 @@ func (l *lines) count(text string) int {
 	return strings.Count(l.b.String(), text)
 }
 
-// TestARefusedRegionIsShown: a refusal is an alarm with both numbers and what to do, until a
-// session begins, and one line in the log however often the region tries. A stream that is
-// refused beside the region's own is no refusal of the region.
+// TestARefusedRegionIsShown: a refusal is an alarm with both numbers and what to do. The alarm
+// lasts until a session begins, and the log has one line however often the region tries. A second
+// stream beside the region's own may be refused too: that is no refusal of the region.
 func TestARefusedRegionIsShown(t *testing.T) {
 	log := &lines{}
 	s := newFederation().start(t, "g1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })

@@ -13,8 +13,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestReviewIsShown: after a region has returned, its note says that an operator decides on the
-// work that moved away from it.
+// TestReviewIsShown: after a region has returned, its note says that an operator must decide about
+// the work that moved away from it.
 func TestReviewIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCutter(t, "jakarta", "seoul")

@@ -9,9 +9,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestRolloutGoesFromRegionToRegion: three regions with one instance each get a new
-// version one after the other, also from an active server that was elected
-// meanwhile. When the version fails in a region, the next region does not get it.
+// TestRolloutGoesFromRegionToRegion: three regions with one instance each get a new version one
+// after the other, also when another server is elected meanwhile. When the version fails in a
+// region, the next region does not get it.
 func TestRolloutGoesFromRegionToRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
@@ -111,7 +111,7 @@ func TestRolloutGoesFromRegionToRegion(t *testing.T) {
 		report("alpha", true, up)
 		versions("alpha is done", 2, 2, 1)
 
-		// The version fails in beta and is reverted, first where it failed.
+		// The version fails in beta. It is reverted in beta first.
 		report("beta", false, &nusav1.InstanceCounts{Failed: 1})
 		versions("beta has failed", 2, 3, 1)
 		report("beta", false, up)

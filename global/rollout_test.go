@@ -39,7 +39,7 @@ func (o *rollout) wait(version int64, state nusav1.JobState) *nusav1.Job {
 	})
 }
 
-// healthy waits until this version is stored as the healthy one; 0 = none is.
+// healthy waits until the given version is stored as the healthy one; 0 = no version is.
 func (o *rollout) healthy(version int64) {
 	o.t.Helper()
 	late := time.After(testWait)
@@ -70,9 +70,9 @@ const (
 	fails = nusav1.JobState_JOB_STATE_FAILED
 )
 
-// TestFailedRolloutIsReverted: a failed rollout is reverted once, to the latest
-// version that ran with all instances, also by an active server that was elected
-// meanwhile. A version that is not a rollout is never reverted.
+// TestFailedRolloutIsReverted: a failed rollout is reverted once, to the latest version that ran
+// with all instances. The same happens when another server is elected meanwhile. A version that is
+// not a rollout is never reverted.
 func TestFailedRolloutIsReverted(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")
@@ -82,7 +82,7 @@ func TestFailedRolloutIsReverted(t *testing.T) {
 	o.wait(1, runs)
 	o.healthy(1)
 
-	// The stored healthy version survives a change of the active server, and also the
+	// The stored healthy version survives a change of the active server. It also survives the
 	// second rollout, which was never healthy.
 	s.submit(testJob("api", 2, reverting, otherWork))
 	o.report(2, &nusav1.InstanceCounts{Running: 1, Starting: 1})

@@ -133,8 +133,8 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestSilentRegion: a region that requests no lease for the length of a lease loses
-// its session with a refusal, and gets leases again in the next session.
+// TestSilentRegion: a region that requests no lease for the length of a lease loses its session
+// with a refusal. It gets leases again in the next session.
 func TestSilentRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()

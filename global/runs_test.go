@@ -27,8 +27,8 @@ func TestRunsBeginInTheSubmit(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	r := s.joined("alpha")
 	const key = "default/sum/web/0"
-	// offered waits for the offer after the last one, and reports that slot done if
-	// wanted.
+	// offered waits for the offer after the last one. It reports that slot as done if its argument
+	// says so.
 	var last *nusav1.Slot
 	offered := func(what string, done bool) *nusav1.Slot {
 		t.Helper()
@@ -106,8 +106,8 @@ func TestRunsBeginInTheSubmit(t *testing.T) {
 	}
 }
 
-// TestTypeCannotChange: a job does not become a system job, nor a system job
-// another type, while it is stored: the slots of both would have the same keys.
+// TestTypeCannotChange: a stored job does not become a system job, and a stored system job does not
+// become another type. The slots of both types would have the same keys.
 func TestTypeCannotChange(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")

@@ -268,8 +268,8 @@ func TestBatchCompletes(t *testing.T) {
 	}
 }
 
-// TestUnknownFactsAreNotShown: the health of the servers of a disconnected region is
-// not shown, nor the age of a report from before the leadership term.
+// TestUnknownFactsAreNotShown: the health of a disconnected region's servers is not shown, nor is
+// the age of a report from before the leadership term.
 func TestUnknownFactsAreNotShown(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")

@@ -15,7 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// changeAsks applies changes of the asks, and reports the fit of the new ones.
+// changeAsks applies changes of the asks, and reports the fit of the new asks.
 func (r *fakeRegion) changeAsks(c *nusav1.AskChanges) []*nusav1.RegionMessage {
 	if c.GetFull() {
 		r.asks = nil
@@ -30,7 +30,8 @@ func (r *fakeRegion) changeAsks(c *nusav1.AskChanges) []*nusav1.RegionMessage {
 	return []*nusav1.RegionMessage{{Kind: &nusav1.RegionMessage_Fits{Fits: fits}}}
 }
 
-// knowing makes a region take the changes of sets, with what another session of it has.
+// knowing makes a region take the changes of sets. It starts with the sets of the region's last
+// session.
 func knowing(last *fakeRegion) func(*fakeRegion) {
 	return func(r *fakeRegion) {
 		r.hello.Known = &nusav1.KnownSets{}
@@ -70,10 +71,10 @@ func (r *fakeRegion) sent(kind string) (messages, bytes int) {
 	return len(r.sizes[kind]), sum(r.sizes[kind])
 }
 
-// TestStormOfHellos: when all regions connect at once, each gets the others in few messages
-// with few bytes, and another time nothing, also from another active server.
+// TestStormOfHellos: when all regions connect at once, each gets the other regions in few messages
+// with few bytes. When they connect again, each gets nothing new, also from another active server.
 func TestStormOfHellos(t *testing.T) {
-	const regions, perPeer, perPacked = 100, 70, 60 // bytes: at least of a whole peer, at most of a packed one
+	const regions, perPeer, perPacked = 100, 70, 60 // in bytes: the least of a whole peer, the most of a packed one
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
 		s := f.virtual(t, "g1")
@@ -129,14 +130,15 @@ func TestStormOfHellos(t *testing.T) {
 		old := successor.joined("old")
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		// One message for the list at its hello, its own definition and its first coordinate each, at most.
+		// A region gets at most one message for the list at its hello, one for its own definition
+		// and one for its first coordinate.
 		if n, bytes := old.sent("Peers"); n > 3 || bytes < regions*perPeer || len(old.peers.GetRegions()) != regions {
 			t.Errorf("a region of an earlier version got its peers in %d messages of %d bytes", n, bytes)
 		}
 	})
 }
 
-// TestOneNewAsk: a new ask is sent alone, and its fit comes before the next report.
+// TestOneNewAsk: a new ask is sent alone. The region answers with its fit before the next report.
 func TestOneNewAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFederation().virtual(t, "g1")
@@ -174,10 +176,10 @@ func rowChanges(from string, to []string, rtt time.Duration, sequence uint64) *n
 	}}}
 }
 
-// TestIdleRegionsGetLittle: while nothing changes, a region gets hardly more than leases,
-// though the ages of all round trips are kept up to date. Another session resumes.
+// TestIdleRegionsGetLittle: while nothing changes, a region gets little more than leases, although
+// the ages of all round trips are kept up to date. The next session resumes the sets.
 func TestIdleRegionsGetLittle(t *testing.T) {
-	const regions, minutes, mostPer5s = 30, 10, 250 // bytes, without those of gRPC
+	const regions, minutes, mostPer5s = 30, 10, 250 // in bytes, without the bytes of gRPC itself
 	synctest.Test(t, func(t *testing.T) {
 		s := newFederation().virtual(t, "g1")
 		waitActive(t, s)

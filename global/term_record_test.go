@@ -79,8 +79,9 @@ func TestLeaseMaxIsStored(t *testing.T) {
 	})
 }
 
-// TestCandidacyIsStored: a server whose election key was removed may grant until its
-// candidacy is over. A successor with a shorter one does not hide that from the next server.
+// TestCandidacyIsStored: a server whose election key was removed may grant leases until its
+// candidacy is over. A successor with a shorter candidacy still tells the next server about the
+// longer one.
 func TestCandidacyIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
@@ -111,8 +112,8 @@ func TestCandidacyIsStored(t *testing.T) {
 	})
 }
 
-// TestLevelOfAllServers: the welcome names what all servers that stand for election
-// support, also those of an earlier version.
+// TestLevelOfAllServers: the welcome names the feature level that all servers that stand for
+// election support, also servers of an earlier version.
 func TestLevelOfAllServers(t *testing.T) {
 	f := newFederation()
 	older := f.mem.Client()

@@ -10,9 +10,9 @@ import (
 	"github.com/nusa-scheduler/nusa/global/uplink"
 )
 
-// TestLeadershipIsCertainForAWhile: leases may be granted after each renewal for the TTL
-// of the election, less the difference of clocks that are 1 % off, counted from the
-// request, even if the store does not respond in the meantime.
+// TestLeadershipIsCertainForAWhile: after each renewal a server may grant leases for the TTL of the
+// election, less the difference of clocks that are 1 % off. The time counts from the request, even
+// if the store does not respond in the meantime.
 func TestLeadershipIsCertainForAWhile(t *testing.T) {
 	var now time.Duration
 	var fails error

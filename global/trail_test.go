@@ -32,8 +32,8 @@ func (s *failingLists) List(ctx context.Context, prefix string, visit func(store
 	return s.Store.List(ctx, prefix, visit)
 }
 
-// TestATermOutlivesAFailedLoad: the audit and the idempotency records of earlier terms are loaded
-// again after a failure, and the term goes on.
+// TestATermOutlivesAFailedLoad: a failed load of the audit and of the idempotency records of
+// earlier terms is tried again. The term continues.
 func TestATermOutlivesAFailedLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lists := &failingLists{left: map[string]*atomic.Int32{state.AuditPrefix: {}, idempotencyKeys: {}}}

@@ -10,7 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 )
 
-// neverFree is a store that refuses writes whatever is done.
+// neverFree is a store that stays full, so that it refuses writes again at once.
 type neverFree struct {
 	store.Store
 	resumes int
@@ -33,8 +33,8 @@ func (s *neverFree) Resume(context.Context) error {
 	return nil
 }
 
-// TestAFullStoreResumesOnceATick: a store that refuses writes again at once is not asked over
-// and over.
+// TestAFullStoreResumesOnceATick: a store that refuses writes again at once does not get the order to resume
+// more than once a tick.
 func TestAFullStoreResumesOnceATick(t *testing.T) {
 	full := &neverFree{}
 	s := &server{store: full, log: slog.New(slog.DiscardHandler)}

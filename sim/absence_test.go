@@ -16,7 +16,7 @@ import (
 var absences = []struct {
 	name string
 	for_ time.Duration
-	// lost: the absence is longer than the lease and disconnect.after.
+	// lost: the absence lasts longer than the lease and disconnect.after.
 	lost  bool
 	leave func(f *sim.Federation, agent int) (back func())
 }{
@@ -55,9 +55,10 @@ func oneNode(t *testing.T, f *sim.Federation, name string) int {
 	return 0
 }
 
-// TestChangesDuringAnAbsence: a drain of the node, a stop, and an update of its job reach a
-// disconnected agent when it is back. Then each wanted instance runs once, on the right node
-// and in the right version, and no instance was started more often than that needs.
+// TestChangesDuringAnAbsence: the node is drained, or its job is stopped or updated, while the
+// agent is disconnected. The agent learns that when it is back. Then each wanted instance runs
+// once, on the right node and in the right version, and no instance was started more often than
+// that needs.
 func TestChangesDuringAnAbsence(t *testing.T) {
 	const count = 6
 	v2 := strings.Replace(service("web", count), "config: {command: serve}", "config: {command: serve}, env: {VERSION: two}", 1)
@@ -138,8 +139,8 @@ func watchTwice(t *testing.T, f *sim.Federation, d time.Duration) (twice time.Du
 	return twice
 }
 
-// decidedEnd checks the final state after the decision: a stop leaves nothing, otherwise
-// each instance runs once on the right node.
+// decidedEnd checks the final state after the decision: a stop leaves nothing, otherwise each
+// instance runs once on the right node.
 func decidedEnd(ctx context.Context, f *sim.Federation, decided, node string, count int32) error {
 	if decided == "stop" {
 		return f.Gone(ctx, "web")
@@ -164,9 +165,9 @@ func decidedEnd(ctx context.Context, f *sim.Federation, decided, node string, co
 	return err
 }
 
-// TestAgentLeaves: a leaving agent stops its tasks and says goodbye, and its work moves at
-// once. A disconnected one stops its tasks, too, and reports what it can. Back again, it is
-// the same node and restarts nothing.
+// TestAgentLeaves: a leaving agent stops its tasks and says goodbye, and its work moves at once. A
+// disconnected agent also stops its tasks when it leaves, and reports what it can. When it starts
+// again, it is the same node and restarts nothing.
 func TestAgentLeaves(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -240,7 +241,7 @@ func TestAgentLeaves(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, a := range list {
-					// The agent reported its stopped tasks in the end, or the node was lost.
+					// The agent reported at last that its tasks have stopped, or the node was lost.
 					if a.GetNodeId() == node && a.GetState() <= nusav1.AllocState_ALLOC_STATE_RUNNING {
 						t.Errorf("%v", a)
 					}

@@ -169,8 +169,8 @@ func TestDisconnectedAndAnotherRegionHasRoom(t *testing.T) {
 	}
 }
 
-// TestBackDuringTheRevoke: another region has room, and the revoke of the disconnected
-// instances is on its way when the node connects again. The instances stay there, and none is
+// TestBackDuringTheRevoke: another region has room, and the revoke of the disconnected instances is
+// in flight when their node connects again. The instances stay on their node, and none is
 // restarted.
 func TestBackDuringTheRevoke(t *testing.T) {
 	inBubble(t, sim.Options{Regions: []string{"alpha", "beta"}, Agents: 1}, func(t *testing.T, f *sim.Federation) {

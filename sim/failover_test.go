@@ -77,10 +77,10 @@ func neverTwice(t *testing.T, f *sim.Federation, name string, during time.Durati
 	}
 }
 
-// TestCutOffRegionReturns: a verdict moves the work of a region that is cut off. When the region
-// is back, its instances never stopped and own their slots again (keep_original), or the new
-// owner's instances go on (keep_replacement, and what the region's lease binds). Everything runs
-// once in the end, as the allocation that reconcile names.
+// TestCutOffRegionReturns: a verdict moves the work of a region that is cut off. With
+// keep_original, the instances of the returning region never stopped and own their slots again.
+// With keep_replacement, and for work that the region's lease binds, the new owner's instances
+// continue. In the end everything runs once, as the allocation that reconcile names.
 func TestCutOffRegionReturns(t *testing.T) {
 	for _, c := range []struct {
 		name, disconnect string
@@ -145,8 +145,8 @@ func TestCutOffRegionReturns(t *testing.T) {
 	}
 }
 
-// TestBatchInstanceCompletesInTheLostRegion: it is done once the region is back. What replaced
-// it is stopped, and nothing begins a third time.
+// TestBatchInstanceCompletesInTheLostRegion: the instance is done once the region is back. Its
+// replacement is stopped, and no third instance begins.
 func TestBatchInstanceCompletesInTheLostRegion(t *testing.T) {
 	for _, reconcile := range []string{"keep_original", "keep_replacement"} {
 		t.Run(reconcile, func(t *testing.T) { completesInTheLostRegion(t, "region: {after: 20s}, reconcile: "+reconcile) })
@@ -160,7 +160,7 @@ func completesInTheLostRegion(t *testing.T, disconnect string) {
 		awaitRunsOnce(f, 10*time.Second, "sums", 2)
 		heal := f.Cut(f.GlobalIPs(), f.RegionIPs("alpha"))
 		awaitOwner(f, time.Minute, "sums", 2, "beta")
-		time.Sleep(100 * time.Second) // those of alpha complete, those of beta do not yet
+		time.Sleep(100 * time.Second) // the instances of alpha complete, those of beta do not yet
 		if n := len(allocsAt(t, f, "alpha")); n != 0 {
 			t.Fatalf("%d instances run at alpha", n)
 		}
@@ -186,8 +186,8 @@ func completesInTheLostRegion(t *testing.T, disconnect string) {
 	})
 }
 
-// TestCutOffRegionIsLostOften: after three losses within an hour the region gets nothing back
-// by itself.
+// TestCutOffRegionIsLostOften: a region that was lost three times within an hour gets nothing back
+// automatically.
 func TestCutOffRegionIsLostOften(t *testing.T) {
 	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
 		f.Submit(movable("api", "service", 2, "region: {after: 20s}"))
@@ -211,8 +211,8 @@ func TestCutOffRegionIsLostOften(t *testing.T) {
 	})
 }
 
-// TestWorkReturnsByItself: with failback auto the work returns once its region has been well for
-// failback.after, one instance after the other. Another cut begins that time again.
+// TestWorkReturnsByItself: with failback auto the work returns, one instance after the other, once
+// its region has been healthy for failback.after. Another cut restarts that time.
 func TestWorkReturnsByItself(t *testing.T) {
 	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
 		f.Submit(movable("api", "service", 2, "region: {after: 20s, failback: {mode: auto, after: 2m}}, reconcile: keep_replacement"))
@@ -226,7 +226,7 @@ func TestWorkReturnsByItself(t *testing.T) {
 		cut(time.Minute)
 		awaitOwner(f, time.Second, "api", 2, "beta")
 		time.Sleep(90 * time.Second)
-		cut(30 * time.Second) // nothing of api is there, but the health begins again
+		cut(30 * time.Second) // no instance of api is there, but the time of health starts again
 		time.Sleep(100 * time.Second)
 		awaitOwner(f, time.Second, "api", 2, "beta")
 		awaitOwner(f, time.Minute, "api", 2, "alpha")
@@ -237,8 +237,8 @@ func TestWorkReturnsByItself(t *testing.T) {
 	})
 }
 
-// TestRegionIsDrained: everything moves, one instance after the other and singletons too, and
-// nothing runs twice meanwhile.
+// TestRegionIsDrained: everything moves, one instance after the other, also singletons. Nothing
+// runs twice meanwhile.
 func TestRegionIsDrained(t *testing.T) {
 	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
 		f.Submit(movable("api", "service", 3, "region: {after: 20s}"))
@@ -281,9 +281,9 @@ func TestRegionIsDrained(t *testing.T) {
 	})
 }
 
-// TestBoundWorkMovesWithoutOverlap: what the region's lease binds stops in the region that is cut
-// off, and starts elsewhere when that is certain. No instance runs twice, also when the region
-// returns. What keeps running there is not moved.
+// TestBoundWorkMovesWithoutOverlap: work that the region's lease binds stops in the region that is
+// cut off, and starts elsewhere when that stop is certain. No instance runs twice, also when the
+// region returns. Work that keeps running there is not moved.
 func TestBoundWorkMovesWithoutOverlap(t *testing.T) {
 	for _, c := range []struct {
 		name, disconnect string

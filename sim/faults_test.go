@@ -14,9 +14,9 @@ import (
 
 var seeds = flag.Uint64("seeds", 3, "how many seeds TestRandomFaults tries, from 0")
 
-// TestRandomFaults makes one seeded fault after the other while jobs come and go, and heals
-// each. In the end every job runs exactly once. Meanwhile instances may run twice, as `keep`
-// with `replace` allows.
+// TestRandomFaults causes one seeded fault after the other while jobs come and go, and heals each
+// fault. In the end every job runs exactly once. Meanwhile instances may run twice, as `keep` with
+// `replace` allows.
 func TestRandomFaults(t *testing.T) {
 	for seed := range *seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestRandomFaults(t *testing.T) {
 	}
 }
 
-// fault makes one fault and returns the function that ends it. At most one server of a tier is
+// fault causes one fault and returns the function that ends it. At most one server of a tier is
 // down at any time.
 func fault(t *testing.T, f *sim.Federation, rnd *rand.Rand) (heal func()) {
 	region := []string{"alpha", "beta"}[rnd.IntN(2)]

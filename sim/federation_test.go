@@ -286,7 +286,7 @@ groups:
 	})
 }
 
-// TestWorkThatFitsNowhereWaits: the job waits with reasons and runs as soon as room is free.
+// TestWorkThatFitsNowhereWaits: the job waits with reasons and runs as soon as a region has room.
 func TestWorkThatFitsNowhereWaits(t *testing.T) {
 	inBubble(t, sim.Options{Agents: 1}, func(t *testing.T, f *sim.Federation) {
 		big := `
@@ -315,9 +315,9 @@ groups:
 	})
 }
 
-// lose breaks the streams between two hosts at the n-th write from now on; that write is lost.
-// For an odd n the hosts are also cut for 15 s. The returned function returns the number of
-// writes.
+// lose breaks the streams between two hosts at the n-th write from now on; that write is lost. For
+// an odd n the hosts are also cut off from each other for 15 s. The function that it returns counts
+// the writes.
 func lose(t *testing.T, f *sim.Federation, n int, a, b string) (seen func() int) {
 	count, cut := 0, make(chan struct{})
 	f.Net.Tap(func(w simnet.Write) bool {
@@ -351,8 +351,8 @@ func lose(t *testing.T, f *sim.Federation, n int, a, b string) (seen func() int)
 	}
 }
 
-// lost checks that the n-th write was lost. The number of writes varies with what shares a
-// write; at least `fewest` writes always happen.
+// lost checks that the n-th write was lost. The number of writes varies, because messages may share
+// a write. At least `fewest` writes always happen.
 func lost(t *testing.T, n, seen int) {
 	t.Helper()
 	const fewest = 15

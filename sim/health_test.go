@@ -31,9 +31,9 @@ groups:
 `, strings.Join(more, "\n    "), after)
 }
 
-// TestUnhealthyRollout: a job runs once its checks have passed; before that its status says what
-// it waits for. A rollout to a version that never becomes healthy stops with the first instance,
-// and goes back with auto_revert.
+// TestUnhealthyRollout: a job is running once its checks have passed. Before that its status says
+// which checks it waits for. A rollout to a version that never becomes healthy stops with the first
+// instance. With auto_revert the job returns to the earlier version.
 func TestUnhealthyRollout(t *testing.T) {
 	inBubble(t, sim.Options{Regions: []string{"alpha"}}, func(t *testing.T, f *sim.Federation) {
 		f.AwaitRegions()

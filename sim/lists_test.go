@@ -127,8 +127,8 @@ func TestPlanAsksRegions(t *testing.T) {
 	})
 }
 
-// TestExplainSaysWhatIs: explain describes the present state, also of system jobs and ended
-// batch jobs, and on a server that took no part in the decision.
+// TestExplainSaysWhatIs: explain describes the present state, also of system jobs and ended batch
+// jobs. A server that took no part in the decision gives the same explanation.
 func TestExplainSaysWhatIs(t *testing.T) {
 	inBubble(t, sim.Options{Globals: 2}, func(t *testing.T, f *sim.Federation) {
 		f.Submit(strings.ReplaceAll(service("everywhere", 1, "type: system"), "count: 1\n", "\n"))

@@ -84,9 +84,9 @@ func follow(t *testing.T, server grpc.ClientConnInterface, req *nusav1.WatchEven
 	}
 }
 
-// inOrder checks the history of a restarted task: each run has started, ended and scheduled
-// the next one once, in order and without a gap. The task counts the events that its bounded
-// history dropped from the front.
+// inOrder checks the history of a restarted task: each run has started, ended and scheduled the
+// next run once, in order and without a gap. The task counts the events that its bounded history
+// dropped from the front.
 func inOrder(task *nusav1.TaskState, code int32) error {
 	dropped := int(task.GetEventsDropped())
 	for i, ev := range task.GetEvents() {
@@ -107,9 +107,9 @@ func inOrder(task *nusav1.TaskState, code int32) error {
 	return nil
 }
 
-// TestUpperTiersGoneForAnHour: the global tier and the region's servers are down for an hour.
-// The agents keep their tasks running, restart ended ones by their policy, and give up where
-// the policy is used up. They report all of it, once, when the tiers are back. No task is
+// TestUpperTiersGoneForAnHour: the global tier and the region's servers are down for an hour. The
+// agents keep their tasks running, restart ended tasks by their policy, and give up when the policy
+// allows no more restarts. They report all of this, once, when the tiers are back. No task is
 // started that should not run, and a task's history stays bounded and counts dropped events.
 func TestUpperTiersGoneForAnHour(t *testing.T) {
 	inBubble(t, sim.Options{Regions: []string{"alpha"}, Disk: true}, func(t *testing.T, f *sim.Federation) {
@@ -239,8 +239,8 @@ func checkEnds(t *testing.T, f *sim.Federation) {
 	}
 }
 
-// checkEvents checks that each change of the hour was reported once: one event for the latest
-// state of an instance, not one for each restart.
+// checkEvents checks that each change of the hour was reported once: one event for the latest state
+// of an instance, not one for each restart.
 func checkEvents(t *testing.T, events []*nusav1.Event) {
 	t.Helper()
 	count := map[string]int{}

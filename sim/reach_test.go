@@ -19,7 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/sim"
 )
 
-// session is an exec session with collected output.
+// session is an exec session that collects its output.
 type session struct {
 	nusav1.Allocations_ExecClient
 	t *testing.T
@@ -43,7 +43,7 @@ func (s session) say(m *nusav1.ExecRequest) {
 	}
 }
 
-// until reads output until it ends with a text.
+// until reads output until the output ends with a text.
 func (s session) until(want string) {
 	s.t.Helper()
 	got := ""
@@ -56,7 +56,7 @@ func (s session) until(want string) {
 	}
 }
 
-// end reads the rest. It returns the exit code, or the error without one.
+// end reads the rest of the output. It returns the exit code, or an error if there is none.
 func (s session) end() (code int32, err error) {
 	for {
 		m, err := s.Recv()
@@ -86,9 +86,9 @@ func instance(t *testing.T, f *sim.Federation, name string) sim.Run {
 	return runs[sim.Instance{Job: name, Group: "web"}][0]
 }
 
-// TestReachThroughTiers: every kind of server serves a command with a terminal, its sizes,
-// input and exit code, a task's usage, and its output across restarts. Each returns a clear
-// error for an allocation that does not exist or has ended.
+// TestReachThroughTiers: every kind of server serves a command with a terminal, its sizes, input
+// and exit code, a task's usage, and its output across restarts. Each returns a clear error for an
+// allocation that does not exist or has ended.
 func TestReachThroughTiers(t *testing.T) {
 	inBubble(t, sim.Options{Globals: 2, Servers: 3}, func(t *testing.T, f *sim.Federation) {
 		in := func(file string) string {
@@ -279,7 +279,8 @@ func TestReachCutInBetween(t *testing.T) {
 	}
 }
 
-// TestReachProcessEnds: the same when a process on the way ends, by SIGTERM or by a kill.
+// TestReachProcessEnds is TestReachCutInBetween for a process on the way that ends, by SIGTERM or
+// by a kill.
 func TestReachProcessEnds(t *testing.T) {
 	global := func(f *sim.Federation) { f.StartGlobal(1) }
 	server := func(f *sim.Federation) { f.StartServer("alpha", 1) }

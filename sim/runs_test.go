@@ -117,7 +117,7 @@ func TestBatchRunsAgain(t *testing.T) {
 				mustSubmit(t, conn, batch("sum", ", STEP: two"), false)
 				completes(t, f, conn, ref, 4)
 
-				// The same is true long after a stop.
+				// The same submit still changes nothing long after a stop.
 				stop(false)
 				time.Sleep(10 * time.Second)
 				mustSubmit(t, conn, batch("sum", ", STEP: two"), false)
@@ -146,8 +146,8 @@ func TestBatchRunsAgain(t *testing.T) {
 	}
 }
 
-// TestUpdateSaysWhenItHasEnded: a job with a changing version is running once the last instance of
-// the old version is gone, not before.
+// TestUpdateSaysWhenItHasEnded: while a job's version changes, its status becomes running only when
+// the last instance of the old version is gone.
 func TestUpdateSaysWhenItHasEnded(t *testing.T) {
 	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
 		file := func(env string) string {

@@ -20,8 +20,8 @@ import (
 	"github.com/nusa-scheduler/nusa/sim/simnet"
 )
 
-// islands are the regions of these tests. From alpha to delta the way over beta is shorter than the
-// direct one.
+// islands are the regions of these tests. From alpha to delta the path over beta is shorter than
+// the direct one.
 var islands = []string{"alpha", "beta", "gamma", "delta"}
 
 // distances are the changeable round trips between hosts of islands, in ms.
@@ -52,8 +52,8 @@ func (d *distances) of(a, b string) float64 {
 	return d.ms[slices.Index(islands, a)][slices.Index(islands, b)]
 }
 
-// oneWay returns the latency between two hosts. Hosts outside the regions, such as operators', are
-// near to all.
+// oneWay returns the latency between two hosts. Hosts outside the regions, such as operators'
+// hosts, are near to all.
 func (d *distances) oneWay(from, to string) time.Duration {
 	var i, j, rest int
 	fmt.Sscanf(from, "10.%d.%d", &i, &rest)
@@ -66,8 +66,8 @@ func (d *distances) oneWay(from, to string) time.Duration {
 	return time.Duration(d.ms[i-1][j-1] / 2 * float64(time.Millisecond))
 }
 
-// whole checks that a server's matrix has every edge of the federation measured, in the
-// expected state, and with its real round trip.
+// whole checks that a server's matrix has every edge of the federation measured, in the expected
+// state, and with its real round trip.
 func (d *distances) whole(ctx context.Context, conn *grpc.ClientConn, state nusav1.EdgeState) error {
 	m, err := nusav1.NewTopologyClient(conn).Matrix(ctx, &nusav1.MatrixRequest{})
 	if err != nil {
@@ -127,8 +127,8 @@ func answers(ctx context.Context, conn *grpc.ClientConn, region string, record *
 			return fmt.Errorf("a client in %s is served by %v, not %s", client, r.GetChoice(), want)
 		}
 	}
-	// The policy bounds the way to 100 ms and allows no relay, so no other origin serves a client in
-	// alpha.
+	// The policy limits the path to 100 ms and allows no relay, so no other origin serves a client
+	// in alpha.
 	r, err := origins.Resolve(ctx, &nusav1.ResolveOriginRequest{Domain: "www.example.com", Region: "alpha"})
 	if err != nil {
 		return err
@@ -146,9 +146,9 @@ func answers(ctx context.Context, conn *grpc.ClientConn, region string, record *
 	return nil
 }
 
-// TestFederationWithoutItsGlobalTier: every region answers queries about the whole federation from what
-// the masters exchange. Changes during the outage are seen everywhere, also by a master that was
-// restarted meanwhile and had only its file.
+// TestFederationWithoutItsGlobalTier: every region answers queries about the whole federation from
+// the data that the masters exchange. Changes during the outage become visible everywhere, also at
+// a master that was restarted meanwhile and had only its file.
 func TestFederationWithoutItsGlobalTier(t *testing.T) {
 	d := newDistances()
 	opts := sim.Options{Regions: islands, Agents: 1, Disk: true, Net: simnet.Options{Latency: d.oneWay}}
@@ -186,7 +186,7 @@ func TestFederationWithoutItsGlobalTier(t *testing.T) {
 		eachRegion("the matrix from peers", time.Second, isWhole(nusav1.EdgeState_EDGE_STATE_OK))
 		eachRegion("questions on one's own", time.Second, asks)
 
-		// The way between gamma and delta becomes slower. Alpha and beta can learn that only from
+		// The path between gamma and delta becomes slower. Alpha and beta can learn that only from
 		// those two regions.
 		d.set("gamma", "delta", 140)
 		eachRegion("what changed meanwhile", 15*time.Minute, isWhole(nusav1.EdgeState_EDGE_STATE_OK))
@@ -199,7 +199,7 @@ func TestFederationWithoutItsGlobalTier(t *testing.T) {
 		f.Eventually(2*time.Minute, "a restarted master has asked", func(ctx context.Context) error {
 			return d.whole(ctx, f.Server("alpha", 1), nusav1.EdgeState_EDGE_STATE_OK)
 		})
-		// The other servers keep their data, and receive the new master's.
+		// The other servers keep their data, and receive the new master's data.
 		time.Sleep(2 * time.Minute)
 		eachRegion("after the restart", time.Second, isWhole(nusav1.EdgeState_EDGE_STATE_OK))
 		eachRegion("questions after the restart", time.Second, asks)
@@ -234,8 +234,9 @@ func stateOf(ctx context.Context, conn *grpc.ClientConn, from, to string, want n
 	return nil
 }
 
-// TestHistoryThroughTheGlobalTier: a global server returns the history of a region's edges, nodes and
-// pools, with the trend of a pool whose memory fills up. A restarted master continues its history.
+// TestHistoryThroughTheGlobalTier: a global server returns the history of a region's edges, nodes
+// and pools, with the trend of a pool whose memory fills up. A restarted master continues its
+// history.
 func TestHistoryThroughTheGlobalTier(t *testing.T) {
 	const gib = float64(1 << 30)
 	d := newDistances()

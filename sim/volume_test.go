@@ -12,9 +12,9 @@ import (
 	"github.com/nusa-scheduler/nusa/sim"
 )
 
-// TestVolumeOfOneNode: only one node of all regions allows the volume of a job. No other
-// node is tried. While that node is disconnected the instance stays with it and continues.
-// It is not revoked in favour of room on nodes that cannot run it.
+// TestVolumeOfOneNode: only one node of all regions allows the volume of a job. No other node is
+// tried. While that node is disconnected, the instance stays there and continues. The instance is
+// not revoked although nodes that cannot run it have room.
 func TestVolumeOfOneNode(t *testing.T) {
 	for _, absence := range absences {
 		t.Run(absence.name, func(t *testing.T) {

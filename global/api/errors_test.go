@@ -13,7 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 )
 
-// TestRetryHint: errors that a retry may mend carry a hint when to retry.
+// TestRetryHint: an error carries a hint when to retry if a retry may succeed.
 func TestRetryHint(t *testing.T) {
 	for _, err := range []error{state.ErrQueueFull, state.ErrNotActive, store.ErrNoQuorum, fmt.Errorf("write: %w", store.ErrNoQuorum)} {
 		s := status.Convert(rpcError(err))

@@ -79,8 +79,8 @@ func watchJob(t *testing.T, change func(*watched)) *watched {
 	return w
 }
 
-// TestWatchSendsAtOnce: a watch of a job that changes now and then, as a new job does, shows
-// each change at once, whatever other jobs do.
+// TestWatchSendsAtOnce: a watch shows each change at once of a job that changes rarely, as a new
+// job does. Changes of other jobs do not delay them.
 func TestWatchSendsAtOnce(t *testing.T) {
 	w := watchJob(t, func(w *watched) {
 		for range 1000 {

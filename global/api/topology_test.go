@@ -46,7 +46,7 @@ func TestMatrixOfManyRegions(t *testing.T) {
 	now += time.Second
 	term := NewTerm(TermConfig{State: st})
 	api := &topologyAPI{s: &Services{Current: func() *Term { return term }}}
-	var got []string // of rows
+	var got []string // of regions
 	edges, pages := 0, 0
 	count := func(r *nusav1.MatrixResponse) {
 		pages++

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestOnlyWhatMayContinueIsKept: each condition alone makes a region end what it lost.
+// TestOnlyWhatMayContinueIsKept: each condition alone makes a region end the work that it lost.
 func TestOnlyWhatMayContinueIsKept(t *testing.T) {
 	good := Return{Holds: true, Allowed: true}
 	if keep, why := good.Keep(); !keep || !strings.Contains(why, "keep_original") {

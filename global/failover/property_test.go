@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestDecideAgreesWithTheRules compares plans with the rules as sentences, each evaluated
-// over everything.
+// TestDecideAgreesWithTheRules compares plans with the rules. The oracle evaluates each rule over
+// the whole snapshot.
 func TestDecideAgreesWithTheRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSnapshot(t)
@@ -57,7 +57,7 @@ func checkRegion(t *rapid.T, s Snapshot, p Plan, r *Region, paused bool) {
 	}
 }
 
-// oracleDue says when a slot is due: when all slots of its set are.
+// oracleDue returns when a slot is due: when all slots of its set are due.
 func oracleDue(s Snapshot, r *Region, slot Slot) (time.Duration, bool) {
 	if slot.System || slot.Done || slot.Stopping {
 		return 0, false

@@ -68,7 +68,7 @@ func (s *server) drop(keys ...string) {
 	}
 }
 
-// find says what is known of a key, and how often the store was read.
+// find describes what the answers know of a key, and how often they read the store.
 func (s *server) find(key, of string) string {
 	s.reads = 0
 	resp, err := s.Find(s.t.Context(), s, key, fingerprint(of))
@@ -98,8 +98,9 @@ func (s *server) check(key, of, want string) {
 	}
 }
 
-// TestFind: keys of this term cost no read, those of earlier terms cost one until they are
-// loaded. The store decides about a key that is old or was used for another request.
+// TestFind: a key of this term costs no read. A key of an earlier term costs one read until the
+// keys of earlier terms are loaded. The store decides about a key that is old or was used for
+// another request.
 func TestFind(t *testing.T) {
 	mem := store.NewMemory().Client()
 	defer mem.Close()
@@ -123,7 +124,7 @@ func TestFind(t *testing.T) {
 	s.check("d", "d", "new, 0 reads")
 
 	s.drop("a", "b")
-	s.check("a", "a", "version 1, 0 reads") // it may be remembered for longer
+	s.check("a", "a", "version 1, 0 reads") // the server may remember a key for longer than the store
 	s.check("a", "x", "new, 1 reads")
 	s.check("a", "a", "new, 0 reads")
 	s.now += TTL
@@ -134,7 +135,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestOldest: the oldest keys go first, also over a change of terms, and no more than needed.
+// TestOldest: the oldest keys are removed first, also across a change of terms, and no more than
+// needed.
 func TestOldest(t *testing.T) {
 	const keys, left = 100, 30
 	mem := store.NewMemory().Client()

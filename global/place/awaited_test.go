@@ -9,9 +9,9 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// TestBoundVersionWaitsForFormerOwner: a verdict moved a slot from a region that may still
-// run it. A version that the region's lease binds must not run beside that, so it waits
-// until the former owner has confirmed. What is out of range stops at once.
+// TestBoundVersionWaitsForFormerOwner: a verdict moved a slot from a region that may still run it.
+// A version that the region's lease binds must not run at the same time, so it waits until the
+// former owner has confirmed. An index beyond the group's count stops at once.
 func TestBoundVersionWaitsForFormerOwner(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -46,9 +46,9 @@ func TestBoundVersionWaitsForFormerOwner(t *testing.T) {
 	}
 }
 
-// TestSlotStaysWhenTheJobHasChanged: the decision that a slot may move was made before a new
-// version said replace: false, or that it must not run beside the one that no lease stops.
-// Only an operator's statement still moves the slot.
+// TestSlotStaysWhenTheJobHasChanged: a slot was allowed to move. Then a new version set replace:
+// false, or must not run beside a version that no lease stops. Now only an operator's statement
+// moves the slot.
 func TestSlotStaysWhenTheJobHasChanged(t *testing.T) {
 	ask := place.Ask{CPUMilli: 100}
 	for _, c := range []struct {

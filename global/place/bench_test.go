@@ -7,8 +7,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// bigSnapshot has 1,000 regions and jobs; all but the first `busy` jobs are
-// quiet.
+// bigSnapshot has 1,000 regions and many jobs. All but the first `busy` jobs are quiet.
 func bigSnapshot(jobs, busy int) Snapshot {
 	var s Snapshot
 	for i := range 1000 {

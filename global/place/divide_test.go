@@ -80,8 +80,8 @@ func fillBest(options []option, n int) []int {
 	return out
 }
 
-// fillEven gives one instance after the other to a region that has fewest. Of such regions
-// it takes one that had instances before, then the best.
+// fillEven gives one instance after the other to a region that has fewest. Among these regions it
+// prefers one that had instances before, then the best.
 func fillEven(options []option, n int) []int {
 	out := make([]int, len(options))
 	for range n {
@@ -109,7 +109,7 @@ func checkProportion(t *rapid.T, options []option, counts []int, n, room int) {
 	}
 }
 
-// TestDivideTable: the cases that the job file's documentation names.
+// TestDivideTable checks the cases that the job file's documentation names.
 func TestDivideTable(t *testing.T) {
 	equal := []option{{fits: 100}, {fits: 100}, {fits: 100}, {fits: 100}}
 	for _, c := range []struct {
@@ -182,8 +182,9 @@ func counts(p Plan, s Snapshot) []int {
 	return out
 }
 
-// TestEqualJobsSpread: a thousand equal jobs of one instance end evenly in equal regions,
-// whether these are nearly full or nearly empty afterwards, in one plan or in a plan each.
+// TestEqualJobsSpread: a thousand equal jobs of one instance are spread evenly over equal regions.
+// One plan places all jobs, or each job has its own plan. The regions end nearly full or nearly
+// empty.
 func TestEqualJobsSpread(t *testing.T) {
 	for _, regions := range []int{2, 10} {
 		for _, room := range []int{1000 / regions, 1000, 1_000_000} {
@@ -199,8 +200,8 @@ func TestEqualJobsSpread(t *testing.T) {
 	}
 }
 
-// TestEqualRegionsHaveTheirTurn: jobs that are planned against the same report, each alone,
-// do not all choose the same of two equal regions.
+// TestEqualRegionsHaveTheirTurn: jobs that are planned one by one against the same report do not
+// all choose the same of two equal regions.
 func TestEqualRegionsHaveTheirTurn(t *testing.T) {
 	sum := make([]int, 2)
 	for i := range 1000 {
@@ -219,8 +220,8 @@ func TestEqualRegionsHaveTheirTurn(t *testing.T) {
 	}
 }
 
-// TestBandMovesNothing: a group that runs stays, and grows where it is, while its region's
-// score is less than the band below another one.
+// TestBandMovesNothing: a running group stays and grows where it is while its region's score is
+// less than the band below another region's.
 func TestBandMovesNothing(t *testing.T) {
 	for i := range 50 {
 		s := equalRegions(3, 1000)
@@ -244,7 +245,7 @@ func TestBandMovesNothing(t *testing.T) {
 	}
 }
 
-// TestEqualRegionsMustHoldAll: of equal regions those are chosen in which all instances fit.
+// TestEqualRegionsMustHoldAll: of equal regions, a plan chooses those in which all instances fit.
 func TestEqualRegionsMustHoldAll(t *testing.T) {
 	for i := range 50 {
 		s := equalRegions(4, 100)
@@ -261,8 +262,8 @@ func TestEqualRegionsMustHoldAll(t *testing.T) {
 	}
 }
 
-// TestStoredCapacityMovesNothing: a job that an earlier version placed in one region stays
-// there. Its new instances are divided by the present meaning of the word.
+// TestStoredCapacityMovesNothing: a job that an earlier version placed in one region stays there.
+// Its new instances are divided as the rule is defined now.
 func TestStoredCapacityMovesNothing(t *testing.T) {
 	for _, rule := range []Divide{DivideCapacity, ""} {
 		s := equalRegions(4, 100)

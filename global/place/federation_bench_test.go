@@ -9,9 +9,9 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// federation has regions at the places of the published table of Azure, with the round
-// trips between them, and pending jobs: a third near a region, half of these within a
-// bound, a sixth over three regions.
+// federation returns regions at the places of the published table of Azure, with the round trips
+// between them, and pending jobs: a third near a region, half of these within a bound, a sixth over
+// three regions.
 func federation(regions, jobs int) Snapshot {
 	const asks, nodes = 8, 100
 	places := emulate.Places("", regions)
@@ -63,7 +63,7 @@ func askOfSize(size int) Ask {
 	return Ask{CPUMilli: int64(100 * (1 + size)), MemoryBytes: 64 << 20, Drivers: []string{"process"}}
 }
 
-// BenchmarkFederation plans pending jobs of a whole federation.
+// BenchmarkFederation plans the pending jobs of a whole federation.
 func BenchmarkFederation(b *testing.B) {
 	for _, regions := range []int{5, 50, 200, 1000} {
 		for _, jobs := range []int{1, 1000} {
@@ -85,7 +85,7 @@ func BenchmarkFederation(b *testing.B) {
 	}
 }
 
-// TestFederationBenchmarkPlacesAll: the benchmark measures decisions, and not refusals.
+// TestFederationBenchmarkPlacesAll: the benchmark measures placements, not refusals.
 func TestFederationBenchmarkPlacesAll(t *testing.T) {
 	for _, regions := range []int{5, 50} {
 		s := federation(regions, 60)

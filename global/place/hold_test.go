@@ -7,8 +7,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 )
 
-// TestFewAreHeld: a full region holds few of the instances that have waited long, over all jobs
-// and plans.
+// TestFewAreHeld: a full region holds only a few of the instances that have waited long, counted
+// over all jobs and plans.
 func TestFewAreHeld(t *testing.T) {
 	ask := place.Ask{CPUMilli: 1000}
 	s := place.Snapshot{Held: map[string]int{"c": 2}}

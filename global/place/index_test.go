@@ -14,9 +14,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestIndexDecidesAsBruteForce changes random federations step by step: regions report, come
-// and go, are charged and labelled, distances and origins change, jobs arrive, grow and stop.
-// The plans with an Index that is kept over all steps must be those without one.
+// TestIndexDecidesAsBruteForce changes random federations step by step: regions report, come and
+// leave, are charged and labelled, distances and origins change, jobs arrive, grow and stop. The
+// plans with an Index that is kept over all steps must equal the plans without one.
 func TestIndexDecidesAsBruteForce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawFederation(t)
@@ -40,10 +40,10 @@ func TestIndexDecidesAsBruteForce(t *testing.T) {
 // some draws one of several values.
 func some[V any](t *rapid.T, values ...V) V { return rapid.SampledFrom(values).Draw(t, "some") }
 
-// often is true in all but one of n cases.
+// often returns true in all but one of n cases.
 func often(t *rapid.T, n int) bool { return rapid.IntRange(1, n).Draw(t, "often") > 1 }
 
-// random is a federation that changes.
+// random is a federation that changes at random.
 type random struct {
 	regions  []*Region
 	jobs     []*Job
@@ -53,7 +53,7 @@ type random struct {
 	origins  map[string][]string
 	returned []Returned
 	accounts map[string]*Account
-	// charged: the snapshots have charges of regions, and not those of their jobs.
+	// charged: the snapshots contain charges of regions, not of their jobs.
 	charged  bool
 	revision int64
 	made     int
@@ -113,7 +113,7 @@ func (f *random) report(t *rapid.T, i int) {
 	f.regions[i] = &r
 }
 
-// measure makes another view of the distances.
+// measure creates another view of the distances.
 func (f *random) measure(t *rapid.T) {
 	known := make([]topology.Region, 0, len(f.regions))
 	var edges []topology.Edge
@@ -277,7 +277,7 @@ func (f *random) snapshot(t *rapid.T) Snapshot {
 	return s
 }
 
-// apply stores what a plan changes. Some regions give up at once what they have to.
+// apply stores what a plan changes. Some regions give up at once what the plan revokes.
 func (f *random) apply(t *rapid.T, plan Plan) {
 	f.revision += 10
 	for _, a := range plan.Actions {
@@ -337,8 +337,8 @@ func (f *random) write(j *Job, c region.Change) {
 	f.regions[at] = &r
 }
 
-// TestIndexDecidesAsBruteForceAtSize: a federation with real distances, of the size at which the
-// index looks at a part of the regions.
+// TestIndexDecidesAsBruteForceAtSize: the federation has real distances, and so many regions that
+// the index looks at only some of them.
 func TestIndexDecidesAsBruteForceAtSize(t *testing.T) {
 	s := federation(200, 120)
 	want := MakePlan(s)
@@ -401,7 +401,8 @@ func TestNearGroupsGoWhereBruteForceSends(t *testing.T) {
 	})
 }
 
-// doubting predicts that all regions are half a second apart, and doubts some measurements.
+// doubting is a topology that predicts half a second between all regions and doubts some
+// measurements.
 type doubting []topology.Doubt
 
 func (d doubting) Number(string) int { return 0 }
@@ -410,7 +411,7 @@ func (d doubting) RTT(int, int) (time.Duration, float64, bool) {
 }
 func (d doubting) Doubts() []topology.Doubt { return d }
 
-// TestPlanLeavesJobsBeyondItsBound: groups that find no room need a verdict of each region.
+// TestPlanLeavesJobsBeyondItsBound: groups that find no room need a verdict on each region.
 func TestPlanLeavesJobsBeyondItsBound(t *testing.T) {
 	s := federation(50, 12)
 	for i := range s.Jobs {
@@ -427,8 +428,8 @@ func TestPlanLeavesJobsBeyondItsBound(t *testing.T) {
 	}
 }
 
-// nearLabels lets the jobs of a federation be near all regions of a zone or near the origins of
-// a domain, each within another bound.
+// nearLabels makes the jobs of a federation be near all regions of a zone or near the origins of a
+// domain, each within another bound.
 func nearLabels(s *Snapshot, zones int) {
 	for i, r := range s.Regions {
 		r.Labels = map[string]string{"zone": fmt.Sprint("z", i%zones)}
@@ -440,7 +441,7 @@ func nearLabels(s *Snapshot, zones int) {
 	}
 }
 
-// TestDistancesOfManyTargetsAreLookedUpOnce: rules with the same targets and other bounds share
+// TestDistancesOfManyTargetsAreLookedUpOnce: rules with the same targets and different bounds share
 // the distances of a plan.
 func TestDistancesOfManyTargetsAreLookedUpOnce(t *testing.T) {
 	for _, index := range []*Index{nil, NewIndex()} {
@@ -455,8 +456,8 @@ func TestDistancesOfManyTargetsAreLookedUpOnce(t *testing.T) {
 	}
 }
 
-// TestPlanLeavesNearJobsBeyondItsBound: a rule with many targets looks at each of them from each
-// region. A plan with a bound leaves such a job, and those after it, to a plan without one.
+// TestPlanLeavesNearJobsBeyondItsBound: a rule with many targets compares each target with each
+// region. A plan with a bound leaves such a job, and the jobs after it, to a plan without one.
 func TestPlanLeavesNearJobsBeyondItsBound(t *testing.T) {
 	domain := func(s *Snapshot) {
 		for _, r := range s.Regions {
@@ -489,8 +490,8 @@ func TestPlanLeavesNearJobsBeyondItsBound(t *testing.T) {
 	}
 }
 
-// TestPlanLeavesJobsWithManyLabelsBeyondItsBound: weights for labels look at each region, until
-// the index has them.
+// TestPlanLeavesJobsWithManyLabelsBeyondItsBound: weights for labels look at each region until the
+// index contains these labels.
 func TestPlanLeavesJobsWithManyLabelsBeyondItsBound(t *testing.T) {
 	s := federation(40, 8)
 	nearLabels(&s, 4)

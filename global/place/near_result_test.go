@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// TestNearResultsMatchTheFilter: each clause has the distance that decides and
-// the reason, and a required clause has the verdict of the placement's filter.
+// TestNearResultsMatchTheFilter: each clause has the distance that decides and the reason. A
+// required clause has the verdict of the placement's filter.
 func TestNearResultsMatchTheFilter(t *testing.T) {
 	ms := time.Millisecond
 	edge := func(from, to string, rtt time.Duration, state topology.State) topology.Edge {

@@ -47,7 +47,7 @@ func TestProbeDemandOfClauses(t *testing.T) {
 	}
 }
 
-// The result is bounded, and the narrow rules stay in it.
+// TestProbeDemandIsBounded: the result is bounded, and the narrow rules stay in it.
 func TestProbeDemandIsBounded(t *testing.T) {
 	s := Snapshot{}
 	for i := range 1000 {

@@ -127,8 +127,8 @@ func TestRandomWorldsKeepTheRules(t *testing.T) {
 	})
 }
 
-// checkTakeovers checks the hard rules for takeovers: only slots that are due, to regions
-// that can take them. A slot that had to stop may be due if its index is wanted again.
+// checkTakeovers checks the hard rules for takeovers: only slots that are due move, and only to
+// regions that can take them. A slot that had to stop may be due if its index is wanted again.
 func (w *world) checkTakeovers(t *rapid.T, s Snapshot, plan Plan) {
 	for _, a := range plan.Actions {
 		if a.Kind != Takeover {
@@ -301,7 +301,7 @@ func checkSpread(t *rapid.T, s Snapshot, plan Plan) {
 		used, opened, placed, taken := 0, false, 0, 0
 		for _, v := range e.Regions {
 			placed += v.New
-			// What a lost region has left follows when there is room: it may open a region then.
+			// Instances of a lost region follow when there is room. They may then open a region.
 			lost := slices.ContainsFunc(s.Regions, func(r *Region) bool { return r.Name == v.Region && r.Lost })
 			if v.Taken > 0 && !lost {
 				used++

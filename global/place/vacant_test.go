@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// vacantWorld is a job of four instances at weu. A verdict took them from jpe, which is still
-// cut off and may run them. The regions sea and kor have room.
+// vacantWorld is a job of four instances at weu. A verdict took them from jpe, which is still cut
+// off and may run them. The regions sea and kor have room.
 func vacantWorld(bound bool, room map[string]int) place.Snapshot {
 	ask := place.Ask{CPUMilli: 100}
 	s := place.Snapshot{
@@ -47,8 +47,8 @@ func apply(s *place.Snapshot, revision int64, changes []region.Change) {
 	slices.SortFunc(j.Slots, func(a, b region.Slot) int { return a.From - b.From })
 }
 
-// TestDrainDoesNotGiveWorkToARegionThatIsCutOff: a drain moves what a former owner may still
-// run to a region that has room, and the former owner stays on record.
+// TestDrainDoesNotGiveWorkToARegionThatIsCutOff: a drain moves a slot that a former owner may still
+// run to a region that has room. The former owner stays on record.
 func TestDrainDoesNotGiveWorkToARegionThatIsCutOff(t *testing.T) {
 	s := vacantWorld(false, map[string]int{"kor": 3, "sea": 3})
 	plan := place.MakePlan(s)
@@ -78,9 +78,9 @@ func TestDrainDoesNotGiveWorkToARegionThatIsCutOff(t *testing.T) {
 	}
 }
 
-// TestVacantSlots: what a former owner may run waits with a version that must not run beside
-// it. What has no room stays on record, and what is out of range stays until the former
-// owner has confirmed.
+// TestVacantSlots: a slot that a former owner may run waits if its version must not run beside the
+// former owner's. A slot that finds no room stays on record. A slot beyond the group's count stays
+// until the former owner has confirmed.
 func TestVacantSlots(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -130,9 +130,9 @@ func TestVacantSlots(t *testing.T) {
 	}
 }
 
-// TestGivenUpBesideALostNode: a region gives up an instance that one of its lost nodes may still
-// run, as a drain asked. Another region gets the index. A version that must not run twice waits
-// until the first region has confirmed.
+// TestGivenUpBesideALostNode: a drain asks a region to give up an instance that one of its lost
+// nodes may still run. Another region gets the index. A version that must not run twice waits until
+// the first region has confirmed.
 func TestGivenUpBesideALostNode(t *testing.T) {
 	for _, bound := range []bool{false, true} {
 		s := vacantWorld(bound, map[string]int{"kor": 9})
@@ -168,7 +168,7 @@ func TestGivenUpBesideALostNode(t *testing.T) {
 	}
 }
 
-// TestDoneSlotWithoutOwner: nobody has to confirm a change of a slot whose region is gone.
+// TestDoneSlotWithoutOwner: a slot whose region was removed changes without a confirmation.
 func TestDoneSlotWithoutOwner(t *testing.T) {
 	s := region.Slot{Namespace: "default", Job: "etl", Group: "run", To: 3, State: region.Done, Desired: region.DesiredRun, Generation: 4, Revision: 9}
 	for want, a := range map[string]place.Action{

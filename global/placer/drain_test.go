@@ -14,7 +14,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// drainRegion lets a region drain.
+// drainRegion drains a region.
 func (p *lostJobs) drainRegion(t testing.TB, name string) {
 	t.Helper()
 	p.do(t, func(tx *state.Tx) error {
@@ -25,7 +25,7 @@ func (p *lostJobs) drainRegion(t testing.TB, name string) {
 	})
 }
 
-// quiet makes what happened so far the past: nothing is pending.
+// quiet forgets all pending work, as if the placer had handled it.
 func (p *lostJobs) quiet(t testing.TB) {
 	t.Helper()
 	p.Tick()
@@ -50,8 +50,8 @@ func TestDrainBeginsAtOnce(t *testing.T) {
 	}
 }
 
-// TestDrainIsFollowed: what is left is counted again after each change of a slot, and of what
-// a plan says about a job.
+// TestDrainIsFollowed: the number of slots left is counted again after each change of a slot, and
+// after each change of what a plan says about a job.
 func TestDrainIsFollowed(t *testing.T) {
 	p := newLostJobs(t, 2, "seoul")
 	p.drainRegion(t, "jakarta")
@@ -93,7 +93,7 @@ func TestDrainIsFollowed(t *testing.T) {
 	}
 }
 
-// TestEventsSayWhichWaySlotsGo: a slot that a region gives up goes from that region.
+// TestEventsSayWhichWaySlotsGo: a slot that a region gives up moves away from that region.
 func TestEventsSayWhichWaySlotsGo(t *testing.T) {
 	p := newLostJobs(t, 1, "seoul")
 	for _, c := range []struct {
@@ -114,8 +114,8 @@ func TestEventsSayWhichWaySlotsGo(t *testing.T) {
 	}
 }
 
-// TestRegionWithoutChangesCostsNothing: while nothing changes, a tick does not look at the
-// jobs of draining and lost regions.
+// TestRegionWithoutChangesCostsNothing: while nothing changes, a tick does not look at the jobs of
+// draining and lost regions.
 func TestRegionWithoutChangesCostsNothing(t *testing.T) {
 	p := newLostJobs(t, 500, "seoul", "tokyo")
 	p.drainRegion(t, "tokyo")
@@ -132,8 +132,8 @@ func TestRegionWithoutChangesCostsNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkQuietTick is a tick over 100,000 jobs while one region is drained and another one
-// has been lost for long: its jobs run elsewhere.
+// BenchmarkQuietTick measures a tick over 100,000 jobs. One region is drained, and another one has
+// been lost for long: its jobs run elsewhere.
 func BenchmarkQuietTick(b *testing.B) {
 	p := newLostJobs(b, 20_000, "seoul")
 	p.due()
@@ -174,8 +174,8 @@ func BenchmarkQuietTick(b *testing.B) {
 	}
 }
 
-// TestRoomOfReleasedInstancesIsKept: while a region is about to release an instance, neither
-// a plan nor the submit of another job gives away the only room for it.
+// TestRoomOfReleasedInstancesIsKept: while a region is about to release an instance, neither a plan
+// nor the submit of another job uses the only room for it.
 func TestRoomOfReleasedInstancesIsKept(t *testing.T) {
 	p := submitting(t)
 	change := func(c region.Change) {

@@ -8,7 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 )
 
-// explainedJobs records plans of one job each that explain so many regions.
+// explainedJobs records one plan for each of some jobs. Each plan explains the given number of
+// regions.
 func explainedJobs(p *Placer, jobs, regions int) {
 	verdicts := make([]place.RegionVerdict, regions)
 	for i := range jobs {
@@ -53,7 +54,8 @@ func TestStoredVerdictsAreBounded(t *testing.T) {
 	}
 }
 
-// TestPlansExplainByVerdicts: how much a plan explains depends on the regions too.
+// TestPlansExplainByVerdicts: the number of groups that a plan explains depends on the number of
+// regions too.
 func TestPlansExplainByVerdicts(t *testing.T) {
 	for _, c := range []struct {
 		jobs, groups, regions int

@@ -36,8 +36,8 @@ func spreading(t *testing.T, regions int) *Placer {
 	return p
 }
 
-// TestEqualJobsSpread: a thousand equal jobs that are decided with their submits, against
-// reports that include none of them, end evenly in equal regions. Some share a transaction.
+// TestEqualJobsSpread: a thousand equal jobs are decided with their submits, against reports that
+// include none of them. They are spread evenly over equal regions. Some share a transaction.
 func TestEqualJobsSpread(t *testing.T) {
 	for _, regions := range []int{2, 10} {
 		for _, together := range []int{1, 25} {

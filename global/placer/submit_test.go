@@ -122,7 +122,8 @@ func TestNewJobIsOfferedWithItsSubmit(t *testing.T) {
 	}
 }
 
-// TestNewJobsShareTheRoom: what a submit was given is charged before any report has it.
+// TestNewJobsShareTheRoom: the room that a submit was given is charged before any report includes
+// it.
 func TestNewJobsShareTheRoom(t *testing.T) {
 	p := submitting(t)
 	if slots, _ := p.submit(t, "a", 2, 1000); len(slots) != 1 {
@@ -160,7 +161,7 @@ func TestNoOfferToARegionThatTheTransactionChanges(t *testing.T) {
 	}
 }
 
-// TestNewJobDoesNotOvertakeOneThatWaits: a job that waits for room gets it first.
+// TestNewJobDoesNotOvertakeOneThatWaits: a job that waits for room gets the next room.
 func TestNewJobDoesNotOvertakeOneThatWaits(t *testing.T) {
 	p := submitting(t)
 	p.submit(t, "full", 2, 1000)
@@ -246,8 +247,8 @@ func TestNewJobDoesNotOvertakeOneThatLostItsOwner(t *testing.T) {
 	}
 }
 
-// TestRoomIsGivenOnce: a plan and a submit that do not see one another do not both give away
-// the last room, whichever is stored first.
+// TestRoomIsGivenOnce: a plan and a submit that were made without knowledge of each other do not
+// both use the last room, whichever is stored first.
 func TestRoomIsGivenOnce(t *testing.T) {
 	waiting := func(t *testing.T) *Placer {
 		p := submitting(t)
@@ -314,8 +315,8 @@ func TestRoomIsGivenOnce(t *testing.T) {
 	})
 }
 
-// TestSubmitsDoNotHoldUpPlans: what a plan gives to a region that got a new job meanwhile is left
-// out once. New jobs then wait until a whole plan is written.
+// TestSubmitsDoNotHoldUpPlans: a plan offers work to a region that got a new job meanwhile. Those
+// offers are left out once. New jobs then wait until a whole plan is written.
 func TestSubmitsDoNotHoldUpPlans(t *testing.T) {
 	p := submitting(t)
 	spec := specOf("everywhere", 1, 1)
@@ -348,8 +349,8 @@ func TestSubmitsDoNotHoldUpPlans(t *testing.T) {
 	}
 }
 
-// TestSlotsOfNewJobsFit: a transaction takes no more new jobs than their slots fit, so that none
-// is left undecided for lack of room in the transaction.
+// TestSlotsOfNewJobsFit: a transaction takes only as many new jobs as it has room for their slots.
+// So no job is left undecided for lack of room in the transaction.
 func TestSlotsOfNewJobsFit(t *testing.T) {
 	p := submitting(t)
 	p.st.Lock()
@@ -392,8 +393,8 @@ func TestSlotsOfNewJobsFit(t *testing.T) {
 	}
 }
 
-// TestSubmitsOfOneJobShareATransaction: the job is offered once, in its latest version, and
-// not at all if it is stopped or forgotten in the same transaction.
+// TestSubmitsOfOneJobShareATransaction: the job is offered once, in its latest version. It is not
+// offered if the same transaction stops or purges it.
 func TestSubmitsOfOneJobShareATransaction(t *testing.T) {
 	k := keyOfName("api")
 	submit := func(tx *state.Tx, count int32) error {
@@ -435,8 +436,8 @@ func TestSubmitsOfOneJobShareATransaction(t *testing.T) {
 	}
 }
 
-// TestOlderServersGetNoNewRecords: a server that does not know slots that were stored with a
-// submit may be elected next.
+// TestOlderServersGetNoNewRecords: a server that cannot read slots that were stored with a submit
+// may be elected next.
 func TestOlderServersGetNoNewRecords(t *testing.T) {
 	p := submitting(t)
 	p.st.Lock()
@@ -447,7 +448,7 @@ func TestOlderServersGetNoNewRecords(t *testing.T) {
 	}
 }
 
-// TestFreshJobsAreBounded: groups count, too.
+// TestFreshJobsAreBounded: the groups of new jobs count, too.
 func TestFreshJobsAreBounded(t *testing.T) {
 	p := submitting(t)
 	var snapshot place.Snapshot

@@ -69,7 +69,7 @@ func (p *lostJobs) do(t testing.TB, prepare func(*state.Tx) error) {
 	}
 }
 
-// putOwned stores a job and the slot that jakarta owns of it.
+// putOwned stores a job and its slot, which jakarta owns.
 func putOwned(tx *state.Tx, name string) error {
 	spec := &nusav1.JobSpec{Namespace: "default", Name: name, Type: nusav1.JobType_JOB_TYPE_SERVICE, Groups: map[string]*nusav1.Group{"web": {
 		Count:      proto.Int32(1),
@@ -97,7 +97,7 @@ func (p *lostJobs) due() failover.Plan {
 	return plan
 }
 
-// planAndApply writes the plan of a snapshot, whatever has happened since.
+// planAndApply writes the plan of a snapshot, whatever has happened since the snapshot.
 func (p *lostJobs) planAndApply(t *testing.T, s place.Snapshot, jobs map[state.JobKey]seen) {
 	t.Helper()
 	plan := place.MakePlan(s)
@@ -122,7 +122,7 @@ func (p *lostJobs) owners() map[string]int {
 	return out
 }
 
-// TestManyJobsMoveInFewTransactions: a transaction carries as many takeovers as fit.
+// TestManyJobsMoveInFewTransactions: a transaction contains as many takeovers as fit.
 func TestManyJobsMoveInFewTransactions(t *testing.T) {
 	const n = 2500
 	p := newLostJobs(t, n, "seoul", "tokyo")
@@ -138,8 +138,8 @@ func TestManyJobsMoveInFewTransactions(t *testing.T) {
 	}
 }
 
-// TestRegionThatReturnsKeepsItsSlots: a plan that was made before a lost region connected
-// moves nothing. Neither does one about an earlier loss.
+// TestRegionThatReturnsKeepsItsSlots: a plan that was made before a lost region connected moves
+// nothing. Neither does a plan about an earlier loss.
 func TestRegionThatReturnsKeepsItsSlots(t *testing.T) {
 	p := newLostJobs(t, 3, "seoul")
 	p.due()

@@ -12,7 +12,7 @@ import (
 type cutOff struct {
 	// cut regions get no orders. Their answers arrive late or never.
 	cut map[string]bool
-	// binds: the region's lease binds the job. Otherwise a region that is cut off runs on.
+	// binds: the region's lease binds the job. If false, a region that is cut off keeps running it.
 	binds bool
 	// newest generation of each index so far.
 	newest map[int]int64
@@ -96,7 +96,7 @@ func (f *federation) verdict(d *rand.Rand, name string) {
 	}
 }
 
-// comesBack connects a region again. It holds what may return to it.
+// comesBack connects a region again and lets it hold the instances that may return to it.
 func (f *federation) comesBack(name string) {
 	if !f.cut[name] {
 		return

@@ -6,7 +6,7 @@ import (
 )
 
 // TestHealthCountsOverReconnects: the health of a region counts from its first session on. It
-// begins again only after a silence, a loss or a restore of the region's log.
+// starts again only after a silence, a loss or a restore of the region's log.
 func TestHealthCountsOverReconnects(t *testing.T) {
 	const second = time.Second
 	c := Config{Lease: 15 * second, ActiveUntil: time.Hour}

@@ -7,9 +7,9 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// TestNewIncarnationIsWelcomeOnceItsRecordIsStored: a log was restored from an old copy by
-// the command for it, so it knows an earlier revision. The record of the new incarnation
-// is stored before the welcome, and the welcome must not take it for the old one.
+// TestNewIncarnationIsWelcomeOnceItsRecordIsStored: the restore command restored a log from an old
+// copy, so the log knows an earlier revision. The record of the new incarnation is stored before
+// the welcome. The welcome must not compare the log with the old incarnation.
 func TestNewIncarnationIsWelcomeOnceItsRecordIsStored(t *testing.T) {
 	c := region.Config{Lease: 15 * time.Second, ActiveUntil: time.Hour, Federation: "f", Revision: 60, Term: region.Term{Number: 1, Nonce: "n"}}
 	hello := func(stream, incarnation uint64, known int64) region.Hello {

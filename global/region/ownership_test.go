@@ -12,14 +12,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// owner is a region as far as slots are concerned: the model in this file, or
-// the real cores of the regional tier.
+// owner is a region that owns slots: the model in this file, or the real cores of the regional
+// tier.
 type owner interface {
-	// order receives the full set of the region's slots as of a position. A
-	// position older than the stored one changes nothing.
+	// order receives the full set of the region's slots at a position. A position older than the
+	// stored one changes nothing.
 	order(position int64, slots []region.Slot)
-	// answers returns all answers that are true now. They are repeated until the
-	// orders change.
+	// answers returns all answers that are true now. The region repeats them until its orders
+	// change.
 	answers() []region.Answer
 	// running returns the indices with a running attempt, ascending.
 	running() []int
@@ -30,14 +30,14 @@ type owner interface {
 	finish()
 }
 
-// message is a full set of slot orders that is being sent to a region.
+// message is a full set of slot orders on its way to a region.
 type message struct {
 	position int64
 	slots    []region.Slot
 }
 
-// dice draws a seed for uniform random numbers: rapid's own draws prefer small
-// values, which makes worlds with few events.
+// dice draws a seed for uniform random numbers. The draws of rapid itself prefer small values, so
+// few events would happen.
 func dice(t *rapid.T) *rand.Rand {
 	return rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 }
@@ -216,8 +216,8 @@ func (f *federation) pick(d *rand.Rand, n int) (int, bool) {
 	return d.IntN(n), true
 }
 
-// check: a region runs only instances that it owns, or owned before a verdict and has not
-// given up, if nothing binds it; and no index has two owners.
+// check: a region runs only instances that it owns, or that it owned before a verdict and has not
+// given up, if no lease binds them. No index has two owners.
 func (f *federation) check(t *rapid.T) {
 	ownerOf := map[int]string{}
 	for _, s := range f.slots {
@@ -301,9 +301,8 @@ func (f *federation) checkHealed(t *rapid.T) {
 	}
 }
 
-// modelRegion has the rules of the regional tier in a few lines: an answer that
-// gives instances back is stored with the slot, by key and generation, and
-// forgotten with the slot.
+// modelRegion has the rules of the regional tier in a few lines. An answer that gives instances
+// back is stored with the slot, by key and generation, and forgotten with the slot.
 type modelRegion struct {
 	name     string
 	position int64
@@ -311,7 +310,7 @@ type modelRegion struct {
 	runs     map[int]bool
 	finished map[int]bool // batch: ended with success
 	batch    bool
-	// fenced regions start nothing before they have orders of a later position.
+	// fenced is the position up to which orders start nothing.
 	fenced int64
 }
 
@@ -446,9 +445,9 @@ func (m *modelRegion) answers() []region.Answer {
 	return out
 }
 
-// TestEveryIndexHasOneOwner: whatever is lost, repeated or reordered between
-// the placer and the regions, nothing runs at two places; and when the channels
-// heal everything runs at one.
+// TestEveryIndexHasOneOwner: messages between the placer and the regions are lost, repeated and
+// reordered. Still no instance runs in two places. When the channels work again, each instance runs
+// in one place.
 func TestEveryIndexHasOneOwner(t *testing.T) {
 	seen := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -474,7 +473,7 @@ func TestEveryIndexHasOneOwner(t *testing.T) {
 	}
 }
 
-// checkSeen: the worlds had enough events to prove something.
+// checkSeen checks that the random worlds had enough events to prove something.
 func checkSeen(t *testing.T, seen map[string]int) {
 	t.Log(seen)
 	for _, what := range []region.SlotState{region.Accepted, region.Returned, region.Stopped, region.Revoked, region.Done,

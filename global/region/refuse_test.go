@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestRefusedHellos: each reason alone refuses a hello that would be welcome. A permanent one
-// needs an operator. None changes what is known of the region.
+// TestRefusedHellos: each reason alone refuses a hello that would otherwise be welcome. A permanent
+// refusal needs an operator. No refusal changes what the server knows of the region.
 func TestRefusedHellos(t *testing.T) {
 	config := Config{Lease: 15 * time.Second, ActiveUntil: time.Hour, Federation: "f", Term: Term{7, "n"}, Revision: 100, Terms: []Beginning{
 		{Term: Term{4, "d"}, Earlier: 30}, {Term: Term{5, "e"}, Earlier: 50}, {Term: Term{7, "n"}, Earlier: 90},
@@ -71,8 +71,8 @@ func TestRefusedHellos(t *testing.T) {
 	}
 }
 
-// TestOldCopyOfAConnectedLog: what a session showed of the log refuses an older copy of it, also
-// when the copy has grown since.
+// TestOldCopyOfAConnectedLog: an older copy of a log is refused by what an earlier session showed
+// of the log, also when the copy has grown since.
 func TestOldCopyOfAConnectedLog(t *testing.T) {
 	config := Config{Lease: 15 * time.Second, ActiveUntil: time.Hour, Federation: "f", Term: Term{7, "n"}, Revision: 100}
 	hello := Hello{

@@ -68,7 +68,7 @@ func runScript(t *testing.T, text string) string {
 	return out.String()
 }
 
-// store holds the stored slots, and writes them as the caller does.
+// store holds the stored slots, and writes them as the server does.
 type store struct {
 	slots    []region.Slot
 	revision int64
@@ -142,7 +142,7 @@ func (w *script) runSlot(words []string, out *strings.Builder) {
 		a := region.Answer{Namespace: "default", Job: "api", Group: "web", From: from, To: to, Generation: int64(number(2)), State: region.SlotState(args[3])}
 		if len(args) > 4 {
 			a.Reason, a.Bound, a.MayRun = args[4], args[4] == "bound", args[4] == "left"
-			if args[4] == "now" { // of a session after all verdicts
+			if args[4] == "now" { // an answer of a session after all verdicts
 				a.Reason, a.Fence = "", 1<<62
 			}
 		}

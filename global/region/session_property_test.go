@@ -18,7 +18,7 @@ type sessionWorld struct {
 	config region.Config
 	state  region.State
 	stored region.Record
-	// until and stop: what the lease binds may run until then, with that stop time.
+	// until is the time until which work that the lease binds may run, with the stop time stop.
 	until, stop time.Duration
 	streams     uint64
 	required    map[uint64]uint64 // by stream
@@ -26,9 +26,9 @@ type sessionWorld struct {
 	ids         map[uint64]uint64
 }
 
-// TestSessionsAreSafe: over random events nothing is granted before the orders
-// of the welcome are acknowledged, to a lost region, or when another server may be active.
-// What any lease binds has ended by BoundUntil, and stored numbers never go back.
+// TestSessionsAreSafe: after any random events, nothing is granted before the orders of the welcome
+// are acknowledged, to a lost region, or when another server may be active. What any lease binds
+// has ended by BoundUntil, and stored numbers never decrease.
 func TestSessionsAreSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &sessionWorld{

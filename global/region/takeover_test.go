@@ -18,7 +18,8 @@ func lostSlot() Slot {
 	}
 }
 
-// TestTakeOverIsANewOffer: a whole slot moves under its key, and remembers from where.
+// TestTakeOverIsANewOffer: a whole slot moves under its key, and keeps the region that it came
+// from.
 func TestTakeOverIsANewOffer(t *testing.T) {
 	s, moved := lostSlot(), time.Unix(100, 0)
 	take := Takeover{From: 2, To: 8, Region: "seoul", JobVersion: 3, Run: 1, Bound: true, StopTime: 5 * time.Second, Because: "b", Fence: 2, Moved: moved}
@@ -49,9 +50,9 @@ func TestTakeOverIsANewOffer(t *testing.T) {
 	}
 }
 
-// TestFormerOwnerGetsBackWhatBindsIt: a region that may run an earlier version with a longer
-// stop time owns the slot again, by the present owner's answer or in a takeover. A verdict
-// about it has to wait for that version.
+// TestFormerOwnerGetsBackWhatBindsIt: a region may still run an earlier version with a longer stop
+// time. It owns the slot again, by the present owner's answer or in a takeover. A verdict about the
+// region has to wait for that version.
 func TestFormerOwnerGetsBackWhatBindsIt(t *testing.T) {
 	s := lostSlot()
 	s.Former, s.ReturnTo = nil, ""
@@ -67,9 +68,9 @@ func TestFormerOwnerGetsBackWhatBindsIt(t *testing.T) {
 	}
 }
 
-// TestReturnsOnlyToAConnectedRegion: the owner confirms a planned return, or gives up what a
-// former owner holds. The region that would get the slot is cut off meanwhile, and does not
-// get it.
+// TestReturnsOnlyToAConnectedRegion: the owner confirms a planned return, or gives up instances
+// that a former owner holds. The region that would get the slot is cut off meanwhile, so it does
+// not get the slot.
 func TestReturnsOnlyToAConnectedRegion(t *testing.T) {
 	for _, connected := range []bool{true, false} {
 		for name, change := range map[string]func(*Slot){
@@ -106,7 +107,7 @@ func TestLateAnswersAboutMovedSlotsChangeNothing(t *testing.T) {
 			late := Answer{Namespace: "default", Job: "api", Group: "web", From: 2, To: 8, Generation: 10, State: state}
 			want := next
 			if to == "seoul" && (state == Revoked || state == Stopped) {
-				want.Former = nil // nothing of it runs there any more
+				want.Former = nil // no instance of the slot runs there any more
 			}
 			out := ApplyAnswer([]Slot{next}, "jakarta", late)
 			if len(out.Released) > 0 || len(out.Changes) > 1 || len(out.Changes) == 1 && !sameOffer(out.Changes[0], want) {
@@ -117,7 +118,8 @@ func TestLateAnswersAboutMovedSlotsChangeNothing(t *testing.T) {
 	}
 }
 
-// sameOffer says whether a change leaves everything about an offer but its former owners.
+// sameOffer reports whether a change leaves everything about an offer the same, except for its
+// former owners.
 func sameOffer(c Change, s Slot) bool {
 	if len(c.Slot.Former) >= len(s.Former) && s.Former != nil {
 		return false
@@ -126,8 +128,8 @@ func sameOffer(c Change, s Slot) bool {
 	return !c.Delete && reflect.DeepEqual(c.Slot, s)
 }
 
-// TestTakeOverOfParts: every index has one owner before and after, parts that do not move
-// stay the same offer where they keep the key, and no record is written twice.
+// TestTakeOverOfParts: every index has one owner before and after. A part that does not move and
+// keeps its key stays the same offer. No record is written twice.
 func TestTakeOverOfParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := lostSlot()
@@ -172,8 +174,8 @@ func TestTakeOverOfParts(t *testing.T) {
 	})
 }
 
-// TestBindRemembersBoth: after an update the owner may run versions of both kinds, and the
-// longest stop time counts.
+// TestBindRemembersBoth: after an update the owner may run a bound and an unbound version. The
+// longest stop time of the bound versions counts.
 func TestBindRemembersBoth(t *testing.T) {
 	var s Slot
 	s.Bind(true, 5*time.Second)

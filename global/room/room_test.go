@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCheck: a submit is refused by the first limit that it would pass, with the numbers; what
-// does not grow is refused later.
+// TestCheck: a submit is refused by the first limit that it would exceed, with the numbers. A new
+// version of a job is accepted for longer than a new job.
 func TestCheck(t *testing.T) {
 	const mib = 1 << 20
 	for name, c := range map[string]struct {
@@ -48,7 +48,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestAlarm: the alarm begins at 70 % and ends below 65 %, and a beginning is said once.
+// TestAlarm: the alarm begins at 70 % and ends below 65 %. Its beginning is reported once.
 func TestAlarm(t *testing.T) {
 	r := Room{}
 	for i, c := range []struct {
@@ -62,8 +62,8 @@ func TestAlarm(t *testing.T) {
 	}
 }
 
-// TestLeft: how many jobs still fit follows from the present average, in the store or in
-// memory, whichever is less.
+// TestLeft: the number of jobs that still fit follows from the present average size, in the store
+// or in memory, whichever allows fewer.
 func TestLeft(t *testing.T) {
 	r := Room{}
 	if r.Left() != 0 {

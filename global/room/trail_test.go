@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTrail: whatever is added, the oldest goes until at most the bound and a segment are left,
-// and no more than needed.
+// TestTrail: whatever is added, the oldest records are removed until at most the limit and one
+// segment are left, and no more than needed.
 func TestTrail(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type record struct {

@@ -12,8 +12,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestAcceptedSlotsAreChargedAfterAnElection: the checkpoint has a report that is older than
-// the latest slots. A new active server must not give the same room away again.
+// TestAcceptedSlotsAreChargedAfterAnElection: the report in the checkpoint is older than the latest
+// slots. A new active server must not give the same room away again.
 func TestAcceptedSlotsAreChargedAfterAnElection(t *testing.T) {
 	c := store.NewMemory().Client()
 	defer c.Close()

@@ -83,7 +83,7 @@ func TestWaitingWritesShareATransaction(t *testing.T) {
 		if err := putRegion("half")(t); err != nil {
 			return err
 		}
-		return refused // after a change: it must not be written
+		return refused // refused after a change: the change must not be written
 	})
 	close(g.gate)
 	for i, wait := range waits {
@@ -155,8 +155,8 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestFullQueueOfSubmitsDelaysNobodyElse: while submits are refused, the answer of a region
-// takes its turn before those that wait.
+// TestFullQueueOfSubmitsDelaysNobodyElse: while submits are refused, the answer of a region is
+// handled before the submits that wait.
 func TestFullQueueOfSubmitsDelaysNobodyElse(t *testing.T) {
 	c, g := committing(t)
 	blocker := c.Submit(putRegion("first"))
@@ -196,8 +196,8 @@ func TestFullQueueOfSubmitsDelaysNobodyElse(t *testing.T) {
 	}
 }
 
-// TestNewJobsOfATransactionAreBounded: a transaction takes as many new jobs as are decided with
-// it. The others wait for the next one instead of staying undecided.
+// TestNewJobsOfATransactionAreBounded: a transaction takes only as many new jobs as it can decide.
+// The others wait for the next transaction instead of staying undecided.
 func TestNewJobsOfATransactionAreBounded(t *testing.T) {
 	c, g := committing(t)
 	const most, jobs = 3, 20
@@ -337,8 +337,8 @@ func TestCheckWithinATransaction(t *testing.T) {
 	}
 }
 
-// TestRemovedRegionIsForgotten: a new cluster with the name of a removed region
-// counts from 1, and its summaries must not look old.
+// TestRemovedRegionIsForgotten: a new cluster with the name of a removed region counts from 1. Its
+// summaries must not count as old.
 func TestRemovedRegionIsForgotten(t *testing.T) {
 	c, g := committing(t)
 	close(g.gate)
@@ -365,8 +365,8 @@ func TestRemovedRegionIsForgotten(t *testing.T) {
 	}
 }
 
-// TestTransactionHasOneAuditRecord: all changes of a transaction share an audit record, and a
-// refused one is not in it.
+// TestTransactionHasOneAuditRecord: all changes of a transaction share an audit record, which has
+// no refused change.
 func TestTransactionHasOneAuditRecord(t *testing.T) {
 	c, g := committing(t)
 	audited := func(name string, refuse error) func(*Tx) error {
@@ -419,7 +419,7 @@ func (b behind) Txn(ctx context.Context, c []store.Compare, ops []store.Op) (int
 }
 
 // TestAStoreThatGoesBackEndsTheTerm: etcd was replaced by an old copy while the server ran. The
-// next term sees that the log of the store is another one.
+// next term notices that the store has another log.
 func TestAStoreThatGoesBackEndsTheTerm(t *testing.T) {
 	mem := store.NewMemory().Client()
 	defer mem.Close()

@@ -13,7 +13,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestAnswersAreBounded: the answers of regions are stored, so they are cut.
+// TestAnswersAreBounded: the answers of regions are stored, so long texts in them are cut.
 func TestAnswersAreBounded(t *testing.T) {
 	a := AnswerFromProto(&nusav1.SlotAnswer{
 		State: nusav1.SlotState_SLOT_STATE_RETURNED, Message: strings.Repeat("é", MaxMessage),
@@ -24,8 +24,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestAnswersArriveWhole: every field of a region's answer arrives. Without Bound a slot that
-// was updated to a version with a lease would never move.
+// TestAnswersArriveWhole: every field of a region's answer arrives. Without Bound, a slot that was
+// updated to a version with a lease would never move.
 func TestAnswersArriveWhole(t *testing.T) {
 	got := AnswerFromProto(&nusav1.SlotAnswer{
 		Namespace: "default", Job: "api", Group: "web", From: 2, To: 5, Generation: 7, State: nusav1.SlotState_SLOT_STATE_ACCEPTED,
@@ -57,8 +57,8 @@ func TestSlotsAreStoredWhole(t *testing.T) {
 	}
 }
 
-// TestEarlierSlotsAreUnbound: no lease bound the slots that an earlier version stored. A
-// stop time of 0 s is a stop time.
+// TestEarlierSlotsAreUnbound: no lease bound the slots that an earlier version stored. A stop time
+// of 0 s counts as a stop time.
 func TestEarlierSlotsAreUnbound(t *testing.T) {
 	if s := slotFromProto("default/api/web/0", &nusav1.Slot{}, 1); s.Bound || !s.Unbound {
 		t.Errorf("earlier slot: bound %v, unbound %v", s.Bound, s.Unbound)
@@ -68,8 +68,8 @@ func TestEarlierSlotsAreUnbound(t *testing.T) {
 	}
 }
 
-// TestRunBeginsWithTheRecord: a slot that is stored together with its job names no run, since
-// the write did not know its revision. Every reader gets that revision.
+// TestRunBeginsWithTheRecord: a slot that is stored together with its job names no run, since the
+// transaction did not know its own revision. Every reader gets that revision.
 func TestRunBeginsWithTheRecord(t *testing.T) {
 	stored := SlotToProto(region.Slot{Namespace: "default", Job: "api", Group: "web", To: 1, Region: "sea", Run: region.RunBegins})
 	if stored.GetRun() != 0 || !stored.GetRunBegins() {

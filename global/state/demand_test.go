@@ -14,8 +14,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestDemandAndAccountsFollowTheRecords: after any changes of jobs, slots, regions and reports
-// the counts and the accounts are those that the present records give.
+// TestDemandAndAccountsFollowTheRecords: after any changes of jobs, slots, regions and reports, the
+// counts and the accounts equal those computed from the present records.
 func TestDemandAndAccountsFollowTheRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
@@ -133,9 +133,9 @@ func (st *changingState) check(t *rapid.T) {
 	}
 }
 
-// TestSubscribedAsksStayKnown: an ask that was chosen is part of what regions get until another
-// choice, although no job has it for a moment: if a job has it again by then, the choice is the
-// same, and nobody sends it later.
+// TestSubscribedAsksStayKnown: a chosen ask stays part of what regions get until the next choice,
+// although no job has it for a moment. If a job has the ask again by then, the choice is the same,
+// and the ask would not be sent again.
 func TestSubscribedAsksStayKnown(t *testing.T) {
 	st := randomState()
 	k := JobKey{"default", "api"}

@@ -8,8 +8,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestFailureEventsComeOnce: lost nodes and failed instances in the regions'
-// reports and summaries become one event each.
+// TestFailureEventsComeOnce: lost nodes and failed instances in the regions' reports and summaries
+// become one event each.
 func TestFailureEventsComeOnce(t *testing.T) {
 	r := Events{eventlog.New("e")}
 	lost := func(n int32) *nusav1.RegionReport { return &nusav1.RegionReport{NodesLost: n, NodesReady: 5 - n} }

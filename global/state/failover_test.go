@@ -10,8 +10,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestPlanThatSaysTheSameWakesNobody: a plan is made again when anything changes. The watches
-// of a lost region and of its jobs do not hear of a plan that says what the last one said.
+// TestPlanThatSaysTheSameWakesNobody: a plan is made again when anything changes. A plan with the
+// same result as the last one does not wake the watches of a lost region and of its jobs.
 func TestPlanThatSaysTheSameWakesNobody(t *testing.T) {
 	now := time.Minute
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return now })
@@ -40,9 +40,9 @@ func TestPlanThatSaysTheSameWakesNobody(t *testing.T) {
 	}
 }
 
-// TestDroppedSlotThatAFormerOwnerMayRun: an operator states that nothing runs in seoul. A
-// stopped job that seoul took over from jakarta, which is cut off, may still run there. That
-// stays on record, and is written once.
+// TestDroppedSlotThatAFormerOwnerMayRun: an operator states that nothing runs in seoul. Seoul took
+// a stopped job over from jakarta, which is cut off and may still run the job. That stays on
+// record, and is written once.
 func TestDroppedSlotThatAFormerOwnerMayRun(t *testing.T) {
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
 	st.apply(regionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)
@@ -73,7 +73,7 @@ func TestDroppedSlotThatAFormerOwnerMayRun(t *testing.T) {
 }
 
 // TestFormerOwnersCountInThePlan: the plan for a lost region counts the instances of moved work
-// that it may still run. It is made again when that changes.
+// that the region may still run. The plan is made again when their number changes.
 func TestFormerOwnersCountInThePlan(t *testing.T) {
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return time.Minute })
 	st.apply(regionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)
@@ -102,8 +102,8 @@ func TestFormerOwnersCountInThePlan(t *testing.T) {
 	says("nothing is left there")
 }
 
-// TestOrderOfAnEarlierVersion: after an election a slot waits with an earlier version, for
-// example for a region that may still run it. Its owner must not get the present spec.
+// TestOrderOfAnEarlierVersion: after an election a slot keeps an earlier version, for example while
+// a region may still run it. Its owner must not get the present spec.
 func TestOrderOfAnEarlierVersion(t *testing.T) {
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
 	st.apply(regionPrefix+"seoul", &nusav1.Region{ClusterId: "s"}, 1)
@@ -122,7 +122,7 @@ func TestOrderOfAnEarlierVersion(t *testing.T) {
 	}
 }
 
-// TestOrderToAFormerOwnerSaysWhatIsAwaited: while a former owner may run a slot that no lease binds,
+// TestOrderToAFormerOwnerSaysWhatIsAwaited: a former owner may run a slot that no lease binds. Then
 // its answer that nothing runs waits for its lost nodes.
 func TestOrderToAFormerOwnerSaysWhatIsAwaited(t *testing.T) {
 	for _, mayRun := range []bool{true, false} {
@@ -134,8 +134,8 @@ func TestOrderToAFormerOwnerSaysWhatIsAwaited(t *testing.T) {
 	}
 }
 
-// TestJobElsewhereLeavesThePlan: the plan for a lost region counts until one of its slots, the
-// job of one, or what a plan says about it changes. Other jobs do not matter.
+// TestJobElsewhereLeavesThePlan: the plan for a lost region stays valid until one of the region's
+// slots changes, or the job of one, or what a plan says about that job. Other jobs do not matter.
 func TestJobElsewhereLeavesThePlan(t *testing.T) {
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return time.Minute })
 	st.apply(regionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)

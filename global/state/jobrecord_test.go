@@ -10,8 +10,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestRecordLosesNothing: the full record is the one that was stored, and to change it changes
-// nothing that is stored.
+// TestRecordLosesNothing: the full record equals the one that was stored. A change of the full
+// record does not change what is stored.
 func TestRecordLosesNothing(t *testing.T) {
 	rec := &nusav1.JobRecord{
 		Job:   &nusav1.Job{Spec: testJob("api", 3), Version: 4, Stopped: true, Submitted: timestamppb.Now(), Run: 9, Reverted: &nusav1.Reverted{Version: 3, To: 2, Why: "failed"}},

@@ -13,7 +13,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// failing is a store whose transactions fail after some.
+// failing is a store whose transactions fail after the first `left` ones.
 type failing struct {
 	store.Store
 	left int
@@ -29,8 +29,8 @@ func (f *failing) Txn(ctx context.Context, compares []store.Compare, ops []store
 	return f.Store.Txn(ctx, compares, ops)
 }
 
-// TestTheTermAfterARecoveryOffersEverySlotAgain: also if the server dies in the middle. The
-// conflict ends afterwards. The owners may run a version that no lease binds, or one that
+// TestTheTermAfterARecoveryOffersEverySlotAgain: this also holds if the server dies in the middle.
+// The conflict ends afterwards. The owners may run a version that no lease binds, or a version that
 // takes longer to stop. The slots belong to the same run as before.
 func TestTheTermAfterARecoveryOffersEverySlotAgain(t *testing.T) {
 	const slots = 2*commitOps + 10

@@ -14,7 +14,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestMemoryOfALiveJob bounds what a job takes that runs in one region, or each sixth in three.
+// TestMemoryOfALiveJob limits the memory of a job that runs in one region, or for each sixth job in
+// three.
 func TestMemoryOfALiveJob(t *testing.T) {
 	const jobs, regions, most = 10_000, 50, 1_900
 	mem := store.NewMemory()

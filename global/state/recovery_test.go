@@ -12,8 +12,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestWorkToLose: what a recovery of the store would stop is what the regions run, less what the
-// restored store lets them run.
+// TestWorkToLose: a recovery of the store would stop the instances that the regions run and the
+// restored store does not assign to them.
 func TestWorkToLose(t *testing.T) {
 	st := New(Beginning{}, func() time.Duration { return 0 })
 	for _, name := range []string{"jakarta", "seoul", "tokyo"} {

@@ -7,8 +7,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 )
 
-// TestDeclinedJobsDoNotBlockOthers: a region whose agents declined one job stays
-// open to another that asks for as much; a region that lacked memory does not.
+// TestDeclinedJobsDoNotBlockOthers: a region whose agents declined one job stays open to another
+// job of the same size. A region that lacked memory does not.
 func TestDeclinedJobsDoNotBlockOthers(t *testing.T) {
 	for reason, ask := range map[string]uint64{reasonDeclined: 0, "insufficient_memory": 7} {
 		r := &Region{}

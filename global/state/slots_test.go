@@ -42,7 +42,7 @@ func drawSlot(t *rapid.T) region.Slot {
 }
 
 // TestSlotsAreWrittenAsTheGeneratedCodeDoes compares random slots, field by field, with the
-// generated code: what is stored, and what another server reads from that.
+// generated code: the stored bytes, and what another server reads from them.
 func TestSlotsAreWrittenAsTheGeneratedCodeDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSlot(t)

@@ -23,8 +23,8 @@ func (s fullStore) Txn(ctx context.Context, c []store.Compare, ops []store.Op) (
 	return s.Store.Txn(ctx, c, ops)
 }
 
-// TestAFullStoreDeletes: a transaction that only deletes has no need of space. Nobody learns its
-// revision, since no record shows that to a later term.
+// TestAFullStoreDeletes: a transaction that only deletes needs no space. Its revision is not shown
+// to a later term, since no record contains it.
 func TestAFullStoreDeletes(t *testing.T) {
 	mem := store.NewMemory()
 	puts := []store.Op{store.Put(ClusterKey, []byte("fed")), store.Put(AuditKey(time.Unix(1, 0)), nil), store.Put(idemPrefix+"one", nil)}
@@ -52,8 +52,8 @@ func TestAFullStoreDeletes(t *testing.T) {
 	}
 }
 
-// TestAConflictKeepsTheAudit: before the recovery of the store only records of the recovery are
-// written, and none is removed.
+// TestAConflictKeepsTheAudit: before the recovery of the store, only records of the recovery are
+// written. No audit record is removed.
 func TestAConflictKeepsTheAudit(t *testing.T) {
 	committer, gate := committing(t)
 	close(gate.gate)

@@ -7,8 +7,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestStatusOfSummaries: counts about an earlier run or version
-// never stand for the present one.
+// TestStatusOfSummaries: counts about an earlier run or version never count as the present ones.
 func TestStatusOfSummaries(t *testing.T) {
 	const run, version = 70, 3
 	counts := func(c *nusav1.InstanceCounts) map[string]*nusav1.InstanceCounts {

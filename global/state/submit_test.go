@@ -13,9 +13,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestChangeRepeatsDoneSlots: a change in the middle of a run makes all done slots
-// of the changed group run again, however many there are, and leaves other
-// groups.
+// TestChangeRepeatsDoneSlots: a change in the middle of a run makes all done slots of the changed
+// group run again, however many there are. Other groups keep theirs.
 func TestChangeRepeatsDoneSlots(t *testing.T) {
 	const slots = 5 * maxDropped
 	spec := testJob("sum", 1)
@@ -92,7 +91,7 @@ func TestChangeRepeatsDoneSlots(t *testing.T) {
 }
 
 // TestSinceFollowsTheLeases: a change of the leases that bind a group replaces its running
-// instances, and so it is rolled out. What a batch job has completed still counts.
+// instances, so it is a rollout. The completed instances of a batch job still count.
 func TestSinceFollowsTheLeases(t *testing.T) {
 	spec := func(kind nusav1.JobType, node, region nusav1.Running) *nusav1.JobSpec {
 		return &nusav1.JobSpec{Type: kind, Groups: map[string]*nusav1.Group{"web": {Disconnect: &nusav1.Disconnect{

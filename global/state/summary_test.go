@@ -9,8 +9,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestDisconnectedInstancesChange: the set of disconnected instances changes only
-// when a region reports other instances. A summary that repeats them causes no plan.
+// TestDisconnectedInstancesChange: the set of disconnected instances changes only when a region
+// reports other instances. A summary that repeats the same instances causes no plan.
 func TestDisconnectedInstancesChange(t *testing.T) {
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
 	r, k := &Region{Name: "alpha"}, JobKey{"default", "api"}

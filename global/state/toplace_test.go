@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPlacedRegionsAreUpToDate: the regions that are kept for the placer are those that would be
-// made again, whatever changed, and a region that has not changed is the same value.
+// TestPlacedRegionsAreUpToDate: the regions that are kept for the placer equal new ones, whatever
+// changed. A region that has not changed is the same value.
 func TestPlacedRegionsAreUpToDate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Hour
@@ -99,7 +99,7 @@ func (r *Region) getLostAt() []*timestamppb.Timestamp {
 	return r.Record.GetLostAt()
 }
 
-// aged returns a region with its ages as of now.
+// aged returns a region with its ages at the time now.
 func aged(r place.Region, now time.Duration) place.Region {
 	passed := now - r.At
 	r.At = now
@@ -115,8 +115,8 @@ func aged(r place.Region, now time.Duration) place.Region {
 	return r
 }
 
-// TestRuleOfAStoredJob: the empty value stands for the default, which depends on the job. Old
-// jobs have capacity in them.
+// TestRuleOfAStoredJob: the empty value stands for the default, which depends on the job. Jobs of
+// earlier versions have the value capacity.
 func TestRuleOfAStoredJob(t *testing.T) {
 	for stored, want := range map[nusav1.Divide]place.Divide{
 		nusav1.Divide_DIVIDE_UNSPECIFIED: "", nusav1.Divide_DIVIDE_CAPACITY: place.DivideCapacity, nusav1.Divide_DIVIDE_EVEN: place.DivideEven,

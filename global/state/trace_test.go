@@ -57,15 +57,16 @@ func beginTraced(t *testing.T, mem *store.Memory) *tracedTerm {
 	}}
 }
 
-// earlier returns the greatest revision that an earlier term wrote, as the term knows it.
+// earlier returns the greatest revision that an earlier term wrote, as far as the term knows.
 func (t *tracedTerm) earlier() int64 {
 	terms := t.st.Sessions.Terms
 	return terms[len(terms)-1].Earlier
 }
 
-// TestATermKnowsTheRevisionsOfEarlierOnes: the greatest revision that an earlier term wrote is
-// known exactly, also if the transaction only deleted records. What candidates write between two
-// terms does not count. So a copy of the store that lacks only the latest transactions shows.
+// TestATermKnowsTheRevisionsOfEarlierOnes: a term knows exactly the greatest revision that an
+// earlier term wrote, also if the transaction only deleted records. Writes of candidates between
+// two terms do not count. So a copy of the store that lacks only the latest transactions is
+// noticed.
 func TestATermKnowsTheRevisionsOfEarlierOnes(t *testing.T) {
 	mem := store.NewMemory()
 	c := mem.Client()
@@ -94,7 +95,7 @@ func TestATermKnowsTheRevisionsOfEarlierOnes(t *testing.T) {
 	if got := third.earlier(); got != deleted {
 		t.Errorf("the second term wrote %d last, the third one knows %d", deleted, got)
 	}
-	third.commit(func(tx *Tx) error { // as a server does that knows no traces
+	third.commit(func(tx *Tx) error { // like a server that does not know traces
 		return tx.PutLeadership(func(rec *nusav1.LeadershipRecord) { rec.TracedTerm-- })
 	})
 	third.end()
@@ -105,9 +106,10 @@ func TestATermKnowsTheRevisionsOfEarlierOnes(t *testing.T) {
 	fourth.end()
 }
 
-// TestATermKnowsWhatEachEarlierOneWrote: also if terms wrote nothing but their beginning. A region
-// that knows a later revision of such a term shows that the store was restored from an old copy,
-// although later terms have reached that revision again. A recovery passes all revisions.
+// TestATermKnowsWhatEachEarlierOneWrote: this also holds for terms that wrote only their beginning.
+// A region that knows a later revision of such a term shows that the store was restored from an old
+// copy, although later terms have reached that revision again. After a recovery the store is beyond
+// all these revisions.
 func TestATermKnowsWhatEachEarlierOneWrote(t *testing.T) {
 	mem := store.NewMemory()
 	c := mem.Client()

@@ -29,8 +29,8 @@ func cutOffState() *State {
 	return st
 }
 
-// TestStatusOfCutOffRegions: what a region that is cut off reported last is in no count.
-// What ended there before stays ended.
+// TestStatusOfCutOffRegions: no count includes the last report of a region that is cut off.
+// Instances that ended there before stay ended.
 func TestStatusOfCutOffRegions(t *testing.T) {
 	const run, version = 70, 3
 	service, batch, system := nusav1.JobType_JOB_TYPE_SERVICE, nusav1.JobType_JOB_TYPE_BATCH, nusav1.JobType_JOB_TYPE_SYSTEM
@@ -59,7 +59,7 @@ func TestStatusOfCutOffRegions(t *testing.T) {
 		due     *SlotFailover
 		want    nusav1.JobState
 		message string
-		// counts, and the unknown instances: "region count: message".
+		// the counts and the unknown instances: "region count: message".
 		running, unknown int32
 		list             string
 	}{
@@ -148,8 +148,8 @@ func TestStatusOfCutOffRegions(t *testing.T) {
 	}
 }
 
-// TestSilenceIsNoticedOnce: a region that is silent for long enough is announced once, and
-// so is its return. A short reconnect is not.
+// TestSilenceIsNoticedOnce: a long silence of a region is announced once, and so is the region's
+// return. A short reconnect is not announced.
 func TestSilenceIsNoticedOnce(t *testing.T) {
 	now := time.Hour
 	st := cutOffState()
@@ -201,9 +201,9 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 	}
 }
 
-// TestRegionAwaitedAfterAnElection: after an election a region is reconnecting, and its counts
-// are those of before the election, until the region is back or counts as cut off. Its silence
-// is not known.
+// TestRegionAwaitedAfterAnElection: after an election a region is reconnecting, and its counts are
+// those from before the election, until the region is back or counts as cut off. How long it has
+// been silent is not known.
 func TestRegionAwaitedAfterAnElection(t *testing.T) {
 	now := time.Hour
 	st := cutOffState()
@@ -253,8 +253,8 @@ func TestRegionAwaitedAfterAnElection(t *testing.T) {
 	}
 }
 
-// TestJobWithoutStoredCountsAfterAnElection: its instances may run, and are not said to wait
-// before the region has reconnected.
+// TestJobWithoutStoredCountsAfterAnElection: its instances may run. The status does not call them
+// waiting before the region has reconnected.
 func TestJobWithoutStoredCountsAfterAnElection(t *testing.T) {
 	now := time.Hour
 	st := cutOffState()

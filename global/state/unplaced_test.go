@@ -11,8 +11,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestRemovedGroupsStopWaiting: a group that comes back under the same name
-// starts to wait again.
+// TestRemovedGroupsStopWaiting: a group that is added again under the same name starts to wait
+// again.
 func TestRemovedGroupsStopWaiting(t *testing.T) {
 	j := &Job{unplaced: map[string]*unplacedGroup{"web": {}, "db": {}}}
 	j.forgetUnplaced(recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: &nusav1.JobSpec{Groups: map[string]*nusav1.Group{"web": {}}}}}))
@@ -24,9 +24,8 @@ func TestRemovedGroupsStopWaiting(t *testing.T) {
 	}
 }
 
-// TestReleasedInstancesComeFirst: released instances come first for a while. Only
-// revoked instances are released, the latest answer for each index counts, and the
-// list is bounded.
+// TestReleasedInstancesComeFirst: released instances are placed first for a while. Only revoked
+// instances are released, the latest answer for each index counts, and the list is bounded.
 func TestReleasedInstancesComeFirst(t *testing.T) {
 	now := time.Duration(0)
 	j := &Job{Record: &Record{place: place.Job{Groups: []place.Group{{Name: "web"}, {Name: "db"}}}}}

@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 )
 
-// testRaise: after a raise all revisions are greater than the given one, and those of
-// earlier writes stay. The cases after this one run with raised revisions.
+// testRaise: after a raise all revisions are greater than the given one. The revisions of earlier
+// writes stay as they were. The cases after this one run with raised revisions.
 func testRaise(t *testing.T, b backend, s store.Store) {
 	ctx := t.Context()
 	first := must(s.Txn(ctx, nil, []store.Op{store.Put("/raise/a", []byte("1"))}))(t)
@@ -73,8 +73,8 @@ func testRaise(t *testing.T, b backend, s store.Store) {
 	}
 }
 
-// testWatchOverRaise: a watch that began before a raise, or in the revisions that it
-// passed over, sees each change once.
+// testWatchOverRaise: a watch sees each change once, also if it began before the raise or at a
+// revision that the raise passed over.
 func testWatchOverRaise(t *testing.T, s store.Store, last, above, rev, next int64) {
 	for name, tc := range map[string]struct {
 		after int64

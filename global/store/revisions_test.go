@@ -6,9 +6,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRevisionsGrow: over any raises, what callers see grows with every write, is above
-// what was asked for, and leads back to the write. Revisions that were passed over lead to
-// no write.
+// TestRevisionsGrow: after any raises, the revision that callers see grows with every write, is
+// above the requested one, and leads back to the write. A revision that a raise passed over leads
+// to no write.
 func TestRevisionsGrow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r revisions

@@ -23,9 +23,9 @@ func openMember(t *testing.T, change func(*store.EtcdConfig)) *store.Etcd {
 	return e
 }
 
-// TestMemberServesItsOwnUserOnly: without a client address nothing but a socket of the
-// member's own user takes writes, also when the directory has a long path. What a member of
-// before stored, with an address and a directory that others could read, is there.
+// TestMemberServesItsOwnUserOnly: without a client address the member takes writes only over a
+// socket of its own user, also when the directory has a long path. An earlier member served an
+// address and had a directory that others could read: what it stored is still there.
 func TestMemberServesItsOwnUserOnly(t *testing.T) {
 	t.Parallel()
 	for name, dir := range map[string]string{
@@ -61,7 +61,7 @@ func TestMemberServesItsOwnUserOnly(t *testing.T) {
 					t.Errorf("%s: %v, %v, want %v", path, info.Mode(), err, want)
 				}
 			}
-			if name == "short" { // a client needs a short path, too
+			if name == "short" { // an etcd client needs a short path, too
 				client, err := store.OpenEtcd(t.Context(), store.EtcdConfig{Endpoints: []string{e.ClientAddr()}, Logger: slog.New(slog.DiscardHandler)})
 				if err != nil {
 					t.Fatal(err)

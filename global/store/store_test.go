@@ -202,8 +202,8 @@ func testList(t *testing.T, _ backend, s store.Store) {
 	}
 }
 
-// testDeleteRange: the keys from one on and before another go, with other changes of the
-// transaction.
+// testDeleteRange: a transaction deletes the keys from r/b up to but not including r/c, and makes
+// another change.
 func testDeleteRange(t *testing.T, _ backend, s store.Store) {
 	for _, key := range []string{"r/a", "r/b", "r/bb", "r/c"} {
 		must(s.Txn(t.Context(), nil, []store.Op{store.Put(key, nil)}))(t)
@@ -249,7 +249,7 @@ func testExpiry(t *testing.T, _ backend, s store.Store) {
 		store.PutTTL("/ttl/gone", []byte("1"), time.Second), store.PutTTL("/ttl/kept", nil, time.Second), store.PutTTL("/ttl/long", nil, time.Hour),
 	}))(t)
 	must(s.Txn(t.Context(), nil, []store.Op{store.Put("/ttl/kept", []byte("for ever"))}))(t)
-	// A watch receives the removal, and no other key of the prefix expires.
+	// A watch receives the deletion, and no other key of the prefix expires.
 	events := make(chan store.Event, 16)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -300,7 +300,7 @@ func testWatch(t *testing.T, b backend, s store.Store) {
 			t.Errorf("removal at %d, want %d", e.ModRevision, last)
 		}
 	}
-	// The order within one revision is the store's own.
+	// Within one revision the store decides the order.
 	if got[1] > got[2] {
 		got[1], got[2] = got[2], got[1]
 	}
@@ -404,8 +404,8 @@ func testElectionLost(t *testing.T, b backend, s store.Store) {
 	}
 }
 
-// testElectionKeyRemoved: a candidate whose key was removed, as a restarted server removes
-// the key of its former process, cannot renew. Its lease lives on.
+// testElectionKeyRemoved: a restarted server removes the election key of its former process. A
+// candidate whose key was removed cannot renew, although its etcd lease continues.
 func testElectionKeyRemoved(t *testing.T, b backend, s store.Store) {
 	ctx, other := t.Context(), b.client(t)
 	one := must(s.Campaign(ctx, "/elect3/", "one", 10*time.Second))(t)

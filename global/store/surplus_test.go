@@ -14,7 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 )
 
-// testSurplus: the surplus never falls, whatever is written.
+// testSurplus: the surplus never decreases, whatever is written.
 func testSurplus(t *testing.T, b backend, s store.Store) {
 	first := surplusOf(t, s)
 	for _, op := range []store.Op{
@@ -54,7 +54,8 @@ func TestMemorySnapshotHasLessSurplus(t *testing.T) {
 }
 
 // TestEtcdSnapshotHasLessSurplus: a snapshot is restored under a new log, as `etcdutl snapshot
-// restore` does. It is noticed soon after it was made, and also after it was written to.
+// restore` does. The restore is noticed soon after the snapshot was made, and also after later
+// writes.
 func TestEtcdSnapshotHasLessSurplus(t *testing.T) {
 	t.Parallel()
 	old := openAlone(t, t.TempDir())

@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 )
 
-// TestUpkeep: the history goes when the store fills, a store that refuses writes gets room at
-// once, and a database is defragmented only if that is short or cannot wait.
+// TestUpkeep: the history is dropped when the store fills. A store that refuses writes gets room at
+// once. A database is defragmented only if that takes little time or cannot wait.
 func TestUpkeep(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
 	usage := func(bytes, inUse, quota int64) store.Usage {
@@ -55,9 +55,9 @@ func TestUpkeep(t *testing.T) {
 	}
 }
 
-// TestOneMemberDefragmentsAtATime: three members that run out of space, or grow to two quotas,
-// defragment one after another, the active server last. Each does so once, and
-// then the store writes again.
+// TestOneMemberDefragmentsAtATime: three members run out of space, or grow to two quotas. They
+// defragment one after another, the active server last and each once. Then the store takes writes
+// again.
 func TestOneMemberDefragmentsAtATime(t *testing.T) {
 	const gib = 1 << 30
 	for name, c := range map[string]struct {

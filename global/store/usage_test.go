@@ -19,8 +19,8 @@ func openForUsage(t *testing.T, cfg EtcdConfig) *Etcd {
 	return e
 }
 
-// TestQuotaOfASharedEtcd: an etcd that others run bounds its bytes on disk, and a third of them
-// may be in use. The bound of the server's own member does not count.
+// TestQuotaOfASharedEtcd: for an etcd that others run, the limit is on its bytes on disk, of which
+// a third may be in use. The quota of the server's own member does not count.
 func TestQuotaOfASharedEtcd(t *testing.T) {
 	t.Parallel()
 	const quota = 16 << 20
@@ -33,7 +33,7 @@ func TestQuotaOfASharedEtcd(t *testing.T) {
 	}
 }
 
-// TestResumeEndsOnlyTheSpaceAlarm: the alarm about a damaged database stays.
+// TestResumeEndsOnlyTheSpaceAlarm: the alarm about a damaged database remains.
 func TestResumeEndsOnlyTheSpaceAlarm(t *testing.T) {
 	t.Parallel()
 	e := openForUsage(t, EtcdConfig{Name: "one", DataDir: t.TempDir(), PeerAddr: "127.0.0.1:0"})
@@ -52,8 +52,8 @@ func TestResumeEndsOnlyTheSpaceAlarm(t *testing.T) {
 	}
 }
 
-// TestACompactionSparesAListThatBegins: the history goes neither before nor after the first page
-// of a list is read, and it goes once the list has ended.
+// TestACompactionSparesAListThatBegins: the history is dropped neither before nor after the first
+// page of a list is read. It is dropped once the list has ended.
 func TestACompactionSparesAListThatBegins(t *testing.T) {
 	t.Parallel()
 	e := openForUsage(t, EtcdConfig{Name: "one", DataDir: t.TempDir(), PeerAddr: "127.0.0.1:0"})

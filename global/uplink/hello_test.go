@@ -16,7 +16,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// committing returns a server with a committer that does not run yet, and its start.
+// committing returns a server with a committer that does not run yet, and a function that starts
+// the committer.
 func committing(t *testing.T) (s *Server, run func()) {
 	t.Helper()
 	mem := store.NewMemory().Client()
@@ -65,7 +66,7 @@ func begin(t *testing.T, s *Server, prepare func(*state.Tx) error) (wait func())
 	}
 }
 
-// declare queues a verdict.
+// declare queues the verdict that a region is lost.
 func declare(t *testing.T, s *Server, name string) (wait func()) {
 	return begin(t, s, func(t *state.Tx) error {
 		old, _ := t.Region(name)
@@ -76,8 +77,8 @@ func declare(t *testing.T, s *Server, name string) (wait func()) {
 	})
 }
 
-// TestVerdictBetweenHelloAndTransaction: a hello that waits for its transaction while a
-// verdict is written does not undo the verdict's fence.
+// TestVerdictBetweenHelloAndTransaction: a verdict is written while a hello waits for its
+// transaction. The hello does not undo the verdict's fence.
 func TestVerdictBetweenHelloAndTransaction(t *testing.T) {
 	synctest.Test(t, verdictBetweenHelloAndTransaction)
 }
@@ -113,8 +114,8 @@ func verdictBetweenHelloAndTransaction(t *testing.T) {
 	}
 }
 
-// TestVerdictBetweenTransactionAndWelcome: a hello whose region was declared lost since it
-// was registered is registered again before the welcome.
+// TestVerdictBetweenTransactionAndWelcome: a region is declared lost after its hello was
+// registered. The hello is registered again before the welcome.
 func TestVerdictBetweenTransactionAndWelcome(t *testing.T) {
 	s, run := committing(t)
 	run()
@@ -138,8 +139,7 @@ func TestVerdictBetweenTransactionAndWelcome(t *testing.T) {
 	if w.GetFence() != 1 || w.GetFederationId() != "fed" || w.GetLeadershipTerm().GetNumber() != 1 {
 		t.Errorf("welcome %v", w)
 	}
-	// A verdict that comes while the session lives ends it: nothing more is granted or
-	// ordered on this stream.
+	// A verdict during the session ends it: nothing more is granted or ordered on this stream.
 	ended := false
 	c.shared.Refuse = func(string) { ended = true }
 	declare(t, s, "alpha")()
@@ -153,7 +153,7 @@ func TestVerdictBetweenTransactionAndWelcome(t *testing.T) {
 	}
 }
 
-// TestProtocols: the neighbours of the protocol version are understood.
+// TestProtocols: the server also understands the protocol versions before and after its own.
 func TestProtocols(t *testing.T) {
 	for version, understood := range map[int32]bool{protocol - 2: false, protocol - 1: true, protocol: true, protocol + 1: true, protocol + 2: false} {
 		err := checkHello(&nusav1.RegionHello{Definition: &nusav1.RegionDefinition{Name: "alpha"}, ClusterId: "c", Protocol: version})
@@ -165,8 +165,8 @@ func TestProtocols(t *testing.T) {
 }
 
 // TestAnotherClusterGetsNewOffers: an operator stated that nothing runs in a region, and another
-// cluster takes its name. It gets each slot as a new offer, so no epoch repeats. A cluster that is
-// refused, or that has the name already, changes nothing.
+// cluster takes its name. The new cluster gets each slot as a new offer, so no epoch repeats. A
+// cluster that is refused, or that has the name already, changes nothing.
 func TestAnotherClusterGetsNewOffers(t *testing.T) {
 	s, run := committing(t)
 	run()

@@ -17,7 +17,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// script is a stream that a region has filled before.
+// script is a stream with messages that a region has sent before.
 type script struct {
 	grpc.ServerStream
 	messages []*nusav1.RegionMessage
@@ -34,8 +34,8 @@ func (s *script) Recv() (*nusav1.RegionMessage, error) {
 
 func (s *script) Send(*nusav1.GlobalMessage) error { return nil }
 
-// TestLeasesDoNotWaitForAnswers: a lease that is asked for behind an answer is granted while
-// the store has not taken the answer yet.
+// TestLeasesDoNotWaitForAnswers: a lease request that arrives after an answer is granted while the
+// store has not yet taken the answer.
 func TestLeasesDoNotWaitForAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, run := committing(t)
@@ -67,7 +67,7 @@ func TestLeasesDoNotWaitForAnswers(t *testing.T) {
 	})
 }
 
-// TestLeasesGoBeforeSets: what a session has to send of leases goes before its sets.
+// TestLeasesGoBeforeSets: a session sends the grants of leases before its sets.
 func TestLeasesGoBeforeSets(t *testing.T) {
 	var names []string
 	for i := range 100 {
@@ -95,8 +95,8 @@ func TestLeasesGoBeforeSets(t *testing.T) {
 	}
 }
 
-// TestFewLargeMessagesAtATime: other sessions wait for their turn, but not for one that does
-// not read.
+// TestFewLargeMessagesAtATime: other sessions wait for their turn, but not for a session whose
+// region does not read.
 func TestFewLargeMessagesAtATime(t *testing.T) {
 	var turns turns
 	woken := func(c *session) bool { return len(c.woken) > 0 }
@@ -119,8 +119,8 @@ func TestFewLargeMessagesAtATime(t *testing.T) {
 	}
 }
 
-// TestBusyServerEndsNothing: a session does not end because this server checks late, or has
-// not handled yet what has arrived.
+// TestBusyServerEndsNothing: a session does not end because this server checks late, or because it
+// has not yet handled messages that have arrived.
 func TestBusyServerEndsNothing(t *testing.T) {
 	now := time.Second
 	s := newServer(t, func() time.Duration { return now }, "alpha", "beta")
@@ -160,8 +160,8 @@ func (s *stalled) Recv() (*nusav1.RegionMessage, error) {
 	return nil, s.ctx.Err()
 }
 
-// TestSlowRegistrationEndsNothing: a hello that has arrived in time counts, however long the
-// store takes for it.
+// TestSlowRegistrationEndsNothing: a hello that arrived in time counts, however long the store
+// takes to register it.
 func TestSlowRegistrationEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, run := committing(t)
@@ -185,15 +185,15 @@ func TestSlowRegistrationEndsNothing(t *testing.T) {
 	})
 }
 
-// TestTurnThatNobodyNeedsIsPassedOn: a session that was woken for its turn and has all its peers
-// meanwhile lets the next one send.
+// TestTurnThatNobodyNeedsIsPassedOn: a session was woken for its turn, but has all its peers
+// meanwhile. The next session then sends.
 func TestTurnThatNobodyNeedsIsPassedOn(t *testing.T) {
 	s := newServer(t, func() time.Duration { return 0 }, "alpha", "beta")
 	s.peers = s.peers.next(s.st, 0, true)
 	s.peers.pack()
 	alpha, beta := s.live["alpha"], s.live["beta"]
 	for _, c := range s.live {
-		c.known = &nusav1.KnownSets{} // it needs all peers
+		c.known = &nusav1.KnownSets{} // the session needs all peers
 	}
 	s.st.Lock()
 	defer s.st.Unlock()

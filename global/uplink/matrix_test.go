@@ -100,10 +100,9 @@ func liveBytes() float64 {
 	return float64(mem.HeapAlloc) / 1e6
 }
 
-// BenchmarkIntake measures five seconds of a federation in which every region has
-// measured every other one. A sixth of each row comes in (the part that is due for
-// a refresh), each second a view is made, and each column goes out. cores is the
-// processor time divided by those five seconds.
+// BenchmarkIntake measures five seconds of a federation in which every region has measured every
+// other one. A sixth of each row arrives (the part that is due for a refresh), each second a view
+// is made, and each column is sent. cores is the processor time divided by those five seconds.
 func BenchmarkIntake(b *testing.B) {
 	for _, n := range []int{100, 1000} {
 		b.Run(fmt.Sprintf("regions=%d", n), func(b *testing.B) {
@@ -198,7 +197,7 @@ func BenchmarkQuestions(b *testing.B) {
 }
 
 // TestMatrixChangesAreEncodedOnce: sessions that have the same version of the matrix get the same
-// message.
+// encoded message.
 func TestMatrixChangesAreEncodedOnce(t *testing.T) {
 	m := newManyRegions(t, 6)
 	for _, c := range m.s.live {
@@ -227,7 +226,7 @@ func TestMatrixChangesAreEncodedOnce(t *testing.T) {
 			t.Fatalf("%s has version %d of the matrix, not %d", c.region, c.matrixVersion, m.s.matrix.Version)
 		}
 	}
-	m.s.live[m.names[0]].matrixVersion-- // it was slow
+	m.s.live[m.names[0]].matrixVersion-- // this session was slow
 	m.x[1] += 300
 	if got := send(); len(got) != 2 || got[nil] > 0 {
 		t.Errorf("sessions with two versions get %d messages", len(got))

@@ -231,7 +231,7 @@ func TestPackets(t *testing.T) {
 		to := must[net.PacketConn](t)(n.Net(b).ListenPacket(t.Context(), b+":53"))
 		defer from.Close()
 		defer to.Close()
-		// receive counts the datagrams of a second.
+		// receive counts the datagrams that arrive within a second.
 		receive := func() (count int) {
 			buf := make([]byte, 100)
 			to.SetReadDeadline(time.Now().Add(time.Second))

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestOrderIsThatOfASort: the order after any changes is that of a sort of all spots.
+// TestOrderIsThatOfASort: after any changes the order equals that of a sort of all spots.
 func TestOrderIsThatOfASort(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 20).Draw(t, "regions")
