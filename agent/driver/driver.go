@@ -112,7 +112,7 @@ type Driver interface {
 	Status(ctx context.Context, id ID) (Status, error)
 	// Wait returns the final Status as soon as the run has ended.
 	Wait(ctx context.Context, id ID) (Status, error)
-	// Stop asks the run to end, kills all its processes when the grace is over, and returns
+	// Stop asks the run to end, kills all its processes when the grace time has passed, and returns
 	// once no process is left. For an ended or unknown run Stop returns nil. After Stop no
 	// part of the run begins, not even by an interrupted Start. Because a driver may break
 	// this rule, the agent asks for the run's status for ten more seconds.

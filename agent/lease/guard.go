@@ -30,7 +30,7 @@ func Newer(a, b Deadline) Deadline {
 	return a
 }
 
-// passed reports whether the deadline is over.
+// passed reports whether the deadline has passed.
 func (d Deadline) passed(now time.Duration) bool { return d.At != 0 && now >= d.At }
 
 // Effect is what the caller must do to the command now.

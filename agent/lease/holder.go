@@ -44,8 +44,8 @@ func (h *Holder) Request(now time.Duration) uint64 {
 	return h.node.Request(now)
 }
 
-// Granted records the answer to a request. No deadline moves back, because an earlier grant
-// stays valid until its end. Granted returns false if nothing was granted.
+// Granted records the answer to a request. It never moves a deadline to an earlier time,
+// because an earlier grant stays valid until its end. Granted returns false if nothing was granted.
 func (h *Holder) Granted(g Grant, now time.Duration) bool {
 	if g.Continue {
 		g.Node, g.Region = lasting(&h.node, now, g.Node), lasting(&h.region, now, g.Region)

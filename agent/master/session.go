@@ -107,8 +107,8 @@ type session struct {
 	silence time.Duration
 	// latestGrant is the id of the latest grant of this session.
 	latestGrant uint64
-	// unsent statistics and the position stored travel with the next message. measured says
-	// that the agent has taken a first sample in this session.
+	// unsent has statistics, and stored has a position. Both are sent with the next message.
+	// measured says that the agent has taken a first sample in this session.
 	unsent   sample
 	stored   *nusav1.Position
 	measured bool

@@ -41,7 +41,7 @@ func New(id string, index uint64, driver string, config map[string]any, changes 
 // Batch makes the order's job a batch job.
 func Batch(o *nusav1.AllocOrder, _ *nusav1.Group) { o.JobType = "batch" }
 
-// Stop makes the order one to stop.
+// Stop turns the order into an order to stop the allocation.
 func Stop(o *nusav1.AllocOrder, _ *nusav1.Group) {
 	o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
 }

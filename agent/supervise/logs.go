@@ -143,7 +143,7 @@ func (t *tail) seekLines(lines int) error {
 		return err
 	}
 	buf := make([]byte, driver.MaxChunk)
-	last := true // the next byte is the last one of the stream, where a line end begins no further line
+	last := true // the next byte is the last one of the stream; if it is a line end, no line follows it
 	for _, n := range slices.Backward(numbers) {
 		f, err := openFile(t.root, t.path(n), os.O_RDONLY)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -68,7 +68,7 @@ func killMatching(match func(stat) bool) (killed []stat) {
 const endWait = time.Second
 
 // endMatching kills the matching processes until only zombies of them are left. A killed
-// process takes a moment to end. In that time its environment is gone, so it no longer
+// process takes a moment to end. In that time it has no environment, so it no longer
 // matches, but it may just have started other processes.
 func endMatching(match func(stat) bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), endWait)

@@ -25,7 +25,7 @@ var failoverJob []byte
 
 const (
 	failoverName = "resilient"
-	// failoverWithin bounds the move of the instances, and their return.
+	// failoverWithin is the longest time for the move of the instances, and for their return.
 	failoverWithin = 40 * time.Second
 	// failoverPoll is the interval between two reads of the job.
 	failoverPoll = 200 * time.Millisecond

@@ -42,7 +42,7 @@ type life struct {
 	link    string // "" or a link to dir, with which a later agent finds dir if this agent is killed
 	// lacks are the capabilities that the plugin reports but does not have.
 	lacks []string
-	// gone is closed when the process has ended. From then on end says how the process
+	// gone is closed when the process has ended. After that, end says how the process
 	// ended.
 	gone chan struct{}
 	end  string

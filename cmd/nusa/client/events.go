@@ -40,7 +40,7 @@ begin now.`,
 			if req.GetRegion() != "" {
 				r.Probe = func(ctx context.Context) error {
 					_, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Region: req.GetRegion(), Id: "-"})
-					return err // NOT_FOUND: the region answers
+					return err // NOT_FOUND means that the region responds
 				}
 			}
 			return r.Follow(c.Ctx, func(answered func()) error {

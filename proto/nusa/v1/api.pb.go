@@ -2949,7 +2949,7 @@ func (x *DrainRegionRequest) GetDrain() bool {
 	return false
 }
 
-// LoseRegionRequest states that a region is gone.
+// LoseRegionRequest states that a region no longer exists or runs nothing.
 type LoseRegionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`

@@ -679,7 +679,7 @@ type RegionHello struct {
 	Work []*RegionWork `protobuf:"bytes,22,rep,name=work,proto3" json:"work,omitempty"`
 	// Number of slots that did not fit into `work`.
 	WorkLeftOut int32 `protobuf:"varint,23,opt,name=work_left_out,json=workLeftOut,proto3" json:"work_left_out,omitempty"`
-	// The region sends LeaseRequest.confirmed when the welcome asks for it.
+	// The region sends LeaseRequest.confirmed if the welcome has `confirm`.
 	Confirms      bool `protobuf:"varint,24,opt,name=confirms,proto3" json:"confirms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1212,10 +1212,10 @@ type LeaseRequest struct {
 	// Time for which the region has been unable to commit to its log. Unset while it can
 	// commit. A region that cannot commit gets no new slots.
 	CommitBlocked *durationpb.Duration `protobuf:"bytes,3,opt,name=commit_blocked,json=commitBlocked,proto3" json:"commit_blocked,omitempty"`
-	// After GlobalWelcome.confirm: no instance of a job of the federation may run in the region
-	// but those of the slots that the region was ordered in this session.
+	// Only after GlobalWelcome.confirm: all instances of jobs of the federation that may run in
+	// the region belong to slots that the region was ordered in this session.
 	Confirmed bool `protobuf:"varint,4,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
-	// While it is not confirmed: the number of other instances that may run.
+	// Only while `confirmed` is false: the number of other instances that may run.
 	Unordered     int32 `protobuf:"varint,5,opt,name=unordered,proto3" json:"unordered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3552,8 +3552,8 @@ type GlobalWelcome struct {
 	// If it is set, even if it is empty, the server accepts RowChanges and FitCounts. The
 	// server has the row of the region up to this position.
 	Row *Position `protobuf:"bytes,11,opt,name=row,proto3" json:"row,omitempty"`
-	// The store was recovered: the requests for leases say when the region has confirmed its
-	// orders.
+	// The store was recovered. The region must say in its lease requests when it runs only
+	// what this session has ordered (LeaseRequest.confirmed).
 	Confirm       bool `protobuf:"varint,12,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -172,7 +172,8 @@ type LeadershipRecord struct {
 	// The length of the list is limited. A server that does not know this field leaves out
 	// its own term.
 	Terms []*TermBeginning `protobuf:"bytes,9,rep,name=terms,proto3" json:"terms,omitempty"`
-	// What shows that the store goes on with its log. Unset: not known.
+	// The log of the store in this term. The next term uses it to notice that the store was
+	// restored and has another log. Unset: unknown.
 	Log           *StoreLog `protobuf:"bytes,10,opt,name=log,proto3" json:"log,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -278,10 +279,11 @@ func (x *LeadershipRecord) GetLog() *StoreLog {
 	return nil
 }
 
-// StoreLog tells a restored snapshot of the store, which begins another log.
+// StoreLog describes the log of the store (the Raft log of etcd). A store that was restored
+// from a snapshot has another log.
 type StoreLog struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of entries of the log that wrote no revision. It never falls in one log.
+	// Number of entries of the log that wrote no revision. It never falls within one log.
 	Surplus       int64 `protobuf:"zigzag64,1,opt,name=surplus,proto3" json:"surplus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -393,8 +395,9 @@ type Recovery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Longest kill_timeout of the tasks that a region's lease binds.
 	StopTime *durationpb.Duration `protobuf:"bytes,1,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
-	// Regions that have not confirmed since then that nothing runs there but what the store
-	// orders, sorted. No lease is granted and nothing moves before, see LeaseRequest.confirmed.
+	// Regions that have not confirmed yet, since the recovery, that they run only what the
+	// store orders (LeaseRequest.confirmed). Sorted. While the list is not empty, no lease is
+	// granted and nothing moves.
 	Unconfirmed   []string `protobuf:"bytes,2,rep,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -460,7 +463,8 @@ type RevisionConflict struct {
 	// later revision than the store.
 	LeaseMax *durationpb.Duration `protobuf:"bytes,6,opt,name=lease_max,json=leaseMax,proto3" json:"lease_max,omitempty"`
 	StopTime *durationpb.Duration `protobuf:"bytes,7,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
-	// The store has another log than LeadershipRecord.log says: a snapshot was restored.
+	// The log of the store is not the one in LeadershipRecord.log, because the store was
+	// restored from a snapshot.
 	OtherLog      bool `protobuf:"varint,8,opt,name=other_log,json=otherLog,proto3" json:"other_log,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -25,7 +25,8 @@ const readyLimit = time.Minute
 // Network is a network namespace with its own loopback interface.
 type Network struct{ ns *os.File }
 
-// NewNetwork makes a namespace. The namespace ends after Close and after its last process.
+// NewNetwork makes a network namespace. The namespace exists until Close was called and its
+// last process has ended.
 func NewNetwork() (*Network, error) {
 	type made struct {
 		ns  *os.File

@@ -145,7 +145,7 @@ func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]
 }
 
 // noAnswerError returns the error for instances that were not found, but that may be in a
-// region which did not answer.
+// region that did not respond.
 func noAnswerError(c *cli.Session, n target, silent []string) error {
 	what := "the instances of " + cli.RefName(n.job)
 	if n.group != "" {
@@ -154,7 +154,7 @@ func noAnswerError(c *cli.Session, n target, silent []string) error {
 	return fmt.Errorf("%w; `%s job status %s` shows where they were placed", noAnswerAbout(what, silent), c.Program, cli.RefArg(n.job))
 }
 
-// noAnswerAbout returns the error that something may be in regions which did not answer.
+// noAnswerAbout returns the error that something may be in regions that did not respond.
 func noAnswerAbout(what string, silent []string) error {
 	them, are := "it is", "region "
 	if len(silent) > 1 {
@@ -163,8 +163,8 @@ func noAnswerAbout(what string, silent []string) error {
 	return fmt.Errorf("%s may be in %s, which did not answer: try again when %s back", what, are+strings.Join(silent, ", "), them)
 }
 
-// allocsOfJob returns a job's allocations, and the regions that did not answer and so may
-// have more. Ended allocations are included if ended is true or no allocation is alive.
+// allocsOfJob returns a job's allocations, and the regions that did not respond, which may
+// have more allocations. Ended allocations are included if ended is true or no allocation is alive.
 func allocsOfJob(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, ended bool) (found []*nusav1.Allocation, silent []string, err error) {
 	var all *nusav1.ListAllocationsResponse
 	var group errgroup.Group

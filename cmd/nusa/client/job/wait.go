@@ -180,7 +180,7 @@ func (f *waiter) failed(err error) error {
 	return f.Explain(err)
 }
 
-// ended reports whether the wait is over, and returns its result.
+// ended reports whether the wait has ended, and returns its result.
 func (f *waiter) ended() (bool, error) {
 	j := f.latest
 	state := j.GetStatus().GetState()

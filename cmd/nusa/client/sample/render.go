@@ -18,7 +18,7 @@ type Rendering struct {
 // Of returns a Rendering.
 func Of(name string, show func(w *term.Screen)) Rendering { return Rendering{Name: name, Show: show} }
 
-// colourScale is the line below round trips that only output with colours has.
+// colourScale is the legend below round trips. Only output with colours has it.
 const colourScale = "< 30  < 80  < 150  < 250  ≥ 250\n"
 
 // Render compares all renderings with testdata/render.txt, and the renderings with colours

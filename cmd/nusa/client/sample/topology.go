@@ -105,7 +105,7 @@ func EdgeHistory() []*nusav1.HistorySeries {
 		s := &nusav1.HistorySeries{Kind: "edge", Region: "japaneast", Key: to, Start: Ago(time.Hour), Step: Lasting(time.Minute), Resolution: Lasting(5 * time.Second), Fields: []*nusav1.HistoryField{
 			wave("p50_ms", 60, rtt, rtt/50), wave("p99_ms", 60, rtt*1.2, rtt/10), wave("loss", 60, 0.01, 0.01)}}
 		if i == 2 {
-			s.Fields = nil // the region never answered
+			s.Fields = nil // no probe of the region ever succeeded
 		}
 		out = append(out, s)
 	}

@@ -18,17 +18,22 @@ func recoverCommand(s *cli.Settings) *cobra.Command {
 	var federation string
 	c := &cobra.Command{
 		Use: "recover", Short: "Continue after the store was restored from an old copy", Args: cli.Positional(),
-		Long: `Continues after the etcd of the federation was restored from an old copy. The log of
-the store has shown that, or a region that knows a later revision, and nothing is
-placed, ordered or stored since. The recovery makes all later revisions greater than
-those that the regions have shown, so that no work is taken for another. Let all regions
-connect first: an alarm names what they know. After the recovery the regions run what
-the restored store says: work that was submitted after the copy was made is stopped. The
-command lists that work, by what the regions have said, before it asks. No region gets a
-lease, and nothing moves by itself, before every region has confirmed what it runs. If a
-region is gone for good, run "nusa region lose NAME".
+		Long: `Continues after the etcd of the federation was restored from an old copy. Since the
+active server noticed this, nothing is placed, ordered or stored. It notices it by the
+log of the store, or by a region that knows a later revision than the store.
 
-It is confirmed with the id of the federation: typed at the prompt, or with --federation.`,
+First let all regions connect: an alarm names what they know. The recovery makes all
+later revisions greater than those that the regions know, so that no work is confused
+with other work. Then the regions run what the restored store says. Work that was
+submitted after the copy was made stops. The command lists this work, as far as the
+regions have reported it, before it asks for the confirmation.
+
+After the recovery no region gets a lease, and nothing moves to another region, until
+every region has confirmed what it runs. For a region that will never return, run "nusa
+region lose NAME".
+
+The confirmation is the id of the federation: type it at the prompt, or give it with
+--federation.`,
 		Example: "  nusa server recover",
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			if federation == "" {
@@ -107,7 +112,7 @@ func whatStops(would *nusav1.RecoverResponse) []string {
 	switch silent := would.GetSilent(); {
 	case len(silent) > 0:
 		out = append(out, "These regions have not connected yet, so it is unknown what they run: "+strings.Join(silent, ", "),
-			"After the recovery no region gets a lease before they have connected, or are lost by `nusa region lose`.")
+			"After the recovery no region gets a lease until these regions have connected, or `nusa region lose` was run for them.")
 	case len(out) == 0:
 		out = append(out, "The regions run nothing that the restored store does not know.")
 	}

@@ -28,7 +28,7 @@ func TestWhatStops(t *testing.T) {
   ops/db group main in seoul: version 5 would return to version 4
   perhaps more: the regions have not named 1 slot
 These regions have not connected yet, so it is unknown what they run: jakarta, oslo
-After the recovery no region gets a lease before they have connected, or are lost by ` + "`nusa region lose`."},
+After the recovery no region gets a lease until these regions have connected, or ` + "`nusa region lose` was run for them."},
 	} {
 		if got := strings.Join(whatStops(c.would), "\n"); got != c.want {
 			t.Errorf("got\n%s\nwant\n%s", got, c.want)
