@@ -274,9 +274,10 @@ func newWitnesses(regions int, pairs []Pair) witnesses {
 // are the median of the lower bounds and the third smallest upper bound, each with a
 // factor.
 func (w witnesses) flaw(p Pair) Flaw {
-	// n bounds are compared: short counts the lower ones that the pair is too short for, long
-	// the upper ones that it is too long for, and veryLong those of them that it exceeds even
-	// where witnesses are few. The counts say what sorted bounds would.
+	// n is the number of third regions. short counts the third regions for which the pair
+	// is too short, and long those for which it is too long. veryLong counts those for
+	// which it is too long even with the wider bound for few third regions. These counts
+	// give the same result as a comparison with the sorted bounds, and need no sorting.
 	n, short, long, veryLong := 0, 0, 0, 0
 	for a, b := w[p.A], w[p.B]; len(a) > 0 && len(b) > 0 && n < maxWitnesses; {
 		switch d := a[0].region - b[0].region; {
@@ -306,9 +307,9 @@ func (w witnesses) flaw(p Pair) Flaw {
 		if veryLong == n {
 			return FlawLong
 		}
-	case short >= n-n/2: // the median is among them
+	case short >= n-n/2: // the pair is too short for the median of the lower bounds, too
 		return FlawShort
-	case long >= 3:
+	case long >= 3: // and too long for the third smallest upper bound
 		return FlawLong
 	}
 	return ""
