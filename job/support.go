@@ -117,7 +117,7 @@ func Warnings(spec *nusav1.JobSpec) []string {
 // jobs. Clients show them on request only. The spec must be valid, and its defaults filled
 // in.
 func Notes(spec *nusav1.JobSpec) []string {
-	twice := map[string][]string{} // groups, by the text that says what is cut off for how long
+	twice := map[string][]string{} // by text: the groups whose instances may run twice
 	for _, k := range sorted(spec.GetGroups()) {
 		g := spec.GetGroups()[k]
 		var cut []string

@@ -21,8 +21,8 @@ const (
 	BreachGap = 2 * time.Minute
 )
 
-// ImprovesEnough reports whether a change of the round trip, from now to then, is a reason
-// to move.
+// ImprovesEnough reports whether a move is worthwhile that changes the round trip from now
+// to then.
 func ImprovesEnough(now, then time.Duration) bool {
 	gain := now - then
 	return gain >= MinMoveGain && gain >= now/MinMoveGainShare

@@ -174,7 +174,7 @@ type Asymmetry struct {
 
 // Asymmetries returns the pairs of regions whose medians differ by at least minDelta and
 // minRatio. After these it returns the pairs whose loss differs by at least minLoss and
-// minLost probes. Both are sorted by the difference and then by names. limit is that of
+// minLost probes. Both are sorted by the difference and then by names. For limit see
 // Violations.
 func (v *View) Asymmetries(minRatio float64, minDelta time.Duration, minLoss float64, limit int) Findings[Asymmetry] {
 	found := topFindings[Asymmetry]{limit: min(max(limit, 1), MaxFindings), compare: func(a, b Asymmetry) int {

@@ -261,7 +261,8 @@ func (n *agentRun) await(ctx context.Context, id string, state nusav1.AllocState
 	}
 }
 
-// order orders a command. The returned channel has room for all reports about the command.
+// order tells the agent to run a command. The returned channel has room for all reports
+// about the command.
 func (n *agentRun) order(id string, batch bool, command string, args ...string) (<-chan *nusav1.AllocReport, error) {
 	reports := make(chan *nusav1.AllocReport, 64)
 	n.mu.Lock()

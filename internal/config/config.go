@@ -54,7 +54,7 @@ const (
 // maxFile bounds a configuration file, in bytes.
 const maxFile = 1 << 20
 
-// prefix begins the names of environment variables.
+// prefix is what the names of Nusa's environment variables begin with.
 const prefix = "NUSA_"
 
 // notSettings are the flags that can be given on the command line only.

@@ -68,7 +68,8 @@ type Model struct {
 	measured, mapped, off []float64
 	alike                 [][]like
 	unlike                []float64
-	// part is, by region, the component of regions that samples connect.
+	// part holds the number of each region's component. Samples connect the regions of a
+	// component, directly or over other regions.
 	part      []int
 	locations []*topology.Location
 	// scale is the mean error of the samples of a region, by region. widen is the factor
