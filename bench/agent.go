@@ -106,8 +106,8 @@ func (o options) agentsOnly(ctx context.Context) error {
 	return o.replace(section.Bytes(), agentsHeading, "## Round trips predicted")
 }
 
-// replace replaces the section of the existing page that has the same heading. A page
-// without that section gets it before the heading next.
+// replace replaces the section with this heading in the existing page. If the page has no
+// such section, replace inserts the section before the heading next.
 func (o options) replace(section []byte, heading, next string) error {
 	if o.out == "" {
 		_, err := os.Stdout.Write(section)

@@ -186,7 +186,7 @@ func (p page) printRegion(w io.Writer) {
 	for _, m := range p.measured {
 		cpu := m.span(short, func(r *region.Result) float64 { return *r.ServerCPUUSPerPlacement })
 		if m.results[0].Rate > 0 {
-			cpu = "" // heartbeats are most of it
+			cpu = "" // at a fixed rate, most CPU time is for heartbeats
 		}
 		empty := m.span(number, func(r *region.Result) float64 { return r.EmptyCallsPerS })
 		if m.results[0].EmptyCallMS != nil {

@@ -101,7 +101,7 @@ func (o options) topology(ctx context.Context, t table, file string, seed int) (
 }
 
 // unpackFirst writes the file whose name is first in the archive to a temporary file, and
-// returns the name of the latter.
+// returns the name of that file.
 func unpackFirst(archive string) (name string, err error) {
 	f, err := os.Open(archive)
 	if err != nil {

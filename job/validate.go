@@ -156,7 +156,7 @@ func (c *checker) duration(path string, d *durationpb.Duration, low, high time.D
 	between(c, path, v, low, high, FormatDuration)
 }
 
-// text validates a free text, which may have at most most bytes.
+// text validates a free text. most is its greatest length in bytes.
 func (c *checker) text(path, s string, most int) {
 	switch {
 	case len(s) > most:

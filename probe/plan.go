@@ -36,8 +36,8 @@ const (
 	// lost datagram and a dead region can be distinguished within seconds.
 	retryProbes   = 4
 	retryInterval = time.Second
-	// A peer that still does not respond is probed at the share failingShare of the
-	// interval, so that its return is noticed soon.
+	// The interval of a peer that still does not respond is multiplied by failingShare, so
+	// that its return is noticed soon.
 	failingShare = 1.0 / 3
 
 	// Intervals vary by the share jitterShare, up and down, so that probers do not

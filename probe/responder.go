@@ -43,8 +43,9 @@ const (
 	// entry because the table is full share one limit.
 	maxSources = 1024
 	sourceIdle = 10 * time.Second
-	// maxSessions and sessionIdle bound the table of sessions. A session whose prober
-	// sends less often than that is forgotten; only a prober of 30,000 regions is so slow.
+	// maxSessions and sessionIdle bound the table of sessions. A session is forgotten if
+	// its prober sends nothing for sessionIdle. Only a prober of 30,000 regions is so
+	// slow.
 	maxSessions = 4096
 	sessionIdle = 10 * time.Minute
 	// portTries is how often port 0 is tried until one is free for UDP and TCP.

@@ -137,7 +137,7 @@ func (w *Window) restartOnChange(method string) {
 		clean = append(clean, s.RTT)
 	}
 	if len(clean) < 2*changeRun {
-		return // with so few samples the median follows a change as fast
+		return // with so few samples the median follows a change equally fast
 	}
 	latest, before := clean[:changeRun], clean[changeRun:]
 	slices.Sort(before)

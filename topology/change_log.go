@@ -81,9 +81,10 @@ func (v *View) loggedEdge(i, j int) loggedEdge {
 	return loggedEdge{cell: cell{p50: e.P50, p90: e.P90, p99: e.P99}, source: e.Source, relErr: float32(e.Error)}
 }
 
-// differs reports whether an edge has changed noticeably: its state or source has changed,
-// whether it is doubted or whether its reverse direction works has changed, or its median
-// has changed by at least a tenth and a millisecond.
+// differs reports whether an edge has changed noticeably. Noticeable are changes of its
+// state, of its source, of whether it is doubted, and of whether its reverse direction
+// works. A change of its median by at least a tenth and at least a millisecond is
+// noticeable, too.
 func (p *loggedEdge) differs(is *loggedEdge) bool {
 	return p.state != is.state || p.source != is.source || p.doubted != is.doubted || p.reverseReachable != is.reverseReachable ||
 		(p.p50-is.p50).Abs() >= max(p.p50/10, time.Millisecond)

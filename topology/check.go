@@ -31,7 +31,7 @@ const (
 
 // fibreSpeed, in km/s, is the speed of light in single-mode fibre with a group index of
 // 1.468 at 1,550 nm (data sheets of ITU-T G.652 fibres). No measurement can be faster than
-// this along the great circle. The usual value 2/3 c is 2 % less, so that possible
+// this along the great circle. The usual value 2/3 c is 2 % less. With it, some possible
 // measurements would count as impossible.
 const fibreSpeed = 299792.458 / 1.468
 
@@ -142,7 +142,7 @@ func (v *View) Violations(p Percentile, minGain float64, limit int) Findings[Vio
 func bestRelays(m, direct, best []int64, via []int32, minGain float64) {
 	n := len(direct)
 	for j, d := range direct {
-		// Only a relay whose sum is below this value counts. So the comparison in the loop
+		// Only a relay with a sum below best[j] counts. So the comparison in the loop
 		// below nearly always fails, which the processor's branch prediction learns.
 		best[j], via[j] = 0, -1
 		if d < noWay {

@@ -17,8 +17,8 @@ import (
 const Dimensions = 8
 
 // startRadius, in seconds, is the distance from the origin at which a tracker starts. It
-// is so large that two new trackers do not coincide, because serf's client would then
-// choose a random direction. It is so small that it does not matter otherwise.
+// is large enough that two new trackers do not coincide. If they did, serf's client would
+// choose a random direction. It is small enough to have no other effect.
 const startRadius = 0.001
 
 // Tracker updates the network coordinate of one region from the region's own round trips.

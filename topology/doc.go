@@ -1,6 +1,6 @@
-// Package topology holds the round trips between regions. It holds regions
-// and the directed round-trip edges between them, and says for every distance
-// whether it was measured, predicted or estimated. It is pure: no clock, no I/O.
+// Package topology holds regions and the directed edges between them, which are round
+// trips. It says for every distance whether it was measured, predicted or estimated. It is
+// pure: no clock, no I/O.
 //
 //	topology.go      regions, edges, distances, and their states and sources
 //	matrix.go        the matrix of measurements (made from samples in package probe)

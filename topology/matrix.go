@@ -151,9 +151,9 @@ func cellOf(e Edge, now time.Duration) cell {
 	}
 }
 
-// Confirm notes that the OK edges from a region were measured again, at most age ago,
-// except the edges to some regions. An edge that was older than stale counts as set.
-// Confirm returns whether there was such an edge.
+// Confirm notes that the OK edges from a region were measured again at most age ago. It
+// leaves out the edges to the regions in except. An edge that was older than stale counts
+// as set. Confirm returns whether there was such an edge.
 func (m *Matrix) Confirm(from string, except []string, age, now, stale time.Duration) (some bool) {
 	i, ok := m.index[from]
 	if !ok || m.rows[i] == nil {
@@ -174,7 +174,8 @@ func (m *Matrix) Confirm(from string, except []string, age, now, stale time.Dura
 	return some
 }
 
-// ConfirmColumn is Confirm for the edges to a region, except those from some regions.
+// ConfirmColumn is Confirm for the edges to a region. It leaves out the edges from the
+// regions in except.
 func (m *Matrix) ConfirmColumn(to string, except []string, age, now time.Duration) {
 	j, ok := m.index[to]
 	if !ok {
@@ -245,8 +246,8 @@ func (m *Matrix) row(i int) []cell {
 }
 
 // View returns the present state of the matrix. Ages are relative to now. OK measurements
-// that are older than stale are Stale; with 0 none are. Edges without measurement are
-// predicted by p; with nil they are predicted from coordinates only.
+// that are older than stale are Stale; with a stale of 0 none are. Edges without
+// measurement are predicted by p; with a nil p they are predicted from coordinates only.
 func (m *Matrix) View(now, stale time.Duration, p Predictor) *View {
 	v := &View{regions: m.regions, index: m.index, rows: slices.Clone(m.rows), now: now, stale: stale, predictor: p}
 	for i := range m.shared {

@@ -5,7 +5,7 @@
 //
 //	fleet.go     Fleet: all regions of a measurement, and what they count
 //	region.go    one region: its sessions, and what it receives
-//	known.go     what a region has of the sets of the global tier
+//	known.go     what a region has of the sets that the global tier sends
 //	slots.go     the slots of a region: what it has to answer, what its jobs run
 //	sender.go    what a region sends, and when
 //	messages.go  hello, report, and the row of round trips

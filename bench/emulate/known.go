@@ -17,8 +17,8 @@ import (
 // maxPeers bounds the peers, which are the other regions, of one message.
 const maxPeers = 10_000
 
-// knownSets says which state of the sets of the global tier the region has. The caller
-// holds r.mu.
+// knownSets tells the global tier what the region already has of the sets that the tier
+// sends (package internal/sets). The caller holds r.mu.
 func (r *region) knownSets() *nusav1.KnownSets {
 	out := &nusav1.KnownSets{Peers: r.peerHashes, Column: r.column, Matrix: r.matrix}
 	if r.asksReceived {

@@ -26,8 +26,8 @@ var (
 	errTwice       = errors.New("interrupted twice")
 )
 
-// interrupted returns errInterrupted if ctx has ended, because err then comes from that
-// end. Otherwise it returns err.
+// interrupted returns errInterrupted if ctx has ended, because the end of ctx then caused
+// err. Otherwise it returns err.
 func interrupted(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return errInterrupted

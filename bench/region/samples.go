@@ -9,8 +9,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// A simulated node sends an inventory and statistics of the size that a real agent on a
-// common server sends, because the size costs the region memory and CPU time.
+// The inventory and the statistics of a simulated node are as large as those of a real
+// agent on a common server, because their size costs the region memory and CPU time.
 
 // Names in the jobs, the resources of one instance in thousandths of a CPU and in bytes,
 // and the number of racks on which the nodes are.

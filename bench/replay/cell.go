@@ -17,7 +17,8 @@ type cell struct {
 	region  *place.Region
 	account place.Account
 	nodes   []place.Resources // the free resources of each node
-	// owned is the sum of what the region's instances reserve that have not ended.
+	// owned is the sum of what the region's instances reserve. Ended instances do not
+	// count.
 	owned place.Resources
 	// report is the time of the next report; 0 = nothing has changed since the latest
 	// report.

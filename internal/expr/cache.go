@@ -2,9 +2,10 @@ package expr
 
 import "sync"
 
-// Cache caches compiled programs, because compilation costs far more than evaluation. When
-// half of its size was compiled or used since the last time, it drops the programs that
-// were not used in that span. A Cache is safe for concurrent use.
+// Cache caches compiled programs, because compilation costs far more than evaluation. It
+// has two halves. A program that is compiled or used is put into the young half. When that
+// half is full, it becomes the old half, and the programs of the former old half are
+// dropped. A Cache is safe for concurrent use.
 type Cache struct {
 	mu         sync.Mutex
 	max        int

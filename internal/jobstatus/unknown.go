@@ -55,8 +55,8 @@ func Remaining(c *nusav1.InstanceCounts) int32 { return c.GetStarting() + c.GetR
 // Outlook says what happens to the instances of a region that is cut off.
 type Outlook struct {
 	// Moves: the instances move to other regions after Due, unless the region returns
-	// before. At 0 they move now. Why is the reason for that time, or the reason why they
-	// do not move.
+	// before. With a Due of 0 they move now. Why is the reason for that time, or the
+	// reason why they do not move.
 	Moves bool
 	Due   time.Duration
 	// To names the regions to which the instances would move; "" = unknown.

@@ -5,7 +5,7 @@ import "slices"
 // Position is a point in a stream of changes. The zero value is the beginning: a receiver
 // that resumes from there gets the full set.
 type Position struct {
-	// Epoch identifies the numbering. It is another one whenever the numbers start again.
+	// Epoch identifies the numbering. A new epoch begins whenever the numbers start again.
 	Epoch string
 	// Sequence grows with every change. A receiver never resumes from 0.
 	Sequence uint64
@@ -80,8 +80,8 @@ func (o *Outbox[V]) Put(key string, v V) { o.PutAt(o.last+1, key, v) }
 func (o *Outbox[V]) Delete(key string) { o.DeleteAt(o.last+1, key) }
 
 // PutAt is Put with a sequence that the caller chooses, for example a Raft index. Several
-// changes may have the same sequence if no cursor is read between them. A sequence below
-// that of an earlier change counts as the latter.
+// changes may have the same sequence if no cursor is read between them. A sequence that is
+// lower than that of an earlier change is raised to that of the earlier change.
 func (o *Outbox[V]) PutAt(sequence uint64, key string, v V) {
 	if old, held := o.state[key]; !held || old.removed {
 		o.live++

@@ -11,10 +11,10 @@ import (
 const (
 	rawBits   = 25
 	modeBits  = 5
-	modeEqual = 30 // every number equals the one that follows
+	modeEqual = 30 // all numbers are equal, and the number follows once
 	modeZero  = 31 // every number is 0
-	// maxUnary is the number of one bits which mean that the number follows in binary. So
-	// an outlier costs maxUnary+rawBits bits, and not bits in proportion to its size.
+	// maxUnary one bits mean that the number follows in binary. So an outlier costs
+	// maxUnary+rawBits bits, and not bits in proportion to its size.
 	maxUnary = 12
 )
 

@@ -22,9 +22,9 @@ var (
 // format is the only format that this version writes and reads.
 const format = "1"
 
-// shards is the number of groups into which the series are divided. With it a segment has
-// more than a few bytes and less than one or two megabytes, and a compaction takes about
-// 50 ms.
+// shards is the number of groups into which the series are divided. With this number a
+// segment has more than a few bytes and less than one or two megabytes, and a compaction
+// takes about 50 ms.
 const shards = 16
 
 // segmentKey identifies a segment. In the file, segments are ordered by level, then time,

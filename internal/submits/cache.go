@@ -54,8 +54,8 @@ func hasName(spec []byte) bool {
 // because many jobs differ only in their names. Decoding, validating and encoding a spec
 // costs more than the rest of a submit.
 //
-// Only valid specs are stored. A valid name does not change the result: specs that a longer
-// name could make too large are not stored.
+// Only valid specs are stored. The name, if valid, does not change the result, because a
+// spec that a longer name could make too large is not stored.
 type Cache[V any] struct {
 	mu    sync.RWMutex
 	specs map[string]*V

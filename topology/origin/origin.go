@@ -176,7 +176,7 @@ func (s start) enters() string {
 	switch {
 	case s.upper == 0:
 		return ""
-	case s.access.RTT >= s.upper: // true at a high percentile, where both have the same error
+	case s.access.RTT >= s.upper: // true at p90 and p99, where RTT is the upper end already
 		return fmt.Sprintf("enters at %s, at most %s (%s) away; ", s.region, round(s.upper), s.access.Source)
 	}
 	return fmt.Sprintf("enters at %s, %s (%s, up to %s) away; ", s.region, round(s.access.RTT), s.access.Source, round(s.upper))
@@ -306,7 +306,7 @@ func way(r *topology.Router, from, to string, p Policy) (topology.Path, string, 
 	switch {
 	case direct.Source != best.Source:
 		return best, fmt.Sprintf("by relay, the direct way is only %s: %s", direct.Source, best), nil
-	case direct.State != best.State: // the order of paths prefers the better state, so that of best is better
+	case direct.State != best.State: // paths with a better state come first, so best has the better state
 		return best, fmt.Sprintf("by relay, the direct way is %s: %s", direct.State, best), nil
 	}
 	if float64(costOf(best)) >= (1-p.MinRelayGain)*float64(costOf(direct)) {

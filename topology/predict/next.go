@@ -42,7 +42,7 @@ func (m *Model) Next(quota []int, can func(a, b int) bool) []Probe {
 			n.addFirst(i, n.left[i], n.shuffled(&r))
 			continue
 		}
-		share := (n.left[i] + i%unsureShare) / unsureShare // if the number is odd, every other region has one more here
+		share := (n.left[i] + i%unsureShare) / unsureShare // if left is odd, every other region has one more unsure probe
 		unsure += share
 		for k := range score {
 			score[k] = m.mapped[i*m.n+k] + math.Log(m.unlike[i*m.n+k]+1e-6)

@@ -48,7 +48,7 @@ var spaces = []shape{{12, 2}, {6, 4}, {20, 0}, {12, 2}, {6, 4}, {20, 0}}
 
 // firmnesses are the strengths of the pull towards the start that a fit tries. Clean round
 // trips need a small strength, noisy round trips a greater one. The smaller strength is
-// chosen only if its loss is less than clearly times the other's, because few samples
+// chosen only if its loss is less than the other's loss times clearly, because few samples
 // decide.
 var firmnesses = []float64{1, 0.1}
 
@@ -121,7 +121,7 @@ func (m *Model) RTT(i, j int) (rtt time.Duration, relErr float64) {
 	if m.part[i] != m.part[j] {
 		return m.unconnected(i, j)
 	}
-	log, sigma := m.local(min(i, j), max(i, j)) // by min and max, both directions add in the same order
+	log, sigma := m.local(min(i, j), max(i, j)) // min and max: both directions add in the same order and so get the same sum
 	return duration(math.Exp(log)), min(math.Expm1(m.widen*sigma), maxError)
 }
 

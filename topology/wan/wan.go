@@ -27,7 +27,8 @@ type Config struct {
 	// Table has the round trips. Two regions with a blank are not connected;
 	// topology.Table.Fill fills blanks.
 	Table *topology.Table
-	// Inner carries the bytes. A nil function means that of network.Host.
+	// Inner carries the bytes. A nil function of Inner is replaced by that of
+	// network.Host.
 	Inner network.Net
 	// Seed is the seed of the random losses.
 	Seed uint64
