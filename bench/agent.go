@@ -62,7 +62,7 @@ func printAgents(w io.Writer, all []agentMeasured, measured string) {
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprint(w, "\n"+agentsHeading+"\n\n`nusa bench agent …`: real processes, each under its supervisor. Running is from\nthe order to the report; idle is with all tasks running, before the batch and\nafter it, at rest and not asked for its metrics, which takes some MB more for up to\na minute; batch are commands that end at once, each forgotten when it is reported\ncomplete, with the CPU time of the agent and of a command with its supervisor.\n"+measured+"\n")
+	fmt.Fprint(w, "\n"+agentsHeading+"\n\n`nusa bench agent …`: real processes, each under its supervisor. Running is the time\nfrom the order to the report. Idle is measured while all tasks run, before the batch and\nafter it. The agent is then at rest and is not asked for its metrics, because that takes\nsome MB more for up to a minute. Batch is the rate of commands that end at once. The order\nof a command is removed when the command is reported complete. CPU is the CPU time of the\nagent, and that of a command with its supervisor.\n"+measured+"\n")
 	fmt.Fprint(w, "| arguments | running p50 / p99 ms | idle MB | idle, cores | a supervisor MB (own share) | batch /s | CPU ms each | goal | reached |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, m := range all {
 		for _, r := range m.results {
@@ -81,7 +81,7 @@ func printAgents(w io.Writer, all []agentMeasured, measured string) {
 				idle, number(r.BatchPerS), short(r.AgentCPUMSPerTask), short(r.TaskCPUMS), m.goal, reached)
 		}
 	}
-	fmt.Fprint(w, "\nWhat could grow, after each quarter of the batch, once the agent has given memory\nback. Held is what its collector found in use; what grows from the half to the end\nby more than noise (500 kB held, 2 MB resident) counts as growth.\n\n| arguments | after | MB held | MB resident | goroutines | files | control groups | folders | children | store KiB |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	fmt.Fprint(w, "\nWhat could grow, after each quarter of the batch, when the agent has released memory.\nHeld is the live heap that its garbage collector found. A quantity counts as grown if it\nis larger at the end than after half of the batch, by more than noise (500 kB held, 2 MB\nresident).\n\n| arguments | after | MB held | MB resident | goroutines | files | control groups | folders | children | store KiB |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, m := range all {
 		for _, r := range m.results {
 			for _, s := range r.Sizes {

@@ -22,7 +22,7 @@ type scenario struct {
 
 // Texts of the tables. nomadNote says how Nomad's figures were measured.
 const (
-	nomadNote = "HashiCorp Nomad 2.0.5, built from source, one server, two cores, its log on disk, simulated nodes over its RPC, 16 callers, ranges of 2–3 runs"
+	nomadNote = "HashiCorp Nomad 2.0.5 was built from source and ran as one server, with two cores and its log on disk. The nodes were simulated over its RPC, and there were 16 callers. The ranges are those of 2–3 runs"
 	latency   = "submit → placed p50 / p99 "
 )
 

@@ -40,12 +40,13 @@ func (p page) printCeilings(w io.Writer) {
 	fmt.Fprint(w, `
 ## What the parts can do
 
-`+"`go test -bench Ceiling ./regional/quorum`"+`: unary gRPC calls of 200 bytes, and the same
-answered once they are in a Raft log on disk, as Nusa keeps it (those that wait
-together share an entry), without anything else; before and after what follows. The
-goals below were set on a machine where these were 57,000–80,000 empty calls a second
-and, with a log of raft-boltdb's, 54,000 with 64 callers, 20,000 with 16, and 0.36 ms
-with one.
+`+"`go test -bench Ceiling ./regional/quorum`"+`: unary gRPC calls of 200 bytes, and
+nothing else. With log=true a call is answered when it is in a Raft log on disk, as in
+Nusa: calls that wait at the same time share an entry. The calls are measured before and
+after the measurements below. The goals below were set on a machine that reached
+57,000–80,000 empty calls a second. With a log of raft-boltdb that machine reached 54,000
+calls a second with 64 callers and 20,000 with 16, and one caller waited 0.36 ms for each
+call.
 
 | callers | calls /s, before | after |
 |---|---|---|
@@ -54,20 +55,20 @@ with one.
 		fmt.Fprintf(w, "| %s | %s | %s |\n", before.name, number(1e9/before.ns), number(1e9/p.ceilings[1][i].ns))
 	}
 	fmt.Fprint(w, `
-One call each 20 ms, mostly what the machine needs to wake up:
+One call every 20 ms. Most of its latency is the time that the machine needs to wake up:
 
-| one each 20 ms | p50 / p99 ms |
+| one every 20 ms | p50 / p99 ms |
 |---|---|
 `)
 	for _, l := range p.rest {
 		fmt.Fprintf(w, "| %s | %s / %s |\n", l.name, short(l.metrics["p50-ms"]), short(l.metrics["p99-ms"]))
 	}
 	fmt.Fprint(w, `
-`+"`go test -bench Sessions ./regional`"+`: what a connected agent takes of a server's memory,
-live, in KiB; bare is a gRPC server that answers the same and remembers nothing. What
-the collector lets pile up comes on top: 60 % and more.
+`+"`go test -bench Sessions ./regional`"+`: the live memory of a server for each
+connected agent, in KiB. Sessions/bare is a gRPC server that sends the same messages and
+stores nothing. Garbage that is not collected yet adds 60 % and more.
 
-| agents of | KiB an agent | of it stacks |
+| server | KiB an agent | of these, stacks |
 |---|---|---|
 `)
 	for _, l := range p.sessions {
@@ -100,9 +101,9 @@ func (p page) printShares(w io.Writer) {
 	fmt.Fprint(w, `
 ### Beside the parts alone
 
-Placements for each call that gRPC and the Raft log alone come to in the same time:
-the goal on the machine where it was set; here beside the faster and the slower of
-their two runs above.
+Placements a second, divided by the calls a second that gRPC and the Raft log alone
+reach. The column goal is for the machine on which the goal was set. The column here is
+for the faster and for the slower of the two runs above.
 
 | arguments | goal | here |
 |---|---|---|

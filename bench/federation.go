@@ -102,7 +102,7 @@ func printFederations(w io.Writer, all []federationMeasured, plans []coreLine, m
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprint(w, "\n"+federationHeading+"\n\n`nusa bench federation …`: emulated regions, one global server, its etcd on disk. A\nthird of the jobs are near a region, a sixth run in three. Decided counts slots as\nregions receive them; etcd alone stores jobs of four keys, 64 clients, one job in a\ntransaction or with --stream 31; share is decided by etcd's; memory is the peak\nbefore the restart.\n"+measured+"\n")
+	fmt.Fprint(w, "\n"+federationHeading+"\n\n`nusa bench federation …`: emulated regions, and one global server with its etcd on disk.\nA third of the jobs are near a region, and a sixth run in three regions. Decided counts\nslots when regions receive them. Etcd alone stores jobs of four keys for 64 clients, with\none job in a transaction, or 31 jobs with --stream. Share is decided divided by etcd\nalone. Memory is the peak before the restart.\n"+measured+"\n")
 	fmt.Fprint(w, "| arguments | decided /s | accepted /s | etcd alone jobs/s | share | submit → offered p50 / p99 ms | submit → running p50 / p99 ms | server CPU µs a job | peak MB | bytes written a job | goal | reached |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, m := range all {
 		for _, r := range m.results {
@@ -119,7 +119,7 @@ func printFederations(w io.Writer, all []federationMeasured, plans []coreLine, m
 				short(*r.ServerCPUUSPerJob), number(*r.ServerPeakRSSMB), number(*r.BytesWrittenPerJob), m.goal, reached)
 		}
 	}
-	fmt.Fprint(w, "\nAll regions connect at once; bytes are until the lists of regions have arrived. Idle\nbytes are of one region in five seconds. Restart is from the start of the process\nafter a SIGKILL to its first decision.\n\n| arguments | connected s | MB down / up | idle, cores | idle bytes down / up | restart s |\n|---|---|---|---|---|---|\n")
+	fmt.Fprint(w, "\nAll regions connect at once. The bytes are those until the lists of regions have arrived.\nIdle bytes are those of one region in five seconds. Restart is the time from the start of\nthe process, after a SIGKILL, to its first decision.\n\n| arguments | connected s | MB down / up | idle, cores | idle bytes down / up | restart s |\n|---|---|---|---|---|---|\n")
 	for _, m := range all {
 		for _, r := range m.results {
 			if r.Idle != nil {

@@ -155,7 +155,7 @@ func short(v float64) string {
 
 func (p page) print(w io.Writer) {
 	m := p.machine
-	fmt.Fprintf(w, "# Measured\n\nWritten by `make bench` on %s, in %s. The load generator runs on the same\nprocessors as the servers; their logs are on disk, with fsync.\n\n", p.began.Format(time.DateOnly), p.took.Round(time.Second))
+	fmt.Fprintf(w, "# Measured\n\nWritten by `make bench` on %s, in %s. The load generator and the servers\nshare the processors. The logs of the servers are on disk, with fsync.\n\n", p.began.Format(time.DateOnly), p.took.Round(time.Second))
 	fmt.Fprintf(w, "- %d cores, %s, %.0f GB\n- Linux %s, %s\n- Nusa %s\n", m.cores, m.cpu, m.memoryGB, m.kernel, m.goVersion, m.commit)
 	if len(p.measured) > 0 {
 		if r := p.measured[0].results[0]; r.DiskSyncMS != nil {
@@ -163,7 +163,7 @@ func (p page) print(w io.Writer) {
 		}
 	}
 	if p.runs > 1 {
-		fmt.Fprintf(w, "- ranges of %d runs\n", p.runs)
+		fmt.Fprintf(w, "- a range has the least and the greatest value of %d runs\n", p.runs)
 	}
 	p.printCeilings(w)
 	p.printRegion(w)
@@ -181,7 +181,7 @@ func (p page) printRegion(w io.Writer) {
 	if len(p.measured) == 0 {
 		return
 	}
-	fmt.Fprint(w, "\n## A region\n\n`nusa bench region …`. Placed and acknowledged are a second, from the first submit\nto the last; server CPU is of all servers, from the first submit until all is\nacknowledged; memory is the peak of the largest server since its start.\n\n")
+	fmt.Fprint(w, "\n## A region\n\n`nusa bench region …`. Placed and acknowledged are instances a second, from the first\nsubmit to the last instance. Server CPU is the CPU time of all servers, from the first\nsubmit until all instances are acknowledged, divided by the placements. Memory is the\npeak of the largest server since its start.\n\n")
 	fmt.Fprint(w, "| arguments | placed /s | acknowledged /s | submit → placed p50 / p99 ms | server CPU µs each | peak MB | empty calls /s | goal | reached |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, m := range p.measured {
 		cpu := m.span(short, func(r *region.Result) float64 { return *r.ServerCPUUSPerPlacement })
@@ -219,7 +219,7 @@ func (p page) printAfter(w io.Writer) {
 	if !slices.ContainsFunc(p.measured, func(m measured) bool { return m.results[0].Idle != nil || m.results[0].Restart != nil }) {
 		return
 	}
-	fmt.Fprint(w, "\n### Afterwards\n\nIdle but for heartbeats and statistics; then the master is killed with SIGKILL\nand, where it was the only one, started again.\n\n")
+	fmt.Fprint(w, "\n### Afterwards\n\nAfter the load the servers are idle and get only heartbeats and statistics. Then the\nmaster is killed with SIGKILL. If it was the only server, it is started again.\n\n")
 	fmt.Fprint(w, "| arguments | idle, cores | elected after ms | first placement after ms | of these after the election ms | all agents back after ms |\n|---|---|---|---|---|---|\n")
 	for _, m := range p.measured {
 		first := m.results[0]
@@ -270,7 +270,7 @@ func (p page) printCore(w io.Writer) {
 	if len(p.core) == 0 {
 		return
 	}
-	fmt.Fprint(w, "\n## The scheduler alone\n\n`go test -bench . ./regional/sched`: decisions without log and network. Nomad's\nscheduler alone, 300 instances: 116 µs each at 1,000 nodes and 140 µs at 5,000;\nwith a spread 3.3 ms and 3.7 ms.\n\n")
+	fmt.Fprint(w, "\n## The scheduler alone\n\n`go test -bench . ./regional/sched`: decisions without a log and a network. For 300\ninstances Nomad's scheduler alone takes 116 µs each at 1,000 nodes and 140 µs at 5,000;\nwith a spread it takes 3.3 ms and 3.7 ms.\n\n")
 	fmt.Fprint(w, "| benchmark | µs a placement | µs in all | allocations in all |\n|---|---|---|---|\n")
 	for _, c := range p.core {
 		each := ""

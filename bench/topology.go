@@ -170,8 +170,7 @@ func printPredicted(w io.Writer, all []predicted) {
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprint(w, "\n## Round trips predicted\n\n`nusa bench topology …`: each region measures a few others, the rest is predicted;\n"+
-		"relative errors are over the pairs that were not measured. Least · middle · greatest\nof the seeds from 1. Vivaldi's figures are of 8 dimensions with heights, without\nchosen measurements.\n\n")
+	fmt.Fprint(w, "\n## Round trips predicted\n\n`nusa bench topology …`: each region measures a few other regions. The other round\ntrips are predicted. Relative errors are those of the pairs that were not measured. The\nmodel is fitted with several seeds: least · median · greatest figure. Vivaldi's figures\nare for 8 dimensions with heights, without measurements that the model chooses.\n\n")
 	fmt.Fprint(w, "| table | regions | neighbours | pairs measured (chosen) | predicted | median error | p90 error | nearest stretch | within stated error | fit, s | Vivaldi | goal | reached |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, p := range all {
 		r, reached := p.results[0], "no"
@@ -212,7 +211,7 @@ func printQuestions(w io.Writer, all []coreLine) {
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprint(w, "\n## Questions about 1,000 regions\n\n`go test -bench … ./topology ./global/uplink`: every pair measured, or a third of them\n(Questions); one core. Relays are the best one of every pair; a board is what a\nsecond of watching costs the global tier, for all who watch.\n\n")
+	fmt.Fprint(w, "\n## Questions about 1,000 regions\n\n`go test -bench … ./topology ./global/uplink`, on one core: every pair is measured, or a\nthird of the pairs (Questions). Relays finds the best relay of every pair. Board is what\na second of watching costs the global tier, for all watches together.\n\n")
 	fmt.Fprint(w, "| benchmark | ms | allocations | goal | reached |\n|---|---|---|---|---|\n")
 	for _, c := range all {
 		goal, set := questionGoals[c.name]
