@@ -31,7 +31,7 @@ func TestBoundVersionWaitsForFormerOwner(t *testing.T) {
 		}
 		ask := place.Ask{CPUMilli: 100}
 		plan := place.MakePlan(place.Snapshot{
-			Regions: []*place.Region{{Name: "sea", Connected: true, HasReport: true, SlotsRevision: 9, NodesReady: 1, Fits: map[uint64]int{ask.Hash(): 9}}},
+			Regions: []*place.Region{{Name: "sea", Connected: true, HasReport: true, SlotsRevision: 9, NodesReady: 1, FeatureLevel: 1, Fits: map[uint64]int{ask.Hash(): 9}}},
 			Jobs: []place.Job{{Namespace: "default", Name: "api", Version: 2, Type: place.Service, Slots: []region.Slot{s},
 				Groups: []place.Group{{Name: "web", Count: c.count, Ask: ask, Bound: c.bound, StopTime: time.Second}}}},
 		})

@@ -103,6 +103,21 @@ func (j *Job) SetOf(group string) string {
 	return ""
 }
 
+// blocked returns why an existing slot must not get the present version yet, or "" if nothing is in
+// the way. kind is the action that the slot needs.
+func (j *Job) blocked(s *region.Slot, at *Region, kind Kind) string {
+	vacant := s.Vacant && !j.Stopped
+	former := j.awaited(s)
+	switch {
+	case former != "" && (kind == Update || vacant && s.From < j.group(s.Group).Count):
+		return fmt.Sprintf("version %d must not run beside another one, and %s may still run %s%s", j.Version, former, s.Group, region.FormatRange(s.From, s.To))
+	case kind == Update && at != nil && at.FeatureLevel < boundLevel && j.group(s.Group).Bound:
+		return fmt.Sprintf("version %d needs the region's lease: it waits until each server of %s and of the global tier has feature level %d",
+			j.Version, at.Name, boundLevel)
+	}
+	return ""
+}
+
 // awaited returns a former owner for which the present version has to wait, or "" if there is none.
 // The region's lease binds the present version. So it must not run beside instances of a version
 // without that bound, which the former owner may still run.

@@ -210,10 +210,8 @@ func (p *planner) act(j *Job, s *region.Slot, waits bool) {
 			kind, reason, why = Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", j.group(s.Group).Count)
 		}
 	}
-	former := j.awaited(s)
-	if vacant := s.Vacant && !j.Stopped; former != "" && (kind == Update || vacant && s.From < j.group(s.Group).Count) {
-		p.plan.RolloutStages = append(p.plan.RolloutStages, RolloutStage{Namespace: j.Namespace, Job: j.Name, Region: s.Region, Why: fmt.Sprintf(
-			"version %d must not run beside another one, and %s may still run %s%s", j.Version, former, s.Group, region.FormatRange(s.From, s.To))})
+	if why := j.blocked(s, at, kind); why != "" {
+		p.plan.RolloutStages = append(p.plan.RolloutStages, RolloutStage{Namespace: j.Namespace, Job: j.Name, Region: s.Region, Why: why})
 		kind = ""
 		if !s.Vacant && s.To > j.group(s.Group).Count {
 			kind, reason, why = Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", j.group(s.Group).Count)

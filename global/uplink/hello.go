@@ -264,7 +264,7 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	// nodes may be back.
 	r.KeepReasonsOnly()
 	r.Disconnected = nil
-	c.fence = next.Fence
+	c.fence, c.level = next.Fence, st.GlobalLevel
 	c.cursor = r.Orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
 	c.known = h.GetKnown()
 	if h.GetCoordinate() != nil {

@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -141,6 +142,26 @@ func TestBusyServerEndsNothing(t *testing.T) {
 	}
 	if ended["alpha"] || !ended["beta"] {
 		t.Errorf("ended: %v, want beta, which is silent", ended)
+	}
+}
+
+// TestSessionEndsWhenTheGlobalLevelRises: the last global server of an earlier version was upgraded.
+// Another session begins, whose welcome binds the region's log to the federation.
+func TestSessionEndsWhenTheGlobalLevelRises(t *testing.T) {
+	s := newServer(t, func() time.Duration { return time.Second }, "alpha", "beta")
+	ended := map[string]error{}
+	for name, c := range s.live {
+		c.cancel = func(err error) { ended[name] = err }
+	}
+	s.EndSilent()
+	if len(ended) > 0 {
+		t.Fatalf("ended at the same level: %v", ended)
+	}
+	s.st.GlobalLevel = 1
+	s.live["beta"].level = 1
+	s.EndSilent()
+	if !errors.Is(ended["alpha"], errLevel) || ended["beta"] != nil {
+		t.Errorf("ended: %v, want alpha, whose welcome named a lower level", ended)
 	}
 }
 

@@ -36,6 +36,9 @@ const (
 var (
 	errSlowRegion = errors.New("the region does not read fast enough")
 	errGoodbye    = errors.New("the region said goodbye")
+	// errLevel ends a session whose welcome named a lower feature level of the global tier. The
+	// region's log was not bound to the federation by such a welcome.
+	errLevel = status.Error(codes.Unavailable, "all global servers support more since they were upgraded: another session begins")
 )
 
 // refusal ends a session, with a text for the region.
@@ -79,8 +82,10 @@ type session struct {
 
 	// The state's lock guards the following fields. closed: the handler has returned.
 	closed bool
-	// fence is the region's fence at the welcome.
+	// fence is the region's fence at the welcome. level is the feature level of the global tier that
+	// the welcome names.
 	fence  uint64
+	level  uint32
 	cursor *link.Cursor[state.Order]
 	// known is what the region has, as its hello says. Nil: the region accepts only whole sets.
 	known *nusav1.KnownSets

@@ -48,8 +48,10 @@ const (
 	// LostAtElection: a new master declares nodes lost without waiting for one lease
 	// first.
 	LostAtElection Bug = "node lost at an election"
+	// LevelIgnored: what a lease binds is placed in regions of an earlier feature level.
+	LevelIgnored Bug = "feature level ignored"
 )
 
 // Bugs lists all bugs.
 var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, WallClock, LeaseForgotten, LateStart, SuspendedKill,
-	OlderRenewal, NewestOnly, FenceBack, OldStore, OldLog, AckBeforeSync, AnswerOnce, DeltaLate, Unverified, ActBeforeStore, LostAtElection}
+	OlderRenewal, NewestOnly, FenceBack, OldStore, OldLog, AckBeforeSync, AnswerOnce, DeltaLate, Unverified, ActBeforeStore, LostAtElection, LevelIgnored}

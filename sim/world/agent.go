@@ -19,7 +19,8 @@ type agent struct {
 	p    *proc
 	id   string
 	cpu  int64
-	next int // index of the next server to try
+	old  bool // of the level before
+	next int  // index of the next server to try
 
 	disk agentDisk
 	runs map[runID]*run // the runs that the host's kernel has
@@ -122,7 +123,7 @@ func (a *agent) start() {
 	a.reports = link.NewOutbox[state.AllocReport](a.id, 1024)
 	a.reports.ForgetUpTo(a.disk.starts << 32)
 	for _, id := range sortedKeys(a.disk.orders) {
-		o := a.disk.orders[id]
+		o := a.understood(a.disk.orders[id])
 		al := &agentAlloc{order: o, spec: readOrder(o), act: copyActual(a.disk.records[id])}
 		if a.disk.removed[id] {
 			al.spec.Want = reconcile.Forget
@@ -199,7 +200,7 @@ func (a *agent) dial(srv *regionServer) {
 			stop = max(stop, al.order.spec.kill)
 		}
 	}
-	s.e.send(agentHello{id: a.id, name: a.id, orders: a.position, incarnation: newest.incarnation, index: newest.index, cpu: a.cpu, stop: stop})
+	s.e.send(agentHello{id: a.id, name: a.id, orders: a.position, incarnation: newest.incarnation, index: newest.index, cpu: a.cpu, stop: stop, old: a.old})
 	a.watch(s)
 }
 
@@ -415,6 +416,8 @@ func (a *agent) declineUnstored(fresh []allocOrder) {
 
 func (a *agent) adopt(fresh []allocOrder, removed []string) {
 	for _, o := range fresh {
+		o = a.understood(o)
+		a.r.w.watch.supported(a, o)
 		if al := a.allocs[o.id]; al != nil {
 			if !newer(al.order, o) {
 				a.r.w.watch.ordered(a, al.order, o)

@@ -49,6 +49,7 @@ type globalServer struct {
 	name string
 	db   *etcdClient
 	term *globalTerm // nil: not active
+	old  bool        // of the level before
 	// lease is the value of --lease. ttl is the TTL of the election key.
 	lease, ttl time.Duration
 	candidacy  int

@@ -35,9 +35,9 @@
 // What happens to it:
 //
 //	operator.go  operations
+//	upgrade.go   processes of the level before, and their upgrade one by one
 //	faults.go    faults, and scenes that they seldom make in the right order
 //	planted.go   planted bugs (internal/plant); the worlds must find each of them
 //	watch.go     what must always hold, and the counts
-//	checks.go    more of it: leases that are passed on, owners, states that advance
-//	converge.go  what must hold at the end
+//	checks.go    more of it: leases that are passed on, owners, states that advance; the end
 package world

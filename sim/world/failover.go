@@ -13,7 +13,7 @@ import (
 // failover declares silent regions lost, and says which slots may move. It is the shell of package
 // failover, as global/failover.go is.
 func (t *globalTerm) failover() {
-	if t.ended() || !t.config().Serving(t.now()) {
+	if t.ended() || t.g.old || !t.config().Serving(t.now()) {
 		return
 	}
 	t.outlasts(0, 0)
@@ -164,7 +164,7 @@ func (t *globalTerm) offeredAgain(name string) (out []region.Change) {
 
 // heal returns the changes that say what a returning region may keep of the slots that it lost.
 // They are stored before the welcome, as in global/uplink/heal.go.
-func (t *globalTerm) heal(name string) (out []region.Change) {
+func (t *globalTerm) heal(name string, level uint32) (out []region.Change) {
 	rec := t.region(name).rec
 	for _, key := range sortedKeys(t.slots) {
 		s := t.slots[key]
@@ -172,7 +172,7 @@ func (t *globalTerm) heal(name string) (out []region.Change) {
 		if i < 0 {
 			continue
 		}
-		with := failover.Return{Unsteady: t.unsteady(rec), Holds: true, Draining: rec.draining, Allowed: true,
+		with := failover.Return{Unsteady: t.unsteady(rec), Holds: level > 0, Draining: rec.draining, Allowed: true,
 			Home: s.Home == "", Done: s.State == region.Done}
 		j := t.jobs[s.Job]
 		var g *groupVersion

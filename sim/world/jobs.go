@@ -213,16 +213,20 @@ func (v *jobVersion) toState(local bool) *state.Job {
 	out := &state.Job{Key: state.JobKey{Namespace: "default", Job: v.name, Local: local}, Version: v.version, Type: v.typ,
 		Priority: int32(v.priority), Spec: v.spec}
 	for _, g := range v.groups {
-		out.Groups = append(out.Groups, g.toState())
+		out.Groups = append(out.Groups, g.toState(local))
 	}
 	return out
 }
 
-func (g *groupVersion) toState() state.Group {
-	return state.Group{Name: g.group, Hash: g.hash, Count: int32(g.count), MaxParallel: int32(g.maxParallel), Singleton: g.singleton, KillTimeout: g.kill,
+func (g *groupVersion) toState(local bool) state.Group {
+	out := state.Group{Name: g.group, Hash: g.hash, Count: int32(g.count), MaxParallel: int32(g.maxParallel), Singleton: g.singleton, KillTimeout: g.kill,
 		Ask:        state.Ask{Resources: state.Resources{CPUMilli: g.cpu}, Pool: "default", Drivers: []state.DriverAsk{{Name: "process"}}},
 		Reschedule: state.Reschedule{Attempts: 1000, From: time.Second, To: 5 * time.Second},
 		Disconnect: state.Disconnect{After: g.node.after, StopRunning: g.node.stop, Replace: g.node.replace, KeepReplacement: g.keepReplacement, StopInRegion: g.region.stop}}
+	if b := out.Binding(local); g.singleton || b == state.BindRegion || b == state.BindBoth {
+		out.Ask.Drivers[0].Capabilities = []string{state.LeaseBinding} // as needLeaseBinding in regional/wire
+	}
+	return out
 }
 
 var placeTypes = map[state.JobType]place.JobType{state.Service: place.Service, state.Batch: place.Batch, state.System: place.System}

@@ -44,6 +44,7 @@ type (
 		incarnation, index uint64
 		cpu                int64
 		stop               time.Duration
+		old                bool
 	}
 	agentWelcome struct {
 		incarnation, term uint64
@@ -175,7 +176,7 @@ func (m *master) greet(n *nodeState, e *end, hello agentHello) {
 	}
 	known, ok := m.view().Node(n.id)
 	n.resync = ok && known.Status != state.NodeReady
-	if n.resync || ok {
+	if n.resync || ok && known.BindsLeases() == !hello.old {
 		attach()
 		return
 	}
@@ -184,9 +185,13 @@ func (m *master) greet(n *nodeState, e *end, hello agentHello) {
 
 // register stores the node as ready.
 func (m *master) register(n *nodeState, done func()) {
+	capabilities := []string{"self_fencing"}
+	if !n.hello.old {
+		capabilities = append(capabilities, state.LeaseBinding)
+	}
 	node := state.Node{ID: n.id, Name: n.hello.name, Address: n.hello.name, Pool: "default",
 		Capacity: state.Resources{CPUMilli: n.hello.cpu, MemoryBytes: 1 << 34, DiskBytes: 1 << 36},
-		Drivers:  []state.Driver{{Name: "process", Healthy: true, Capabilities: []string{"self_fencing", state.LeaseBinding}}}, PortMin: 20000, PortMax: 21000}
+		Drivers:  []state.Driver{{Name: "process", Healthy: true, Capabilities: capabilities}}, PortMin: 20000, PortMax: 21000}
 	m.propose(state.Command{UpsertNode: &state.UpsertNode{Node: node}}, func(state.Result) { done() })
 }
 
@@ -309,7 +314,7 @@ func (m *master) order(a *state.Alloc, g *groupVersion) allocOrder {
 	return allocOrder{
 		id: a.ID, incarnation: m.view().Cluster().Incarnation, index: a.OrderIndex, want: a.Desired, reason: a.Reason,
 		spec: g, instance: instanceOf(m.r, a),
-		generation: a.Generation, epoch: a.Epoch, region: m.r.name, local: a.Local, binding: bindingOf(g, a.Local),
+		generation: a.Generation, epoch: a.Epoch, region: m.r.name, local: a.Local, binding: m.bindingOf(g, a.Local),
 	}
 }
 
@@ -404,6 +409,6 @@ func (m *master) absence(id string) presence.Absence {
 
 // bindingOf returns which leases bind the instances of a group.
 func bindingOf(g *groupVersion, local bool) lease.Binding {
-	spec := g.toState()
+	spec := g.toState(local)
 	return [...]lease.Binding{state.BindNone: lease.None, state.BindNode: lease.Node, state.BindRegion: lease.Region, state.BindBoth: lease.Both}[spec.Binding(local)]
 }

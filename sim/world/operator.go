@@ -88,6 +88,22 @@ func (w *world) recoverStore() {
 		}
 		t.recover()
 	}
+	operator{w}.rebind()
+}
+
+// rebind lets a region join the federation that joined another one while the store was wiped: a
+// log without a federation joins any.
+func (o operator) rebind() {
+	for _, r := range o.regions {
+		m, have := r.master(), r.raft.st.Snapshot().Cluster().FederationID
+		if m == nil || have == "" || have == o.etcd.federation || o.etcd.federation != federation(1) {
+			continue
+		}
+		if o.tracing() {
+			o.tracef("operator: rebind %s", r.name)
+		}
+		m.propose(state.Command{RebindFederation: &state.RebindFederation{FederationID: o.etcd.federation}}, nil)
+	}
 }
 
 // restoreRegion replaces a region's log by an old copy. The operator runs the command that begins a
@@ -474,6 +490,9 @@ func (w *world) changeLease() {
 // changeNodeLease restarts the servers of a region with another --node-lease.
 func (o operator) changeNodeLease() {
 	r := o.regions[o.rng.IntN(len(o.regions))]
+	if r.level() == 0 {
+		return // only later servers know what an earlier one granted
+	}
 	r.nodeLease = pick[time.Duration](&o.engine, 6, 10, 15) * time.Second
 	if o.tracing() {
 		o.tracef("operator: the servers of %s start again with --node-lease %s", r.name, r.nodeLease)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -22,6 +23,12 @@ func (t *globalTerm) wakePlacer() {
 
 // tick does the work that depends only on time.
 func (t *globalTerm) tick() {
+	for _, name := range t.names { // as global/uplink does
+		if s := t.regions[name].session; s != nil && s.level < t.level() {
+			s.e.close()
+			t.step(name, region.StreamEnded{Stream: s.number})
+		}
+	}
 	if t.config().Serving(t.now()) {
 		for _, name := range t.names {
 			t.step(name, region.Tick{})
@@ -92,6 +99,7 @@ func (t *globalTerm) place() {
 type planInputs struct {
 	rev     int64
 	soft    uint64
+	level   int
 	regions [8]regionInputs
 }
 
@@ -107,7 +115,7 @@ type regionInputs struct {
 var waits = [...]time.Duration{2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second}
 
 func (t *globalTerm) planInputs() planInputs {
-	out := planInputs{rev: t.rev, soft: t.soft}
+	out := planInputs{rev: t.rev, soft: t.soft, level: t.level()}
 	for i, name := range t.names {
 		r := t.regions[name]
 		in := regionInputs{connected: r.life.Connected(), lost: r.life.Lost, never: r.life.ClusterID == "", blocked: r.life.CommitBlocked > 0,
@@ -136,7 +144,7 @@ func (t *globalTerm) snapshot() (place.Snapshot, bool) {
 		r := t.regions[name]
 		pr := place.Region{Name: name, Cordoned: r.rec.cordoned, Draining: r.rec.draining, Connected: r.life.Connected(), Lost: r.life.Lost,
 			NeverConnected: r.life.ClusterID == "", DisconnectedFor: r.life.SilentFor(t.now()), CommitBlocked: r.life.CommitBlocked,
-			FeatureLevel: int(r.rec.Level), HealthyFor: r.life.ConnectedFor(t.now()), Unsteady: t.unsteady(r.rec), Returning: r.rec.returning}
+			FeatureLevel: t.levelOf(r.rec), HealthyFor: r.life.ConnectedFor(t.now()), Unsteady: t.unsteady(r.rec), Returning: r.rec.returning}
 		if rep := r.report; rep != nil {
 			pr.HasReport, pr.ReportSequence, pr.SlotsRevision, pr.Fits = true, r.reports, rep.slotsRevision, rep.fits
 			pr.NodesReady, pr.Drivers = rep.ready, []string{"process"}
@@ -221,4 +229,22 @@ func (t *globalTerm) endReturns() {
 			}, nil)
 		}
 	}
+}
+
+// levelOf is the feature level that the placer sees of a region.
+func (t *globalTerm) levelOf(rec regionRecord) int {
+	if plant.Is(plant.LevelIgnored) {
+		return 1
+	}
+	return min(int(rec.Level), t.level())
+}
+
+// level is the least feature level of the servers that stand for election.
+func (t *globalTerm) level() int {
+	for _, g := range t.w.globals {
+		if g.old && !g.p.unwanted {
+			return 0
+		}
+	}
+	return 1
 }

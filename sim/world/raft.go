@@ -82,6 +82,7 @@ func (g *raftGroup) commit(cmds []state.Command) []state.Result {
 	if len(cmds) == 1 {
 		cmd = cmds[0]
 	}
+	g.r.w.watch.understands(g.r, &cmd)
 	before := g.st.Snapshot()
 	res := g.st.Apply(g.index, cmd)
 	g.r.w.watch.reported(g, before, &cmd)

@@ -37,6 +37,7 @@ type regionServer struct {
 	h    *host
 	p    *proc
 	lead *master // nil: not the master
+	old  bool    // of the level before
 	// start is what the present process found at its start.
 	start presence.Start
 }

@@ -17,6 +17,7 @@ type globalSession struct {
 	number uint64
 	name   string
 	fence  uint64 // the region's fence at the welcome
+	level  int    // of the global tier at the welcome
 	cursor *link.Cursor[slotOrder]
 	queued bool
 }
@@ -187,7 +188,7 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 	r := t.region(m.name)
 	fence := r.life.Fence
 	h := region.Hello{Stream: s.number, ClusterID: m.clusterID, Incarnation: m.incarnation, Term: m.term, AppliedIndex: m.applied, Fence: m.fence,
-		Level: 1, Master: m.master, Federation: m.federation, KnownTerm: m.known, KnownRevision: m.revision}
+		Level: m.level, Master: m.master, Federation: m.federation, KnownTerm: m.known, KnownRevision: m.revision}
 	step := func() (region.State, []region.Effect) {
 		h.Required = max(1, r.orders.Position().Sequence)
 		h.Acked = 0
@@ -248,7 +249,7 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 // hold of the slots that it lost.
 func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (region.State, []region.Effect), refusedNow func([]region.Effect) bool) {
 	r := t.region(m.name)
-	t.commit(func() []write { return putSlots(t.heal(m.name)) }, func(bool) {
+	t.commit(func() []write { return putSlots(t.heal(m.name, m.level)) }, func(bool) {
 		next, effects := step()
 		if refusedNow(effects) || !s.e.open || t.ended() {
 			return
@@ -257,8 +258,8 @@ func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (regio
 		r.life, r.session, s.name, s.fence = next, s, m.name, next.Fence
 		r.refused = nil
 		t.soft++
-		s.cursor = r.orders.Cursor(m.orders)
-		s.e.send(globalWelcome{federation: t.federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, lease: t.g.lease, asks: t.w.asks})
+		s.cursor, s.level = r.orders.Cursor(m.orders), t.level()
+		s.e.send(globalWelcome{federation: t.federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, level: t.level(), lease: t.g.lease, asks: t.w.asks})
 		t.w.watch.welcomed(t, m.name)
 		s.wake()
 		t.wakePlacer()

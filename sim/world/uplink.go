@@ -20,6 +20,7 @@ type (
 	regionHello struct {
 		name, clusterID   string
 		incarnation, term uint64
+		level             uint32
 		applied, fence    uint64
 		federation        string
 		known             region.Term
@@ -33,6 +34,7 @@ type (
 		term       region.Term
 		fence      uint64
 		revision   int64
+		level      int
 		lease      time.Duration
 		asks       []place.Ask
 	}
@@ -97,8 +99,9 @@ type upSession struct {
 	e        *end
 	welcomed bool
 	joined   bool
-	// federation is the federation that the welcome named.
+	// federation is the federation that the welcome named. level is the level in the hello.
 	federation string
+	level      uint32
 	inbox      *link.Inbox[slotOrder]
 	length     time.Duration
 	sent       map[string]state.Answer
@@ -127,7 +130,7 @@ func (u *uplink) connect() {
 	if u.stopped || u.session != nil || u.m.l.ended || len(w.globals) == 0 {
 		return
 	}
-	if u.m.view().Cluster().FeatureLevel == 0 {
+	if u.m.view().Cluster().FeatureLevel < u.m.r.level() {
 		u.connectLater(100 * time.Millisecond)
 		return
 	}
@@ -142,7 +145,8 @@ func (u *uplink) connect() {
 	}
 	s.e.closed = func() { u.lost(s, 300*time.Millisecond) }
 	c := u.m.view().Cluster()
-	s.e.send(regionHello{name: u.m.r.name, clusterID: c.ID, incarnation: c.Incarnation, term: u.m.l.term, applied: u.m.view().Index(),
+	s.level = c.FeatureLevel
+	s.e.send(regionHello{name: u.m.r.name, clusterID: c.ID, level: c.FeatureLevel, incarnation: c.Incarnation, term: u.m.l.term, applied: u.m.view().Index(),
 		fence: c.Fence, federation: c.FederationID, known: region.Term{Number: c.LeadershipTerm, Nonce: c.LeadershipNonce},
 		revision: c.StoreRevision, orders: link.Position(c.Orders), master: u.m.srv.p.name,
 		leaseMax: c.RegionLeaseMax, stop: u.m.view().LongestStop()})
@@ -195,8 +199,7 @@ func (u *uplink) welcome(s *upSession, msg globalWelcome) {
 		u.length, u.lengthSince = msg.lease, u.m.srv.h.clock()
 		u.m.limits()
 	}
-	u.m.propose(state.Command{JoinFederation: &state.JoinFederation{FederationID: msg.federation, Term: msg.term.Number, Nonce: msg.term.Nonce,
-		Fence: msg.fence, StoreRevision: msg.revision, Lease: msg.lease}}, func(res state.Result) {
+	joined := func(res state.Result) {
 		if u.session != s {
 			return
 		}
@@ -211,7 +214,13 @@ func (u *uplink) welcome(s *upSession, msg globalWelcome) {
 		u.reportEvery(s)
 		u.answerEvery(s)
 		u.m.wake()
-	})
+	}
+	if u.m.view().Cluster().FederationID == "" && (msg.level == 0 || s.level == 0) { // as regional/uplink does
+		joined(state.Result{})
+		return
+	}
+	u.m.propose(state.Command{JoinFederation: &state.JoinFederation{FederationID: msg.federation, Term: msg.term.Number, Nonce: msg.term.Nonce,
+		Fence: msg.fence, StoreRevision: msg.revision, Lease: msg.lease}}, joined)
 }
 
 // commitNext commits the next change of orders, and acknowledges it.
@@ -286,6 +295,11 @@ func (u *uplink) requestLease(s *upSession) {
 // changed notes that the log has changed, so that answers may have to be sent.
 func (u *uplink) changed() {
 	s := u.session
+	if s != nil && u.m.view().Cluster().FeatureLevel > s.level {
+		s.e.close()
+		u.lost(s, 0)
+		return
+	}
 	if u.dirty || s == nil || !s.joined {
 		return
 	}
@@ -440,11 +454,11 @@ func (m *master) sendGrant(n *nodeState, e *end, id uint64) {
 
 // limits commits the limits that later masters rely on, as regional/master/limits.go does.
 func (m *master) limits() {
-	if m.l.ended {
+	if m.l.ended || m.srv.old {
 		return
 	}
 	now := m.srv.h.clock()
-	cmd, again := regionlease.Limits{Cluster: m.view().Cluster(), Level: 1, NodeLease: m.r.nodeLease, Led: now - m.elected,
+	cmd, again := regionlease.Limits{Cluster: m.view().Cluster(), Level: m.r.level(), NodeLease: m.r.nodeLease, Led: now - m.elected,
 		RegionLease: m.up.length, RegionLeaseFor: now - m.up.lengthSince, StopTime: func() time.Duration { return max(m.view().LongestStop(), m.stop) }}.Due()
 	m.limitsSet++
 	if set := m.limitsSet; again > 0 {

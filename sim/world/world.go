@@ -69,6 +69,7 @@ func newWorld(seed uint64, out io.Writer) *world {
 	for i := range regions {
 		w.regions = append(w.regions, newRegion(w, i, pick(&w.engine, 1, 1, 3), 2+w.rng.IntN(3)))
 	}
+	operator{w}.upgrades()
 	for _, h := range w.hosts {
 		for _, p := range h.procs {
 			p.start()

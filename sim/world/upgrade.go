@@ -1,0 +1,109 @@
+package world
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// upgrades lets one world in five begin with processes of the feature level before the present
+// one. An operator upgrades them one by one.
+func (o operator) upgrades() {
+	if o.seed%5 != 3 {
+		return
+	}
+	at := func() time.Duration { return o.between(40*time.Second, 350*time.Second) }
+	for _, g := range o.globals {
+		g.old = o.chance(3)
+		if g.old {
+			o.in(at(), func() { o.upgrade(g.p, &g.old, nil) })
+		}
+	}
+	for _, r := range o.regions {
+		next := at()
+		some := o.chance(2)
+		for _, s := range r.raft.servers {
+			s.old = some && !o.chance(4)
+			if s.old {
+				o.in(min(next, 380*time.Second), func() { o.upgrade(s.p, &s.old, r.levelChanged) })
+				next += o.between(5*time.Second, 40*time.Second)
+			}
+		}
+		for _, a := range r.agents {
+			a.old = o.chance(2)
+			if a.old {
+				o.in(at(), func() { o.upgrade(a.p, &a.old, nil) })
+			}
+		}
+	}
+}
+
+// upgrade starts a process again in the present version.
+func (o operator) upgrade(p *proc, old *bool, done func()) {
+	if o.tracing() {
+		o.tracef("operator: upgrade %s", p.name)
+	}
+	p.kill(false)
+	*old = false
+	o.in(o.between(100*time.Millisecond, 3*time.Second), func() {
+		p.start()
+		if done != nil {
+			done()
+		}
+	})
+}
+
+// level is the least feature level of a region's servers.
+func (r *regionSim) level() uint32 {
+	if slices.ContainsFunc(r.raft.servers, func(s *regionServer) bool { return s.old }) {
+		return 0
+	}
+	return state.FeatureLevel
+}
+
+// levelChanged tells the master that a server was upgraded.
+func (r *regionSim) levelChanged() {
+	if m := r.master(); m != nil {
+		m.limits()
+	}
+}
+
+// bindingOf returns the leases that an order of this master names. A master of the level before
+// names none, so agents follow the policy for lost nodes.
+func (m *master) bindingOf(g *groupVersion, local bool) lease.Binding {
+	b := bindingOf(g, local)
+	if m.srv.old {
+		b &= lease.Node
+	}
+	return b
+}
+
+// understood is an order as the agent's version reads it.
+func (a *agent) understood(o allocOrder) allocOrder {
+	if a.old {
+		o.binding &= lease.Node
+	}
+	return o
+}
+
+// understands checks that every server of a region can read what its log gets.
+func (v *watch) understands(r *regionSim, cmd *state.Command) {
+	if r.raft == nil || r.level() > 0 {
+		return
+	}
+	for i := range cmd.Batch {
+		v.understands(r, &cmd.Batch[i])
+	}
+	if cmd.JoinFederation != nil || cmd.RebindFederation != nil || cmd.SetLimits != nil {
+		v.fail(8, "the log of %s gets a command that a server of the level before cannot read", r.name)
+	}
+}
+
+// supported checks that a version that the region's lease binds runs only where that lease ends it.
+func (v *watch) supported(a *agent, o allocOrder) {
+	if o.want == state.Run && !o.local && o.spec.boundByRegion() && o.binding&lease.Region == 0 {
+		v.fail(1, "%s runs %s, and does not know that the region's lease binds it", a.id, o.instance)
+	}
+}
