@@ -19,14 +19,14 @@ func TestDecideAgreesWithTheRules(t *testing.T) {
 			t.Fatalf("two plans of one snapshot:\n%s\n%s", p, again)
 		}
 		paused := oraclePaused(s) || oracleEarlier(s)
-		if p.Paused != paused {
+		if held := len(s.Unconfirmed) > 0; p.Paused != paused || p.Holds() != (paused || held) || (p.Unconfirmed != "") != held {
 			t.Fatalf("paused %v, want %v\n%+v", p.Paused, paused, s)
 		}
 		if (p.Resign != "") != (p.Alarm != "" && p.Alarm != s.Earlier && s.OtherServers > 0 && !s.Resigned) || p.Alarm != "" && !paused || p.Forget && (paused || !s.Resigned) {
 			t.Fatalf("%s of %+v", p, s)
 		}
 		for i := range s.Regions {
-			checkRegion(t, s, p, &s.Regions[i], paused)
+			checkRegion(t, s, p, &s.Regions[i], p.Holds())
 		}
 	})
 }
@@ -130,6 +130,7 @@ func drawSnapshot(t *rapid.T) Snapshot {
 	s.LeaseMax = s.Lease + second("longest", 30)
 	s.Calm = min(s.Active, second("calm", 200))
 	s.Resigned = rapid.Bool().Draw(t, "resigned")
+	s.Unconfirmed = rapid.SampledFrom([][]string{nil, nil, nil, {"r1"}, {"r1", "r7"}}).Draw(t, "unconfirmed")
 	s.Earlier = rapid.SampledFrom([]string{"", "earlier"}).Draw(t, "earlier")
 	for i := range rapid.IntRange(1, 9).Draw(t, "regions") {
 		r := Region{Name: fmt.Sprintf("r%d", i)}

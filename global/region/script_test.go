@@ -20,6 +20,7 @@ import (
 //	     [former=REGION:GENERATION[:hold][:run]]
 //	answer REGION FROM-LAST GENERATION STATE [reason | bound | left | now]    (applied)
 //	part FROM-LAST of FROM DESIRED [REGION | a condition]       (applied)
+//	disown FROM | give-up FROM             (an operator stated that nothing runs in its region)
 //	slots
 //
 // and about the session of region sea. The server is active until 1000s in term 7 (n7),
@@ -114,7 +115,7 @@ type script struct {
 
 func (w *script) run(t *testing.T, words []string, out *strings.Builder) {
 	switch words[0] {
-	case "slot", "answer", "part", "slots":
+	case "slot", "answer", "part", "disown", "give-up", "slots":
 		w.runSlot(words, out)
 	case "config":
 		w.setConfig(words[1:])
@@ -172,6 +173,14 @@ func (w *script) runSlot(words []string, out *strings.Builder) {
 			return
 		}
 		w.write(region.StopPart(w.slots[i], from, to, region.Desired(args[3])))
+	case "disown", "give-up":
+		i := slices.IndexFunc(w.slots, func(s region.Slot) bool { return s.From == number(0) })
+		change := region.Disown(w.slots[i])
+		if words[0] == "give-up" {
+			change = region.GiveUp(w.slots[i])
+		}
+		fmt.Fprintln(out, change)
+		w.write([]region.Change{change})
 	case "slots":
 		for _, s := range w.slots {
 			fmt.Fprintln(out, s)
