@@ -46,8 +46,20 @@ func TestReviewIsShown(t *testing.T) {
 		if got := c.region("jakarta").GetFailoverMessage(); got != note {
 			t.Errorf("after the return: %q", got)
 		}
+		if got, want := c.jobMessage("api"), "6 of 6 instances wait; 6 could go back to jakarta: nusa region failback jakarta"; got != want {
+			t.Errorf("the job says %q, want %q", got, want)
+		}
 		if _, err := nusav1.NewRegionsClient(c.s.conn).Drain(t.Context(), &nusav1.DrainRegionRequest{Name: "mars", Drain: true}); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "there are jakarta, seoul") {
 			t.Errorf("a drain of an unknown region: %v", err)
 		}
 	})
+}
+
+// jobMessage returns the message of a job's status.
+func (c *cutter) jobMessage(name string) string {
+	j, err := c.s.jobs().Get(c.s.t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: name}})
+	if err != nil {
+		c.s.t.Fatal(err)
+	}
+	return j.GetStatus().GetMessage()
 }

@@ -116,7 +116,7 @@ func followReturns(st *state.State, name string, jobs state.JobSet) {
 				}
 				if mayReturn(st, j, s, now) {
 					st.Pending[k] = struct{}{}
-				} else if waitsForReview(j, s) {
+				} else if j.WaitsForReview(s) {
 					review += s.Count()
 				}
 			}
@@ -130,13 +130,10 @@ func followReturns(st *state.State, name string, jobs state.JobSet) {
 	}
 	if home.Review != review {
 		home.Review, home.Stamp = review, st.Notify()
+		for k := range jobs {
+			st.JobChanged(st.Jobs[k])
+		}
 	}
-}
-
-// waitsForReview reports whether a slot returns to its home only when an operator applies it.
-func waitsForReview(j *state.Job, s region.Slot) bool {
-	g := j.Place().Group(s.Group)
-	return g != nil && j.Place().Type != place.Batch && g.OnDisconnect.Failback.Mode == place.FailbackReview && s.ReturnTo == ""
 }
 
 // drainProgress counts what is left in a draining region.

@@ -1,6 +1,9 @@
 package state
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -202,4 +205,44 @@ func (j *Job) owns(from string, a *nusav1.DisconnectedInstances) bool {
 		}
 	}
 	return false
+}
+
+// WaitsForReview reports whether a slot returns to its home only when an operator applies it.
+func (j *Job) WaitsForReview(s region.Slot) bool {
+	g := j.Place().Group(s.Group)
+	return g != nil && j.Place().Type != place.Batch && g.OnDisconnect.Failback.Mode == place.FailbackReview && s.ReturnTo == ""
+}
+
+// reviewText says how many instances could return to a region that is connected again, and with
+// which command. It names the region with the most instances. Empty: none could. The lock is held.
+func (j *Job) reviewText(see Sight) string {
+	back := map[string]int{}
+	for name, jobs := range see.st.notHome() {
+		r := see.st.Regions[name]
+		if _, some := jobs[j.Key]; !some || r == nil || r.Session == nil || r.Record.GetReturning() {
+			continue
+		}
+		for s := range j.Slots.All() {
+			if s.Home == name && s.Desired == region.DesiredRun && s.State != region.Done && j.WaitsForReview(s) {
+				back[name] += s.Count()
+			}
+		}
+	}
+	if len(back) == 0 {
+		return ""
+	}
+	names := slices.SortedFunc(maps.Keys(back), func(a, b string) int { return cmp.Or(cmp.Compare(back[b], back[a]), cmp.Compare(a, b)) })
+	text := fmt.Sprintf("%d could go back to %s: nusa region failback %s", back[names[0]], names[0], names[0])
+	if more := len(names) - 1; more > 0 {
+		text += fmt.Sprintf(" (and to %d more)", more)
+	}
+	return text
+}
+
+// notHome returns the jobs with slots that are not at their home. The zero Sight has none.
+func (st *State) notHome() map[string]JobSet {
+	if st == nil {
+		return nil
+	}
+	return st.NotHome
 }

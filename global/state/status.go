@@ -356,7 +356,8 @@ func (j *Job) summarize(groups map[string]*nusav1.GroupStatus, obstacles map[str
 }
 
 // withUnknown adds facts to a summary: which instances are unknown, which may still run in a region
-// that does not own them any more, and for which regions the counts are from before an election.
+// that does not own them any more, for which regions the counts are from before an election, and
+// which instances could go back to a region.
 func (j *Job) withUnknown(summary string, groups map[string]*nusav1.GroupStatus, see Sight) string {
 	var all [][]*nusav1.UnknownInstances
 	for _, g := range groups {
@@ -365,7 +366,7 @@ func (j *Job) withUnknown(summary string, groups map[string]*nusav1.GroupStatus,
 	for _, former := range []bool{false, true} {
 		summary = joinText(summary, jobstatus.UnknownText(jobstatus.Cuts(former, all...)))
 	}
-	return joinText(summary, j.awaitedText(see))
+	return joinText(joinText(summary, j.awaitedText(see)), j.reviewText(see))
 }
 
 // awaitedText names the regions of the job that have not reconnected after an election. It returns
