@@ -217,7 +217,7 @@ func (j *Job) WaitsForReview(s region.Slot) bool {
 // which command. It names the region with the most instances. Empty: none could. The lock is held.
 func (j *Job) reviewText(see Sight) string {
 	back := map[string]int{}
-	for name, jobs := range see.st.notHome() {
+	for name, jobs := range see.notHome() {
 		r := see.st.Regions[name]
 		if _, some := jobs[j.Key]; !some || r == nil || r.Session == nil || r.Record.GetReturning() {
 			continue
@@ -237,12 +237,4 @@ func (j *Job) reviewText(see Sight) string {
 		text += fmt.Sprintf(" (and to %d more)", more)
 	}
 	return text
-}
-
-// notHome returns the jobs with slots that are not at their home. The zero Sight has none.
-func (st *State) notHome() map[string]JobSet {
-	if st == nil {
-		return nil
-	}
-	return st.NotHome
 }

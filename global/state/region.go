@@ -159,6 +159,14 @@ func (v Sight) Awaited(name string) (since time.Duration, awaited bool) {
 	return v.now - v.st.began, r.Record.GetClusterId() != "" && !r.Life.Met
 }
 
+// notHome returns State.NotHome. The lock is held.
+func (v Sight) notHome() map[string]JobSet {
+	if v.st == nil {
+		return nil
+	}
+	return v.st.NotHome
+}
+
 // Absence describes a region without a session, for example "cut off for 20s". The lock is held.
 func (v Sight) Absence(name string) string {
 	silent, cut := v.CutOff(name)

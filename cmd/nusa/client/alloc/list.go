@@ -122,6 +122,7 @@ func Write(w *term.Screen, allocs []*nusav1.Allocation, jobs bool) {
 	}
 	t.DropBlank("EXIT")
 	t.DropEmpty("JOB", "PORTS", "MESSAGE")
+	t.Narrow(w.Width, "AGE", "VERSION", "PORTS", "REGION", "NODE", "JOB")
 	t.Write(w)
 }
 

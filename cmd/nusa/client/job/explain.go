@@ -86,7 +86,7 @@ func writeExplanation(w *term.Screen, e *nusav1.Explanation) {
 		writeCounted(w, "  ", g.GetPending())
 		writeRemedy(w, g)
 		if rule := divideText(g); rule != "" {
-			fmt.Fprintf(w, "  divide: %s\n", rule)
+			w.Note("  ", "divide: "+rule)
 		}
 		var regions []verdict
 		for _, r := range g.GetRegions() {
@@ -117,7 +117,7 @@ func writeExplanation(w *term.Screen, e *nusav1.Explanation) {
 // writeRemedy writes which change would let one more instance fit.
 func writeRemedy(w *term.Screen, g *nusav1.GroupExplanation) {
 	if g.GetRemedy() != "" {
-		fmt.Fprintf(w, "  %s\n", term.OneLine(g.GetRemedy()))
+		w.Note("  ", term.OneLine(g.GetRemedy()))
 	}
 }
 

@@ -176,6 +176,6 @@ func writeNotRunning(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 // writeCounted writes counted reasons, each on its own line.
 func writeCounted(w *term.Screen, head string, reasons []*nusav1.CountedReason) {
 	for _, p := range reasons {
-		fmt.Fprintf(w, "%s%s: %s\n", head, term.Plural(p.GetCount(), cmp.Or(p.GetWhat(), "instance")), term.Why(p.GetReason(), p.GetMessage()))
+		w.Note(head, term.Plural(p.GetCount(), cmp.Or(p.GetWhat(), "instance"))+": "+term.Why(p.GetReason(), p.GetMessage()))
 	}
 }

@@ -66,6 +66,7 @@ func writeNodes(w *term.Screen, nodes []*nusav1.Node, none string) {
 			term.Cores(a.GetCpuMilli())+"/"+term.Cores(c.GetCpuMilli()), term.Size(a.GetMemoryBytes())+"/"+term.Size(c.GetMemoryBytes()),
 			cpuUsed, memUsed, term.Count(n.GetAllocations()), term.Age(n.GetStatsAge()))
 	}
+	t.Narrow(w.Width, "STATS", "POOL", "MEMORY RESERVED", "CPU RESERVED", "REGION", "ALLOCS")
 	t.Write(w)
 }
 

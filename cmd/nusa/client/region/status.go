@@ -115,9 +115,10 @@ func writeReport(w *term.Screen, r *nusav1.Region) {
 	if n := rep.GetNodesLeft(); n > 0 {
 		left = fmt.Sprintf(" %d left,", n)
 	}
-	fmt.Fprintf(w, "\n%s: %d ready, %d lost,%s %d draining, %d cordoned nodes; %s queued; allocations: %s\n",
-		w.Bold(ReportAge(r)), rep.GetNodesReady(), rep.GetNodesLost(), left, rep.GetNodesDraining(), rep.GetNodesCordoned(),
-		term.Plural(rep.GetQueueLength(), "instance"), allocCounts(rep.GetAllocations()))
+	fmt.Fprintln(w)
+	w.Note(ReportAge(r)+": ", fmt.Sprintf("%d ready, %d lost,%s %d draining, %d cordoned nodes; %s queued; allocations: %s",
+		rep.GetNodesReady(), rep.GetNodesLost(), left, rep.GetNodesDraining(), rep.GetNodesCordoned(),
+		term.Plural(rep.GetQueueLength(), "instance"), allocCounts(rep.GetAllocations())))
 	t := term.NewTable("", ">CAPACITY", ">RESERVED", ">UNRESERVED", ">USED")
 	u, c, a, f := rep.GetUtilisation(), rep.GetCapacity(), rep.GetAllocated(), rep.GetFree()
 	t.Row("cpu", term.Cores(c.GetCpuMilli()), term.Cores(a.GetCpuMilli()), term.Cores(f.GetCpuMilli()), term.Percent(u.GetCpu()))

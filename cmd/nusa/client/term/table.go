@@ -31,6 +31,8 @@ func Fit(line string, width int) string {
 type Table struct {
 	heads []string
 	Rows  [][]string
+	// narrowed are the heads of the columns that Narrow has removed.
+	narrowed []string
 }
 
 // NewTable returns a table with these heads.
@@ -64,11 +66,12 @@ func (t *Table) drop(i int) {
 
 // Narrow removes columns, in the given order, until the table fits a terminal of width
 // columns. A width of 0 is unlimited. Long messages do not count, because Write moves them
-// below the table.
+// below the table. Write also names the removed columns there.
 func (t *Table) Narrow(width int, heads ...string) {
 	for _, h := range heads {
 		if i := t.column(h); i >= 0 && width > 0 && t.leastWidth() >= width {
 			t.drop(i)
+			t.narrowed = append(t.narrowed, h)
 		}
 	}
 }
@@ -166,6 +169,10 @@ func (t *Table) Write(w *Screen) {
 		}
 		w.Note(fmt.Sprintf("[%d] ", i+1), text)
 	}
+	if len(t.narrowed) > 0 {
+		fmt.Fprintln(w)
+		w.Note("left out: ", strings.Join(t.narrowed, ", ")+"; -o json has all")
+	}
 }
 
 const (
@@ -198,7 +205,7 @@ func (t *Table) footnotes(width int) (_ *Table, notes []string) {
 			room -= w + len(Gap)
 		}
 	}
-	out := &Table{heads: t.heads}
+	out := &Table{heads: t.heads, narrowed: t.narrowed}
 	number := map[string]string{}
 	for _, r := range t.Rows {
 		message := r[column]
@@ -226,7 +233,10 @@ func (w *Screen) Note(mark, text string) {
 			text += "\n" + indent + strings.Join(wrap(rest, w.Width-len(indent)-1), "\n"+indent)
 		}
 	}
-	fmt.Fprintf(w, "%s%s\n", w.Faint(mark), text)
+	if strings.TrimSpace(mark) != "" {
+		mark = w.Faint(mark)
+	}
+	fmt.Fprintf(w, "%s%s\n", mark, text)
 }
 
 // maxIndent bounds the blanks before the second line of a note.
