@@ -113,8 +113,8 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	// Logger receives the log messages. Default: all messages are discarded.
 	Logger *slog.Logger
-	// Clock is the clock that leases are counted with. Default: CLOCK_BOOTTIME. The process driver can use no other
-	// clock.
+	// Clock is the clock that leases are counted with. Default: CLOCK_BOOTTIME. The process
+	// driver can use no other clock.
 	Clock func() time.Duration
 	// ReleaseMemory makes the agent return unused memory to the kernel while it is idle.
 	// Set it only if this agent is alone in its process.

@@ -73,8 +73,8 @@ const (
 const (
 	// CapSelfFencing: a lease deadline ends the task even if the agent is dead.
 	CapSelfFencing = "self_fencing"
-	// CapCPULimit and CapMemoryLimit: the driver enforces Resources as limits. Else they are only
-	// counted by the scheduler.
+	// CapCPULimit and CapMemoryLimit: the driver enforces Resources as limits. Otherwise
+	// only the scheduler counts them.
 	CapCPULimit    = "cpu_limit"
 	CapMemoryLimit = "memory_limit"
 	// CapRecover: tasks outlive the agent, and the next agent adopts them.
@@ -112,10 +112,10 @@ type Driver interface {
 	Status(ctx context.Context, id ID) (Status, error)
 	// Wait returns the final Status as soon as the run has ended.
 	Wait(ctx context.Context, id ID) (Status, error)
-	// Stop asks the run to end, kills all its processes when the grace time has passed, and returns
-	// once no process is left. For an ended or unknown run Stop returns nil. After Stop no
-	// part of the run begins, not even by an interrupted Start. Because a driver may break
-	// this rule, the agent asks for the run's status for ten more seconds.
+	// Stop asks the run to end, kills all its processes when the grace time has passed, and
+	// returns once no process is left. For an ended or unknown run Stop returns nil. After
+	// Stop no part of the run begins, not even by an interrupted Start. Because a driver
+	// may break this rule, the agent asks for the run's status for ten more seconds.
 	Stop(ctx context.Context, id ID, grace time.Duration) error
 	// Renew moves the lease deadline of a run, also of a run whose Start has not returned.
 	// The deadline with the greatest number counts, whatever the order of the calls. That
@@ -196,7 +196,7 @@ type Task struct {
 	Logs                      LogBounds
 	// Lease is the deadline of the run on CLOCK_BOOTTIME (the agent's Config.Clock). At
 	// that time the run's supervisor asks the run to end. StopGrace later it kills the run.
-	// A master waits until both times are over before it replaces the instance.
+	// A master waits until both times have passed before it replaces the instance.
 	Lease     lease.Deadline
 	StopGrace time.Duration
 }
@@ -281,7 +281,7 @@ const (
 	CauseLeaseExpired Cause = "lease_expired" // the lease deadline passed
 	CauseLateStart    Cause = "late_start"    // the lease deadline passed before the command was started
 	CauseStartFailed  Cause = "start_failed"  // the command could not be started
-	CauseLost         Cause = "lost"          // its supervisor vanished; the exit code is unknown
+	CauseLost         Cause = "lost"          // the run's supervisor vanished; the exit code is unknown
 	CauseRebooted     Cause = "host_rebooted" // the host restarted; the exit code is unknown
 )
 

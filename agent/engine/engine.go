@@ -32,7 +32,8 @@ const (
 // Config configures an engine.
 type Config struct {
 	Log *slog.Logger
-	// Clock counts the leases. It also advances while the host is suspended.
+	// Clock is the clock that leases are counted with. It also advances while the host is
+	// suspended.
 	Clock    func() time.Duration
 	Timeline store.Timeline
 	Drivers  map[string]driver.Driver

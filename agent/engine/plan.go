@@ -44,8 +44,8 @@ type view struct {
 // input returns the input of a plan: the changed allocations if they suffice, else all. An
 // accepted allocation can be planned alone. So most events concern one allocation, and
 // their cost does not grow with the number of allocations. A plan includes all allocations
-// (whole) if one of them is undecided, if the leases or the end of the agent changed for
-// all, or if the wake time has come.
+// (whole) in three cases: a changed allocation is undecided, the leases have changed or the
+// agent began to leave or to pause, or the wake time has come.
 func (p *planner) input(v view) (in reconcile.Input, whole bool) {
 	basis := planBasis{planned: true, leaving: v.host.Leaving, pausing: v.host.Pausing}
 	for i, b := range lease.Bindings {

@@ -13,8 +13,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxTaskEvents bounds the events of a task that are retained and reported. The latest ones
-// stay.
+// maxTaskEvents is the number of events of a task that are retained and reported. Older
+// events are dropped.
 const maxTaskEvents = 10
 
 // maxMessage bounds a message of a report, in bytes.

@@ -45,7 +45,8 @@ func (h *Holder) Request(now time.Duration) uint64 {
 }
 
 // Granted records the answer to a request. It never moves a deadline to an earlier time,
-// because an earlier grant stays valid until its end. Granted returns false if nothing was granted.
+// because an earlier grant stays valid until its end. Granted returns false if nothing was
+// granted.
 func (h *Holder) Granted(g Grant, now time.Duration) bool {
 	if g.Continue {
 		g.Node, g.Region = lasting(&h.node, now, g.Node), lasting(&h.region, now, g.Region)
@@ -74,9 +75,9 @@ func lasting(l *lease.Holder, now, length time.Duration) time.Duration {
 }
 
 // NewSession is called when a session with a master begins. The orders of the session start
-// only under leases that the session grants. The master's log may be an old copy, and the
-// master grants nothing before the other agents or the global tier could show that. Running
-// tasks continue.
+// only under leases that the session grants. The master's log may be an old copy. The other
+// agents or the global tier can show that, and the master grants nothing before they had
+// time to do so. Running tasks continue.
 func (h *Holder) NewSession() { h.waiting = Both }
 
 // Forget ends both leases and drops the answers to earlier requests. It is called when the

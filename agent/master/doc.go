@@ -1,6 +1,6 @@
 // Package master holds an agent's sessions with the servers of its region. One session is
-// with the master and carries orders and reports. A second session is kept with another
-// server, from which the agent learns the next master at once.
+// with the master and carries orders and reports. A second session is with another server.
+// From that server the agent learns the next master at once.
 //
 //	pool.go     the two slots for sessions, the known servers, the address of the master
 //	contact.go  warnings while no server can be reached

@@ -157,7 +157,7 @@ func (s *session) orders(m *nusav1.AllocOrders) error {
 	if !slices.ContainsFunc(change.Upserts, boundByRegion) {
 		return nil
 	}
-	// Before this change perhaps no order needed the region's lease.
+	// This change may be the first one with an order that needs the region's lease.
 	next, ok := s.cfg.Engine.Renewal(s.ctx, s.silence/3)
 	if !ok {
 		return context.Cause(s.ctx)

@@ -53,7 +53,7 @@ func lapsed(a Alloc, act Actual) bool {
 	return found
 }
 
-// failure returns the outcome if a task has failed for good, else nil.
+// failure returns the outcome if a task has failed and gets no further run, else nil.
 func failure(a Alloc, act Actual) *Outcome {
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]

@@ -63,8 +63,8 @@ func endAbandoned(dir string, rec record) (driver.Status, error) {
 		if st, err := readStat(rec.PID); err == nil && rec.PID > 0 && st.ticks == rec.Ticks {
 			_ = unix.Kill(-rec.Group, unix.SIGKILL)
 		}
-		// The kernel does not reuse the number of a session while a process of the session
-		// lives. After that the number may belong to another session.
+		// The kernel does not reuse the number of a session while the session has a
+		// process. After that the number may belong to another session.
 		ours := func() bool {
 			st, err := readStat(rec.Session)
 			return err != nil || st.ticks == rec.SessionTicks

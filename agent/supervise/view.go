@@ -30,7 +30,7 @@ type Mount struct {
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
-// enter puts this thread into the view for good. It returns the mount namespace.
+// enter puts this thread permanently into the view. It returns the mount namespace.
 func (v *View) enter() (*os.File, error) {
 	if err := mounts.Separate(); err != nil {
 		return nil, err

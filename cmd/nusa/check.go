@@ -27,7 +27,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 }
 
 // trimList removes the blank items of a list flag, as in "a,,b" and "a,b,". It refuses a
-// flag that is set but has no item, because perhaps a variable was empty.
+// flag that is set but has no item, because the user probably passed an empty variable.
 func trimList(flags *pflag.FlagSet, flag string, values []string) ([]string, error) {
 	var out []string
 	for _, v := range values {

@@ -89,7 +89,7 @@ func (d *failoverDemo) run(ctx context.Context) error {
 }
 
 // victim returns a region that runs an instance of the job and that is not the first
-// region, beside the global server.
+// region, which is at the place of the global server.
 func (d *failoverDemo) victim(ctx context.Context) (string, error) {
 	name := ""
 	err := d.until(ctx, "the job did not start", func(j *nusav1.Job) bool {

@@ -61,7 +61,7 @@ func newEngine(cfg Config) (*engine, error) {
 	// connection and leave it unused, because another one became free. Until the daemon
 	// gives up the unused connection, it serves no other client, and no container starts.
 	// So each request has its own connection, which costs little on one machine. Over HTTPS
-	// the client sends its handshake at once, so connections can be kept.
+	// the client sends its handshake at once, so connections can be reused.
 	alone := true
 	e.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialer.DialContext(ctx, "unix", cfg.Address)

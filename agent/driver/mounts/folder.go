@@ -146,7 +146,7 @@ func (s *Folder) drop(name string) error {
 func removeMount(at string) error {
 	for {
 		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); errors.Is(err, unix.EINVAL) {
-			return os.Remove(at) // it is not a mount any more
+			return os.Remove(at) // the target is no longer a mount
 		} else if err != nil {
 			return &os.PathError{Op: "unmount", Path: at, Err: err}
 		}

@@ -32,8 +32,8 @@ func ByPath() string {
 	return ""
 }
 
-// Separate gives this thread its own mount namespace for good. Later mounts and unmounts of
-// the host are still visible in the namespace.
+// Separate moves this thread permanently into a new mount namespace. Later mounts and
+// unmounts of the host are still visible in the namespace.
 func Separate() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 		return fmt.Errorf("make a mount namespace: %w", err)

@@ -62,7 +62,7 @@ func (d *Driver) explain(ctx, limited context.Context, l *life, v verb, err erro
 		out.Kind, out.Text = ctx.Err(), "the caller gave up"
 	case limited.Err() != nil, code == codes.DeadlineExceeded && !earlier(ctx, limited):
 		out.Kind, out.Text, out.silent = driver.ErrUnavailable, fmt.Sprintf("no response within %s", v.limit), true
-	case code == codes.Unavailable, code == codes.Canceled: // or the connection is being closed
+	case code == codes.Unavailable, code == codes.Canceled: // Canceled also means that the connection is being closed
 		t := time.NewTimer(goneSoon)
 		defer t.Stop()
 		out.Kind = driver.ErrUnavailable

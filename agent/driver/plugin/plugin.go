@@ -58,7 +58,7 @@ var defaults = limits{
 
 const (
 	// maxMissed is the number of health checks in a row after which a plugin that does not
-	// respond is killed. A call of Wait may miss its response as often.
+	// respond is killed. It is also the number of responses that a call of Wait may miss.
 	maxMissed = 2
 	// maxCrashes is the number of crashes of the plugin after which a patient call fails.
 	maxCrashes = 3

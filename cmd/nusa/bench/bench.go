@@ -14,7 +14,7 @@ import (
 )
 
 // Command returns the command `nusa bench`. execute runs a command line of nusa in this
-// process. The servers that bench profiles are started with it.
+// process. bench uses it to start the servers that it profiles.
 func Command(execute func(ctx context.Context, args []string) int) *cobra.Command {
 	c := &cobra.Command{
 		Use: "bench", Short: "Measure a region, a federation, an agent, failover, and the prediction of round trips",

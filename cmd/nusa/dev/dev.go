@@ -36,9 +36,9 @@ var DefaultRegions = []string{"southeastasia", "japaneast", "westeurope", "eastu
 
 // Options configure a federation. A field with the zero value gets its default.
 type Options struct {
-	// Regions are the names of the regions. The global server is beside the first one.
-	// Default: the regions of an earlier start in DataDir, else those of the file WAN, else
-	// DefaultRegions.
+	// Regions are the names of the regions. The global server is at the place of the first
+	// region. Default: the regions of an earlier start in DataDir, else those of the file
+	// WAN, else DefaultRegions.
 	Regions []string
 	// Servers and Agents are the numbers for each region. Default of Servers: the number of
 	// an earlier start in DataDir, else 1. Default of Agents: 3.
@@ -88,8 +88,8 @@ type Federation struct {
 	// WAN is the name of the table of round trips.
 	WAN     string
 	Started time.Duration
-	// Cut cuts a region off from all other regions. If the global server is not beside that
-	// region, it cuts the region off from the global server, too. Heal connects the region
+	// Cut cuts a region off from all other regions and from the global server. The region
+	// at the place of the global server stays connected to it. Heal connects the region
 	// again. Both are nil without an emulated network.
 	Cut, Heal func(region string)
 }

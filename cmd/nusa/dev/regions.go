@@ -97,7 +97,7 @@ func (o Options) checkRegions(table *topology.Table) error {
 }
 
 // checkConnected refuses regions that cannot reach the first region, because the global
-// server is beside the first region.
+// server is at the place of the first region.
 func (o Options) checkConnected(table *topology.Table) error {
 	if table == nil {
 		return nil

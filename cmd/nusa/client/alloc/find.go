@@ -164,7 +164,8 @@ func noAnswerAbout(what string, silent []string) error {
 }
 
 // allocsOfJob returns a job's allocations, and the regions that did not respond, which may
-// have more allocations. Ended allocations are included if ended is true or no allocation is alive.
+// have more allocations. Ended allocations are included if ended is true or no allocation
+// is alive.
 func allocsOfJob(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, ended bool) (found []*nusav1.Allocation, silent []string, err error) {
 	var all *nusav1.ListAllocationsResponse
 	var group errgroup.Group

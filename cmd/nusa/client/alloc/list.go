@@ -84,7 +84,7 @@ func checkFilter(ctx context.Context, c *cli.Session, req *nusav1.ListAllocation
 	return nil
 }
 
-// noAllocsText returns a text that no allocation matched the filters, and that says what to
+// noAllocsText returns a text that says that no allocation matched the filters, and what to
 // do next.
 func noAllocsText(c *cli.Session, jobArg, node string, all bool, unseen string) string {
 	var of []string

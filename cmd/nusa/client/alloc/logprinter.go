@@ -35,7 +35,7 @@ type logPrinter struct {
 func (p *logPrinter) tellOnce(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	what, _, _ := strings.Cut(text, " after ") // the connections of the tasks return one after the other
+	what, _, _ := strings.Cut(text, " after ") // the rest is the length of the break, which differs between the tasks
 	if at, said := p.said[what]; said && time.Since(at) < sameBreak {
 		return
 	}

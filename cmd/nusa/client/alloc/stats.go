@@ -102,8 +102,8 @@ func showStatsOfAll(ctx context.Context, c *cli.Session, all []*nusav1.Allocatio
 	return nil
 }
 
-// writeStats writes a table of what each task uses: among others the CPU time, and its mean
-// in cores since the start.
+// writeStats writes a table of the resources that each task uses. The table also has the
+// mean CPU use since the start, in cores.
 func writeStats(w *term.Screen, all []allocUsage) {
 	t := term.NewTable("INSTANCE", "REGION", "NODE", "TASK", ">UP", ">CPU TIME", ">CORES USED", ">MEMORY USED", ">PEAK", ">PROCESSES", "#MESSAGE")
 	for _, u := range all {

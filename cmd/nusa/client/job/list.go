@@ -40,7 +40,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
-// noJobsText returns a text that no job matched the filters, and that says what to do next.
+// noJobsText returns a text that says that no job matched the filters, and what to do next.
 func noJobsText(c *cli.Session, labels map[string]string, unseen string) string {
 	what, other := "no jobs", ""
 	if len(labels) > 0 {

@@ -230,8 +230,8 @@ func (f *waiter) current() bool {
 	return true
 }
 
-// asItIs prints the job and the warnings of the submit as JSON or YAML, however the wait
-// ended. For -o table it prints nothing.
+// asItIs prints the job and the warnings of the submit as JSON or YAML, regardless of how
+// the wait ended. For -o table it prints nothing.
 func (f *waiter) asItIs() error {
 	if f.Output == "table" || f.latest == nil {
 		return nil

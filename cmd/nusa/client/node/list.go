@@ -33,7 +33,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
-// noNodesText returns a text that no node matched the filters, and that says what to do
+// noNodesText returns a text that says that no node matched the filters, and what to do
 // next.
 func noNodesText(c *cli.Session, pool, unseen string) string {
 	what := "no nodes"

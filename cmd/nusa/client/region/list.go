@@ -37,7 +37,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
-// NoneText returns a text that there are no regions, and that says how to define one.
+// NoneText returns a text that says that there are no regions, and how to define one.
 func NoneText(w *term.Screen) string {
 	return fmt.Sprintf("no regions; define one with: %s region define FILE, or start its servers", w.Program)
 }
@@ -82,7 +82,7 @@ const plainWidth = 80
 func State(w *term.Screen, r *nusav1.Region) string {
 	state := w.State(term.Word(r.GetState()))
 	if state == "" {
-		state = w.Faint("not known here") // the server asked belongs to another region, and knows no state of this one
+		state = w.Faint("not known here") // the called server is of another region and does not know this state
 	}
 	if r.GetAwaited() != nil && r.GetSilent() == nil {
 		state = w.Wait("reconnecting")

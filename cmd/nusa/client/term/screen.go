@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// Screen is where a command prints text for people. It holds everything besides the message
-// itself that changes the text.
+// Screen is where a command prints text for people. It has everything that the text depends
+// on, except the message that is printed.
 type Screen struct {
 	io.Writer
 	Palette
