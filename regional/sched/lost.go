@@ -135,8 +135,8 @@ func (d *decision) mayStay(index int32) bool {
 }
 
 // endedInLoss reports whether the region's lease binds the version of an attempt. Such an
-// attempt ended before another region took over the slot. In a held slot it must not start
-// again when the region has a lease again.
+// attempt ended with that lease, before another region took over the slot. So in a held
+// slot it must not start again when the region has a new lease.
 func (d *decision) endedInLoss(a *state.Alloc) bool {
 	b := d.p.in.orderedGroup(a, d.spec).Binding(a.Local)
 	return b == state.BindRegion || b == state.BindBoth

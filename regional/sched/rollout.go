@@ -85,8 +85,8 @@ func (d *decision) checkProven(a *state.Alloc) {
 	d.p.plan.Proven = append(d.p.plan.Proven, Proven{AllocID: a.ID, Key: d.g.Key, Index: a.Index, UpUnixNano: a.UpUnixNano})
 }
 
-// rollOut stops instances that must be replaced, at most so many that max_parallel are down
-// at once. Instances that are not up yet are replaced in any case.
+// rollOut stops instances that must be replaced, but no more than max_parallel instances
+// may be down at once. Instances that are not up yet are replaced in any case.
 func (d *decision) rollOut() {
 	if len(d.replacements) == 0 {
 		return

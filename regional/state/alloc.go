@@ -101,7 +101,7 @@ type Grants struct {
 	Apart []string // tags: see Ask
 }
 
-// noGrants is shared by all allocations without grants, which are the most.
+// noGrants is shared by all allocations without grants. Most allocations have none.
 var noGrants = &Grants{}
 
 func grants(ports []PortGrant, gpus []GPUGrant, apart []string) *Grants {
@@ -184,7 +184,7 @@ func newDedup() dedup {
 	return dedup{map[Placement]*Placement{}, map[NodeRef]*NodeRef{}, map[string]string{}}
 }
 
-// alloc is the inverse of Alloc.record. The allocation belongs to the group of.
+// alloc is the inverse of Alloc.record. of is the group of the allocation.
 func (d *dedup) alloc(r *AllocRecord, of *group) *Alloc {
 	g := &of.key
 	return &Alloc{

@@ -11,8 +11,8 @@ import (
 // FeatureLevel is the greatest Cluster.FeatureLevel that this build supports.
 const FeatureLevel = 1
 
-// JoinFederation stores the numbers in the welcome of an active global server. The region
-// uses nothing else of that session before. Numbers never go back. Errors:
+// JoinFederation stores the numbers in the welcome of an active global server. Until they
+// are stored, the region uses nothing else of that session. Numbers never go back. Errors:
 // ErrOtherFederation, ErrOldLeadership.
 type JoinFederation struct {
 	FederationID string
@@ -130,7 +130,8 @@ func applyLimits(t *txn, c *SetLimits) error {
 	return nil
 }
 
-// noteRevision stores an etcd revision, once every server of the region does so.
+// noteRevision stores an etcd revision if the log has joined a federation. Before that, a
+// server of the region may have a version that does not store it.
 func noteRevision(t *txn, revision int64) {
 	if t.cluster.FederationID != "" {
 		t.cluster.StoreRevision = max(t.cluster.StoreRevision, revision)

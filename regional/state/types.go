@@ -94,8 +94,8 @@ type GPU struct {
 	MemoryBytes int64
 }
 
-// LeaseBinding is a capability of all drivers of a node whose agent ends tasks when a lease that
-// binds them ends, also the region's lease.
+// LeaseBinding is a capability that all drivers of a node report if its agent ends tasks
+// when a lease that binds them ends. That includes the region's lease.
 const LeaseBinding = "lease_binding"
 
 // Facts describe the machine of a node. Expressions read only Arch, OS, Kernel and AgentVersion.
