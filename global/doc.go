@@ -23,7 +23,8 @@
 //	failover     when a silent region is lost, and when its slots move (pure)
 //	place        which slots go to which region (pure)
 //	latency      the matrix of round trips
-//	compact      what is known of many jobs, in little memory
+//	compact      the slots and summaries of many jobs, in little memory
+//	recovery     a store that was restored from an old copy: how it is noticed, and what follows
 //	idempotency  the answers to requests with idempotency keys
 //	state        what the active server knows, and the one writer of the store
 //	uplink       the streams of the regions

@@ -20,7 +20,7 @@ const reachEvery, reachWait = time.Second, 2 * time.Second
 
 // located is a store over a network, which can be out of reach.
 type located interface {
-	// Where says which store this is, such as "etcd at 10.0.0.1:7602".
+	// Where names the store, for example "etcd at 10.0.0.1:7602".
 	Where() string
 }
 
@@ -28,7 +28,7 @@ type located interface {
 // use.
 type reach struct{ silent atomic.Pointer[string] }
 
-// why returns "etcd at ADDR does not answer"; empty while the store answers.
+// why returns "etcd at ADDR does not answer", or "" while the store answers.
 func (r *reach) why() string {
 	if text := r.silent.Load(); text != nil {
 		return *text

@@ -95,8 +95,8 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	return t, nil
 }
 
-// noteConflict tells that the store has to be recovered, if an earlier term or the beginning of
-// this one has found that.
+// noteConflict reports that the store must be recovered, with an event and in the log, if an
+// earlier term or the beginning of this term has found that.
 func (t *leadershipTerm) noteConflict() {
 	if why := recovery.Text(t.state.Leadership.GetConflict()); why != "" {
 		t.state.Events.Add("store.conflict", "", "%s", why)
@@ -157,8 +157,8 @@ func (t *leadershipTerm) tickLoop(ctx context.Context) error {
 	}
 }
 
-// secondLoop checks each second which regions are silent and what they confirm, and counts what
-// drains have left.
+// secondLoop runs once each second. It checks which regions are silent and what they confirm, and
+// counts the slots that drains still have to move.
 func (t *leadershipTerm) secondLoop(ctx context.Context) error {
 	tick := time.NewTicker(silenceCheck)
 	defer tick.Stop()

@@ -64,8 +64,8 @@ func (g *regionsAPI) Lose(ctx context.Context, req *nusav1.LoseRegionRequest) (*
 	return term.region(name)
 }
 
-// unknownToCopy reports whether a region that the store does not know has to confirm what it
-// runs: the store was restored from a copy of before the region.
+// unknownToCopy reports whether a region that is not in the store must confirm what it runs. The
+// store was then restored from a copy that is older than the region.
 func unknownToCopy(t *Term, name string) bool {
 	t.State.Lock()
 	defer t.State.Unlock()

@@ -96,13 +96,13 @@ func beginSubmit(ctx context.Context, term *Term, req *submits.Request) (finishS
 	}, nil
 }
 
-// checkedSpec is a spec that was checked, without its name.
+// checkedSpec is a checked spec without the job's name.
 type checkedSpec struct {
 	parsed    *state.Spec
 	rest      []byte // the encoded spec with the defaults, without the name
 	namespace string
 	warnings  []string
-	// regions are those that the spec names. They were known when the spec was checked.
+	// regions are the regions that the spec names. All of them existed when the spec was checked.
 	regions []string
 }
 
@@ -116,10 +116,10 @@ func (t *Term) spec(raw []byte) (name string, spec *checkedSpec, err error) {
 	if err := proto.Unmarshal(raw, decoded); err != nil {
 		return "", nil, invalid("spec", err.Error())
 	}
-	return name, spec, checkSpec(t, decoded) // names the region
+	return name, spec, checkSpec(t, decoded) // the error names the missing region
 }
 
-// hasRegions says whether all of some regions exist.
+// hasRegions reports whether all the named regions exist.
 func (t *Term) hasRegions(names []string) bool {
 	if len(names) == 0 {
 		return true
@@ -129,7 +129,7 @@ func (t *Term) hasRegions(names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return t.State.Regions[name] == nil })
 }
 
-// parseSpec checks a spec. It returns what the cache keeps, and the size of the encoded spec.
+// parseSpec checks a spec. It returns the value for the cache, and the size of the encoded spec.
 func (t *Term) parseSpec(spec *nusav1.JobSpec) (checkedSpec, int, error) {
 	if err := checkSpec(t, spec); err != nil {
 		return checkedSpec{}, 0, err

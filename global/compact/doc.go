@@ -1,6 +1,6 @@
-// Package compact holds what is known of many jobs in little memory: with a hundred thousand
-// jobs, a few words too many in each cost tens of megabytes, and each pointer costs the garbage
-// collector time.
+// Package compact keeps the slots and summaries of many jobs in little memory. With a hundred
+// thousand jobs, a few more words for each cost tens of megabytes, and each pointer costs the
+// garbage collector time.
 //
 //	slots.go      Slots: the slots of a job
 //	summaries.go  Summaries: what regions reported about a job

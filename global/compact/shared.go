@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// sharedMost bounds the values that a Shared remembers.
+// sharedMost is the most values that a Shared remembers.
 const sharedMost = 4096
 
-// Shared makes equal values share their memory. Nobody may change what it returns. It is safe
-// for concurrent use.
+// Shared makes equal values share their memory. Nobody may change a value that Of returned. Shared
+// is safe for concurrent use.
 type Shared[T any] struct {
 	mu    sync.Mutex
 	known map[uint64]T
 }
 
-// Of returns an equal value that it has seen before, or v. Different values should have
-// different hashes.
+// Of returns an equal value from an earlier call, or v if it remembers none. Different values
+// should have different hashes.
 func (s *Shared[T]) Of(hash uint64, v T) T {
 	s.mu.Lock()
 	seen, known := s.known[hash]

@@ -18,8 +18,8 @@ type Slots struct {
 	list           []slot // by group, first index and region
 }
 
-// slot is a region.Slot without the names of its job. Names that many slots have in common are
-// kept once, and what few slots have is apart.
+// slot is a region.Slot without the names of its job. Names that many slots share are stored once.
+// Values that few slots have are in more.
 type slot struct {
 	group, at                          unique.Handle[string]
 	generation, revision, version, run int64
@@ -36,7 +36,7 @@ var (
 	desires = [...]region.Desired{"", region.DesiredRun, region.DesiredStop, region.DesiredRevoke, region.DesiredHold}
 )
 
-// more is what few slots have.
+// more holds the values that few slots have.
 type more struct {
 	hold, stop      time.Duration
 	unlessConnected bool
@@ -75,8 +75,9 @@ func (s *Slots) unpack(p *slot) region.Slot {
 	return out
 }
 
-// find returns where a slot is, or would be. Slots of a group never overlap, except those of
-// system jobs, of which each region has one: so only their regions are compared, too.
+// find returns the position of a slot in the list, or where to insert it. Slots of a group never
+// overlap, except those of a system job, which has one in each region. So regions are compared only
+// for system jobs.
 func (s *Slots) find(group string, from int, at string, system bool) (int, bool) {
 	if !system {
 		at = ""

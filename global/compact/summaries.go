@@ -10,8 +10,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Summaries are the latest summaries of one job, one for each region that has one. They stay
-// encoded, without the names of the job. The zero value has none.
+// Summaries are the latest summaries of one job, by region. They stay encoded, without the names of
+// the job. The zero value is empty.
 type Summaries struct {
 	list []summary // by region
 }

@@ -138,7 +138,7 @@ func joinSets(slots []SlotDue) {
 }
 
 // conclude writes the messages of a region and its slots, and sets which slots may move now. held
-// is why no slot moves; empty: slots move.
+// is the reason why no slot moves; empty: slots may move.
 func (d *RegionDue) conclude(r *Region, held string) {
 	moving, ended := 0, 0
 	for i := range d.Slots {

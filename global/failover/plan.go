@@ -17,8 +17,8 @@ type Plan struct {
 	// moved, or when the regions can no longer hold a lease.
 	Paused bool
 	Alarm  string
-	// Unconfirmed is why only slots move of which an operator stated that nothing runs: the store
-	// was recovered, and regions have to confirm what they run. Empty: none has to.
+	// Unconfirmed is the reason why only slots move of which an operator stated that nothing runs:
+	// the store was recovered, and some regions must confirm what they run. Empty: none must.
 	Unconfirmed string
 	// Resign is why this server must let another one become active. Before that it must store the
 	// resignation (Snapshot.Resigned). Empty: the server does not resign.
@@ -60,7 +60,7 @@ type SlotDue struct {
 	Message string
 }
 
-// Holds reports whether moves are held back that no operator stated.
+// Holds reports whether moves are held back, except those that an operator's statement allows.
 func (p Plan) Holds() bool { return p.Paused || p.Unconfirmed != "" }
 
 // held returns why moves are held back.

@@ -21,8 +21,8 @@ type Snapshot struct {
 	Resigned bool
 	// Earlier is the alarm of a mass loss that an earlier active server saw. Empty: it saw none.
 	Earlier string
-	// Unconfirmed names the regions that have not confirmed what they run since the store was
-	// recovered from an old copy. They are sorted. The copy does not say what they run.
+	// Unconfirmed names the regions, sorted, that have not confirmed what they run since the store
+	// was recovered from an old copy. The copy does not say what they run.
 	Unconfirmed []string
 	// Regions are sorted by name.
 	Regions []Region
@@ -93,7 +93,7 @@ const (
 	unsteadyWithin = time.Hour
 )
 
-// unconfirmed returns why a recovery of the store holds moves back; empty if it does not.
+// unconfirmed returns why a recovery of the store holds moves back, or "" if it does not.
 func (s Snapshot) unconfirmed() string {
 	n := len(s.Unconfirmed)
 	switch {

@@ -55,7 +55,7 @@ type Placer struct {
 	// drains holds the progress of each draining region.
 	drains map[string]*drainProgress
 	given  given
-	// latest is the outcome of the latest plan for the jobs that wait.
+	// latest is the outcome of the latest plan of all pending jobs.
 	latest latest
 	// submits is the Index for the plans of Decide. plans is the Index for the plans of Run; only
 	// the goroutine of Run uses it.
@@ -173,8 +173,7 @@ func (p *Placer) place(ctx context.Context) error {
 	return nil
 }
 
-// placeBatch makes one plan and writes its actions. whole says that the plan has all pending
-// jobs.
+// placeBatch makes one plan and writes its actions. whole: the plan contains all pending jobs.
 func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey, whole bool) error {
 	start := time.Now()
 	p.st.Lock()

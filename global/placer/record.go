@@ -49,14 +49,14 @@ func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) 
 	}
 }
 
-// awaitsRelease reports whether a region is about to release the instances of a slot, which
-// are then placed elsewhere.
+// awaitsRelease reports whether a region is about to release the instances of a slot. They are then
+// placed elsewhere.
 func awaitsRelease(s region.Slot) bool {
 	return s.Desired == region.DesiredRevoke && !s.Vacant && s.ReturnTo == ""
 }
 
-// released reports whether connected regions are about to release instances of a job. Such a
-// job stays pending, so that each plan keeps room for the instances. The lock is held.
+// released reports whether connected regions are about to release instances of a job. Such a job
+// stays pending, so that every plan keeps room for these instances. The lock is held.
 func released(st *state.State, j *state.Job) bool {
 	for s := range j.Slots.All() {
 		if r := st.Regions[s.Region]; awaitsRelease(s) && r != nil && r.Session != nil {

@@ -122,15 +122,16 @@ func DecideMost(*Placer) int { return decidedGroups }
 
 func keyOf(a place.Action) state.JobKey { return state.JobKey{Namespace: a.Namespace, Name: a.Job} }
 
-// latest holds the jobs that the latest plan of all pending jobs saw, in the state that the
-// plan saw, and the room that the plan left. The state's lock guards the fields.
+// latest holds the jobs of the latest plan of all pending jobs, in the state that the plan saw, and
+// the room that the plan left. The state's lock guards the fields.
 type latest struct {
 	jobs map[state.JobKey]seen
 	left place.Room
 }
 
-// has reports whether the plan decided about a job as it is now. A job with instances that a
-// region is about to release waits for the room that plans keep for it.
+// has reports whether the plan decided about a job in its present state. For a job with instances
+// that a region is about to release it returns false, because such a job waits for the room that
+// plans keep.
 func (s *latest) has(k state.JobKey, j *state.Job) bool {
 	if was, known := s.jobs[k]; !known || was != (seen{j.Changes, j.Revision}) {
 		return false

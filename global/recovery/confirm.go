@@ -8,11 +8,11 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 )
 
-// maxNamed is how many regions an alarm names.
+// maxNamed is the most regions that an alarm names.
 const maxNamed = 5
 
-// Waits returns what operators see until leases of before a recovery are over, and until what
-// they bind has ended; empty once it has.
+// Waits returns the alarm after a recovery of the store: in `leases` every earlier lease is over,
+// and in `bound` everything has ended that those leases bound. It returns "" once that has ended.
 func Waits(leases, bound time.Duration) string {
 	if bound <= 0 {
 		return ""
@@ -21,8 +21,8 @@ func Waits(leases, bound time.Duration) string {
 		jobstatus.Span(max(0, leases)), jobstatus.Span(bound))
 }
 
-// Alarm returns what operators see until regions have confirmed what they run; empty for no
-// regions.
+// Alarm returns the alarm while regions have not confirmed what they run. It returns "" if there
+// are no such regions.
 func Alarm(unconfirmed []string) string {
 	if len(unconfirmed) == 0 {
 		return ""
@@ -36,8 +36,8 @@ func Alarm(unconfirmed []string) string {
 		"`nusa region list` says what each waits for", text)
 }
 
-// Note says about one region why it has not confirmed what it runs, and what to do. unordered
-// counts the instances that it runs without an order.
+// Note says why a region has not confirmed what it runs, and what to do. unordered is the number of
+// instances that the region runs without an order.
 func Note(region string, connected bool, unordered int) string {
 	const since = "has not confirmed what it runs since the store was recovered"
 	switch {

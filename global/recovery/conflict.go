@@ -9,8 +9,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Merge returns a conflict with what more shows. The first one says who showed it. One that
-// shows more than was recovered has to be recovered again.
+// Merge adds to a conflict what another one shows. The region of the first conflict is kept. If the
+// other one shows more than was recovered, the store must be recovered again.
 func Merge(c, more *nusav1.RevisionConflict) *nusav1.RevisionConflict {
 	if c == nil {
 		return more
@@ -24,7 +24,7 @@ func Merge(c, more *nusav1.RevisionConflict) *nusav1.RevisionConflict {
 	}
 }
 
-// Longer returns the longer one of two durations; nil for two of length 0.
+// Longer returns the longer of two durations, or nil if both are 0.
 func Longer(a, b *durationpb.Duration) *durationpb.Duration {
 	if b.AsDuration() > a.AsDuration() {
 		return b
@@ -32,8 +32,9 @@ func Longer(a, b *durationpb.Duration) *durationpb.Duration {
 	return a
 }
 
-// NoteLog notes in the record of a new term how long the log of the store is, or that the
-// store has another log than the record knows: then a snapshot was restored.
+// NoteLog stores in the record of a new term how many entries the store's log has beyond its
+// revisions. If that is less than the record says, the store has another log, because a snapshot
+// was restored. NoteLog then stores a conflict.
 func NoteLog(rec *nusav1.LeadershipRecord, s store.Surplus, revision int64) {
 	switch known := rec.GetLog(); {
 	case !s.Known:
@@ -44,7 +45,8 @@ func NoteLog(rec *nusav1.LeadershipRecord, s store.Surplus, revision int64) {
 	}
 }
 
-// Text says what shows that the store was restored, and what to do; empty without a conflict.
+// Text says how it was noticed that the store was restored, and what to do. It returns "" without a
+// conflict.
 func Text(c *nusav1.RevisionConflict) string {
 	shown := ""
 	switch {

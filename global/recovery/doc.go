@@ -1,6 +1,6 @@
-// Package recovery says what follows from a store that was restored from an old copy: how it
-// is noticed, what an operator sees, and what regions have to confirm after its recovery.
+// Package recovery is about a store that was restored from an old copy: how the global tier notices
+// it, what an operator sees, and what regions must confirm after the recovery.
 //
-//	conflict.go  what shows that the store was restored
-//	confirm.go   what operators see while regions have to confirm
+//	conflict.go  how a restore is noticed
+//	confirm.go   what operators see while regions have to confirm what they run
 package recovery

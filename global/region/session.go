@@ -38,9 +38,9 @@ type Config struct {
 	// region that holds it would start what the recovered store orders. Before GrantsFrom no lease
 	// is granted, because an instance that such a lease bound may still run.
 	ServesFrom, GrantsFrom time.Duration
-	// Unconfirmed: since a recovery of the store some region has not Confirmed. It may run a
-	// version that no lease stops, of an index that the store gives to another region: no
-	// lease is granted.
+	// Unconfirmed: some region has not Confirmed since a recovery of the store. It may run a
+	// version that no lease stops, of an index that the store gives to another region. So no lease
+	// is granted.
 	Unconfirmed bool
 	// Conflict: the store was restored from an old copy, and no operator has recovered it yet. No
 	// stream is welcomed, and no lease is granted.
@@ -123,8 +123,8 @@ type State struct {
 	// required is the position of the orders at the welcome. acked is the position that the log
 	// knownBy has. No lease is granted while acked < required.
 	required, acked uint64
-	// confirms: the region says when nothing runs there but what it was ordered; ordered: it
-	// has said so in this session.
+	// confirms: the region reports when it runs nothing without an order. ordered: it has reported
+	// that in this session.
 	confirms, ordered bool
 	// sent is the id of the session's last grant. confirmed is the id of the last grant that the
 	// region has confirmed. While they differ, missingSince is when the first unconfirmed grant was
@@ -176,8 +176,8 @@ func (s State) BoundUntil(stop time.Duration) time.Duration {
 	return s.grantedAt + lease.Over(s.granted, stop)
 }
 
-// Confirmed reports whether the region has shown in this session that nothing runs there but
-// what the store orders. A region of an earlier version shows only that it has its orders.
+// Confirmed reports whether the region has shown in this session that it runs nothing that the
+// store does not order. A region of an earlier version shows only that it has its orders.
 func (s State) Confirmed() bool {
 	return s.Connected() && !s.Lost && s.acked >= s.required && (s.ordered || !s.confirms)
 }
@@ -210,7 +210,7 @@ type Hello struct {
 	// Acked is the position of the orders that the region has, in this server's numbering; 0: the
 	// region has another numbering. Required is the position of the orders now, above 0.
 	Acked, Required uint64
-	// Confirms: the region sends LeaseRequested.Ordered after a recovery of the store.
+	// Confirms: after a recovery of the store the region sets LeaseRequested.Ordered.
 	Confirms bool
 }
 
@@ -240,12 +240,11 @@ type LeaseRequested struct {
 	Granted uint64
 	// CommitBlocked is as in State.
 	CommitBlocked time.Duration
-	// Orders is the position of the orders now. The grant rests on it.
+	// Orders is the position of the orders now. The grant relies on these orders.
 	Orders uint64
 	// Index is as in OrdersAcked.
 	Index uint64
-	// Ordered: nothing runs in the region but what it has orders for, as far as its log has
-	// them.
+	// Ordered: the region runs nothing without an order, as far as its log has the orders.
 	Ordered bool
 }
 

@@ -2,7 +2,7 @@ package region
 
 import "slices"
 
-// Beginning says what the store had when a leadership term began.
+// Beginning describes the store at the beginning of a leadership term.
 type Beginning struct {
 	Term Term
 	// Earlier is the greatest revision that an earlier term wrote; 0: unknown. It is only a lower

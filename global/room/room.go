@@ -176,7 +176,7 @@ func (r *Refusal) Error() string { return r.text }
 // makeRoom says what an operator can do to make room.
 const makeRoom = "purge jobs that have ended, stop and purge large ones (nusa job stop --purge), or raise"
 
-// Ask is what a submit needs.
+// Ask is the room that a submit needs.
 type Ask struct {
 	Namespace string
 	// Grows is by how many bytes the job grows. Size is how many bytes the submit stores.

@@ -156,7 +156,7 @@ func (st *State) removeSlot(j *Job, key string, revision int64) {
 	st.forgetIfGone(j)
 }
 
-// noteSlot notes that a slot of a job changes. The lock is held.
+// noteSlot records that a slot of a job changes. The lock is held.
 func (st *State) noteSlot(j *Job, old region.Slot) {
 	j.Changes++
 	st.JobChanged(j)
@@ -169,7 +169,7 @@ func (st *State) noteSlot(j *Job, old region.Slot) {
 	st.slotsChanged(old.Region)
 }
 
-// putSlot changes the state by a slot that is stored at a revision. The lock is held.
+// putSlot changes the state for a slot that is stored at a revision. The lock is held.
 func (st *State) putSlot(s region.Slot, revision int64) {
 	j := st.job(jobOfSlot(s))
 	k := j.Key
@@ -220,16 +220,17 @@ func IsMoved(s region.Slot) bool {
 	return s.Home != "" || len(s.Former) > 0 || s.ReturnTo != "" || s.Vacant
 }
 
-// Order is what an outbox has of an order. The rest is the slot as it is when the order is sent,
-// see SlotOrder: each change of a slot is an order to all regions that have it.
+// Order is the part of an order that an outbox keeps. The rest is read from the slot when the order
+// is sent: see SlotOrder. Each change of a slot is an order to every region that owns it or owned
+// it.
 type Order struct {
 	Revision int64
-	// record has the spec, nil for an order without one.
+	// record has the spec. It is nil for an order without a spec.
 	record *Record
 }
 
-// SlotOrder returns the order about a slot as a region gets it, nil if the region has nothing
-// to do with the slot. The lock is held.
+// SlotOrder returns the order about a slot in the form that a region gets. It returns nil if the
+// region does not own the slot and did not own it before. The lock is held.
 func (st *State) SlotOrder(name, key string, o Order) *nusav1.SlotOrder {
 	_, s, ok := st.slotOf(name, key)
 	if !ok {
@@ -237,7 +238,7 @@ func (st *State) SlotOrder(name, key string, o Order) *nusav1.SlotOrder {
 	}
 	out := &nusav1.SlotOrder{Revision: o.Revision}
 	if !s.Vacant && s.Region == name {
-		s.Former, s.Home, s.Unbound = nil, "", s.Bound && s.Unbound // no region needs the others
+		s.Former, s.Home, s.Unbound = nil, "", s.Bound && s.Unbound // regions do not need these values
 		out.Slot, out.Spec = SlotToProto(s), o.record.encoded()
 		return out
 	}
@@ -249,7 +250,7 @@ func (st *State) SlotOrder(name, key string, o Order) *nusav1.SlotOrder {
 	return out
 }
 
-// slotOf returns the slot that has a key of the wire to a region. The lock is held.
+// slotOf returns the slot with the given wire key of a region. The lock is held.
 func (st *State) slotOf(name, key string) (*Job, region.Slot, bool) {
 	parts := strings.SplitN(key, "/", 3)
 	j := st.Jobs[JobKey{parts[0], parts[1]}]

@@ -92,7 +92,7 @@ func EnumWord(name, prefix string) string {
 	return strings.ToLower(strings.TrimPrefix(name, prefix))
 }
 
-// words are the words that the cores use for the values of a wire enum.
+// words maps the values of a wire enum to the words that the cores use, and back.
 type words[E ~int32, W ~string] struct {
 	words  map[E]W
 	values map[W]E
@@ -107,7 +107,7 @@ func wordsOf[E ~int32, W ~string](names map[int32]string, prefix string) words[E
 	return out
 }
 
-// word returns the word for a value; a value of a newer version is its number.
+// word returns the word for a value. For a value of a newer version that is the number.
 func (w words[E, W]) word(e E) W {
 	if word, known := w.words[e]; known {
 		return word
@@ -248,7 +248,8 @@ const (
 	slotRunBegins     protowire.Number = 23
 )
 
-// encodeSlot is Encode of SlotToProto, field by field: slots are most of what is stored.
+// encodeSlot writes what Encode(SlotToProto(s)) writes, but field by field, because most stored
+// records are slots.
 func encodeSlot(s *region.Slot) ([]byte, error) {
 	if len(s.Former) > 0 {
 		return Encode(SlotToProto(*s))
@@ -258,7 +259,7 @@ func encodeSlot(s *region.Slot) ([]byte, error) {
 			return nil, fmt.Errorf("encode slot %s: %q is not UTF-8", s.Key(), text)
 		}
 	}
-	const numbers = 96 // bytes of everything else, about
+	const numbers = 96 // bytes of the other fields, approximately
 	w := slotWriter(make([]byte, 0, numbers+len(s.Namespace)+len(s.Job)+len(s.Group)+len(s.Region)+
 		len(s.Message)+len(s.PlacedBecause)+len(s.ReturnTo)+len(s.Home)))
 	w = append(w, formatProto)
@@ -293,7 +294,7 @@ func encodeSlot(s *region.Slot) ([]byte, error) {
 	return w, nil
 }
 
-// slotWriter appends fields with a value that is not zero.
+// slotWriter appends the fields whose value is not zero.
 type slotWriter []byte
 
 func (w *slotWriter) text(field protowire.Number, text string) {
@@ -312,7 +313,7 @@ func (w *slotWriter) flag(field protowire.Number, set bool) {
 	w.number(field, protowire.EncodeBool(set))
 }
 
-// duration appends a google.protobuf.Duration, also one of 0.
+// duration appends a google.protobuf.Duration, even if it is 0.
 func (w *slotWriter) duration(field protowire.Number, d time.Duration) {
 	var buffer [2 * 11]byte
 	in := slotWriter(buffer[:0])
@@ -321,8 +322,8 @@ func (w *slotWriter) duration(field protowire.Number, d time.Duration) {
 	*w = protowire.AppendBytes(protowire.AppendTag(*w, field, protowire.BytesType), in)
 }
 
-// storedSlot returns a slot as slotFromProto reads it from the record that encodeSlot makes of
-// it, if the record is stored at a revision.
+// storedSlot returns a slot with the values that it would have after encodeSlot and slotFromProto,
+// stored at a revision.
 func storedSlot(from *region.Slot, revision int64) region.Slot {
 	if len(from.Former) > 0 {
 		return slotFromProto(from.Key(), SlotToProto(*from), revision)

@@ -322,13 +322,12 @@ func (st *State) Dropped(name string) (out []region.Change) {
 	return out
 }
 
-// Unconfirmed returns the regions that have not confirmed what they run since a recovery of
-// the store, sorted. Until all have, no lease is granted and nothing moves by itself. The lock
+// Unconfirmed returns the regions, sorted, that have not confirmed what they run since a recovery
+// of the store. Until all have confirmed, no lease is granted and nothing moves by itself. The lock
 // is held.
 func (st *State) Unconfirmed() []string { return st.Leadership.GetRecovery().GetUnconfirmed() }
 
-// NewlyConfirmed returns those of the unconfirmed regions that have confirmed now. The lock is
-// held.
+// NewlyConfirmed returns the unconfirmed regions that confirm now. The lock is held.
 func (st *State) NewlyConfirmed() (out []string) {
 	for _, name := range st.Unconfirmed() {
 		if r := st.Regions[name]; r != nil && r.Session != nil && r.Life.Confirmed() {
@@ -338,8 +337,8 @@ func (st *State) NewlyConfirmed() (out []string) {
 	return out
 }
 
-// confirmNote returns what a region has to confirm, and what to do; empty for nothing. The
-// lock is held.
+// confirmNote says what a region has to confirm, and what to do. It returns "" if there is nothing.
+// The lock is held.
 func (st *State) confirmNote(r *Region) string {
 	if !slices.Contains(st.Unconfirmed(), r.Name) {
 		return ""
@@ -347,9 +346,9 @@ func (st *State) confirmNote(r *Region) string {
 	return recovery.Note(r.Name, r.Session != nil, r.Unordered)
 }
 
-// toConfirm returns the regions that have to confirm what they run after a recovery of the
-// store, sorted: those that the store knows, and those that showed themselves. A region of
-// which an operator stated that nothing runs there need not. The lock is held.
+// toConfirm returns the regions, sorted, that must confirm what they run after a recovery of the
+// store: the regions that the store knows, and those that have said hello. A region is left out if
+// an operator stated that nothing runs there. The lock is held.
 func (st *State) toConfirm() []string {
 	all := map[string]bool{}
 	for name, r := range st.Regions {

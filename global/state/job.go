@@ -22,7 +22,7 @@ type Job struct {
 	Record   *Record
 	Revision int64
 	Slots    compact.Slots
-	// Summaries are the latest reports of regions about the job.
+	// Summaries are the latest summaries of the job, by region.
 	Summaries compact.Summaries
 	// Result is the stored result of the job's latest run that ended.
 	Result *nusav1.ResultRecord
@@ -72,10 +72,10 @@ type Decision struct {
 	Full bool
 }
 
-// Decisions are at most one for each group.
+// Decisions has at most one decision for each group.
 type Decisions []Decision
 
-// Of returns the decision about a group, the zero decision if there is none.
+// Of returns the decision about a group, or the zero decision if there is none.
 func (d Decisions) Of(group string) Decision {
 	for i := range d {
 		if d[i].Group == group {
@@ -96,11 +96,11 @@ func (d *Decisions) Put(next Decision) {
 	*d = append(*d, next)
 }
 
-// noJob is what the placer sees of a job without a record.
+// noJob stands for a job without a record.
 var noJob place.Job
 
-// Place returns the job as the placer sees it, without slots. Nobody may change it. The lock is
-// held.
+// Place returns the job without slots, in the form that package place takes. Nobody may change it.
+// The lock is held.
 func (j *Job) Place() *place.Job {
 	if j.Record == nil {
 		return &noJob

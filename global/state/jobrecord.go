@@ -24,8 +24,8 @@ type Record struct {
 	head []byte
 	// spec is the encoded JobSpec, in the form in which regions get it.
 	spec []byte
-	// place is the job in the form that package place takes, without slots. It has the revision
-	// and the run once the record is stored, see applyJob.
+	// place is the job without slots, in the form that package place takes. applyJob sets its
+	// revision and run once the record is stored.
 	place  place.Job
 	run    int64 // as stored
 	since  map[string]int64
@@ -40,7 +40,7 @@ type groupRules struct {
 	keepReplacement bool
 }
 
-// groups are what many jobs have in common.
+// groups holds what many jobs have in common.
 type groups struct {
 	place []place.Group
 	rules []groupRules
@@ -68,10 +68,10 @@ func newJobRecord(rec *nusav1.JobRecord, encoded []byte) (*Record, error) {
 	return parsedSpec(spec).record(withoutSpec(rec), spec.GetName(), encoded)
 }
 
-// Spec is a checked spec of a job in the form that Records need, without the name: the jobs that
-// differ only in their names share it. A Spec is never changed.
+// Spec is a checked spec, in the form that Records need. It lacks the job's name, so jobs that
+// differ only in their names share one Spec. A Spec is never changed.
 type Spec struct {
-	// job is the job in the form that package place takes. Its version and name mean nothing.
+	// job is the job in the form that package place takes. Its version and name are not used.
 	job    place.Job
 	labels map[string]string
 	rules  []groupRules // as job.Groups
@@ -96,14 +96,15 @@ func parsedSpec(spec *nusav1.JobSpec) Spec {
 	return out
 }
 
-// share makes the groups those that other jobs have, too.
+// share replaces the groups with equal ones of other jobs, if there are any.
 func (s *Spec) share() {
 	own := groups{s.job.Groups, s.rules}
 	own = sharedGroups.Of(own.hash(), own)
 	s.job.Groups, s.rules = own.place, own.rules
 }
 
-// record returns the Record of a job. head has all of its message but the spec, which is encoded.
+// record returns the Record of a job. head is the job's record without the spec. encoded is the
+// encoded spec.
 func (s Spec) record(head *nusav1.JobRecord, name string, encoded []byte) (*Record, error) {
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(head)
 	if err != nil {
@@ -129,8 +130,9 @@ const (
 	jobSpec   protowire.Number = 1
 )
 
-// stored returns the stored form of the record. It has the job twice, first without its spec:
-// a reader merges the two. So the spec is not encoded again.
+// stored returns the stored form of the record. It contains the Job message twice, first without
+// the spec and then with only the spec. A reader merges the two, so the spec need not be encoded
+// again.
 func (r *Record) stored() []byte {
 	spec := protowire.SizeTag(jobSpec) + protowire.SizeBytes(len(r.spec))
 	out := make([]byte, 0, 1+len(r.head)+protowire.SizeTag(recordJob)+protowire.SizeBytes(spec))
@@ -139,7 +141,7 @@ func (r *Record) stored() []byte {
 	return protowire.AppendBytes(protowire.AppendTag(out, jobSpec, protowire.BytesType), r.spec)
 }
 
-// hash returns a number that differs for most groups that differ.
+// hash returns a number that is usually different for different groups.
 func (g groups) hash() uint64 {
 	h := fnv.New64a()
 	number := func(n uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, n)) }

@@ -85,7 +85,7 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 			return Beginning{}, fmt.Errorf("offer every slot again: %w", err)
 		}
 		rec.Conflict, rec.Terms = nil, nil // the regions may know any revision from before the recovery
-		rec.Log = nil                      // the present log goes on
+		rec.Log = nil                      // the log of the present store is the right one from now on
 	}
 	recovery.NoteLog(rec, surplus, revision)
 	if e.Known > revision {

@@ -286,8 +286,8 @@ func (t *Tx) Outlasts(lease, stop *durationpb.Duration) error {
 	})
 }
 
-// Confirmed notes that nothing runs in a region but what the store orders. It changes nothing
-// if nobody waits for that.
+// Confirmed stores that a region runs nothing that the store does not order. It changes nothing if
+// the region need not confirm that.
 func (t *Tx) Confirmed(name string) error {
 	last := false
 	err := t.PutLeadership(func(rec *nusav1.LeadershipRecord) {

@@ -30,7 +30,7 @@ type Region struct {
 	Life     region.State
 	// Session is the live session. It is nil while the region is not connected.
 	Session *Session
-	// Orders has the slots that the region owns or owned, by Slot.WireKey.
+	// Orders has an order for each slot that the region owns or owned, by Slot.WireKey.
 	Orders *link.Outbox[Order]
 
 	Report   *nusav1.RegionReport
@@ -61,8 +61,8 @@ type Region struct {
 	Refusals []Refusal
 	// Refused says why the latest hello was refused. It is empty once a session begins.
 	Refused string
-	// Unordered counts the instances that run there without an order, as the latest request
-	// for a lease said; see State.Unconfirmed.
+	// Unordered is the number of instances that the region runs without an order, by its latest
+	// request for a lease. See State.Unconfirmed.
 	Unordered int
 	// Failover is set while the region is silent or lost.
 	Failover *Failover

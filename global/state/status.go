@@ -110,7 +110,7 @@ func (s *groupStatus) obstacle() string {
 	return reason.WithMessage(first.GetReason(), cmp.Or(s.brief, first.GetMessage()))
 }
 
-// groupStatus computes the status of a group that must have count instances. sums are the
+// groupStatus computes the status of a group that must have count instances. sums are the latest
 // summaries by region.
 func (j *Job) groupStatus(name string, count int32, sums map[string]*nusav1.JobSummary, see Sight) *groupStatus {
 	out := &nusav1.GroupStatus{Counts: &nusav1.InstanceCounts{}, Regions: map[string]*nusav1.InstanceCounts{}}

@@ -27,12 +27,12 @@ type Submission struct {
 	Spec *Spec
 	// Encoded is the encoded spec.
 	Encoded []byte
-	// CheckRevision and Again as in nusav1.SubmitRequest.
+	// CheckRevision and Again are as in nusav1.SubmitRequest.
 	CheckRevision int64
 	Again         bool
 }
 
-// Submit stores the job of a request, see SubmitJob.
+// Submit stores the job of a request: see SubmitJob.
 func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(req.GetSpec())
 	if err != nil {
@@ -41,8 +41,8 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse
 	return t.SubmitJob(k, Submission{NewSpec(req.GetSpec()), encoded, req.GetCheckRevision(), req.GetAgain()})
 }
 
-// SubmitJob puts a job, unless the stored job is the same and still runs. SubmitJob decides
-// whether a new run begins, see Job.run in job.proto.
+// SubmitJob stores a job, unless the stored job is the same and still runs. It also decides whether
+// a new run begins: see Job.run in job.proto.
 func (t *Tx) SubmitJob(k JobKey, s Submission) (*nusav1.SubmitResponse, error) {
 	old, rev := t.Job(k)
 	if err := CheckRevision("job "+k.String(), s.CheckRevision, old != nil, rev); err != nil {
@@ -67,7 +67,7 @@ func (t *Tx) SubmitJob(k JobKey, s Submission) (*nusav1.SubmitResponse, error) {
 		warnings = []string{"a submit is refused now: " + status.Convert(err).Message()}
 	}
 	rec := &nusav1.JobRecord{Job: &nusav1.Job{Version: old.Version() + 1, Submitted: timestamppb.New(time.Now())}}
-	if present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED { // the run goes on
+	if present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED { // the run continues
 		next := &nusav1.JobSpec{}
 		if err := proto.Unmarshal(s.Encoded, next); err != nil {
 			return nil, fmt.Errorf("decode the job: %w", err)

@@ -14,7 +14,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// specToPlace returns a job in the form that package place takes, with only what its spec says.
+// specToPlace returns a job in the form that package place takes, with only the values that its
+// spec contains.
 func specToPlace(spec *nusav1.JobSpec) place.Job {
 	out := place.Job{
 		Namespace: spec.GetNamespace(), Name: spec.GetName(),

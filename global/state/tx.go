@@ -17,12 +17,13 @@ type txChange struct {
 	key   string
 	msg   proto.Message
 	value []byte
-	// slot is the slot to store, nil for other records. It has no msg. Nobody may change it.
+	// slot is the slot to store. It is nil for other records. Then msg is nil, and nobody may
+	// change the slot.
 	slot *region.Slot
 	ttl  time.Duration
 	// end, if set, makes the change remove all keys from key on and before end.
 	end string
-	// job is the record of a job to store, nil for other records. It has no msg.
+	// job is the record of a job to store. It is nil for other records. If it is set, msg is nil.
 	job *Record
 	// known is the revision of the key in the state. The store refuses the transaction if the key
 	// has another revision, unless unchecked is set.
@@ -30,7 +31,7 @@ type txChange struct {
 	unchecked bool
 }
 
-// puts says that the change stores a record.
+// puts reports whether the change stores a record.
 func (ch *txChange) puts() bool { return ch.msg != nil || ch.slot != nil || ch.job != nil }
 
 // Tx is a transaction that is being prepared: the state with changes laid over it. The caller of

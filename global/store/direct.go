@@ -9,13 +9,14 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 )
 
-// direct hands transactions to the embedded member. Its etcd checks them as those of a client,
-// but nothing is copied on the way: a client builds each key and value three times.
+// direct passes transactions to the embedded member. The member checks them like transactions of a
+// client. But direct copies nothing on the way, while a client builds each key and value three
+// times.
 type direct struct{ kv etcdserverpb.KVServer }
 
 func newDirect(s *etcdserver.EtcdServer) *direct { return &direct{v3rpc.NewQuotaKVServer(s)} }
 
-// The messages of one compare and of one write, which are allocated together.
+// The messages of one compare and of one write. They are allocated together.
 type (
 	compareMessages struct {
 		compare etcdserverpb.Compare
@@ -29,7 +30,7 @@ type (
 	}
 )
 
-// txn carries out a transaction. leases are those of the keys that expire.
+// txn carries out a transaction. leases has the lease of each key that expires.
 func (d *direct) txn(ctx context.Context, known *revisions, compares []Compare, ops []Op, leases []clientv3.LeaseID) (outcome, error) {
 	req := &etcdserverpb.TxnRequest{
 		Compare: make([]*etcdserverpb.Compare, len(compares)), Success: make([]*etcdserverpb.RequestOp, len(ops)),

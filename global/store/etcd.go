@@ -73,7 +73,7 @@ type Etcd struct {
 	compacted int64
 	// quota is EtcdConfig.Quota.
 	quota int64
-	// dial connects to one endpoint of a cluster outside this process.
+	// dial connects to one endpoint of an external cluster.
 	dial func(endpoint string) (*clientv3.Client, error)
 }
 
@@ -290,13 +290,13 @@ func (e *Etcd) txn(ctx context.Context, compares []Compare, ops []Op) (written o
 	return written, nil
 }
 
-// outcome of a transaction.
+// outcome is the result of a transaction.
 type outcome struct {
 	succeeded bool
 	revision  int64 // etcd's own
 }
 
-// remote carries out a transaction by a client.
+// remote carries out a transaction through a client.
 func (e *Etcd) remote(ctx context.Context, compares []Compare, ops []Op, leases []clientv3.LeaseID) (outcome, error) {
 	cmps := make([]clientv3.Cmp, len(compares))
 	for i, c := range compares {

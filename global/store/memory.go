@@ -25,7 +25,7 @@ type Memory struct {
 	history   []Event
 	changed   notify.Signal // notified at each change
 	sequence  int64         // sequence number of the last candidate's key
-	surplus   int64         // below 0 in a restored store
+	surplus   int64         // below 0 in a store that Snapshot made
 }
 
 type memoryKey struct {
@@ -38,8 +38,8 @@ func NewMemory() *Memory {
 	return &Memory{revision: 1, keys: map[string]*memoryKey{}}
 }
 
-// Snapshot returns a store with the present contents, as one that is restored from a snapshot
-// of this one. Keys that would expire do not.
+// Snapshot returns a copy of this store, as if it was restored from a snapshot. Keys with a TTL do
+// not expire in the copy.
 func (m *Memory) Snapshot() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()

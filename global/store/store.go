@@ -131,7 +131,7 @@ type Store interface {
 	// that was restored from an old copy, which would otherwise use later revisions twice. Another
 	// client learns of the raise at the latest when it is elected.
 	Raise(ctx context.Context, above int64, compares []Compare, ops []Op) (revision int64, err error)
-	// Surplus returns how many entries the log has beyond the revisions. It never falls
+	// Surplus returns how many entries the log has beyond the revisions. The number never decreases
 	// unless the store was restored from a snapshot.
 	Surplus(ctx context.Context) (Surplus, error)
 	// Watch sends the changes under a prefix after a revision, in order. One slice has all changes

@@ -10,22 +10,22 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Surplus is how many entries the log of a store has beyond its revisions. Each revision is
-// written by one entry, and some entries write none, so the number never falls while one log
-// goes on. A restored snapshot has the revisions of the old log and begins another one: the
-// number is lower than any that was stored in it.
+// Surplus is the number of entries that the log of a store has beyond its revisions. Each revision
+// is written by one entry, and some entries write none, so the number never decreases in one log. A
+// restored snapshot has the revisions of the old log and begins another log. So its number is lower
+// than every number that is stored in it.
 type Surplus struct {
-	// Least and Most bound the number: the log may grow while it is read.
+	// Least and Most are bounds for the number, because the log may grow while it is read.
 	Least, Most int64
-	// Known is false for a store that does not tell the length of its log.
+	// Known is false for a store that does not report the length of its log.
 	Known bool
 }
 
-// memberTimeout bounds the questions to one member of an etcd outside this process.
+// memberTimeout bounds the calls to one member of an external etcd.
 const memberTimeout = 2 * time.Second
 
-// Surplus implements Store. One member has to answer, and it must have all that was committed
-// before: otherwise its log may be a shorter part of the same one.
+// Surplus implements Store. It asks one member, which must have everything that was committed
+// before. Otherwise that member's log could be a shorter part of the same log.
 func (e *Etcd) Surplus(ctx context.Context) (Surplus, error) {
 	if e.member != nil {
 		return e.surplus(ctx, e.client, "")
@@ -41,7 +41,7 @@ func (e *Etcd) Surplus(ctx context.Context) (Surplus, error) {
 	return Surplus{}, fmt.Errorf("the length of the store's log: %w", e.typed(failed))
 }
 
-// surplusAt asks one endpoint of an etcd outside this process.
+// surplusAt asks one endpoint of an external etcd.
 func (e *Etcd) surplusAt(ctx context.Context, endpoint string) (Surplus, error) {
 	c, err := e.dial(endpoint)
 	if err != nil {
@@ -71,9 +71,9 @@ func (e *Etcd) surplus(ctx context.Context, c *clientv3.Client, endpoint string)
 	}
 	m, tells := got.Header.MemberId, first.RaftAppliedIndex != 0
 	if !tells || first.Header.MemberId != m || second.Header.MemberId != m {
-		return Surplus{}, nil // something between divides the requests among members
+		return Surplus{}, nil // a proxy sends the requests to different members
 	}
-	// A status reads the revision before the two indices.
+	// A member reads the revision for its status before it reads the two indices.
 	return Surplus{
 		Least: int64(first.RaftAppliedIndex) - second.Header.Revision,
 		Most:  int64(first.RaftIndex) - first.Header.Revision,

@@ -112,9 +112,9 @@ func (c *session) originsMessage() *nusav1.GlobalMessage {
 	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Origins{Origins: table}}
 }
 
-// ordersMessage returns the next orders; nil for none. The lock is held.
+// ordersMessage returns the next orders, or nil if there are none. The lock is held.
 func (c *session) ordersMessage() *nusav1.GlobalMessage {
-	var orders []*nusav1.SlotOrder // those that were measured: the batch begins with them
+	var orders []*nusav1.SlotOrder // the orders whose size was measured: the batch begins with them
 	b, ok := c.cursor.NextWithin(ordersItems, ordersBytes, func(i link.Item[state.Order]) int {
 		o := c.server.st.SlotOrder(c.region, i.Key, i.Value)
 		orders = append(orders, o)
