@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -161,6 +162,32 @@ func TestDocNamesEveryFile(t *testing.T) {
 			if !named(doc, strings.TrimSuffix(name, ".go")) {
 				t.Errorf("%s/doc.go does not say the job of %s", pkg, name)
 			}
+		}
+	}
+}
+
+// TestDocNamesEveryFolder: the doc.go of a package names the packages in the folders below.
+func TestDocNamesEveryFolder(t *testing.T) {
+	docs, pkgs := map[string]string{}, map[string]bool{}
+	for _, s := range sources(t) {
+		if s.test() || s.generated() {
+			continue
+		}
+		pkgs[s.pkg] = true
+		if filepath.Base(s.path) == "doc.go" {
+			docs[s.pkg] = s.text
+		}
+	}
+	for pkg := range pkgs {
+		for above := filepath.Dir(pkg); above != "."; above = filepath.Dir(above) {
+			doc, ok := docs[above]
+			if !ok {
+				continue
+			}
+			if name := filepath.Base(pkg); !regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`).MatchString(doc) {
+				t.Errorf("%s/doc.go does not name the folder %s", above, pkg)
+			}
+			break
 		}
 	}
 }

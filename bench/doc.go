@@ -8,4 +8,8 @@
 //	topology.go   the tables of predicted round trips, queries of a matrix
 //	ceiling.go    what the bare parts reach in the same run
 //	page.go       the written page
+//
+// Each of the folders region, agent, federation, failover and prediction is a benchmark. The
+// folder emulate has emulated regions, load submits jobs, replay gives a recorded load to the
+// placer, and report has what all benchmarks share.
 package main

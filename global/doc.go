@@ -18,6 +18,7 @@
 // The packages below this folder. A package imports only packages that stand before it:
 //
 //	store        the key-value interface to etcd
+//	recovery     what shows that the store is an old copy, and what its recovery has to wait for
 //	room         what the federation has room for (pure)
 //	region       the session, the lease and the slots of one region (pure)
 //	failover     when a silent region is lost, and when its slots move (pure)

@@ -24,4 +24,6 @@
 //   - ask.go: what an instance of a group needs of a node
 //   - disconnect.go: what happens on lost contact: which leases bind, and the limits
 //   - sample.go: a commented job file to start from
+//
+// The folder doc reads YAML and JSON into a tree with positions, and writes such trees.
 package job

@@ -17,4 +17,7 @@
 //	check_result.go  the result of a check, and its text
 //	table.go         a table of round trips, read from a file
 //	parse.go         the formats of such files
+//
+// The folder predict fits predictions to all measurements, origin chooses the region that
+// serves a client, and wan emulates round trips on loopback.
 package topology

@@ -3,8 +3,8 @@
 // reasons. The package is pure. The engine calls the same function after every event and at
 // each wake time. If nothing has to change, the plan is empty.
 //
-//	reconcile.go  orders, actual state, and the plan of each allocation
+//	reconcile.go  orders, actual state, and the plan of each allocation, with each start after a delay
 //	plan.go       reasons, actions and the plan as a printable value
 //	admit.go      accept or decline: the host's remaining capacity
-//	rules.go      when a task is done, has failed, or restarts; states for reports
+//	rules.go      when a task is done, or has failed because no restart is left; states for reports
 package reconcile

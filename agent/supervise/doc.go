@@ -20,4 +20,6 @@
 //	user.go       users, groups and ulimits
 //	view.go       the mount namespace of a command
 //	pace.go       pauses of a polling loop
+//
+// The folder slim embeds the small executable of the supervisor.
 package supervise

@@ -44,4 +44,6 @@
 //
 //	breach.go        whether instances keep their required latency bounds
 //	probe_demand.go  which pairs of regions should be probed more often
+//
+// The folder rank keeps numbers of regions between plans, and finds the greatest ones.
 package place

@@ -11,7 +11,8 @@
 //	               and the load of all records
 //	summary.go     regions' summaries of jobs, disconnected instances
 //	checkpoint.go  Checkpoints: summaries stored from time to time
-//	committer.go   Committer: the one writer (except for load.go, at the beginning of a term);
+//	committer.go   Committer: the one writer (except for load.go, at the beginning of a term); it
+//	               writes waiting submits and other changes in batches, one transaction each;
 //	               it compares the election key, so a second server cannot write
 //	tx.go          Tx: the state with the changes of a transaction laid over it
 //	records.go     Tx: jobs, slots, regions and the leadership term
@@ -19,7 +20,7 @@
 //	audit.go       Tx: audit records and idempotency records
 //	origins.go     Origins: origin records and their table
 //	keys.go        keys and values of the store
-//	convert.go     stored slots; slots, answers, sessions, reasons and terms from and to protobuf
+//	convert.go     stored slots (proto/nusa/v1/job.proto: Slot); slots, answers, sessions, reasons and terms from and to protobuf
 //	toplace.go     jobs and regions as package place takes them
 //	demand.go      Demand: what groups ask for, for the regions' reports
 //	unplaced.go    groups with instances without a region; released instances

@@ -7,7 +7,8 @@
 //	status     commits which nodes are lost or ready again
 //	namelease  which agent holds a node's name
 //	dispatch   the gRPC service that agents dial, on any server of the region
-//	session    one agent's stream: hello, acceptance or refusal, registration, attach and detach
+//	session    one agent's stream: hello, acceptance or refusal (also of an agent that knows
+//	           more than the log), registration, attach and detach
 //	receive    handles the messages of an agent
 //	reports    turns an agent's reports into commands of the log (regional/state applies them)
 //	send       sends the messages to an agent: grants, acknowledgements, orders

@@ -32,4 +32,6 @@
 //   - local.go: submits and stops of the region's own jobs
 //   - federation.go: the numbers that the region knows about its federation, and limits of its leases
 //   - purge.go: removes ended allocations, unused job versions and expired keys
+//
+// The folder persist has the persistent collections of the State.
 package state

@@ -40,4 +40,6 @@
 //	planted.go   planted bugs (internal/plant); the worlds must find each of them
 //	watch.go     what must always hold, and the counts
 //	checks.go    more of it: leases that are passed on, owners, states that advance; the end
+//
+// The command that runs many worlds is in the folder simulate.
 package world

@@ -3,4 +3,6 @@
 //	drivertest.go    the suite: start, stop, logs, leases, restarts
 //	exec.go          the cases of Exec, Stats and Update
 //	unprivileged.go  tests as a user that is not root
+//
+// The folder engines starts real Docker and Incus engines, and leftover ends what a test has left.
 package drivertest
