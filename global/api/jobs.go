@@ -157,7 +157,9 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 		}
 		return relay(up, stream.Send)
 	}
-	var sent *nusav1.Job
+	var sent *nusav1.Job // without the spec
+	var record *state.Record
+	var spec *nusav1.JobSpec // of record
 	return term.follow(stream.Context(), func() (<-chan struct{}, error) {
 		term.State.Lock()
 		found := term.State.Jobs[k]
@@ -169,12 +171,17 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 			return nil, nil // the job was purged
 		}
 		changed := found.Watched()
-		now := found.ToProto(term.State.Sight())
+		now, latest := found.WithoutSpec(term.State.Sight()), found.Record
 		term.State.Unlock()
-		if proto.Equal(now, sent) {
+		if latest == record && proto.Equal(now, sent) {
 			return changed, nil
 		}
-		sent = now
-		return changed, stream.Send(now)
+		if latest != record {
+			record, spec = latest, latest.Spec()
+		}
+		sent, now.Spec = now, spec
+		err := stream.Send(now)
+		now.Spec = nil
+		return changed, err
 	})
 }

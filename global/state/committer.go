@@ -21,6 +21,9 @@ const (
 	commitQueue = 1024
 	// commitRequests bounds the requests that share a transaction.
 	commitRequests = 512
+	// patience is for how long patient requests wait for another one, and maxPatient how many
+	// of them do.
+	patience, maxPatient = 2 * time.Millisecond, 64
 	// commitOps is the most writes of a transaction. One operation is left for the compare of the
 	// election key.
 	commitOps = store.MaxTxnOps - 1
@@ -69,6 +72,8 @@ var RPCErrors = rpcerr.Table{
 // the state's lock, and may run twice.
 type commitRequest struct {
 	prepare func(*Tx) error
+	// patient: the request may wait for another one, to share its transaction.
+	patient bool
 	done    chan commitResult // capacity 1
 }
 
@@ -119,7 +124,16 @@ func (c *Committer) Waiting() int { return len(c.submits) + len(c.others) }
 // full, Do waits too, which slows only its own caller. When ctx ends first, it is unknown whether
 // the changes will be durable.
 func (c *Committer) Do(ctx context.Context, prepare func(*Tx) error) (int64, error) {
-	req := commitRequest{prepare: prepare, done: make(chan commitResult, 1)}
+	return c.do(ctx, commitRequest{prepare: prepare, done: make(chan commitResult, 1)})
+}
+
+// DoSoon is Do for a request that is not urgent: while no submit waits, it waits for a moment, so
+// that it shares the transaction of the next submit.
+func (c *Committer) DoSoon(ctx context.Context, prepare func(*Tx) error) (int64, error) {
+	return c.do(ctx, commitRequest{prepare: prepare, patient: true, done: make(chan commitResult, 1)})
+}
+
+func (c *Committer) do(ctx context.Context, req commitRequest) (int64, error) {
 	select {
 	case c.others <- req:
 		return c.wait(ctx, req)
@@ -164,29 +178,51 @@ func (c *Committer) wait(ctx context.Context, req commitRequest) (int64, error) 
 func (c *Committer) Run(ctx context.Context) error {
 	defer c.refuseWaiting()
 	defer close(c.ended)
-	var carry *commitRequest
+	var carry []commitRequest
 	for {
-		var first commitRequest
-		switch {
-		case carry != nil:
-			first, carry = *carry, nil
-		default:
+		first := carry
+		if len(first) == 0 {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case first = <-c.others:
-			case first = <-c.submits:
+			case r := <-c.others:
+				first = c.company(ctx, r)
+			case r := <-c.submits:
+				first = []commitRequest{r}
 			}
 		}
 		var err error
 		carry, err = c.commitBatch(ctx, first)
 		if err != nil {
-			if carry != nil {
-				carry.done <- commitResult{err: ErrNotActive}
+			for _, r := range carry {
+				r.done <- commitResult{err: ErrNotActive}
 			}
 			return err
 		}
 	}
+}
+
+// company returns a request and, if the request is patient, those that it has waited for.
+func (c *Committer) company(ctx context.Context, first commitRequest) []commitRequest {
+	out := []commitRequest{first}
+	if !first.patient {
+		return out
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for len(out) < maxPatient && out[len(out)-1].patient {
+		select {
+		case r := <-c.others:
+			out = append(out, r)
+		case r := <-c.submits:
+			out = append(out, r)
+		case <-late.C:
+			return out
+		case <-ctx.Done():
+			return out
+		}
+	}
+	return out
 }
 
 func (c *Committer) refuseWaiting() {
@@ -245,16 +281,20 @@ func (b *batch) add(req commitRequest) {
 	b.refused, b.refusals = append(b.refused, req), append(b.refusals, err)
 }
 
-// collect returns a batch of first and of the waiting requests that fit.
-func (c *Committer) collect(first commitRequest) *batch {
-	b := &batch{tx: NewTx(c.st), decideMost: math.MaxInt}
+// collect returns a batch of the first requests and of the waiting ones that fit. rest are those of
+// the first that did not fit.
+func (c *Committer) collect(first []commitRequest) (b *batch, rest []commitRequest) {
+	b = &batch{tx: NewTx(c.st), decideMost: math.MaxInt}
 	b.tx.ops = c.store.MaxOps() - 1
 	c.st.Lock()
 	defer c.st.Unlock()
 	if c.DecideMost != nil {
 		b.decideMost = max(1, c.DecideMost())
 	}
-	b.add(first)
+	for len(first) > 0 && !b.full() {
+		b.add(first[0])
+		first = first[1:]
+	}
 	for !b.full() {
 		next, ok := c.next()
 		if !ok {
@@ -266,7 +306,7 @@ func (c *Committer) collect(first commitRequest) *batch {
 		b.stored = c.Decide(b.tx)
 	}
 	b.tx.sealAudit()
-	return b
+	return b, first
 }
 
 // next returns a waiting request, if any.
@@ -284,11 +324,11 @@ func (c *Committer) next() (commitRequest, bool) {
 	}
 }
 
-// commitBatch commits one transaction with first and the waiting requests that fit. It returns the
-// request that did not fit. Refused requests get their errors after the write, because an error may
+// commitBatch commits one transaction with the first requests and the waiting ones that fit. It
+// returns the requests that did not fit. Refused requests get their errors after the write, because an error may
 // be about a change in this transaction.
-func (c *Committer) commitBatch(ctx context.Context, first commitRequest) (carry *commitRequest, err error) {
-	b := c.collect(first)
+func (c *Committer) commitBatch(ctx context.Context, first []commitRequest) (carry []commitRequest, err error) {
+	b, rest := c.collect(first)
 	var revision int64
 	if len(b.members) > 0 {
 		revision, err = c.write(ctx, b)
@@ -299,7 +339,10 @@ func (c *Committer) commitBatch(ctx context.Context, first commitRequest) (carry
 	for i, m := range b.refused {
 		m.done <- commitResult{err: b.refusals[i]}
 	}
-	return b.carry, err
+	if b.carry != nil {
+		rest = append([]commitRequest{*b.carry}, rest...)
+	}
+	return rest, err
 }
 
 func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {

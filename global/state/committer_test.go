@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -440,5 +441,46 @@ func TestAStoreThatGoesBackEndsTheTerm(t *testing.T) {
 	}
 	if len(st.Regions) > 0 || st.Revision != 7 {
 		t.Errorf("the write counts: %v, revision %d", st.Regions, st.Revision)
+	}
+}
+
+// TestAnswersShareTheTransactionOfASubmit: a request that is not urgent waits for the next submit,
+// and at most for its patience. An urgent request makes both go on.
+func TestAnswersShareTheTransactionOfASubmit(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		next   func(context.Context, *Committer, func(*Tx) error) (int64, error) // nil = none comes
+		shared bool
+		took   time.Duration
+	}{
+		{"no submit", nil, false, patience},
+		{"a submit", func(ctx context.Context, c *Committer, put func(*Tx) error) (int64, error) { return c.Submit(put)(ctx) }, true, 0},
+		{"an urgent request", func(ctx context.Context, c *Committer, put func(*Tx) error) (int64, error) { return c.Do(ctx, put) }, true, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w, g := committing(t)
+			close(g.gate)
+			start := time.Now()
+			done := make(chan int64)
+			go func() {
+				revision, err := w.DoSoon(t.Context(), putRegion("answer"))
+				if err != nil {
+					t.Error(err)
+				}
+				done <- revision
+			}()
+			synctest.Wait()
+			var next int64
+			if c.next != nil {
+				var err error
+				if next, err = c.next(t.Context(), w, putRegion("other")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			revision := <-done
+			if took := time.Since(start); took != c.took || (revision == next) != c.shared {
+				t.Errorf("%s: stored after %s at revision %d, the other at %d", c.name, took, revision, next)
+			}
+		})
 	}
 }

@@ -39,7 +39,7 @@ func TestAFullStoreDeletes(t *testing.T) {
 		"audit":   func(tx *Tx) error { return tx.ForgetAudit(AuditKey(time.Now())) },
 		"answers": func(tx *Tx) error { return tx.ForgetAnswers([]string{"one"}) },
 	} {
-		b := full.collect(commitRequest{prepare: forget, done: make(chan commitResult, 1)})
+		b, _ := full.collect([]commitRequest{commitRequest{prepare: forget, done: make(chan commitResult, 1)}})
 		if deleted, err := full.write(t.Context(), b); err != nil || deleted <= put || term.st.Revision != put {
 			t.Errorf("%s: revision %d, %v; the state is at %d, want %d", name, deleted, err, term.st.Revision, put)
 		}

@@ -22,9 +22,16 @@ import (
 
 // ToProto returns the job with its live status, in the form of the API. The lock is held.
 func (j *Job) ToProto(see Sight) *nusav1.Job {
+	out := j.WithoutSpec(see)
+	out.Spec = j.Record.Spec()
+	return out
+}
+
+// WithoutSpec is ToProto without the spec. The lock is held.
+func (j *Job) WithoutSpec(see Sight) *nusav1.Job {
 	rec := j.Record.decodedHead().GetJob()
 	return &nusav1.Job{
-		Spec: j.Record.Spec(), Version: rec.GetVersion(), Revision: j.Revision, Stopped: rec.GetStopped(),
+		Version: rec.GetVersion(), Revision: j.Revision, Stopped: rec.GetStopped(),
 		Submitted: rec.GetSubmitted(), Status: j.Status(see), Run: j.Record.Run(j.Revision), Reverted: rec.GetReverted(),
 	}
 }

@@ -89,7 +89,7 @@ func (s *Server) applyAnswers(ctx context.Context, c *session, in []*nusav1.Slot
 	for batch := range slices.Chunk(in, answersPerCommit) {
 		var done []applied
 		now := time.Now()
-		_, err := s.Commit.Do(ctx, func(t *state.Tx) error {
+		_, err := s.Commit.DoSoon(ctx, func(t *state.Tx) error {
 			done = done[:0]
 			for _, p := range batch {
 				answer := state.AnswerFromProto(p)
