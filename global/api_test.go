@@ -240,7 +240,7 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 		j := testJob(fmt.Sprintf("large%02d", i), 0)
 		for _, g := range j.GetGroups() {
 			for _, task := range g.GetTasks() {
-				task.Env = map[string]string{"A": strings.Repeat("a", 200<<10)}
+				task.Env = map[string]string{"A": strings.Repeat("a", 100<<10), "B": strings.Repeat("b", 100<<10)}
 			}
 		}
 		s.submit(j)
