@@ -168,7 +168,7 @@ func (p *Prober) prove(ctx context.Context, conn net.Conn, peer string, sequence
 		return fmt.Errorf("%w: %w", errUnproven, err)
 	}
 	if answer.kind != kindAnswer || answer.from != p.id || answer.session != p.session || answer.sequence != sequence {
-		return fmt.Errorf("%w: it answers another request", errUnproven)
+		return fmt.Errorf("%w: its response is to another request", errUnproven)
 	}
 	return nil
 }

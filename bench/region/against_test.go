@@ -98,7 +98,7 @@ func TestNoRoom(t *testing.T) {
 	o.Against, o.Nodes, o.Count, o.Warmup = addr, 0, 1, 0
 	start := time.Now()
 	r, err := Measure(ctx, o)
-	if err == nil || !strings.Contains(err.Error(), "7 of 30 instances placed, 7 acknowledged: no more for 5s: in region alpha bench-") ||
+	if err == nil || !strings.Contains(err.Error(), "7 of 30 instances placed, 7 acknowledged: nothing was placed for 5s: in region alpha job bench-") ||
 		!strings.Contains(err.Error(), "not enough cpu: needs 100m cpu") {
 		t.Errorf("error %v", err)
 	}

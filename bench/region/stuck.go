@@ -32,7 +32,7 @@ func (m *measurement) stuck(ctx context.Context, b *jobTable) error {
 			continue
 		}
 		if why := m.whyWaiting(ctx, b.name(i)); why != "" {
-			return fmt.Errorf("no more for %s: in region %s %s waits: %s; make room there, or try fewer --jobs, --count or --warmup", stuckAfter, m.region, b.name(i), why)
+			return fmt.Errorf("nothing was placed for %s: in region %s job %s waits: %s; make room there, or use smaller --jobs, --count or --warmup", stuckAfter, m.region, b.name(i), why)
 		}
 	}
 	return nil

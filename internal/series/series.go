@@ -84,7 +84,7 @@ type refusal struct {
 func (r refusal) err() error {
 	var errs []error
 	if r.series > 0 {
-		errs = append(errs, fmt.Errorf("%w: %d new ones refused, %d are kept at most; raise the limit or forget some", ErrTooManySeries, r.series, r.limit))
+		errs = append(errs, fmt.Errorf("%w: %d new ones are refused, because the limit is %d; raise the limit or forget some", ErrTooManySeries, r.series, r.limit))
 	}
 	if r.samples > 0 {
 		errs = append(errs, fmt.Errorf("%w: %d refused, such as %s", ErrSample, r.samples, r.example))

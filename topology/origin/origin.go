@@ -274,7 +274,7 @@ func nowhere(starts []start, direct topology.Distance) string {
 	if direct.State == topology.Unreachable {
 		return fmt.Sprintf("is unreachable from %s, and no relay helps", strings.Join(from, ", "))
 	}
-	return fmt.Sprintf("no way from %s is known, not even by a guess", strings.Join(from, ", "))
+	return fmt.Sprintf("no path from %s is known, and none can be predicted or estimated", strings.Join(from, ", "))
 }
 
 // way returns the best path between two regions, and a text that explains the path. It is

@@ -77,7 +77,7 @@ func TestChooseExplainsEachOrigin(t *testing.T) {
 				"  not shut: is unreachable from sgp, and no relay helps\n" +
 				"  not syd: is beyond 80ms: sgp → syd 92.0ms\n" +
 				"  not tyo: is drained\n" +
-				"  not void: no way from sgp is known, not even by a guess\n"},
+				"  not void: no path from sgp is known, and none can be predicted or estimated\n"},
 		{"a guess counts at its upper end", Client{Region: "sgp"}, []Origin{{Region: "new"}, {Region: "syd"}}, Policy{Paths: topology.PathOptions{MaxRelays: topology.NoRelays}},
 			"syd: directly sgp → syd 92.0ms\n  then new: 17.3ms further: directly sgp → new 80.9ms (estimated, up to 109.3ms)\n"},
 		{"stale says so", Client{Region: "sgp"}, []Origin{{Region: "old"}}, Policy{}, "old: directly sgp → old 30.0ms (stale)\n"},
