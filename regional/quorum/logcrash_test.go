@@ -139,7 +139,7 @@ func TestLogSurvivesFullDisk(t *testing.T) {
 		if stored == 0 || !strings.HasPrefix(failed, "failed true") {
 			t.Fatalf("%d entries, then %q", stored, failed)
 		}
-		opened, now, failed := child(t, kind, dir, 100*time.Millisecond)
+		opened, now, failed := child(t, kind, dir, time.Second)
 		if opened < stored-1 || opened < stored && stored%17 != 0 || now <= stored || failed != "" {
 			t.Fatalf("%d entries were acknowledged; then %d to %d, %q", stored, opened, now, failed)
 		}
