@@ -62,7 +62,7 @@ allocation's id, or the beginning of it, or as ` + "`JOB/GROUP/INDEX`" + `.
 | ` + "`NUSA_REGION`" + ` | default of ` + "`--region`" + ` where the client has that flag |
 | ` + "`NO_COLOR`, `TERM=dumb`" + ` | no colours |
 | ` + "`NUSA_CONFIG`" + ` | default of ` + "`--config`" + ` of the roles |
-| ` + "`NUSA_`" + `*FLAG* | every flag of a role: ` + "`NUSA_GRPC_ADDR` is `--grpc-addr`" + `; a flag wins over its variable, a variable over the file |
+| ` + "`NUSA_`" + `*FLAG* | every flag of a role: ` + "`NUSA_GRPC_ADDR` is `--grpc-addr`" + `; priority: flag, variable, file |
 `
 
 // cliText returns the page: the introduction, and each command with its flags.

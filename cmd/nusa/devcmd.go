@@ -48,12 +48,15 @@ comment. The regions of such a file are the default of --regions.
   jakarta,,80.5
   tokyo,81,
 
-Edit the file while the federation runs to try a worse network: within two seconds its
-round trips apply, and a pair with a blank cell is cut. The global server is beside
-the first region: a region that is cut from the first one is cut from the global tier
-too, and continues by itself. To cut regions only from each other, name another region
-first that stays connected to all. Quiet pairs are probed every 30 seconds. p99 shows a
-change after the next probe, p50 after half of the samples are new.
+To try a worse network, edit the file while the federation runs. Within two seconds the
+new round trips apply, and a pair with a blank cell is cut.
+
+The global server is at the place of the first region. If a region is cut off from the
+first region, it is also cut off from the global tier, and continues alone. To cut
+regions off only from each other, leave the first region connected to all regions.
+
+Pairs without traffic are probed every 30 seconds. p99 shows a change after the next probe. p50
+shows it when half of the samples are new.
 `
 
 func (d *devRun) bind(cmd *cobra.Command) {
@@ -241,8 +244,8 @@ func demoCommand() *cobra.Command {
 		Use:     "demo",
 		Short:   "Show a federation at work: start one, run a job, explain it",
 		GroupID: rolesGroup,
-		Long: `Starts what 'nusa dev' starts, with a temporary data directory, runs a job in it
-and shows its state from several sides, each with the command that shows it.
+		Long: `Starts what 'nusa dev' starts, with a temporary data directory, runs a job in it,
+and runs the commands that show its state.
 On a terminal the federation then stays until Ctrl-C.
 
 With --failover the demo cuts a region off, shows its instances running elsewhere,

@@ -18,12 +18,13 @@ func restoreCommand() *cobra.Command {
 		Use:   "restore",
 		Short: "Continue a region from the data directory of one stopped server",
 		Long: `Use it when a data directory is an old copy, or when most servers of a region are
-lost. It begins a new incarnation of the region's log, in which no number of the lost
-part of the log repeats, and makes this server the region's only one.
-First stop every other server of the region: their data directories are of no use any
-more. Then restore, start the restored server, and start the other servers with empty
+lost. It makes this server the only server of the region, and begins a new incarnation
+of the region's log. The new log repeats no number of the lost part of the log.
+
+First stop every other server of the region. Their data directories are useless from
+then on. Then restore, start the restored server, and start the other servers with empty
 data directories and --join. Agents may keep their data directories. Work that a lease
-binds (singletons, running: stop) starts again once every earlier lease is over.`,
+binds (singletons, running: stop) starts again once every earlier lease has ended.`,
 		Example: "  nusa regional restore --region jakarta --data-dir /var/lib/nusa/regional",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

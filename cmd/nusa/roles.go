@@ -178,7 +178,7 @@ func agentCommand() *cobra.Command {
 	f.IntVar(&cfg.PortMax, "port-max", 32000, "last dynamic port")
 	f.BoolVar(&cfg.ControlPlane, "control-plane", false, "this node also runs servers and takes no work")
 	f.StringVar(&cfg.SharedMachine, "shared-machine", "", "name of the machine that several agents share")
-	f.IntVar(&share, "share", 1, "how many agents share the machine: this one offers that fraction of its capacity")
+	f.IntVar(&share, "share", 1, "number of agents that share the machine; this agent offers an equal share of the capacity")
 	f.StringSliceVar(&cfg.VolumesAllow, "volumes-allow", nil, "folders of this machine below which jobs may have volumes (default: none)")
 	f.StringSliceVar(&cfg.ArtifactsAllow, "artifacts-allow", nil, "allowed sources of artifacts besides public addresses: prefixes such as 10.0.0.0/8, and folders for file://")
 	f.Int64Var(&artifactsMiB, "artifacts-max", 1024, "most MiB of a task's artifacts, fetched and unpacked")

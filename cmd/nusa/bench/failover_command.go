@@ -21,11 +21,11 @@ func failoverCommand() *cobra.Command {
 		Long: `Starts a federation of separate processes in a temporary folder: a global server,
 and regions of one server and one agent each. Each region reaches the global server
 through a proxy. A job runs in all regions. Its task writes CLOCK_BOOTTIME into a file
-each 10 ms and ignores the stop signal.
+every 10 ms and ignores the stop signal.
 
 Each round cuts off the region with the most instances: the proxy forwards nothing, and
-no end sees a reset. When all of its instances run elsewhere, the cut ends, and the
-round waits until each instance runs exactly once.`,
+neither end gets a TCP reset. When all of its instances run elsewhere, the cut ends. The
+round ends when each instance runs exactly once.`,
 		Example: "  nusa bench failover --rounds 3 --running keep --after 10s\n  nusa bench failover --rounds 20 --running stop --after 10s --lease 10s --kill-timeout 5s -o json",
 		Args:    cobra.NoArgs,
 	}

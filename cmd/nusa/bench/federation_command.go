@@ -25,22 +25,24 @@ each slot, report its instances as running, and report capacity and round trips 
 often as regions do. The round trips are those that Azure publishes. A third of the
 jobs are near a region, a sixth run in three regions.
 
-"decided" counts slots as regions receive them, "accepted" slots whose acceptance is
-stored. "running" is what a watch of a job shows, for a sample of the jobs. etcd alone
-is a process of its own on the same disk: 64 clients store jobs of four keys, one in a
-transaction, or 31 with --stream. Afterwards the server idles with all its regions; then
-the command kills the server, starts it again and waits for its first decision.
+"decided" counts the slots that regions have received, and "accepted" counts the slots
+whose acceptance is stored. "running" is what a watch of a job shows, for a sample of
+the jobs. "etcd alone" is a separate etcd on the same disk: 64 clients store jobs of
+four keys, one job in a transaction, or 31 jobs with --stream. Afterwards the server
+idles with all its regions. Then the command kills the server, starts it again and waits
+for its first decision.
 
---against measures a running federation, without figures of processes. The emulated
-regions join with a label of their own, which the jobs ask for. Jobs and regions are
-removed afterwards, also after Ctrl-C.
+--against measures a running federation, but not its processes. The emulated regions
+join with a special label, which the jobs ask for. Jobs and regions are removed
+afterwards, also after Ctrl-C.
 
---trace replays a recorded load instead, in virtual time and through the placer alone: no
-server is started. The regions are emulated down to the room of their nodes, and large
-enough that the trace fills the share --load of them. FILE is a CSV file of virtual
-machines (arrival_s, batch_id, cpu_cores, memory_gb, duration_max_s, censored) or of pods
-(cpu_milli, memory_mib, creation_time, deletion_time), or a log in the Standard Workload
-Format; gzip is fine. Alike requests of one batch are one job.`,
+--trace replays a recorded load instead. It uses virtual time and only the placer, and
+starts no server. The regions are emulated with the free resources of each of their
+nodes. They are so large that the trace needs the share --load of them. FILE is a CSV
+file of virtual machines (arrival_s, batch_id, cpu_cores, memory_gb, duration_max_s,
+censored) or of pods (cpu_milli, memory_mib, creation_time, deletion_time), or a log in
+the Standard Workload Format. It may be compressed with gzip. Equal requests of one
+batch become one job.`,
 		Example: "  nusa bench federation --regions 50 --jobs 20000 --concurrency 64\n" +
 			"  nusa bench federation --regions 5 --jobs 20000 --stream --concurrency 8 -o json\n" +
 			"  nusa bench federation --regions 200 --jobs 1000 --rate 50 --idle 0\n" +

@@ -32,9 +32,9 @@ after the last event, and says when events are missing:
 
 --instances adds what each attempt of an instance does: running, restarted, complete,
 failed, declined, stopped. --region shows the events of that region's master, which
-include its own jobs and nodes. --token continues after an earlier event (-o json shows
-tokens), and says when that event is too old; events of instances in other regions
-begin now.`,
+include its own jobs and nodes. --token continues after an earlier event, and says if
+that event is too old (-o json shows tokens). Events of instances in other regions
+always begin now.`,
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			r := &cli.Resumed{Session: c, Missed: "a gap shows where events are missing"}
 			if req.GetRegion() != "" {

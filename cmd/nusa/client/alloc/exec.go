@@ -40,10 +40,12 @@ func execCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "exec ID|JOB -- COMMAND…", Short: "Run a command where a task runs",
 		Long: `Runs a command with a task's user, folder and environment, and ends with the exit
-code of the command. 127 means that the command was not found, 126 that it cannot
-be executed, 255 an error of Nusa itself, 254 that the connection was lost, also by
-an election of the servers: exec cannot continue. The command and everything that it
-started is killed when the connection is lost or alloc exec is interrupted.
+code of the command. Other exit codes: 127 the command was not found, 126 it cannot be
+executed, 255 an error of Nusa itself, 254 the connection was lost. An election of the
+servers also ends the connection, because exec cannot continue on another server.
+
+If the connection is lost or alloc exec is interrupted, the command is killed, with
+everything that it started.
 
 ` + instanceHelp,
 		Example:     "  nusa alloc exec -it 1f3a -- sh\n  nusa alloc exec hello/greeter/0 -- env\n  nusa alloc exec 1f3a -- cat local/app.conf\n  nusa alloc exec -i 1f3a -- tar -x <files.tar",

@@ -59,19 +59,19 @@ func logsCommand(s *cli.Settings, use, arg, examples string) *cobra.Command {
 	o := logOptions{}
 	c := &cobra.Command{
 		Use: use, Short: "Show what tasks wrote to stdout and stderr", Args: cli.Positional(arg),
-		Long: `Writes a task's stdout to standard output and its stderr to standard error. -f
-continues until the task ends, also after a broken connection and after an election of
-the servers: a line on standard error says so. The lines of several tasks begin with the names of
-the tasks; without -f the tasks are shown one after the other. With -o json or yaml
-every line is a record.
+		Long: `Writes a task's stdout to standard output and its stderr to standard error. With
+-f it continues until the task ends. After a broken connection, or an election of the
+servers, it continues too, and prints a line about the break to standard error. The
+lines of several tasks begin with the names of the tasks. Without -f the tasks are shown
+one after the other. With -o json or yaml every line is a record.
 
 By default the whole retained output of one instance is shown. If there are several
 instances, the last 10 lines of each stream are shown.
 
 ` + instanceNames + `
 JOB and JOB/GROUP are all of their instances, JOB/GROUP/INDEX is one. The latest
-allocation of an instance is shown, also when it has ended, but not when it was
-stopped. -f shows only live allocations, and not those that replace them later.`,
+allocation of an instance is shown, even if it has ended, but not if it was
+stopped. -f shows only live allocations, not their later replacements.`,
 		Example: strings.TrimPrefix(examples, "\n"),
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			if o.lines < 0 || o.bytes < 0 {

@@ -40,7 +40,7 @@ type Settings struct {
 func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
 	formats := append([]string{"table", "json", "yaml"}, more...)
 	f := cmd.PersistentFlags()
-	f.StringVar(&s.Addr, "addr", envOr("NUSA_ADDR", DefaultAddr), fmt.Sprintf("server to talk to, host[:port], port %d unless given; or several, host,host (NUSA_ADDR)", defaultPort))
+	f.StringVar(&s.Addr, "addr", envOr("NUSA_ADDR", DefaultAddr), fmt.Sprintf("server to call: HOST[:PORT], default port %d; or several servers: HOST,HOST (NUSA_ADDR)", defaultPort))
 	f.DurationVar(&s.Timeout, "timeout", DefaultTimeout, "how long to wait for a response")
 	f.StringVarP(&s.Output, "output", "o", "table", strings.Join(formats[:len(formats)-1], ", ")+" or "+formats[len(formats)-1])
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
@@ -59,7 +59,7 @@ func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
 
 // BindNamespace adds --namespace to a noun.
 func (s *Settings) BindNamespace(cmd *cobra.Command) {
-	cmd.PersistentFlags().StringVarP(&s.Namespace, "namespace", "n", envOr("NUSA_NAMESPACE", ""), "namespace of jobs (NUSA_NAMESPACE, else "+job.DefaultNamespace+"; lists: else every one)")
+	cmd.PersistentFlags().StringVarP(&s.Namespace, "namespace", "n", envOr("NUSA_NAMESPACE", ""), "namespace of jobs (NUSA_NAMESPACE); without it: "+job.DefaultNamespace+", and in lists all namespaces")
 }
 
 // BindRegion adds --region to one verb, because its meaning differs between verbs.

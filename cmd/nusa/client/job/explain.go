@@ -23,8 +23,9 @@ trips of the job's near clauses (the worse of both directions), how each is know
 and whether the bound is met.
 
 A bound that breaks for running instances is watched. The instances move when the
-bound was broken for 15 minutes more than met, to a region that is at least 10 ms and
-a third better. Batch jobs, system jobs and colocated groups do not move.
+bound was broken for 15 minutes longer than it was met. They move to a region that is
+better by at least 10 ms and by a third. Batch jobs, system jobs and colocated groups
+do not move.
 
 --region explains that region and each of its nodes.`,
 		Example: "  nusa job explain hello\n  nusa job explain hello --region japaneast",

@@ -38,8 +38,8 @@ unknown.
 
 When a matrix is too wide, each region has a line with the nearest regions and what
 was not measured. --all shows the whole matrix in parts. --from shows one row with
-every detail: the loss says how much is known to be lost on the way out and on the way
-back, "its probes arrive" marks a region that cannot be reached although its own
+every detail: loss shows the known loss on the way out and on the way back,
+ "its probes arrive" marks a region that cannot be reached although its own
 probes arrive, and "discarded" counts samples that do not count, because one of the
 two servers was late itself.
 

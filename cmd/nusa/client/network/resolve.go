@@ -18,8 +18,9 @@ func originResolveCommand(s *cli.Settings) *cobra.Command {
 	var location, current string
 	c := &cobra.Command{
 		Use: "resolve DOMAIN", Short: "Choose the origin of a domain for a client, and say why", Args: cli.Positional("DOMAIN"),
-		Long: `Chooses which region should serve a client in a region, or (--location) somewhere
-on the map, and by which path. The exit code is 1 when no origin can serve it.`,
+		Long: `Chooses the region that should serve a client, and the path to that region. The client
+is in a region (--region) or at a place on the map (--location). The exit code is 1 if
+no origin can serve the client.`,
 		Example: `  nusa origin resolve www.example.com --region southeastasia
   nusa origin resolve www.example.com --location -6.2,106.8
   nusa origin resolve www.example.com --region eastus --current westeurope`,

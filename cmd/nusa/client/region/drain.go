@@ -15,8 +15,8 @@ func drainCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "drain REGION", Short: "Move the work of a region to others; --off ends the drain", Args: cli.Positional("REGION"),
 		Long: `Moves the work of a region to other regions, at most update.max_parallel instances of a
-group at a time: the region gives an instance up, and only then another region starts
-it. Instances for which no other region has room stay. The region takes no new work.
+group at a time: this region gives up an instance, and only then another region starts
+it. Instances stay if no other region has room for them. The region gets no new work.
 region list and region status show how much is left, and why it stays.`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ctx, cancel := c.WithTimeout()

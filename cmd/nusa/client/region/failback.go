@@ -17,7 +17,8 @@ func failbackCommand(s *cli.Settings) *cobra.Command {
 		Long: `Shows the work that a loss moved away from the region, and whether it can return. With
 --apply it returns, at most update.max_parallel instances of a group at a time: the
 present region gives an instance up, and only then the region starts it. Groups with
-disconnect.region.failback.mode auto return by themselves, those with never do not.`,
+disconnect.region.failback.mode auto return automatically. Groups with mode never do not
+return.`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()

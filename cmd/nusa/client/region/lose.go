@@ -16,8 +16,8 @@ func loseCommand(s *cli.Settings) *cobra.Command {
 	var confirm, why, by string
 	c := &cobra.Command{
 		Use: "lose REGION", Short: "State that nothing runs in a region any more", Args: cli.Positional("REGION"),
-		Long: `States that nothing runs in a region any more, for example because its hosts are
-gone for good. Everything that the region owns may move to other regions at once, also
+		Long: `States that nothing runs in a region any more, for example because its hosts were
+destroyed. Everything that the region owns may move to other regions at once, also
 singletons and work with disconnect.region.replace: false, and another cluster may
 take the name of the region. If something does run there, it runs twice. So the
 statement is confirmed with the name of the region: typed at the prompt, or with
