@@ -59,6 +59,11 @@ type Config struct {
 	// JobsMax and NamespaceMax are the most bytes that the records of jobs may take, in all and in
 	// one namespace. The defaults are DefaultJobsMax and DefaultNamespaceMax.
 	JobsMax, NamespaceMax int64
+	// EndedKept is for how long a job that has ended stays in memory, and EndedMost how many such
+	// jobs do. Then they move to the history, which has at most HistoryMost jobs, each for
+	// HistoryAge. The defaults are DefaultEndedKept and so on.
+	EndedKept, HistoryAge  time.Duration
+	EndedMost, HistoryMost int
 	// Region and Location say where this server is. They are only shown.
 	Region   string
 	Location *nusav1.Location
@@ -72,7 +77,8 @@ type Config struct {
 //
 // 1: the server takes part in the failover of regions.
 // 2: the server reads slots that were stored together with the submit of their job.
-const featureLevel = 2
+// 3: the server knows the history of jobs.
+const featureLevel = 3
 
 // MinLease is the shortest lease of regions that a flag may set. It leaves time for three renewals,
 // one a second.
@@ -83,6 +89,12 @@ const DefaultLease = 15 * time.Second
 
 // DefaultJobsMax and DefaultNamespaceMax are the limits of jobs when no flag sets them.
 const DefaultJobsMax, DefaultNamespaceMax = 2 << 30, 1 << 30
+
+// What the server does with jobs that have ended when no flag says it.
+const (
+	DefaultEndedKept, DefaultHistoryAge  = time.Hour, 30 * 24 * time.Hour
+	DefaultEndedMost, DefaultHistoryMost = 10_000, 1_000_000
+)
 
 // Etcd says which etcd stores the records.
 type Etcd struct {
@@ -151,6 +163,7 @@ func (c Config) withDefaults() (Config, error) {
 	}{
 		{&c.Lease, DefaultLease}, {&c.ReportInterval, 5 * time.Second},
 		{&c.CheckpointInterval, 30 * time.Second}, {&c.ElectionTTL, 5 * time.Second},
+		{&c.EndedKept, DefaultEndedKept}, {&c.HistoryAge, DefaultHistoryAge},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
@@ -159,6 +172,7 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("interval %s: must not be negative", *d.field)
 		}
 	}
+	c.EndedMost, c.HistoryMost = cmp.Or(c.EndedMost, DefaultEndedMost), cmp.Or(c.HistoryMost, DefaultHistoryMost)
 	c.JobsMax, c.NamespaceMax = cmp.Or(c.JobsMax, DefaultJobsMax), cmp.Or(c.NamespaceMax, DefaultNamespaceMax)
 	if c.Store == nil && len(c.Etcd.Endpoints) == 0 && c.DataDir == "" {
 		return c, errors.New("data directory: required, since etcd is embedded; or name etcd endpoints")

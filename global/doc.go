@@ -10,7 +10,7 @@
 //	known.go       the greatest revision of the store that this server has seen; a lower
 //	               one shows that the store is an old copy
 //	term.go        leadershipTerm: the active server for one leadership term
-//	trail.go       bounds of the audit and of the idempotency records
+//	trail.go       bounds of the audit, of the idempotency records and of the history
 //	upkeep.go      how full the store is, and when space is made in it
 //	failover.go    the loop that declares regions lost and says which slots may move
 //	metrics.go     metrics
@@ -26,6 +26,7 @@
 //	latency      the matrix of round trips
 //	compact      the slots and summaries of many jobs, in little memory
 //	recovery     a store that was restored from an old copy: how it is noticed, and what follows
+//	history      which jobs have ended and left memory (pure)
 //	idempotency  the answers to requests with idempotency keys
 //	state        what the active server knows, and the one writer of the store
 //	uplink       the streams of the regions

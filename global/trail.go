@@ -152,3 +152,60 @@ func (t *leadershipTerm) answersLoop(ctx context.Context) error {
 		}
 	}
 }
+
+// historyLoop moves jobs that have ended to the history, and bounds the history by age and number.
+func (t *leadershipTerm) historyLoop(ctx context.Context) error {
+	tick := time.NewTicker(t.cfg.ReportInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		err := t.moveEnded(ctx)
+		if err == nil {
+			err = t.trimHistory(ctx)
+		}
+		if err != nil && ctx.Err() == nil && !errors.Is(err, state.ErrConflict) {
+			t.cfg.Logger.Warn("jobs that have ended stay in memory", "error", err)
+		}
+	}
+}
+
+func (t *leadershipTerm) moveEnded(ctx context.Context) error {
+	for {
+		t.state.Lock()
+		keys := state.Leaving(t.state, t.cfg.EndedKept, t.cfg.EndedMost)
+		t.state.Unlock()
+		if len(keys) == 0 {
+			return nil
+		}
+		_, err := t.commit.Do(ctx, func(tx *state.Tx) error {
+			for _, k := range keys {
+				if err := state.Depart(tx, k, time.Now()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (t *leadershipTerm) trimHistory(ctx context.Context) error {
+	const atOnce = 100 // this many fit into a transaction
+	for {
+		t.state.Lock()
+		names := t.state.History.Excess(time.Now().Add(-t.cfg.HistoryAge).Unix(), t.cfg.HistoryMost, atOnce)
+		t.state.Unlock()
+		if len(names) == 0 {
+			return nil
+		}
+		if _, err := t.commit.Do(ctx, func(tx *state.Tx) error { return state.Forget(tx, names) }); err != nil {
+			return err
+		}
+	}
+}

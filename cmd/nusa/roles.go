@@ -57,6 +57,10 @@ func globalCommand() *cobra.Command {
 	f.Int64Var(&quotaMiB, "store-quota", store.DefaultQuota>>20, "most MiB that the embedded etcd's database may use; from 90 % on no new job is accepted")
 	f.Int64Var(&jobsMiB, "jobs-max", global.DefaultJobsMax>>20, "most MiB of the stored records of jobs in all namespaces; the server needs about 16 kB of memory for each job")
 	f.Int64Var(&namespaceMiB, "namespace-max", global.DefaultNamespaceMax>>20, "most MiB of the stored records of jobs in one namespace")
+	f.DurationVar(&cfg.EndedKept, "ended-kept", global.DefaultEndedKept, "time for which a job that has ended stays in memory, before it moves to the history")
+	f.IntVar(&cfg.EndedMost, "ended-most", global.DefaultEndedMost, "most jobs that have ended and stay in memory")
+	f.DurationVar(&cfg.HistoryAge, "history-age", global.DefaultHistoryAge, "time after which a job in the history is forgotten")
+	f.IntVar(&cfg.HistoryMost, "history-most", global.DefaultHistoryMost, "most jobs in the history; the oldest are forgotten first")
 	f.DurationVar(&cfg.Lease, "lease", 0, "lease of regions, at least 3s (default 15s)")
 	f.DurationVar(&cfg.ElectionTTL, "election-ttl", 0, "time after which another server replaces an active server that has died, at most --lease (default 5s)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

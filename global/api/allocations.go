@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/counts"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
@@ -133,6 +134,9 @@ func checkKnown(term *Term, req *nusav1.ListAllocationsRequest, lists []*nusav1.
 	}
 	term.State.Lock()
 	defer term.State.Unlock()
+	if state.InHistory(term.State, k) {
+		return nil
+	}
 	if j := term.State.Jobs[k]; j != nil && (j.Record != nil || j.Slots.Len() > 0) {
 		return nil // the job has no instance yet, or none any more
 	}

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -20,6 +21,9 @@ func (j *jobsAPI) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.Pl
 	}
 	spec := req.GetSpec()
 	if err := checkSpec(term, spec); err != nil {
+		return nil, rpcError(err)
+	}
+	if err := state.Recall(ctx, term.State, term.Store, state.KeyOf(spec)); err != nil {
 		return nil, rpcError(err)
 	}
 	out, err := placer.DryRun(ctx, term.State, spec)
@@ -42,6 +46,12 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 			return nil, err
 		}
 		return client.Explain(ctx, req)
+	}
+	if past, err := state.Past(ctx, term.State, term.Store, k); past != nil || err != nil {
+		if past != nil && req.GetGroup() != "" && past.GetSpec().GetGroups()[req.GetGroup()] == nil {
+			err = invalid("group", "job "+k.String()+" has no group "+req.GetGroup())
+		}
+		return &nusav1.Explanation{Age: durationpb.New(0), Note: endedNote}, rpcError(err)
 	}
 	if err := checkGroup(term, k, req.GetGroup()); err != nil {
 		return nil, err
@@ -78,6 +88,9 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 	}
 	return out, nil
 }
+
+// endedNote is the note of an explanation of a job in the history.
+const endedNote = "the job has ended: nothing of it runs, and what was decided about it is no longer stored"
 
 // checkGroup refuses a group that the job does not have.
 func checkGroup(term *Term, k state.JobKey, group string) error {

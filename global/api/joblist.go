@@ -51,25 +51,74 @@ const ownToken = "@"
 
 // federationJobs returns at most limit of the federation's jobs, and the token of the next page.
 func federationJobs(term *Term, req *nusav1.ListJobsRequest, limit int) (out []*nusav1.Job, next string) {
-	term.State.Lock()
-	defer term.State.Unlock()
-	var keys []state.JobKey
-	for k, found := range term.State.Jobs {
-		if found.Record != nil && (req.GetNamespace() == "" || req.GetNamespace() == k.Namespace) &&
-			k.String() > req.GetPageToken() && hasLabels(found.Record.Labels(), req.GetLabels()) {
-			keys = append(keys, k)
-		}
+	p := page{req: req, limit: limit, after: req.GetPageToken()}
+	if first := req.GetNamespace() + "/"; req.GetNamespace() != "" && p.after < first {
+		p.after = first
 	}
-	slices.SortFunc(keys, func(x, y state.JobKey) int { return strings.Compare(x.String(), y.String()) })
-	size, see := 0, term.State.Sight()
-	for i, k := range keys {
-		if i == limit || size > listedBytes {
-			return out, keys[i-1].String()
-		}
-		out = append(out, term.State.Jobs[k].ToProto(see))
-		size += proto.Size(out[i])
+	for !p.add(term.State) {
 	}
-	return out, ""
+	if p.more {
+		next = p.last
+	}
+	return p.jobs, next
+}
+
+// page is a page of a list of the federation's jobs, as far as it is filled.
+type page struct {
+	req   *nusav1.ListJobsRequest
+	limit int
+	jobs  []*nusav1.Job
+	size  int
+	// after is the last name that was looked at, last is that of the last job of the page.
+	after, last string
+	// more: there is another job behind the page.
+	more bool
+}
+
+// add looks at some more jobs, and returns whether the page is full, or no job is left. Others
+// may take the lock between two calls.
+func (p *page) add(st *state.State) (done bool) {
+	const looked, listed = 4096, 128 // in one call
+	st.Lock()
+	defer st.Unlock()
+	see, n, until := st.Sight(), 0, len(p.jobs)+listed
+	for name := range st.Names.After(p.after, func(name string) bool { return state.Exists(st, name) }) {
+		namespace, job, _ := strings.Cut(name, "/")
+		if of := p.req.GetNamespace(); of != "" && namespace != of {
+			return true
+		}
+		full := len(p.jobs) == p.limit || p.size > listedBytes
+		if !full && (n == looked || len(p.jobs) == until) {
+			return false
+		}
+		n++
+		found := p.listed(st, state.JobKey{Namespace: namespace, Name: job}, see)
+		if found == nil {
+			p.after = name
+			continue
+		}
+		if full {
+			p.more = true
+			return true
+		}
+		p.jobs, p.size, p.after, p.last = append(p.jobs, found), p.size+proto.Size(found), name, name
+	}
+	return true
+}
+
+// listed returns a job if it has the labels, nil otherwise.
+func (p *page) listed(st *state.State, k state.JobKey, see state.Sight) *nusav1.Job {
+	if j := st.Jobs[k]; j != nil && j.Record != nil {
+		if !hasLabels(j.Record.Labels(), p.req.GetLabels()) {
+			return nil
+		}
+		return j.ToProto(see)
+	}
+	out := state.Line(st, k.String())
+	if !hasLabels(out.GetSpec().GetLabels(), p.req.GetLabels()) {
+		return nil
+	}
+	return out
 }
 
 // addRegionsJobs adds the regions' own jobs (name@region) to a page. It asks all regions with such

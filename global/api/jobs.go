@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -63,17 +64,30 @@ func (j *jobsAPI) Get(ctx context.Context, req *nusav1.GetJobRequest) (*nusav1.J
 		}
 		return client.Get(ctx, req)
 	}
-	term.State.Lock()
-	found := term.State.Jobs[k]
-	if found == nil || found.Record == nil {
+	for range recallTries {
+		term.State.Lock()
+		found := term.State.Jobs[k]
+		if found != nil && found.Record != nil {
+			out := found.ToProto(term.State.Sight())
+			term.State.Unlock()
+			placer.AddDestinations(term.State, k, out.GetStatus())
+			return out, nil
+		}
+		past := state.InHistory(term.State, k)
 		term.State.Unlock()
-		return nil, jobNotFound(k)
+		if !past {
+			return nil, jobNotFound(k)
+		}
+		if out, err := state.Past(ctx, term.State, term.Store, k); out != nil || err != nil {
+			return out, rpcError(err)
+		}
 	}
-	out := found.ToProto(term.State.Sight())
-	term.State.Unlock()
-	placer.AddDestinations(term.State, k, out.GetStatus())
-	return out, nil
+	return nil, rpcError(state.ErrRecall)
 }
+
+// recallTries bounds how often a request reads the record of a job that leaves memory, or
+// returns, at the same time.
+const recallTries = 8
 
 // Stop implements nusav1.JobsServer.
 func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.StopJobResponse, error) {
@@ -92,8 +106,11 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 		return client.Stop(ctx, req)
 	}
 	stored := int64(0)
-	revision, err := term.Commit.Do(ctx, func(t *state.Tx) error {
-		old, rev := t.Job(k)
+	revision, err := recalled(ctx, term, k, func(t *state.Tx) error {
+		old, rev, err := state.Stored(t, k)
+		if err != nil {
+			return err
+		}
 		if old == nil {
 			return jobNotFound(k)
 		}
@@ -132,6 +149,19 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 	return &nusav1.StopJobResponse{Revision: revision}, nil
 }
 
+// recalled commits a change of a job, which may be in the history.
+func recalled(ctx context.Context, term *Term, k state.JobKey, change func(*state.Tx) error) (revision int64, err error) {
+	for range recallTries {
+		if err = state.Recall(ctx, term.State, term.Store, k); err != nil {
+			return 0, err
+		}
+		if revision, err = term.Commit.Do(ctx, change); !errors.Is(err, state.ErrRecall) {
+			break
+		}
+	}
+	return revision, err
+}
+
 // Adopt implements nusav1.JobsServer.
 func (j *jobsAPI) Adopt(context.Context, *nusav1.AdoptRequest) (*nusav1.SubmitResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "adopting a region's job is not supported yet; stop it there and submit it here")
@@ -160,19 +190,36 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 	var sent *nusav1.Job // without the spec
 	var record *state.Record
 	var spec *nusav1.JobSpec // of record
+	var seen int64           // revision of the record in the history that was sent
 	return term.follow(stream.Context(), func() (<-chan struct{}, error) {
 		term.State.Lock()
 		found := term.State.Jobs[k]
-		if found == nil || found.Record == nil {
+		var now *nusav1.Job
+		var latest *state.Record // nil for a job in the history
+		var changed <-chan struct{}
+		past, known := term.State.History.Get(k.String())
+		switch {
+		case found != nil && found.Record != nil:
+			changed, now, latest = found.Watched(), found.WithoutSpec(term.State.Sight()), found.Record
+			term.State.Unlock()
+		case known:
+			changed = term.State.Changed.C()
+			term.State.Unlock()
+			if past.Revision == seen {
+				return changed, nil
+			}
+			now, err = state.Past(stream.Context(), term.State, term.Store, k)
+			if now == nil || err != nil {
+				return changed, rpcError(err) // without an error, it returned from there meanwhile
+			}
+			seen, spec, record, now.Spec = past.Revision, now.GetSpec(), nil, nil
+		default:
 			term.State.Unlock()
 			if sent == nil {
 				return nil, jobNotFound(k)
 			}
 			return nil, nil // the job was purged
 		}
-		changed := found.Watched()
-		now, latest := found.WithoutSpec(term.State.Sight()), found.Record
-		term.State.Unlock()
 		if latest == record && proto.Equal(now, sent) {
 			return changed, nil
 		}

@@ -69,6 +69,9 @@ func beginSubmit(ctx context.Context, term *Term, req *submits.Request) (finishS
 		}
 	}
 	k := state.JobKey{Namespace: spec.namespace, Name: name}
+	if err := state.Recall(ctx, term.State, term.Store, k); err != nil {
+		return nil, err
+	}
 	var resp *nusav1.SubmitResponse
 	wait := term.Commit.Submit(func(t *state.Tx) error {
 		var err error
@@ -86,6 +89,8 @@ func beginSubmit(ctx context.Context, term *Term, req *submits.Request) (finishS
 				return resp, err
 			}
 			// The key was used so long ago that the store has dropped the record.
+			return submit(ctx, term, req)
+		case errors.Is(err, state.ErrRecall): // the job has left memory meanwhile
 			return submit(ctx, term, req)
 		case err != nil:
 			return nil, err

@@ -65,13 +65,16 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 	}
 	st.Lock()
 	defer st.Unlock()
-	old, rev := st.JobRecord(k)
+	t := state.NewDryTx(st)
+	old, rev, err := state.Stored(t, k)
+	if err != nil {
+		return place.Snapshot{}, nil, err
+	}
 	out.Revision = rev
 	if old.Stopped() {
 		out.Diff = append(out.Diff, &nusav1.DiffLine{Field: "stopped", Old: "true"})
 	}
 	out.Diff = append(out.Diff, job.Diff(old.Spec(), spec)...)
-	t := state.NewDryTx(st)
 	resp, err := t.SubmitJob(k, state.Submission{Spec: state.NewSpec(spec), Encoded: encoded})
 	if err != nil {
 		return place.Snapshot{}, nil, err

@@ -37,6 +37,7 @@ func (st *State) apply(key string, msg any, revision int64) {
 		if j := st.jobForRecord(jobOfKey(key, resultPrefix), rec != nil); j != nil {
 			st.Room.Count(j.Result != nil, rec != nil)
 			j.Result = rec
+			mayLeave(st, j)
 			st.forgetIfGone(j)
 		}
 	case strings.HasPrefix(key, HealthyPrefix):
@@ -47,6 +48,9 @@ func (st *State) apply(key string, msg any, revision int64) {
 			st.weigh(j)
 			st.forgetIfGone(j)
 		}
+	case strings.HasPrefix(key, historyPrefix):
+		rec, _ := msg.(*nusav1.HistoryRecord)
+		applyHistory(st, key[len(historyPrefix):], entryOfMessage(key, rec, revision))
 	case strings.HasPrefix(key, originPrefix):
 		rec, _ := msg.(*nusav1.OriginRecord)
 		st.applyOrigin(key[len(originPrefix):], rec, revision)
@@ -89,7 +93,13 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	if rec != nil {
 		rec.place.Namespace, rec.place.Name, rec.place.Revision, rec.place.Run = j.Key.Namespace, j.Key.Name, revision, rec.Run(revision)
 	}
+	if j.Record == nil && rec != nil {
+		st.Names.Add(k.String())
+	} else if rec == nil {
+		st.Names.Removed()
+	}
 	j.Record, j.Revision = rec, revision
+	mayLeave(st, j)
 	j.keepDecisions(rec)
 	j.forgetUnplaced(rec)
 	st.JobChanged(j)
@@ -153,6 +163,7 @@ func (st *State) removeSlot(j *Job, key string, revision int64) {
 		st.Ended[j.Key], st.Rollouts[j.Key] = struct{}{}, struct{}{}
 	}
 	st.Pending[j.Key] = struct{}{}
+	mayLeave(st, j)
 	st.forgetIfGone(j)
 }
 
@@ -199,6 +210,7 @@ func (st *State) putSlot(s region.Slot, revision int64) {
 		st.NotHome[s.Home][k] = struct{}{}
 	}
 	st.putOrders(j, old, s, revision)
+	mayLeave(st, j)
 }
 
 // formerChanged marks the slots of the former owners as changed.
@@ -334,15 +346,6 @@ func formerOrder(s region.Slot, i int) *nusav1.Slot {
 	// A version that a lease binds waits until nothing runs in that region: see place.Job.awaited.
 	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, f.MayRun, "", "", ""
 	return SlotToProto(s)
-}
-
-func formerOf(s region.Slot, name string) int {
-	for i := range s.Former {
-		if s.Former[i].Region == name {
-			return i
-		}
-	}
-	return -1
 }
 
 func (st *State) putOrder(name, key string, order Order) {

@@ -53,6 +53,7 @@ const RetryAfter = time.Second
 // that api.proto documents.
 var RPCErrors = rpcerr.Table{
 	{Target: ErrQueueFull, Code: codes.ResourceExhausted, RetryAfter: RetryAfter},
+	{Target: ErrRecall, Code: codes.Unavailable, RetryAfter: RetryAfter},
 	{Target: ErrTooManyRegions, Code: codes.ResourceExhausted},
 	{Target: origins.ErrTooMany, Code: codes.ResourceExhausted},
 	{Target: store.ErrTooLarge, Code: codes.InvalidArgument},

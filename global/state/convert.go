@@ -346,3 +346,12 @@ func storedSlot(from *region.Slot, revision int64) region.Slot {
 	s.Unbound = s.Unbound || !s.Bound && !s.Vacant
 	return s
 }
+
+func formerOf(s region.Slot, name string) int {
+	for i := range s.Former {
+		if s.Former[i].Region == name {
+			return i
+		}
+	}
+	return -1
+}

@@ -9,7 +9,7 @@
 //	apply.go       from stored records to the state, and to the orders of regions
 //	load.go        the beginning of a term: its number, whether the store is an old copy,
 //	               and the load of all records
-//	summary.go     regions' summaries of jobs, disconnected instances
+//	summary.go     regions' summaries of jobs, disconnected instances; Events: the event log of the term
 //	checkpoint.go  Checkpoints: summaries stored from time to time
 //	committer.go   Committer: the one writer (except for load.go, at the beginning of a term); it
 //	               writes waiting submits and other changes in batches, one transaction each;
@@ -17,6 +17,7 @@
 //	tx.go          Tx: the state with the changes of a transaction laid over it
 //	records.go     Tx: jobs, slots, regions and the leadership term
 //	submit.go      Tx: a new version of a job; refuses a submit without room for it
+//	history.go     jobs that have ended leave memory, and return
 //	audit.go       Tx: audit records and idempotency records
 //	origins.go     Origins: origin records and their table
 //	keys.go        keys and values of the store
@@ -28,5 +29,4 @@
 //	rollout.go     facts about a rollout, for place/rollout.go, which decides
 //	failover.go    when the slots of a silent or lost region may move, and what a recovery stops
 //	status.go      a job's status from slots and summaries
-//	events.go      Events: the event log of the term
 package state

@@ -32,7 +32,7 @@ const (
 )
 
 // loaded are the prefixes of the records that Load reads, in the order of reading.
-var loaded = [...]string{leadershipKey, regionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix}
+var loaded = [...]string{leadershipKey, regionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix, historyPrefix}
 
 // JobKey names a job.
 type JobKey struct{ Namespace, Name string }

@@ -213,6 +213,12 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 	defer func() { st.loading = false }()
 	var written int64
 	for _, prefix := range loaded {
+		if prefix == historyPrefix {
+			if err := loadHistory(ctx, st, s, &written); err != nil {
+				return fmt.Errorf("load the history: %w", err)
+			}
+			continue
+		}
 		records, err := readRecords(ctx, s, prefix)
 		if err != nil {
 			return fmt.Errorf("load the records: %w", err)

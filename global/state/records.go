@@ -41,6 +41,9 @@ func (t *Tx) PutJob(k JobKey, rec *nusav1.JobRecord) error {
 // putRecord stores the record of a job.
 func (t *Tx) putRecord(k JobKey, rec *Record) error {
 	_, known := t.State.JobRecord(k)
+	if err := leaveHistory(t, k); err != nil {
+		return err
+	}
 	return t.set(txChange{key: k.recordKey(), known: known, job: rec})
 }
 
@@ -48,6 +51,9 @@ func (t *Tx) putRecord(k JobKey, rec *Record) error {
 func (t *Tx) DeleteJob(k JobKey) error {
 	_, known := t.State.JobRecord(k)
 	if err := t.set(txChange{key: k.recordKey(), known: known}); err != nil {
+		return err
+	}
+	if err := leaveHistory(t, k); err != nil {
 		return err
 	}
 	if err := t.DeleteHealthy(k); err != nil {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/history"
 	"github.com/nusa-scheduler/nusa/global/idempotency"
 	"github.com/nusa-scheduler/nusa/global/latency"
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -76,6 +77,9 @@ type State struct {
 	// peer. ProbeDemandStale: the weights must be computed again.
 	ProbeDemand      map[string]map[string]float64
 	ProbeDemandStale bool
+	// History has the jobs that have left memory, see history.go. Names has the names of all jobs.
+	History history.History
+	Names   history.Names
 	// Answers holds the responses to requests with idempotency keys.
 	Answers *idempotency.Answers
 	// Changed wakes watches when something that they show has changed.
@@ -115,6 +119,11 @@ type State struct {
 	began, massLossAt time.Duration
 	// slotChanges is the number of the latest change in any Region.Changes.
 	slotChanges uint64
+
+	// leaving are the jobs that may have ended, the oldest end first. recalled are jobs of the
+	// history whose records were read lately.
+	leaving  []leaving
+	recalled []*recalled
 
 	names   []string // names of the regions; nil after a region was added or removed
 	stamp   uint64   // number of the latest change

@@ -44,7 +44,10 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse
 // SubmitJob stores a job, unless the stored job is the same and still runs. It also decides whether
 // a new run begins: see Job.run in job.proto.
 func (t *Tx) SubmitJob(k JobKey, s Submission) (*nusav1.SubmitResponse, error) {
-	old, rev := t.Job(k)
+	old, rev, err := Stored(t, k)
+	if err != nil {
+		return nil, err
+	}
 	if err := CheckRevision("job "+k.String(), s.CheckRevision, old != nil, rev); err != nil {
 		return nil, err
 	}
@@ -212,6 +215,9 @@ func checkRunAgain(k JobKey, s Submission, old *Record, ended nusav1.JobState) e
 // returns JOB_STATE_UNSPECIFIED. Done slots are proof of the end. The regions' latest summaries
 // show the end a moment earlier.
 func (t *Tx) batchEnd(k JobKey) nusav1.JobState {
+	if state, past := pastEnd(t, k); past {
+		return state
+	}
 	rec, _ := t.Job(k)
 	if rec.Type() != place.Batch || rec.Stopped() {
 		return nusav1.JobState_JOB_STATE_UNSPECIFIED

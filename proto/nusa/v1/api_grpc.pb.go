@@ -72,9 +72,11 @@ type JobsClient interface {
 	// Get returns one job.
 	Get(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
 	// List returns jobs sorted by namespace and name: the federation's jobs, then
-	// each region's own.
+	// each region's own. Jobs of the history, which ended some time ago, have no groups in
+	// their spec and no regions in their status.
 	List(ctx context.Context, in *ListJobsRequest, opts ...grpc.CallOption) (*ListJobsResponse, error)
-	// Stop stops every instance. The record stays until the job is purged.
+	// Stop stops every instance. The record stays until the job is purged, or until the
+	// history forgets it.
 	Stop(ctx context.Context, in *StopJobRequest, opts ...grpc.CallOption) (*StopJobResponse, error)
 	// Explain says why each region has instances of a job or none. With `region` it says the
 	// same of each node of that region.
@@ -243,9 +245,11 @@ type JobsServer interface {
 	// Get returns one job.
 	Get(context.Context, *GetJobRequest) (*Job, error)
 	// List returns jobs sorted by namespace and name: the federation's jobs, then
-	// each region's own.
+	// each region's own. Jobs of the history, which ended some time ago, have no groups in
+	// their spec and no regions in their status.
 	List(context.Context, *ListJobsRequest) (*ListJobsResponse, error)
-	// Stop stops every instance. The record stays until the job is purged.
+	// Stop stops every instance. The record stays until the job is purged, or until the
+	// history forgets it.
 	Stop(context.Context, *StopJobRequest) (*StopJobResponse, error)
 	// Explain says why each region has instances of a job or none. With `region` it says the
 	// same of each node of that region.

@@ -15,6 +15,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -749,11 +750,132 @@ func (x *CheckpointRecord) GetReport() *RegionReport {
 	return nil
 }
 
+// HistoryRecord is a job that has ended and left the memory of the active server. Key:
+// history/NAMESPACE/NAME. Its other records are removed.
+type HistoryRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An encoded Job as lists show it: no groups in its spec, no regions in its status. It
+	// stays encoded because a server holds a million of them.
+	Line []byte `protobuf:"bytes,1,opt,name=line,proto3" json:"line,omitempty"`
+	// When the job ended, about.
+	Ended *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=ended,proto3" json:"ended,omitempty"`
+	// An encoded HistoryBody, compressed with DEFLATE.
+	Body          []byte `protobuf:"bytes,3,opt,name=body,proto3" json:"body,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryRecord) Reset() {
+	*x = HistoryRecord{}
+	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryRecord) ProtoMessage() {}
+
+func (x *HistoryRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryRecord.ProtoReflect.Descriptor instead.
+func (*HistoryRecord) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *HistoryRecord) GetLine() []byte {
+	if x != nil {
+		return x.Line
+	}
+	return nil
+}
+
+func (x *HistoryRecord) GetEnded() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *HistoryRecord) GetBody() []byte {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+// HistoryBody is what nothing but a request about the job needs.
+type HistoryBody struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// With its run.
+	Job *JobRecord `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// The last status of the job; also of a stopped one.
+	Result        *ResultRecord `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryBody) Reset() {
+	*x = HistoryBody{}
+	mi := &file_nusa_v1_records_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryBody) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryBody) ProtoMessage() {}
+
+func (x *HistoryBody) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryBody.ProtoReflect.Descriptor instead.
+func (*HistoryBody) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *HistoryBody) GetJob() *JobRecord {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+func (x *HistoryBody) GetResult() *ResultRecord {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
 var File_nusa_v1_records_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"\x15nusa/v1/records.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11nusa/v1/api.proto\x1a\x18nusa/v1/federation.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"5\n" +
+	"\x15nusa/v1/records.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x18nusa/v1/federation.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"5\n" +
 	"\vAuditRecord\x12&\n" +
 	"\x06events\x18\x01 \x03(\v2\x0e.nusa.v1.EventR\x06events\"\xb0\x01\n" +
 	"\tJobRecord\x12\x1e\n" +
@@ -807,7 +929,14 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\bposition\x18\x01 \x01(\v2\x11.nusa.v1.PositionR\bposition\x12\x16\n" +
 	"\x06chunks\x18\x02 \x01(\x05R\x06chunks\x121\n" +
 	"\tsummaries\x18\x03 \x03(\v2\x13.nusa.v1.JobSummaryR\tsummaries\x12-\n" +
-	"\x06report\x18\x04 \x01(\v2\x15.nusa.v1.RegionReportR\x06reportB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"\x06report\x18\x04 \x01(\v2\x15.nusa.v1.RegionReportR\x06report\"i\n" +
+	"\rHistoryRecord\x12\x12\n" +
+	"\x04line\x18\x01 \x01(\fR\x04line\x120\n" +
+	"\x05ended\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12\x12\n" +
+	"\x04body\x18\x03 \x01(\fR\x04body\"b\n" +
+	"\vHistoryBody\x12$\n" +
+	"\x03job\x18\x01 \x01(\v2\x12.nusa.v1.JobRecordR\x03job\x12-\n" +
+	"\x06result\x18\x02 \x01(\v2\x15.nusa.v1.ResultRecordR\x06resultB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_records_proto_rawDescOnce sync.Once
@@ -821,54 +950,60 @@ func file_nusa_v1_records_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_records_proto_rawDescData
 }
 
-var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_nusa_v1_records_proto_goTypes = []any{
-	(*AuditRecord)(nil),         // 0: nusa.v1.AuditRecord
-	(*JobRecord)(nil),           // 1: nusa.v1.JobRecord
-	(*LeadershipRecord)(nil),    // 2: nusa.v1.LeadershipRecord
-	(*StoreLog)(nil),            // 3: nusa.v1.StoreLog
-	(*TermBeginning)(nil),       // 4: nusa.v1.TermBeginning
-	(*Recovery)(nil),            // 5: nusa.v1.Recovery
-	(*RevisionConflict)(nil),    // 6: nusa.v1.RevisionConflict
-	(*IdempotencyRecord)(nil),   // 7: nusa.v1.IdempotencyRecord
-	(*ResultRecord)(nil),        // 8: nusa.v1.ResultRecord
-	(*CheckpointRecord)(nil),    // 9: nusa.v1.CheckpointRecord
-	nil,                         // 10: nusa.v1.JobRecord.SinceEntry
-	(*Event)(nil),               // 11: nusa.v1.Event
-	(*Job)(nil),                 // 12: nusa.v1.Job
-	(*LeadershipTerm)(nil),      // 13: nusa.v1.LeadershipTerm
-	(*durationpb.Duration)(nil), // 14: google.protobuf.Duration
-	(*SubmitResponse)(nil),      // 15: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),           // 16: nusa.v1.JobStatus
-	(*Position)(nil),            // 17: nusa.v1.Position
-	(*JobSummary)(nil),          // 18: nusa.v1.JobSummary
-	(*RegionReport)(nil),        // 19: nusa.v1.RegionReport
+	(*AuditRecord)(nil),           // 0: nusa.v1.AuditRecord
+	(*JobRecord)(nil),             // 1: nusa.v1.JobRecord
+	(*LeadershipRecord)(nil),      // 2: nusa.v1.LeadershipRecord
+	(*StoreLog)(nil),              // 3: nusa.v1.StoreLog
+	(*TermBeginning)(nil),         // 4: nusa.v1.TermBeginning
+	(*Recovery)(nil),              // 5: nusa.v1.Recovery
+	(*RevisionConflict)(nil),      // 6: nusa.v1.RevisionConflict
+	(*IdempotencyRecord)(nil),     // 7: nusa.v1.IdempotencyRecord
+	(*ResultRecord)(nil),          // 8: nusa.v1.ResultRecord
+	(*CheckpointRecord)(nil),      // 9: nusa.v1.CheckpointRecord
+	(*HistoryRecord)(nil),         // 10: nusa.v1.HistoryRecord
+	(*HistoryBody)(nil),           // 11: nusa.v1.HistoryBody
+	nil,                           // 12: nusa.v1.JobRecord.SinceEntry
+	(*Event)(nil),                 // 13: nusa.v1.Event
+	(*Job)(nil),                   // 14: nusa.v1.Job
+	(*LeadershipTerm)(nil),        // 15: nusa.v1.LeadershipTerm
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
+	(*SubmitResponse)(nil),        // 17: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),             // 18: nusa.v1.JobStatus
+	(*Position)(nil),              // 19: nusa.v1.Position
+	(*JobSummary)(nil),            // 20: nusa.v1.JobSummary
+	(*RegionReport)(nil),          // 21: nusa.v1.RegionReport
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
-	11, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
-	12, // 1: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
-	10, // 2: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
-	13, // 3: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
-	14, // 4: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
+	13, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
+	14, // 1: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
+	12, // 2: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
+	15, // 3: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
+	16, // 4: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
 	6,  // 5: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
-	14, // 6: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
+	16, // 6: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
 	5,  // 7: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
 	4,  // 8: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
 	3,  // 9: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
-	13, // 10: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
-	14, // 11: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
-	14, // 12: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
-	14, // 13: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
-	15, // 14: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	16, // 15: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	17, // 16: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	18, // 17: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	19, // 18: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	15, // 10: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
+	16, // 11: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
+	16, // 12: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
+	16, // 13: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
+	17, // 14: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	18, // 15: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	19, // 16: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	20, // 17: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	21, // 18: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	22, // 19: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
+	1,  // 20: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
+	8,  // 21: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }
@@ -886,7 +1021,7 @@ func file_nusa_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_records_proto_rawDesc), len(file_nusa_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

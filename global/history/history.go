@@ -1,0 +1,98 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Entry is what memory has of a job that has ended.
+type Entry struct {
+	// Line is the encoded HistoryRecord.line.
+	Line []byte
+	// Revision of the stored record.
+	Revision int64
+	// Ended is when the job ended, in seconds since 1970.
+	Ended int64
+	// Size of the stored record in bytes.
+	Size int64
+}
+
+// History has the jobs that have left memory. The zero value has none.
+type History struct {
+	entries map[string]Entry
+	// order has the jobs in the order in which they left, and also jobs that have returned since:
+	// those whose entry has another revision.
+	order []left
+	bytes int64
+}
+
+type left struct {
+	job      string
+	revision int64
+}
+
+// Put adds the entry of a job, or replaces it.
+func (h *History) Put(job string, e Entry) {
+	if h.entries == nil {
+		h.entries = map[string]Entry{}
+	}
+	h.bytes += e.Size - h.entries[job].Size
+	h.entries[job] = e
+	h.order = append(h.order, left{job, e.Revision})
+	if len(h.order) > 2*len(h.entries)+1024 {
+		h.compact()
+	}
+}
+
+// Loaded puts the jobs into the order in which they left, after they were loaded in another one.
+func (h *History) Loaded() {
+	slices.SortFunc(h.order, func(a, b left) int { return cmp.Compare(a.revision, b.revision) })
+}
+
+// Delete removes the entry of a job.
+func (h *History) Delete(job string) {
+	h.bytes -= h.entries[job].Size
+	delete(h.entries, job)
+}
+
+// Get returns the entry of a job.
+func (h *History) Get(job string) (e Entry, ok bool) {
+	e, ok = h.entries[job]
+	return e, ok
+}
+
+// Len returns the number of jobs.
+func (h *History) Len() int { return len(h.entries) }
+
+// Bytes returns the size of all records.
+func (h *History) Bytes() int64 { return h.bytes }
+
+func (h *History) compact() {
+	kept := h.order[:0]
+	for _, o := range h.order {
+		if h.entries[o.job].Revision == o.revision {
+			kept = append(kept, o)
+		}
+	}
+	clear(h.order[len(kept):])
+	h.order = kept
+}
+
+// Excess returns jobs that have to be forgotten, at most atOnce, those first that left first: all
+// that ended before a time, and as many that most are left.
+func (h *History) Excess(before int64, most, atOnce int) (jobs []string) {
+	for len(h.order) > 0 && h.entries[h.order[0].job].Revision != h.order[0].revision {
+		h.order = h.order[1:] // it has returned, or was forgotten
+	}
+	for _, o := range h.order {
+		e := h.entries[o.job]
+		switch {
+		case e.Revision != o.revision:
+			continue
+		case len(jobs) == atOnce || e.Ended >= before && len(h.entries)-len(jobs) <= most:
+			return jobs
+		}
+		jobs = append(jobs, o.job)
+	}
+	return jobs
+}

@@ -1,0 +1,67 @@
+package history
+
+import (
+	"iter"
+	"slices"
+)
+
+// addedMost bounds the names that wait to be sorted in.
+const addedMost = 1 << 16
+
+// Names are the names of jobs in the order of lists. The zero value has none. A name that was
+// removed may still be in it: its user knows which jobs exist.
+type Names struct {
+	sorted, added []string
+	removed       int
+}
+
+// Add adds a name. It may have it already.
+func (n *Names) Add(job string) {
+	n.added = append(n.added, job)
+	if len(n.added) >= addedMost {
+		n.sortIn()
+	}
+}
+
+// Removed notes that some name may be one too many.
+func (n *Names) Removed() { n.removed++ }
+
+// sortIn sorts the added names in.
+func (n *Names) sortIn() {
+	slices.Sort(n.added)
+	added := slices.DeleteFunc(slices.Compact(n.added), func(job string) bool {
+		_, known := slices.BinarySearch(n.sorted, job)
+		return known
+	})
+	have := len(n.sorted)
+	n.sorted = slices.Grow(n.sorted, len(added))[:have+len(added)]
+	for i, job := range slices.Backward(added) {
+		at, _ := slices.BinarySearch(n.sorted[:have], job)
+		copy(n.sorted[at+i+1:], n.sorted[at:have])
+		n.sorted[at+i] = job
+		have = at
+	}
+	clear(n.added)
+	n.added = n.added[:0]
+}
+
+// After yields the names behind a name, in order. exists says whether there is a job with a name.
+func (n *Names) After(job string, exists func(string) bool) iter.Seq[string] {
+	if len(n.added) > 0 {
+		n.sortIn()
+	}
+	if n.removed > len(n.sorted)/2 {
+		n.sorted, n.removed = slices.DeleteFunc(n.sorted, func(job string) bool { return !exists(job) }), 0
+	}
+	at, found := slices.BinarySearch(n.sorted, job)
+	if found {
+		at++
+	}
+	return func(yield func(string) bool) {
+		for _, name := range n.sorted[at:] {
+			if exists(name) && !yield(name) {
+				return
+			}
+		}
+	}
+}

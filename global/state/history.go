@@ -1,0 +1,481 @@
+package state
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/global/history"
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// A job that has ended, and that no caller has changed for some time, moves to the history: one
+// record takes the place of its other ones, and memory has only a line of it for lists. It
+// returns when a caller submits or stops it again: a request that needs the record reads it
+// first (Recall), and the transaction of the request puts the job back.
+
+const (
+	historyPrefix = root + "history/"
+	// historyLevel is the feature level from which servers know the history.
+	historyLevel = 3
+	// historyOverhead is what a job in the history counts in Room beside its record.
+	historyOverhead = 256
+	// recalledMost bounds the recalled jobs, and recalledBytes their specs, about.
+	recalledMost, recalledBytes = 64, 16 << 20
+	// historyMessage bounds the message of a line in the history.
+	historyMessage = 200
+)
+
+// ErrRecall says that the record of a job has to be read first, see Recall.
+var ErrRecall = errors.New("the job is in the history, and its record was not read yet")
+
+// historyKey returns the store key of the job in the history.
+func (k JobKey) historyKey() string { return historyPrefix + k.String() }
+
+// recalled is a job whose record in the history was read.
+type recalled struct {
+	key JobKey
+	// revision of the record in the history; that of the job is job.revision.
+	revision int64
+	record   *Record
+	job      *nusav1.Job // without its spec
+}
+
+// leaving is a job that may move to the history.
+type leaving struct {
+	key JobKey
+	// changes is Job.Changes at that time, since is when it was.
+	changes uint64
+	since   time.Duration
+}
+
+// InHistory reports whether a job is in the history. The lock is held.
+func InHistory(st *State, k JobKey) bool {
+	_, ok := st.History.Get(k.String())
+	return ok
+}
+
+// Exists reports whether there is a job, in memory or in the history. The lock is held.
+func Exists(st *State, name string) bool {
+	if j := st.Jobs[keyOfName(name)]; j != nil && j.Record != nil {
+		return true
+	}
+	_, ok := st.History.Get(name)
+	return ok
+}
+
+func keyOfName(name string) JobKey {
+	namespace, job, _ := strings.Cut(name, "/")
+	return JobKey{namespace, job}
+}
+
+// Recall reads the record of a job that is in the history; of other jobs it does nothing. A job
+// may leave memory between Recall and what needs the record: that gets ErrRecall.
+func Recall(ctx context.Context, st *State, s store.Store, k JobKey) error {
+	st.Lock()
+	e, there := st.History.Get(k.String())
+	known := there && recalledOf(st, k) != nil
+	st.Unlock()
+	if !there || known {
+		return nil
+	}
+	kv, ok, _, err := s.Get(ctx, k.historyKey())
+	if err != nil || !ok || kv.ModRevision != e.Revision {
+		return err // it has returned meanwhile
+	}
+	r, err := decodeHistory(k, kv)
+	if err != nil {
+		return err
+	}
+	st.Lock()
+	defer st.Unlock()
+	remember(st, r)
+	return nil
+}
+
+// Past returns a job that is in the history as the API shows it, nil for another job.
+func Past(ctx context.Context, st *State, s store.Store, k JobKey) (*nusav1.Job, error) {
+	if err := Recall(ctx, st, s, k); err != nil {
+		return nil, err
+	}
+	st.Lock()
+	defer st.Unlock()
+	r := recalledOf(st, k)
+	if r == nil {
+		return nil, nil
+	}
+	out := proto.CloneOf(r.job)
+	out.Spec = r.record.Spec()
+	return out, nil
+}
+
+// Line returns a job in the history as lists show it. The lock is held.
+func Line(st *State, name string) *nusav1.Job {
+	e, ok := st.History.Get(name)
+	if !ok {
+		return nil
+	}
+	out := &nusav1.Job{}
+	_ = proto.Unmarshal(e.Line, out) // cannot fail: it was decoded, or made here
+	return out
+}
+
+// Stored returns the record of a job as the transaction leaves it, like Tx.Job, also of a job
+// in the history.
+func Stored(t *Tx, k JobKey) (*Record, int64, error) {
+	if _, changed := t.find(k.recordKey()); !changed && InHistory(t.State, k) {
+		r := recalledOf(t.State, k)
+		if r == nil {
+			return nil, 0, ErrRecall
+		}
+		return r.record, r.job.GetRevision(), nil
+	}
+	if ch, changed := t.find(k.historyKey()); changed && ch.puts() {
+		return nil, 0, errTxFull // it leaves memory with this transaction: the next one recalls it
+	}
+	rec, rev := t.Job(k)
+	return rec, rev, nil
+}
+
+// pastEnd returns how a batch job in the history ended, and whether the transaction knows it to
+// be there.
+func pastEnd(t *Tx, k JobKey) (nusav1.JobState, bool) {
+	_, changed := t.find(k.recordKey())
+	if changed || !InHistory(t.State, k) {
+		return 0, false
+	}
+	r := recalledOf(t.State, k)
+	if r == nil || !jobstatus.HasEnded(r.job.GetStatus().GetState()) {
+		return nusav1.JobState_JOB_STATE_UNSPECIFIED, true
+	}
+	return r.job.GetStatus().GetState(), true
+}
+
+// leaveHistory removes the record of a job in the history, if it is there.
+func leaveHistory(t *Tx, k JobKey) error {
+	e, ok := t.State.History.Get(k.String())
+	if !ok {
+		return nil
+	}
+	return t.set(txChange{key: k.historyKey(), known: e.Revision})
+}
+
+// Forget removes jobs that are in the history.
+func Forget(t *Tx, names []string) error {
+	for _, name := range names {
+		if err := leaveHistory(t, keyOfName(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ended returns the status of a job of which nothing runs any more, and that shows nothing which
+// memory alone has; nil for another one. The lock is held.
+func ended(j *Job, see Sight) *nusav1.JobStatus {
+	switch {
+	case j.Record == nil || j.Record.Purge():
+		return nil
+	case j.Record.Stopped():
+		if status := j.Status(see); j.Slots.Len() == 0 && status.GetState() == nusav1.JobState_JOB_STATE_STOPPED {
+			return status
+		}
+		return nil
+	case j.Record.Type() != place.Batch || !j.standsIn(j.Result) || !jobstatus.HasEnded(j.Result.GetStatus().GetState()):
+		return nil
+	}
+	left := 0
+	for _, g := range j.Place().Groups {
+		left += g.Count
+	}
+	for s := range j.Slots.All() {
+		if s.State != region.Done || s.Desired != region.DesiredRun || s.Vacant || len(s.Former) > 0 || s.ReturnTo != "" {
+			return nil
+		}
+		if s.OfRun(j.Record.Run(j.Revision)) && !j.Record.obsolete(s.JobVersion, s.Group) {
+			left -= s.Count()
+		}
+	}
+	if left > 0 {
+		return nil
+	}
+	return proto.CloneOf(j.Result.GetStatus())
+}
+
+// mayLeave notes a job that may have ended. The lock is held.
+func mayLeave(st *State, j *Job) {
+	switch {
+	case j.Record == nil, j.Record.Stopped() && j.Slots.Len() > 0:
+		return
+	case !j.Record.Stopped() && !(j.standsIn(j.Result) && jobstatus.HasEnded(j.Result.GetStatus().GetState())):
+		return
+	}
+	if n := len(st.leaving); n == 0 || st.leaving[n-1].key != j.Key || st.leaving[n-1].changes != j.Changes {
+		st.leaving = append(st.leaving, leaving{j.Key, j.Changes, st.Clock()})
+	}
+}
+
+// maxDeparting bounds the records that one transaction moves to the history.
+const maxDeparting = 100
+
+// Leaving returns jobs that are to move to the history with one transaction: those that ended a
+// time ago, and the oldest beyond a number. It returns them once. Jobs of more slots than fit into
+// a transaction stay. The lock is held.
+func Leaving(st *State, after time.Duration, most int) (keys []JobKey) {
+	if st.GlobalLevel < historyLevel || st.Leadership.GetConflict() != nil {
+		return nil
+	}
+	see, now, i, size := st.Sight(), st.Clock(), 0, 0
+	for ; i < len(st.leaving); i++ {
+		l := st.leaving[i]
+		if now-l.since < after && len(st.leaving)-i <= most {
+			break
+		}
+		j := st.Jobs[l.key]
+		if j == nil || j.Changes != l.changes || ended(j, see) == nil {
+			continue
+		}
+		each := 4 + j.Slots.Len()
+		if size+each > maxDeparting && size > 0 {
+			break
+		}
+		if each <= maxDeparting {
+			keys, size = append(keys, l.key), size+each
+		}
+	}
+	st.leaving = st.leaving[i:]
+	if len(st.leaving) == 0 {
+		st.leaving = nil
+	}
+	return keys
+}
+
+// Depart moves a job to the history. It does nothing if the job goes on, or if the transaction
+// changes it already.
+func Depart(t *Tx, k JobKey, now time.Time) error {
+	st := t.State
+	j := st.Jobs[k]
+	if j == nil || InHistory(st, k) {
+		return nil
+	}
+	if _, changed := t.find(k.recordKey()); changed || len(t.slots[k]) > 0 {
+		return nil
+	}
+	status := ended(j, st.Sight())
+	if status == nil {
+		return nil
+	}
+	full := j.Record.Full()
+	full.Job.Run = j.Record.Run(j.Revision)
+	out := full.GetJob()
+	body := &nusav1.HistoryBody{Job: full, Result: &nusav1.ResultRecord{Version: out.GetVersion(), Run: out.GetRun(), Status: status}}
+	rec := &nusav1.HistoryRecord{Ended: timestamppb.New(now)}
+	var err error
+	if rec.Body, err = pack(body); err != nil {
+		return err
+	}
+	if rec.Line, err = proto.Marshal(lineOf(out, status, j.Revision)); err != nil {
+		return fmt.Errorf("encode the line of %s: %w", k, err)
+	}
+	if err := t.set(txChange{key: k.recordKey(), known: j.Revision}); err != nil {
+		return err
+	}
+	var slots []region.Change
+	for s := range j.Slots.All() {
+		slots = append(slots, region.Change{Delete: true, Slot: s})
+	}
+	if err := t.ChangeSlots(slots); err != nil {
+		return err
+	}
+	if j.Result != nil {
+		if err := t.deleteUnchecked(k.resultKey()); err != nil {
+			return err
+		}
+	}
+	if j.Healthy != nil {
+		if err := t.DeleteHealthy(k); err != nil {
+			return err
+		}
+	}
+	return t.set(txChange{key: k.historyKey(), msg: rec})
+}
+
+// lineOf returns a job as lists show it, without what few of them show.
+func lineOf(j *nusav1.Job, status *nusav1.JobStatus, revision int64) *nusav1.Job {
+	out := &nusav1.Job{
+		Spec:    &nusav1.JobSpec{Namespace: j.GetSpec().GetNamespace(), Name: j.GetSpec().GetName(), Type: j.GetSpec().GetType(), Labels: j.GetSpec().GetLabels()},
+		Version: j.GetVersion(), Revision: revision, Stopped: j.GetStopped(), Submitted: j.GetSubmitted(), Run: j.GetRun(),
+		Status: &nusav1.JobStatus{State: status.GetState(), Message: strings.ToValidUTF8(status.GetMessage()[:min(len(status.GetMessage()), historyMessage)], ""), Groups: map[string]*nusav1.GroupStatus{}},
+	}
+	for name, g := range status.GetGroups() {
+		out.Status.Groups[name] = &nusav1.GroupStatus{Desired: g.GetDesired(), Counts: g.GetCounts()}
+	}
+	return out
+}
+
+// pack encodes and compresses the body of a record of the history.
+func pack(body *nusav1.HistoryBody) ([]byte, error) {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("encode a job for the history: %w", err)
+	}
+	var out bytes.Buffer
+	w, err := flate.NewWriter(&out, flate.BestSpeed)
+	if err != nil {
+		return nil, fmt.Errorf("compress a job for the history: %w", err)
+	}
+	if _, err := w.Write(b); err != nil {
+		return nil, fmt.Errorf("compress a job for the history: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("compress a job for the history: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// decodeHistory decodes the stored record of a job in the history.
+func decodeHistory(k JobKey, kv store.KV) (*recalled, error) {
+	rec, body := &nusav1.HistoryRecord{}, &nusav1.HistoryBody{}
+	if err := Decode(kv, rec); err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(flate.NewReader(bytes.NewReader(rec.GetBody())))
+	if err == nil {
+		err = proto.Unmarshal(b, body)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", kv.Key, ErrFormat, err)
+	}
+	line := &nusav1.Job{}
+	if err := proto.Unmarshal(rec.GetLine(), line); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", kv.Key, ErrFormat, err)
+	}
+	full := body.GetJob().GetJob()
+	out := &recalled{key: k, revision: kv.ModRevision, job: &nusav1.Job{
+		Version: full.GetVersion(), Revision: line.GetRevision(), Stopped: full.GetStopped(), Submitted: full.GetSubmitted(),
+		Status: body.GetResult().GetStatus(), Run: full.GetRun(), Reverted: full.GetReverted(),
+	}}
+	if out.record, err = NewRecord(body.GetJob()); err != nil {
+		return nil, fmt.Errorf("%s: %w", kv.Key, err)
+	}
+	return out, nil
+}
+
+// entryOf returns what memory has of a stored record of the history. It skips the body: a
+// million of them are loaded.
+func entryOf(kv store.KV) (history.Entry, error) {
+	bad := fmt.Errorf("%s: %w", kv.Key, ErrFormat)
+	if len(kv.Value) == 0 || kv.Value[0] != formatProto {
+		return history.Entry{}, bad
+	}
+	out := history.Entry{Revision: kv.ModRevision, Size: int64(len(kv.Key) + len(kv.Value))}
+	for b := kv.Value[1:]; len(b) > 0; {
+		field, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return history.Entry{}, bad
+		}
+		b = b[n:]
+		size := protowire.ConsumeFieldValue(field, kind, b)
+		if size < 0 {
+			return history.Entry{}, bad
+		}
+		if kind == protowire.BytesType {
+			switch v, _ := protowire.ConsumeBytes(b); field {
+			case 1:
+				out.Line = slices.Clone(v)
+			case 2:
+				at := &timestamppb.Timestamp{}
+				if err := proto.Unmarshal(v, at); err != nil {
+					return history.Entry{}, bad
+				}
+				out.Ended = at.GetSeconds()
+			}
+		}
+		b = b[size:]
+	}
+	return out, nil
+}
+
+// entryOfMessage is entryOf for a record that this server has written; nil: it was removed.
+func entryOfMessage(key string, rec *nusav1.HistoryRecord, revision int64) history.Entry {
+	if rec == nil {
+		return history.Entry{}
+	}
+	return history.Entry{Line: rec.GetLine(), Revision: revision, Ended: rec.GetEnded().GetSeconds(), Size: int64(len(key) + 1 + proto.Size(rec))}
+}
+
+// loadHistory loads the lines of the history. written is the greatest revision of a record.
+func loadHistory(ctx context.Context, st *State, s store.Store, written *int64) error {
+	_, err := s.List(ctx, historyPrefix, func(kv store.KV) error {
+		e, err := entryOf(kv)
+		if err != nil {
+			return err
+		}
+		applyHistory(st, kv.Key[len(historyPrefix):], e)
+		*written = max(*written, e.Revision)
+		return nil
+	})
+	st.Revision = max(st.Revision, *written)
+	st.History.Loaded()
+	return err
+}
+
+// applyHistory sets the entry of a job in the history; the zero entry removes it. The lock is
+// held.
+func applyHistory(st *State, name string, e history.Entry) {
+	was, had := st.History.Get(name)
+	has := e.Revision != 0
+	st.Room.Count(had, has)
+	weigh := func(e history.Entry, is bool) int64 {
+		if !is {
+			return 0
+		}
+		return e.Size + historyOverhead
+	}
+	st.Room.Weigh(keyOfName(name).Namespace, weigh(was, had), weigh(e, has))
+	if has {
+		st.History.Put(name, e)
+		st.Names.Add(name)
+	} else {
+		st.History.Delete(name)
+		st.Names.Removed()
+	}
+	st.Notify()
+}
+
+// recalledOf returns a job of the history if its record was read. The lock is held.
+func recalledOf(st *State, k JobKey) *recalled {
+	e, there := st.History.Get(k.String())
+	i := slices.IndexFunc(st.recalled, func(r *recalled) bool { return r.key == k })
+	if !there || i < 0 || st.recalled[i].revision != e.Revision {
+		return nil
+	}
+	return st.recalled[i]
+}
+
+// remember keeps a job that was read. The lock is held.
+func remember(st *State, r *recalled) {
+	st.recalled = append(slices.DeleteFunc(st.recalled, func(old *recalled) bool { return old.key == r.key }), r)
+	size := 0
+	for i := range slices.Backward(st.recalled) {
+		size += len(st.recalled[i].record.encoded())
+		if len(st.recalled)-i > recalledMost || size > recalledBytes && i < len(st.recalled)-1 {
+			st.recalled = slices.Clone(st.recalled[i+1:])
+			break
+		}
+	}
+}
