@@ -55,8 +55,8 @@ The global server is at the place of the first region. If a region is cut off fr
 first region, it is also cut off from the global tier, and continues alone. To cut
 regions off only from each other, leave the first region connected to all regions.
 
-Pairs without traffic are probed every 30 seconds. p99 shows a change after the next probe. p50
-shows it when half of the samples are new.
+Pairs without traffic are probed every 30 seconds. p99 shows a change after the next
+probe. p50 shows it when half of the samples are new.
 `
 
 func (d *devRun) bind(cmd *cobra.Command) {

@@ -36,12 +36,12 @@ network coordinates, ≈ is estimated from the distance, ? is an old measurement
 measurement that third regions contradict, × is a region that does not respond, · is
 unknown.
 
-When a matrix is too wide, each region has a line with the nearest regions and what
-was not measured. --all shows the whole matrix in parts. --from shows one row with
-every detail: loss shows the known loss on the way out and on the way back,
- "its probes arrive" marks a region that cannot be reached although its own
-probes arrive, and "discarded" counts samples that do not count, because one of the
-two servers was late itself.
+If a matrix is too wide, each region has a line with the nearest regions and what was
+not measured. --all shows the whole matrix in parts. --from shows one row with every
+detail: loss shows the known loss on the way out and on the way back. "its probes
+arrive" marks a region that cannot be reached although its own probes arrive.
+"discarded" counts samples that do not count, because one of the two servers was late
+itself.
 
 -o csv writes a matrix that "nusa dev --wan FILE" and "nusa bench topology --matrix
 FILE" read: only measured values, unless --guesses is given.

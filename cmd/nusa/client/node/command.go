@@ -22,12 +22,13 @@ func Command() *cobra.Command {
 func removeCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "remove NODE", Aliases: []string{"rm"}, Short: "Remove a node that is lost or has left, and will not come back", Args: cli.Positional("NODE"),
-		Long: `Removes a node that is lost or has left. Its instances count as lost and are
-replaced. Without this command a node is removed after 72 hours, with two exceptions. It is
-not removed while it is cordoned or drained. It is not removed while it may still run
+		Long: `Removes a node that is lost or has left. Its instances count as lost and are replaced.
+
+Without this command a node is removed after 72 hours, with two exceptions. It is not
+removed while it is cordoned or drained. It is not removed while it may still run
 instances of a group with "replace: false" in disconnect.node, because only the node
-itself or an operator can end such instances. If the agent comes back later, it registers
-as a new node and stops its running tasks.`,
+itself or an operator can end such instances. If the agent comes back later, it
+registers as a new node and stops its running tasks.`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
