@@ -81,8 +81,8 @@ func TestEveryShapeHasAValidExample(t *testing.T) {
 		known[s.name] = true
 		text := forms[s.name]
 		if text == "" {
-			// A message that is written as a list has the form, because its field is never
-			// named.
+			// For a message that is written as a list, the example has the name of the
+			// message, because the name of its only field is not in files.
 			t.Errorf("%s has no form", s.name)
 			continue
 		}

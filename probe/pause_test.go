@@ -34,8 +34,8 @@ func checkEdge(t interface {
 	}
 }
 
-// A prober that did not run for a while reads the waiting responses before it considers
-// a probe lost. If it knows how long the responses waited it also has their round trips.
+// A prober that did not run for a while reads the waiting responses before it considers a
+// probe lost. If it knows how long the responses waited, it also knows their round trips.
 // Losses in that time do not count.
 func TestPausedProberLosesNothing(t *testing.T) {
 	for _, stamped := range []bool{false, true} {

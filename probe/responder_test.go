@@ -144,7 +144,7 @@ func TestRestartedResponderReportsNoLosses(t *testing.T) {
 		{[]uint64{1, 64}, arrivals{64, 1<<63 | 1}},
 		{[]uint64{1, 65}, arrivals{64, 1}},
 		{[]uint64{1, math.MaxUint64}, arrivals{64, 1}},
-		{[]uint64{1, 2, 5, 3}, arrivals{3, 0b111}}, // around 3, not 5
+		{[]uint64{1, 2, 5, 3}, arrivals{3, 0b111}}, // the requests up to 3, not up to 5
 	} {
 		var s session
 		var got arrivals

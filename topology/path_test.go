@@ -227,7 +227,7 @@ func TestPathsAreTheKBest(t *testing.T) {
 		}
 		for i, got := range paths {
 			off := got.Cost.Total() - want[i].Cost.Total()
-			got.UnknownLoad, got.Cost.CPU, got.Cost.Queue = nil, want[i].Cost.CPU, want[i].Cost.Queue // see off
+			got.UnknownLoad, got.Cost.CPU, got.Cost.Queue = nil, want[i].Cost.CPU, want[i].Cost.Queue // off compares their sum
 			if off.Abs() > 10 || !reflect.DeepEqual(got, want[i]) {
 				t.Fatalf("path %d: %+v\nwant %+v", i, got, want[i])
 			}
@@ -373,7 +373,7 @@ func TestWeightsChooseAndShowTheirParts(t *testing.T) {
 		// ρ/(1−ρ)/2 = 2 at 0.8
 		{"a busy relay", Weights{CPU: 3 * msec, Loads: map[string]Load{"b": {CPUMean: 0.8}, "d": {CPUMean: 0.8}}},
 			"a → c → d 24.0ms, cost 30.0ms = rtt 24.0ms + cpu 6.0ms", "c"},
-		// 0.5/0.5 · (1 + 0.25/0.25)/2 = 1; the variance of d is cut to that
+		// ρ/(1−ρ) · (1+C²)/2 = 0.5/0.5 · (1 + 0.25/0.25)/2 = 1
 		{"an uneven end", Weights{CPU: 3 * msec, Loads: map[string]Load{"b": {}, "d": {CPUMean: 0.5, CPUVariance: 0.25}}},
 			"a → b → d 20.0ms, cost 23.0ms = rtt 20.0ms + cpu 3.0ms", ""},
 		{"a long queue", Weights{Queue: 2 * msec, Loads: map[string]Load{"b": {QueueMean: 2, QueueVariance: 9}, "c": {}, "d": {QueueMean: 1}}},

@@ -60,7 +60,7 @@ func level(parts []Part, total int) *big.Rat {
 		if i == 0 || at(b).Cmp(want) == 0 {
 			return b
 		}
-		// The sum is linear between two neighbours.
+		// Between two neighbouring breaks the sum is linear.
 		from, to := at(breaks[i-1]), at(b)
 		part := new(big.Rat).Quo(new(big.Rat).Sub(want, from), new(big.Rat).Sub(to, from))
 		return part.Add(breaks[i-1], part.Mul(part, new(big.Rat).Sub(b, breaks[i-1])))

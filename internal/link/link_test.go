@@ -120,7 +120,7 @@ func TestCallerChoosesSequenceNumbers(t *testing.T) {
 	o.PutAt(20, "b", 2)
 	o.PutAt(20, "c", 3)
 	o.PutAt(20, "d", 4)
-	// 20 is acknowledged only with all of its changes.
+	// Sequence 20 is acknowledged only with all of its changes.
 	expect(t, drain(o.Cursor(link.Position{Epoch: "raft", Sequence: 5}), 2), "a=1 b=2 @raft/19", "c=3 d=4 @raft/20")
 	expect(t, drain(o.Cursor(link.Position{Epoch: "raft", Sequence: 19}), 9), "b=2 c=3 d=4 @raft/20")
 	o.DeleteAt(30, "a")

@@ -409,7 +409,7 @@ func TestClockJumpsCostNoHistory(t *testing.T) {
 	}
 }
 
-// keysOutside counts the segments that are more than a month off.
+// keysOutside counts the segments that are more than a month before or after now.
 func keysOutside(t *testing.T, s *Store, now time.Time) (n int) {
 	t.Helper()
 	err := s.file.view(func(tx *bolt.Tx) error {

@@ -77,8 +77,8 @@ func (s *tier) dial(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// join lets upper call lower. request takes the place of the message on the session
-// stream. stop ends the session and waits for its tunnels.
+// join lets upper call lower. request requests a tunnel; in the roles a message on the
+// session stream does that. stop ends the session and waits for its tunnels.
 func join(ctx context.Context, t *testing.T, lower, upper *tier) (request func(context.Context, string) error, stop func()) {
 	t.Helper()
 	up := upper.dial(t)
