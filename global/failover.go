@@ -65,7 +65,7 @@ func (f *failoverLoop) step(ctx context.Context) (time.Duration, error) {
 		return silenceCheck, err
 	}
 	if plan.Resign != "" {
-		f.log.Warn("resigns once", "why", plan.Resign)
+		f.log.Warn("this server resigns once, because another server may reach the regions", "why", plan.Resign)
 		return silenceCheck, f.resign(ctx, plan.Resign)
 	}
 	if plan.Forget {

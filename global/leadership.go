@@ -86,7 +86,7 @@ func (s *server) lead(ctx context.Context) error {
 		resign, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
 		if err := election.Resign(resign); err != nil {
-			s.log.Debug("resign", "error", err)
+			s.log.Debug("cannot resign", "error", err)
 		}
 	}()
 	start := time.Now()

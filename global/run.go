@@ -167,7 +167,7 @@ func (s *server) openStore(ctx context.Context, dir *serve.DataDir) (Addresses, 
 		s.store, s.member, addrs.EtcdClient = etcd, etcd.Err(), etcd.ClientAddr()
 		closeStore = func() {
 			if err := etcd.Close(); err != nil {
-				s.log.Warn("close the store", "error", err)
+				s.log.Warn("cannot close the store", "error", err)
 			}
 		}
 	}

@@ -201,7 +201,7 @@ func (t *leadershipTerm) confirmRegions(ctx context.Context) error {
 // also lowers the times that a successor has to wait.
 func (t *leadershipTerm) updateLimits(ctx context.Context) error {
 	if err := t.countCandidates(ctx); err != nil {
-		t.cfg.Logger.Debug("count the candidates", "error", err)
+		t.cfg.Logger.Debug("cannot count the candidates", "error", err)
 	}
 	t.state.Lock()
 	change, lower := t.state.LowerLimits(t.cfg.Lease, t.cfg.ElectionTTL)
@@ -280,7 +280,7 @@ func (t *leadershipTerm) renewLoop(ctx context.Context) error {
 		case errors.Is(err, store.ErrCompareFailed):
 			return err // another process removed the candidacy
 		case err != nil:
-			t.cfg.Logger.Debug("no proof of being the active server", "error", err)
+			t.cfg.Logger.Debug("cannot verify that this server is the active one", "error", err)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (l *leaderTracker) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		l.cfg.Logger.Debug("follow the election", "error", err)
+		l.cfg.Logger.Debug("cannot follow the election", "error", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -55,7 +55,7 @@ func (s *server) makeRoom(ctx context.Context, bounded store.Bounded, upkeep sto
 		now := s.cfg.Clock()
 		upkeep = upkeep.Did(now, step)
 		if err != nil {
-			s.log.Warn("make room in the store", "step", step, "error", err)
+			s.log.Warn("cannot make room in the store", "step", step, "error", err)
 			return upkeep
 		}
 		before := use

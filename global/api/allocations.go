@@ -25,7 +25,7 @@ const (
 	defaultAllocations  = 1000
 	maxAllocations      = 10_000
 	maxPrefix           = 64
-	idLength            = 36 // of a whole id
+	idLength            = 36 // characters of a whole id
 	allocationNotFound  = "no allocation has an id that begins with %q"
 	allocationAmbiguous = "%q matches allocations in %s and %s: give more characters of the id"
 )

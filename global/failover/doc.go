@@ -1,11 +1,11 @@
-// Package failover decides when a silent region is lost, and when which of its slots may
-// move to other regions. It turns one snapshot into one printable plan with reasons. It is
-// pure, and it knows no times but durations that the caller counted on its own clock
-// within the life of the present active server. So after each election everything counts
-// again from the start, which is longer and never shorter.
+// Package failover decides when a silent region is lost, and when each of its slots may
+// move to another region. It turns one snapshot into one printable plan with reasons. It is
+// pure. It gets only durations, which the caller counts on its own clock since the present
+// server became active. So after each election every wait starts again: it can only get
+// longer.
 //
-//	snapshot.go   the snapshot: regions, and the slots of silent and lost ones
-//	decide.go     Decide: verdicts, due slots, and why the others stay
+//	snapshot.go   the snapshot: regions, and the slots of silent and lost regions
+//	decide.go     Decide: verdicts, due slots, and why other slots stay
 //	heal.go       what a region that returns may keep
 //	massloss.go   too many regions fall silent together: no verdict, an alarm
 //	plan.go       the plan and its text

@@ -1,5 +1,5 @@
-// Package idempotency holds the answers to the requests with idempotency keys that the store
-// remembers. The active server asks it instead of the store.
+// Package idempotency keeps the stored answers to requests with idempotency keys in memory, so
+// that the active server need not read them from the store.
 //
 //	answers.go  Answers: by key, bounded, loaded once a term has begun
 package idempotency

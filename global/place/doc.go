@@ -25,14 +25,14 @@
 //	ledger.go        its account of capacity that is assumed to be taken, also from
 //	                 plan to plan
 //	near.go          its distances for near clauses, and how one region meets each
-//	work.go          one group in the making, and its candidate regions
+//	work.go          one group while it is being placed, and its candidate regions
 //	placer.go        the placer: offers instances to the best candidates, and asks
 //	                 a region to hold an instance that fits nowhere
 //	divide.go        the rule of a group, and how instances are divided among regions
 //	colocate.go      groups that must share their regions
 //	mover.go         the mover: moves instances because of latency
-//	index.go         numbers of regions that are kept from plan to plan; the best regions
-//	                 for a new group without a look at each
+//	index.go         scores of regions that are kept from plan to plan; finds the best
+//	                 regions for a new group without looking at every region
 //	reclaim.go       the reclaimer: revokes instances of disconnected nodes, keeps room
 //	                 for them, and places them
 //	drain.go         the drainer: moves instances out of draining regions

@@ -434,7 +434,7 @@ func (l *leader) refused(w *work) (out []int32) {
 	return out
 }
 
-// fold returns the spots that nothing refuses, with the scores of a rule added.
+// fold returns the spots that are not refused, with the scores of spec added if it is not nil.
 func (l *leader) fold(spots []rank.Spot, spec *specColumn, refused []int32) []rank.Spot {
 	out := l.scratch[:0]
 	for _, s := range spots {

@@ -58,9 +58,9 @@ type Action struct {
 	Set string
 	// Moved is the time of a takeover. The caller sets it before Changes.
 	Moved time.Time
-	// Hold is that of an Offer. See region.Slot.
+	// Hold belongs to an Offer. See region.Slot.
 	Hold time.Duration
-	// UnlessConnected and ReturnTo are those of a Revoke. See region.Slot.
+	// UnlessConnected and ReturnTo belong to a Revoke. See region.Slot.
 	UnlessConnected bool
 	ReturnTo        string
 	// Reason is a typed reason; it is empty for offers and updates. Why is the reason in one line.

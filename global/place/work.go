@@ -47,7 +47,7 @@ type work struct {
 
 // candidate is one region, evaluated for one group.
 type candidate struct {
-	index int // in Snapshot.Regions
+	index int // position in Snapshot.Regions
 	// reason is why the region is refused. It is empty if the region is not refused.
 	reason string
 	// nearReason is the reason of the first required near clause that refuses the region, even if

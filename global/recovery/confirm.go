@@ -42,10 +42,10 @@ func Note(region string, connected bool, unordered int) string {
 	const since = "has not confirmed what it runs since the store was recovered"
 	switch {
 	case !connected:
-		return fmt.Sprintf("%s: no region gets a lease before; connect it, or if it is gone for good: `nusa region lose %s`", since, region)
+		return fmt.Sprintf("%s, and until then no region gets a lease: connect it, or if it is gone for good: `nusa region lose %s`", since, region)
 	case unordered > 0:
-		return fmt.Sprintf("%s: no region gets a lease before; instances that the store does not order: %d, they are being stopped; "+
+		return fmt.Sprintf("%s, and until then no region gets a lease; it still stops instances that the store does not order: %d; "+
 			"if their node is gone for good: `nusa node remove`", since, unordered)
 	}
-	return since + ": no region gets a lease before; this takes some seconds"
+	return since + ", and until then no region gets a lease; this takes some seconds"
 }

@@ -44,7 +44,7 @@ func (c Checkpoints) Run(ctx context.Context) error {
 			switch err := c.store(ctx, name); {
 			case err == nil, errors.Is(err, ErrConflict):
 			case errors.Is(err, store.ErrTooLarge):
-				c.Log.Warn("a region's summaries are not checkpointed", "region", name, "error", err)
+				c.Log.Warn("cannot checkpoint the summaries of a region", "region", name, "error", err)
 			default:
 				return fmt.Errorf("checkpoint of region %s: %w", name, err)
 			}

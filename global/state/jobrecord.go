@@ -27,11 +27,11 @@ type Record struct {
 	// place is the job without slots, in the form that package place takes. applyJob sets its
 	// revision and run once the record is stored.
 	place  place.Job
-	run    int64 // as stored
+	run    int64 // the stored value, see Run
 	since  map[string]int64
 	purge  bool
 	labels map[string]string
-	rules  []groupRules // as place.Groups
+	rules  []groupRules // in the order of place.Groups
 }
 
 // groupRules are the rules of a group that the placer does not need.
@@ -74,7 +74,7 @@ type Spec struct {
 	// job is the job in the form that package place takes. Its version and name are not used.
 	job    place.Job
 	labels map[string]string
-	rules  []groupRules // as job.Groups
+	rules  []groupRules // in the order of job.Groups
 }
 
 // NewSpec returns a Spec. The caller must not change spec afterwards.

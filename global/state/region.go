@@ -159,7 +159,7 @@ func (v Sight) Awaited(name string) (since time.Duration, awaited bool) {
 	return v.now - v.st.began, r.Record.GetClusterId() != "" && !r.Life.Met
 }
 
-// notHome returns State.NotHome. The lock is held.
+// notHome returns State.NotHome, or nil for the zero Sight. The lock is held.
 func (v Sight) notHome() map[string]JobSet {
 	if v.st == nil {
 		return nil

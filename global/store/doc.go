@@ -4,15 +4,15 @@
 //
 //	store.go            the interface, its values, errors and limits
 //	etcd.go             the implementation on etcd
-//	direct.go           its transactions at the embedded member
-//	list.go             its lists
-//	usage.go            how full etcd is, and how room is made in it
-//	upkeep.go           when room is made
-//	surplus.go          the sign of a restored snapshot
-//	revisions.go        revisions that only grow, over a restore from an old copy
-//	etcd_election.go    its election
+//	direct.go           transactions at the embedded member
+//	list.go             lists of etcd's keys
+//	usage.go            how full etcd is, and how space is made in it
+//	upkeep.go           when space is made
+//	surplus.go          how a restored snapshot is noticed
+//	revisions.go        revisions that keep growing after a restore from an old copy
+//	etcd_election.go    the election on etcd
 //	member.go           the embedded etcd member, and etcd's log
 //	socket.go           the socket where it serves clients of its own user
 //	memory.go           the implementation in memory, for tests and simulations
-//	memory_election.go  its election
+//	memory_election.go  the election in memory
 package store

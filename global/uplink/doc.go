@@ -7,8 +7,8 @@
 //	heal.go     what a region that returns may keep of the slots that it lost
 //	receive.go  messages from a region: answers, reports, rows, summaries
 //	send.go     messages to a region: orders, asks, origins
-//	peers.go    the other regions, in versions
-//	turns.go    how few sessions send large messages at a time
+//	peers.go    messages about the other regions
+//	turns.go    the limit on sessions that send large messages at a time
 //	matrix.go   the matrix of round trips as regions get it
 //	keyed.go    a lock for each key
 package uplink

@@ -19,7 +19,7 @@ type agent struct {
 	p    *proc
 	id   string
 	cpu  int64
-	old  bool // of the level before
+	old  bool // runs a version of the earlier feature level
 	next int  // index of the next server to try
 
 	disk agentDisk
@@ -88,7 +88,7 @@ type agentSession struct {
 	granted  uint64 // id of the latest grant
 	renewal  int    // number of the latest timer for a request
 	renew    *alarm // the timer itself
-	slept    int64  // as in timer
+	slept    int64  // host.slept when renew was set
 }
 
 func newAgent(r *regionSim, i int) *agent {

@@ -49,7 +49,7 @@ type globalServer struct {
 	name string
 	db   *etcdClient
 	term *globalTerm // nil: not active
-	old  bool        // of the level before
+	old  bool        // runs a version of the earlier feature level
 	// lease is the value of --lease. ttl is the TTL of the election key.
 	lease, ttl time.Duration
 	candidacy  int
@@ -190,7 +190,7 @@ func (c *candidate) await() {
 	})
 }
 
-// stand waits until the candidate is the first one. The store replies when that is so. After a
+// stand waits until the candidate's key is the first one. The store answers only then. After a
 // time-out, await asks again.
 func (c *candidate) stand() {
 	c.g.db.call(5*time.Second, func(s *etcd) (any, error) {

@@ -5,14 +5,14 @@
 // internal/link. Around them stand copies of the shells, without their I/O. Only Raft,
 // etcd and the kernel are modelled.
 //
-// What must always hold is checked by true time where it changes: see watch.go. A
-// violation names the seed, and the seed replays it.
+// The invariants are checked by true time, whenever something changes that they depend on: see
+// watch.go. A violation names the seed, and the seed replays it.
 //
 // The engine:
 //
 //	engine.go    true time, the queue of events, randomness, the trace
-//	host.go      hosts with clocks that are off, processes, timers, disks
-//	net.go       streams that are late and break, cuts
+//	host.go      hosts whose clocks run fast or slow, processes, timers, disks
+//	net.go       streams with delays and breaks, cuts
 //	etcd.go      the model of the store
 //	raft.go      the model of a region's replicated log
 //	kernel.go    supervisors and the processes that they fork
@@ -27,19 +27,20 @@
 //	placer.go    plans
 //	failover.go  verdicts
 //	region.go    the master of a region and its plans
-//	uplink.go    its session with the global tier
-//	nodes.go     its sessions with the agents
+//	uplink.go    a region's session with the global tier
+//	nodes.go     a master's sessions with the agents
 //	agent.go     an agent, its store and its session
 //	runs.go      what the agent's engine does
 //
 // What happens to it:
 //
 //	operator.go  operations
-//	upgrade.go   processes of the level before, and their upgrade one by one
-//	faults.go    faults, and scenes that they seldom make in the right order
+//	upgrade.go   processes of the earlier feature level, and their upgrade one by one
+//	faults.go    random faults, and scenes: sequences of faults that chance seldom makes
 //	planted.go   planted bugs (internal/plant); the worlds must find each of them
-//	watch.go     what must always hold, and the counts
-//	checks.go    more of it: leases that are passed on, owners, states that advance; the end
+//	watch.go     what must always hold, and counts of events
+//	checks.go    more of what must hold: leases that are passed on, owners, states that
+//	             only advance, and the state at the end
 //
 // The command that runs many worlds is in the folder simulate.
 package world

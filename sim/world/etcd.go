@@ -110,7 +110,7 @@ func newEtcd(w *world) *etcd {
 	return s
 }
 
-// elections tries the requests again that wait for a change of the election.
+// elections repeats the requests that wait for a change of the election.
 func (s *etcd) elections() {
 	waiting := s.waiting
 	s.waiting = nil

@@ -190,7 +190,7 @@ func (p *proc) afterTrue(d time.Duration, do func()) {
 }
 
 // timer is one timer of a process. slept is the value of host.slept when the timer was set. A timer
-// that has fired is used again.
+// that has fired is reused.
 type timer struct {
 	p        *proc
 	life     int

@@ -491,7 +491,7 @@ func (w *world) changeLease() {
 func (o operator) changeNodeLease() {
 	r := o.regions[o.rng.IntN(len(o.regions))]
 	if r.level() == 0 {
-		return // only later servers know what an earlier one granted
+		return // servers of the earlier level do not know the lease that their predecessor granted
 	}
 	r.nodeLease = pick[time.Duration](&o.engine, 6, 10, 15) * time.Second
 	if o.tracing() {

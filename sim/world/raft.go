@@ -129,7 +129,8 @@ func (g *raftGroup) check() {
 	}
 }
 
-// disturbed schedules the checks again, at the times that they would have had.
+// disturbed schedules the checks that were asleep. They run at the times at which they would have
+// run without a pause.
 func (g *raftGroup) disturbed() {
 	w := g.r.w
 	if g.asleep {

@@ -37,7 +37,7 @@ type regionServer struct {
 	h    *host
 	p    *proc
 	lead *master // nil: not the master
-	old  bool    // of the level before
+	old  bool    // runs a version of the earlier feature level
 	// start is what the present process found at its start.
 	start presence.Start
 }

@@ -17,7 +17,7 @@ type globalSession struct {
 	number uint64
 	name   string
 	fence  uint64 // the region's fence at the welcome
-	level  int    // of the global tier at the welcome
+	level  int    // feature level of the global tier at the welcome
 	cursor *link.Cursor[slotOrder]
 	queued bool
 }

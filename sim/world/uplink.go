@@ -409,8 +409,8 @@ func (r regionReport) equal(old *regionReport) bool {
 		(r.regionSums == old.regionSums || r.ready == old.ready && r.free == old.free && maps.Equal(r.fits, old.fits) && maps.Equal(r.running, old.running))
 }
 
-// leaseState returns the state of the region's lease. When the lease has returned, it passes the
-// lease on.
+// leaseState returns the state of the region's lease. When the region has a lease again, leaseState
+// passes it on to the nodes.
 func (u *uplink) leaseState() regionlease.State {
 	m := u.m
 	log := regionlease.BasisOf(m.view().Cluster())
