@@ -9,6 +9,7 @@
 //	table.go        when each job was sent, offered and accepted
 //	watch.go        watches of a sample of the jobs
 //	figures.go      connect, idle time, CPU, memory and restart
+//	history.go      jobs that have ended, for the restarted server
 //	etcd.go         etcd alone, as a process
 //	clean.go        removal of jobs and regions from a running federation
 package federation

@@ -227,7 +227,13 @@ func (m *measurement) steps(ctx context.Context) error {
 	if m.server == nil {
 		return nil
 	}
-	return m.restart(ctx)
+	if err := m.fillHistory(ctx); err != nil {
+		return err
+	}
+	if err := m.restart(ctx); err != nil {
+		return err
+	}
+	return m.lists(ctx)
 }
 
 // measure runs the jobs whose figures are the result.

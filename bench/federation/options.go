@@ -41,6 +41,8 @@ type Options struct {
 	// Timeout bounds the time until all regions are connected, and the time from the first
 	// submit until all slots are accepted.
 	Timeout time.Duration
+	// History is how many jobs that have ended the restarted server has, too.
+	History int
 	// Dir is the parent of the temporary folder.
 	Dir string
 	// Profile is the folder for the server's CPU and heap profiles; empty = none.
@@ -69,6 +71,10 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--rate: %g is not 0..%d", o.Rate, maxRate)
 	}
 	switch {
+	case o.History < 0 || o.History > maxJobs:
+		return fmt.Errorf("--history: %d is not 0..%d", o.History, maxJobs)
+	case o.History > 0 && o.Against != "":
+		return errors.New("--history: needs a server on this machine, so it does not go with --against")
 	case o.Rate > 0 && o.Stream:
 		return errors.New("--rate: is for unary calls, so it does not go with --stream")
 	case o.Idle < 0:

@@ -38,6 +38,9 @@ type Result struct {
 	// RestartS is the time from starting the killed server again until a region receives
 	// the slot of a new job.
 	RestartS *float64 `json:"restart_s"`
+	// ServingS is the part of RestartS until the server responds as the active server.
+	ServingS float64  `json:"serving_s,omitempty"`
+	History  *History `json:"history,omitempty"`
 
 	// The following figures are in the table only, not in the JSON.
 	Slots, Decided, Accepted, Watched int     `json:"-"`
@@ -48,9 +51,7 @@ type Result struct {
 	SubmitMS                          Pair    `json:"-"`
 	Retries                           int     `json:"-"`
 	// Ended counts the sessions that the server ended before the restart.
-	Ended int `json:"-"`
-	// ServingS is the part of RestartS until the server responds as the active server.
-	ServingS       float64 `json:"-"`
+	Ended          int     `json:"-"`
 	LoadCPUSeconds float64 `json:"-"`
 	Filesystem     string  `json:"-"`
 	// Incomplete: an error ended the measurement.
@@ -134,6 +135,10 @@ func (r *Result) Table(w io.Writer) error {
 	}
 	if r.RestartS != nil {
 		row("restart", "serving after %.3f s, first decision after %.3f s", r.ServingS, *r.RestartS)
+	}
+	if h := r.History; h != nil {
+		row("with a history", "%d jobs; %.0f MB, of these %.0f its own", h.Jobs, h.RSSMB, h.OwnMB)
+		row("page of a list", "%s", h.PageMS)
 	}
 	return t.Flush()
 }

@@ -23,7 +23,7 @@ const (
 // server is the process of the measured global server.
 type server struct {
 	report.Server
-	dir, addr string // addr: gRPC
+	dir, addr, etcd string // addr: gRPC
 	// profile is the prefix of the files with the server's profiles.
 	profile string
 }
@@ -40,7 +40,7 @@ func startServer(o Options, exe string) (*server, error) {
 		return nil, s.failed(err)
 	}
 	addr := func(k int) string { return fmt.Sprintf("127.0.0.1:%d", ports[k]) }
-	s.addr = addr(0)
+	s.addr, s.etcd = addr(0), addr(1)
 	s.Args = []string{
 		"global", "--name", "g1", "--data-dir", filepath.Join(dir, "data"), "--grpc-addr", addr(0), "--http-addr", "-",
 		"--etcd-client-addr", addr(1), "--etcd-peer-addr", addr(2), "--log-level", "error",

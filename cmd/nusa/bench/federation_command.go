@@ -60,6 +60,7 @@ batch become one job.`,
 	f.DurationVar(&o.Idle, "idle", 30*time.Second, "time without submits to measure afterwards; 0 = none")
 	f.DurationVar(&o.Etcd, "etcd", 2*time.Second, "time to measure etcd alone, before and after; 0 = not")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "bound of connecting, and of the time from the first submit until all is accepted")
+	f.IntVar(&o.History, "history", 0, "jobs that have ended, in the store of the restarted server, whose memory and lists are measured then; not with --against")
 	f.StringVar(&o.Dir, "dir", os.TempDir(), "parent of the temporary folder with the server's data")
 	f.StringVar(&o.Profile, "profile", "", "folder for the server's CPU and heap profiles of the measured time")
 	trace.bind(f)
