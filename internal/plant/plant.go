@@ -50,8 +50,11 @@ const (
 	LostAtElection Bug = "node lost at an election"
 	// LevelIgnored: what a lease binds is placed in regions of an earlier feature level.
 	LevelIgnored Bug = "feature level ignored"
+	// NoConfirmation: after a recovery of the store, leases are granted before every region
+	// has confirmed what it runs.
+	NoConfirmation Bug = "no confirmation after a recovery"
 )
 
 // Bugs lists all bugs.
 var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, WallClock, LeaseForgotten, LateStart, SuspendedKill,
-	OlderRenewal, NewestOnly, FenceBack, OldStore, OldLog, AckBeforeSync, AnswerOnce, DeltaLate, Unverified, ActBeforeStore, LostAtElection, LevelIgnored}
+	OlderRenewal, NewestOnly, FenceBack, OldStore, OldLog, AckBeforeSync, AnswerOnce, DeltaLate, Unverified, ActBeforeStore, LostAtElection, LevelIgnored, NoConfirmation}

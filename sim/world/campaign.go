@@ -39,6 +39,11 @@ type leadershipRecord struct {
 	// waited since the recovery for instances that take recoveryStop to stop.
 	knownStop, recoveryStop time.Duration
 	recovery                bool
+	// unconfirmed are the regions that have not confirmed what they run since the recovery, sorted.
+	unconfirmed []string
+	// log is the number of entries in the store's log that have no revision. logged: it is known.
+	log    int64
+	logged bool
 }
 
 // globalServer is one server of the global tier.
@@ -245,13 +250,13 @@ func (c *candidate) load() {
 				all[k] = *v
 			}
 		}
-		return [2]any{all, s.rev}, nil
+		return [3]any{all, s.rev, s.surplus}, nil
 	}, func(v any, err error) {
 		if err != nil || c.ended {
 			c.end("the store could not be read")
 			return
 		}
-		all, rev := v.([2]any)[0].(map[string]etcdKey), v.([2]any)[1].(int64)
+		all, rev, surplus := v.([3]any)[0].(map[string]etcdKey), v.([3]any)[1].(int64), v.([3]any)[2].(int64)
 		old, _ := all[leadershipKey].value.(leadershipRecord)
 		next := old
 		next.term = region.Term{Number: old.term.Number + 1, Nonce: fmt.Sprintf("%08x", g.w.rng.Uint32())}
@@ -263,6 +268,13 @@ func (c *candidate) load() {
 		if old.recovered {
 			next.terms = nil
 			next.conflict, next.recovered, next.known, next.knownTerm, next.knownStop = false, false, 0, 0, 0
+			next.logged = false
+		}
+		switch { // as recovery.NoteLog
+		case next.logged && surplus < next.log && !plant.Is(plant.OldStore):
+			next.conflict = true
+		case !next.logged || surplus > next.log:
+			next.log, next.logged = surplus, true
 		}
 		next.terms = region.Begin(next.terms, next.term, all[leadershipKey].mod)
 		if g.known > rev && !plant.Is(plant.OldStore) {

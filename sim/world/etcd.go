@@ -27,6 +27,9 @@ type etcd struct {
 	expireAgain func()
 	// waiting are the requests that wait for a change of the election.
 	waiting []func()
+	// surplus is the number of entries in the log that have no revision. It is below 0 after a
+	// restore, because the copy has a log of its own.
+	surplus int64
 	// removed is, by key, the true time at which a candidacy was removed.
 	removed map[string]int64
 }
@@ -267,7 +270,7 @@ func federation(n int) string { return fmt.Sprintf("federation-%d", n) }
 
 // restore replaces the contents by a copy, as `etcdctl snapshot restore` does.
 func (s *etcd) restore(c *etcdCopy) {
-	s.rev, s.federation = c.rev, c.federation
+	s.rev, s.federation, s.surplus = c.rev, c.federation, -c.rev
 	s.keys, s.candidates = map[string]*etcdKey{}, nil // a copy has no candidates
 	for _, k := range sortedKeys(c.keys) {
 		v := *c.keys[k]

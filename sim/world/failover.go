@@ -88,7 +88,11 @@ func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
 			rec.lostAt = rec.lostAt[max(0, len(rec.lostAt)-8):]
 		}
 		t.w.watch.declaring(t, name, operator)
-		return []write{{key: regionPrefix + name, value: rec}}
+		ws := []write{{key: regionPrefix + name, value: rec}}
+		if d.NothingRuns {
+			ws = append(ws, t.confirmed(name)...)
+		}
+		return ws
 	}, func(ok bool) {
 		if ok { // storing the record has ended the stream; leases that were granted meanwhile count
 			t.failover()
@@ -101,7 +105,7 @@ func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
 func (t *globalTerm) failoverSnapshot() failover.Snapshot {
 	now, c := t.now(), t.config()
 	out := failover.Snapshot{Lease: c.Lease, LeaseMax: max(c.Lease, c.LeaseMax), Active: now - t.began, Calm: now - t.began,
-		OtherServers: t.others, Resigned: t.leadership.resigned}
+		OtherServers: t.others, Resigned: t.leadership.resigned, Unconfirmed: t.leadership.unconfirmed}
 	if t.massLoss != 0 {
 		out.Calm = now - t.massLoss
 	}

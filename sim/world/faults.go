@@ -191,7 +191,7 @@ type director struct{ *world }
 // scenes are sequences of faults and operations that random faults rarely make in the right order.
 // Half of the worlds play scenes from time to time, in addition to everything random.
 var scenes = [...]func(d director, r *regionSim){
-	director.version, director.lease, director.late, director.verdict, director.oldLog, director.killed, director.rebound, director.clocks, director.deposed,
+	director.version, director.lease, director.late, director.verdict, director.oldLog, director.killed, director.rebound, director.clocks, director.deposed, director.copied,
 }
 
 // begin plays scenes from time to time, in half of the worlds.
@@ -370,6 +370,28 @@ func (w director) deposed(*regionSim) {
 	if t := w.active(); t != nil {
 		w.cutPair(t.g.h, w.etcd.p.h, w.between(15*time.Second, 40*time.Second), true)
 	}
+}
+
+// copied restores the store from a copy that has a bound version and another owner: since the copy
+// the instances run elsewhere, and no lease binds them. Only the region of the copy is connected.
+func (w director) copied(r *regionSim) {
+	if len(w.etcd.copies) > 0 {
+		return
+	}
+	w.bind(r, func(g *groupVersion) { g.region.stop, g.kill, g.setup = true, 2*time.Second, 0 })
+	w.in(15*time.Second, func() {
+		w.etcd.copyNow()
+		w.bind(r, func(g *groupVersion) { g.region.stop = false })
+	})
+	w.in(20*time.Second, func() { operator(w).setDraining(r.name, true) })
+	w.in(w.between(40*time.Second, 45*time.Second), func() {
+		for _, o := range w.regions {
+			if o != r {
+				w.isolate(o, w.between(60*time.Second, 100*time.Second))
+			}
+		}
+		w.restoreStore()
+	})
 }
 
 // bind stores a new version of a job that a region owns. In the new version the region is declared

@@ -43,10 +43,12 @@ type globalTerm struct {
 	movable   map[string][]place.Movable
 	// soft counts the changes of a plan's inputs that are in no record. idle are the inputs of the
 	// latest plan that changed nothing.
-	soft    uint64
-	idle    planInputs
-	others  int
-	seconds int
+	soft uint64
+	idle planInputs
+	// reported are the regions that were refused because the store is an old copy.
+	reported map[string]bool
+	others   int
+	seconds  int
 }
 
 // regionRecord is the stored record of a region.
@@ -80,7 +82,7 @@ func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, former leade
 	term := all[leadershipKey].value.(leadershipRecord).term
 	t := &globalTerm{g: g, w: g.w, c: c, federation: g.w.etcd.federation, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.clock(), rev: rev, mods: map[string]int64{},
 		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, byJob: map[string][]region.Slot{}, regions: map[string]*globalRegion{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
-		movable: map[string][]place.Movable{}}
+		movable: map[string][]place.Movable{}, reported: map[string]bool{}}
 	for _, k := range sortedKeys(all) {
 		t.store(k, all[k].value, all[k].mod)
 	}
@@ -115,6 +117,7 @@ func (t *globalTerm) config() region.Config {
 	c := region.Config{Lease: t.g.lease, LeaseMax: t.pastMax, PredecessorUntil: t.began + t.formerTTL, ActiveUntil: until, Federation: t.federation,
 		Term: t.leadership.term, Revision: t.rev, Terms: t.leadership.terms, Conflict: t.leadership.conflict}
 	if t.leadership.recovery {
+		c.Unconfirmed = len(t.leadership.unconfirmed) > 0
 		c.LeaseMax = max(c.LeaseMax, t.leadership.leaseMax)
 		c = c.AfterRecovery(t.leadership.recoveryStop)
 	}

@@ -41,9 +41,8 @@ func (w *world) restoreStore() {
 	for _, g := range w.globals {
 		g.p.kill(false)
 	}
-	lost := w.etcd.rev
 	w.etcd.restore(w.etcd.copies[0])
-	w.watch.restored(lost)
+	w.watch.restored()
 	for _, g := range w.globals {
 		w.in(w.between(100*time.Millisecond, 5*time.Second), g.p.start)
 	}
@@ -58,7 +57,6 @@ func (o operator) wipeStore(c *etcdCopy) {
 			return // the region would join the other federation
 		}
 	}
-	lost := o.etcd.rev
 	replace := func(what string, contents func()) {
 		if o.tracing() {
 			o.tracef("operator: %s", what)
@@ -68,7 +66,7 @@ func (o operator) wipeStore(c *etcdCopy) {
 			g.known = 0
 		}
 		contents()
-		o.watch.restored(lost)
+		o.watch.restored()
 		for _, g := range o.globals {
 			o.in(o.between(100*time.Millisecond, 5*time.Second), g.p.start)
 		}
@@ -111,8 +109,8 @@ func (o operator) rebind() {
 func (w *world) restoreRegion(r *regionSim) {
 	careless := w.chance(2)
 	put := func(v *state.View, bump bool) {
-		if r.clusters > 0 {
-			return // the copy is of an earlier cluster
+		if r.clusters > 0 || v.Cluster().FeatureLevel == 0 {
+			return // the copy is of a cluster that is gone, or of servers that know nothing of old copies
 		}
 		g := r.raft
 		for _, s := range g.servers {

@@ -34,6 +34,7 @@ func (t *globalTerm) tick() {
 			t.step(name, region.Tick{})
 		}
 	}
+	t.confirmRegions()
 	t.failover()
 	t.forget()
 	t.endReturns()

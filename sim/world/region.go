@@ -27,6 +27,8 @@ type regionSim struct {
 	clusters int // number of clusters that had the name before
 	// incarnation is the greatest incarnation that a restore began.
 	incarnation uint64
+	// leveledAt is the true time at which the last server of the level before was upgraded.
+	leveledAt int64
 	// own are the latest versions of the region's own jobs, by name.
 	own map[string]*jobVersion
 }

@@ -93,7 +93,7 @@ func (t *globalTerm) recover() {
 		return
 	}
 	rec.term.Number, rec.recovered = max(rec.term.Number, rec.knownTerm), true
-	rec.recovery, rec.recoveryStop = true, max(rec.knownStop, t.longestStop())
+	rec.recovery, rec.recoveryStop, rec.unconfirmed = true, max(rec.knownStop, t.longestStop()), t.toConfirm()
 	key, create, mod := t.c.key, t.c.create, t.mods[leadershipKey]
 	t.g.db.call(3*time.Second, func(s *etcd) (any, error) {
 		raised := []compare{{key, true, create}, {leadershipKey, false, mod}}
@@ -117,6 +117,41 @@ func (t *globalTerm) recover() {
 	}, func(any, error) { t.c.end("an operator recovered the store") })
 }
 
+// toConfirm returns the regions that have to confirm what they run after a recovery.
+func (t *globalTerm) toConfirm() (out []string) {
+	if plant.Is(plant.NoConfirmation) {
+		return nil
+	}
+	for _, name := range t.names {
+		if rec := t.regions[name].rec; t.reported[name] || rec.ClusterID != "" && !(rec.Lost && rec.NothingRuns) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// confirmRegions stores which regions have confirmed what they run since a recovery.
+func (t *globalTerm) confirmRegions() {
+	for _, name := range t.leadership.unconfirmed {
+		if r := t.region(name); r.session != nil && r.life.Confirmed() {
+			t.commit(func() []write { return t.confirmed(name) }, nil)
+		}
+	}
+}
+
+// confirmed returns the write that takes a region off the list of the unconfirmed ones.
+func (t *globalTerm) confirmed(name string) []write {
+	rec := t.leadership
+	if !slices.Contains(rec.unconfirmed, name) {
+		return nil
+	}
+	if t.w.tracing() {
+		t.w.tracef("%s: %s has confirmed what it runs", t.g.name, name)
+	}
+	rec.unconfirmed = slices.DeleteFunc(slices.Clone(rec.unconfirmed), func(n string) bool { return n == name })
+	return []write{{key: leadershipKey, value: rec}}
+}
+
 // longestStop returns the longest kill_timeout of the instances that the regions' leases bind, as
 // far as the store knows.
 func (t *globalTerm) longestStop() (longest time.Duration) {
@@ -138,7 +173,7 @@ func (t *globalTerm) longestStop() (longest time.Duration) {
 func (t *globalTerm) outlasts(stop, leaseMax time.Duration) {
 	t.commit(func() []write {
 		rec := t.leadership
-		over := t.now() >= t.config().GrantsFrom
+		over := t.now() >= t.config().GrantsFrom && len(rec.unconfirmed) == 0
 		if !rec.recovery || !over && rec.recoveryStop >= stop && rec.leaseMax >= leaseMax {
 			return nil
 		}
@@ -160,7 +195,7 @@ func (t *globalTerm) receive(s *globalSession, m any) {
 	switch m := m.(type) {
 	case regionRequest:
 		orders := r.orders.Position().Sequence
-		t.step(s.name, region.LeaseRequested{Stream: s.number, ID: m.id, Granted: m.granted, CommitBlocked: m.blocked, Orders: orders, Index: m.index})
+		t.step(s.name, region.LeaseRequested{Stream: s.number, ID: m.id, Granted: m.granted, CommitBlocked: m.blocked, Orders: orders, Index: m.index, Ordered: m.ordered})
 	case ordersAck:
 		t.w.watch.acknowledged(s.name, t.w.regionNamed(s.name), t.w.regionNamed(s.name).raft.st.Snapshot().Cluster().Orders, m.at)
 		if m.at.Epoch == t.epoch {
@@ -188,7 +223,7 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 	r := t.region(m.name)
 	fence := r.life.Fence
 	h := region.Hello{Stream: s.number, ClusterID: m.clusterID, Incarnation: m.incarnation, Term: m.term, AppliedIndex: m.applied, Fence: m.fence,
-		Level: m.level, Master: m.master, Federation: m.federation, KnownTerm: m.known, KnownRevision: m.revision}
+		Level: m.level, Confirms: m.confirms, Master: m.master, Federation: m.federation, KnownTerm: m.known, KnownRevision: m.revision}
 	step := func() (region.State, []region.Effect) {
 		h.Required = max(1, r.orders.Position().Sequence)
 		h.Acked = 0
@@ -217,6 +252,9 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 		}
 	}
 	if refusedNow(effects) {
+		if t.leadership.conflict {
+			t.reported[m.name] = true
+		}
 		t.do(m.name, effects)
 		return
 	}
@@ -259,7 +297,7 @@ func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (regio
 		r.refused = nil
 		t.soft++
 		s.cursor, s.level = r.orders.Cursor(m.orders), t.level()
-		s.e.send(globalWelcome{federation: t.federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, level: t.level(), lease: t.g.lease, asks: t.w.asks})
+		s.e.send(globalWelcome{federation: t.federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, level: t.level(), lease: t.g.lease, confirm: slices.Contains(t.leadership.unconfirmed, m.name), asks: t.w.asks})
 		t.w.watch.welcomed(t, m.name)
 		s.wake()
 		t.wakePlacer()

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -29,6 +30,7 @@ func (o operator) upgrades() {
 			if s.old {
 				o.in(min(next, 380*time.Second), func() { o.upgrade(s.p, &s.old, r.levelChanged) })
 				next += o.between(5*time.Second, 40*time.Second)
+				r.leveledAt = math.MaxInt64
 			}
 		}
 		for _, a := range r.agents {
@@ -65,6 +67,9 @@ func (r *regionSim) level() uint32 {
 
 // levelChanged tells the master that a server was upgraded.
 func (r *regionSim) levelChanged() {
+	if r.level() > 0 {
+		r.leveledAt = r.w.now
+	}
 	if m := r.master(); m != nil {
 		m.limits()
 	}

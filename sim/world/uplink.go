@@ -21,6 +21,7 @@ type (
 		name, clusterID   string
 		incarnation, term uint64
 		level             uint32
+		confirms          bool
 		applied, fence    uint64
 		federation        string
 		known             region.Term
@@ -35,12 +36,14 @@ type (
 		fence      uint64
 		revision   int64
 		level      int
+		confirm    bool
 		lease      time.Duration
 		asks       []place.Ask
 	}
 	refused       struct{ permanent bool }
 	regionRequest struct {
 		id, granted uint64
+		ordered     bool
 		blocked     time.Duration
 		index       uint64
 	}
@@ -102,9 +105,11 @@ type upSession struct {
 	// federation is the federation that the welcome named. level is the level in the hello.
 	federation string
 	level      uint32
-	inbox      *link.Inbox[slotOrder]
-	length     time.Duration
-	sent       map[string]state.Answer
+	// confirm: the global tier waits until nothing runs in the region without an order.
+	confirm bool
+	inbox   *link.Inbox[slotOrder]
+	length  time.Duration
+	sent    map[string]state.Answer
 	// busy: a change of orders is being committed. waiting are the batches after it.
 	busy    bool
 	waiting []slotOrders
@@ -146,7 +151,7 @@ func (u *uplink) connect() {
 	s.e.closed = func() { u.lost(s, 300*time.Millisecond) }
 	c := u.m.view().Cluster()
 	s.level = c.FeatureLevel
-	s.e.send(regionHello{name: u.m.r.name, clusterID: c.ID, level: c.FeatureLevel, incarnation: c.Incarnation, term: u.m.l.term, applied: u.m.view().Index(),
+	s.e.send(regionHello{name: u.m.r.name, clusterID: c.ID, level: c.FeatureLevel, confirms: !u.m.srv.old, incarnation: c.Incarnation, term: u.m.l.term, applied: u.m.view().Index(),
 		fence: c.Fence, federation: c.FederationID, known: region.Term{Number: c.LeadershipTerm, Nonce: c.LeadershipNonce},
 		revision: c.StoreRevision, orders: link.Position(c.Orders), master: u.m.srv.p.name,
 		leaseMax: c.RegionLeaseMax, stop: u.m.view().LongestStop()})
@@ -191,7 +196,7 @@ func (u *uplink) receive(s *upSession, msg any) {
 
 // welcome stores the numbers of the welcome before any other message of the session counts.
 func (u *uplink) welcome(s *upSession, msg globalWelcome) {
-	s.welcomed, s.federation = true, msg.federation
+	s.welcomed, s.federation, s.confirm = true, msg.federation, msg.confirm
 	u.asks = msg.asks
 	u.lease.NewSession()
 	s.length = msg.lease
@@ -287,7 +292,12 @@ func (u *uplink) requestLease(s *upSession) {
 		}
 		id := u.lease.Request(now)
 		u.m.r.w.watch.requested(u, id, now)
-		s.e.send(regionRequest{id, u.lease.Latest(), regionlease.CommitBlocked(waited), u.m.view().Index()})
+		ordered := false
+		if s.confirm {
+			n, complete := accept.Unordered(u.m.view())
+			ordered = n == 0 && complete && !u.m.logSuspect()
+		}
+		s.e.send(regionRequest{id, u.lease.Latest(), ordered, regionlease.CommitBlocked(waited), u.m.view().Index()})
 	})
 	u.m.p.after(regionlease.Pause(s.length), func() { u.requestLease(s) })
 }

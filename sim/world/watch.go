@@ -29,12 +29,10 @@ type watch struct {
 	logs     []logNumbers // by region
 	fences   map[string]region.Record
 	term     region.Term // term in the store
-	// restoredAt is when the store was restored from an old copy; 0: never. lost is the revision
-	// that the store had before. copied are the versions that the copy has.
-	restoredAt, lost int64
-	copied           map[*groupVersion]bool
-	written          []region.Slot // the slots that the present transaction of the store changes
-	stats            Stats
+	// restoredAt is when the store was restored from an old copy; 0: never.
+	restoredAt int64
+	written    []region.Slot // the slots that the present transaction of the store changes
+	stats      Stats
 }
 
 type groupName struct{ job, group string }
@@ -117,10 +115,12 @@ func (v *watch) fork(r *run) {
 	for _, o := range v.live[r.o.instance] {
 		switch {
 		case !executing(o):
+		case o.o.binding == lease.None && o.at < o.a.r.leveledAt:
+			// open: see sim/LEDGER.md
 		case o.a.r == r.a.r && b&lease.Node != 0:
 			v.fail(1, "%s forks %s while %s runs it (node lease)", r.a.id, r.o.instance, o.a.id)
-		case o.o.binding&lease.Region == 0 && (o.at < v.restoredAt || v.forgotten(o) || o.a.r.careless || o.a.r.incarnation > 0):
-			// A copy does not know that version any more, or brings an earlier version back.
+		case o.o.binding&lease.Region == 0 && (o.a.r.careless || o.a.r.incarnation > 0):
+			// A copy of the region's log brings an earlier version back.
 		case o.a.r != r.a.r && b&lease.Region != 0 && v.boundNow(r.o.instance):
 			v.fail(1, "%s forks %s while %s runs it (region lease)", r.a.id, r.o.instance, o.a.id)
 		}
@@ -131,11 +131,6 @@ func (v *watch) fork(r *run) {
 	if r.o.local && b&lease.Region != 0 {
 		v.fail(7, "%s: the region's lease binds %s", r.a.id, r.o.instance)
 	}
-}
-
-// forgotten reports whether a run is of a version that the restored store does not have.
-func (v *watch) forgotten(r *run) bool {
-	return v.restoredAt > 0 && r.o.generation <= v.lost && !v.copied[r.o.spec]
 }
 
 func (v *watch) checkEpoch(r *run) {
@@ -359,13 +354,8 @@ func (v *watch) moved(was, is region.Slot) {
 }
 
 // restored takes over the contents of a store that was restored from an old copy.
-func (v *watch) restored(lost int64) {
-	v.restoredAt, v.lost, v.copied = v.w.now, lost, map[*groupVersion]bool{}
-	for _, key := range v.w.etcd.list(jobPrefix) {
-		for _, g := range v.w.etcd.keys[key].value.(*jobRecord).groups {
-			v.copied[g] = true
-		}
-	}
+func (v *watch) restored() {
+	v.restoredAt = v.w.now
 	v.owners, v.fences, v.term = map[groupName]map[int]owned{}, map[string]region.Record{}, region.Term{}
 	if rec, ok := v.w.etcd.keys[leadershipKey]; ok {
 		v.term = rec.value.(leadershipRecord).term
@@ -377,7 +367,6 @@ func (v *watch) restored(lost int64) {
 			s.Generation = v.w.etcd.keys[key].mod
 		}
 		v.storedSlot(nil, s)
-		v.copied[v.w.versionOf(s).group(s.Group)] = true
 	}
 	for _, key := range v.w.etcd.list(regionPrefix) {
 		rec := v.w.etcd.keys[key].value.(regionRecord)
