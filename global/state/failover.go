@@ -347,10 +347,14 @@ func (st *State) confirmNote(r *Region) string {
 }
 
 // toConfirm returns the regions, sorted, that must confirm what they run after a recovery of the
-// store: the regions that the store knows, and those that have said hello. A region is left out if
-// an operator stated that nothing runs there. The lock is held.
+// store: the regions that the store knows, those that have said hello, and those that have not
+// confirmed since an earlier recovery. A region is left out if an operator stated that nothing runs
+// there. The lock is held.
 func (st *State) toConfirm() []string {
 	all := map[string]bool{}
+	for _, name := range st.Unconfirmed() {
+		all[name] = true
+	}
 	for name, r := range st.Regions {
 		if r.Record.GetClusterId() != "" && !r.Record.GetLost().GetNothingRuns() {
 			all[name] = true

@@ -273,7 +273,8 @@ func (t *Tx) Recover() error {
 	err := t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
 		rec.Term.Number = max(rec.GetTerm().GetNumber(), c.GetKnownTerm())
 		rec.Conflict.Recovered = true
-		rec.Recovery = &nusav1.Recovery{StopTime: durationpb.New(t.State.longestStop()), Unconfirmed: t.State.toConfirm()}
+		stop := recovery.Longer(durationpb.New(t.State.longestStop()), rec.GetRecovery().GetStopTime())
+		rec.Recovery = &nusav1.Recovery{StopTime: stop, Unconfirmed: t.State.toConfirm()}
 	})
 	if err != nil {
 		return err

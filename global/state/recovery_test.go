@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -68,4 +69,24 @@ func TestWorkToLose(t *testing.T) {
 	st.Regions["jakarta"].Record = proto.CloneOf(st.Regions["jakarta"].Record)
 	st.Regions["jakarta"].Record.ClusterId = ""
 	expect("jakarta has never connected", 2, nil, "seoul api 0 v5 of v3")
+}
+
+// TestSecondRecoveryKeepsWhatTheFirstWaitsFor: a region that the store does not know has not
+// confirmed what it runs when the store must be recovered again.
+func TestSecondRecoveryKeepsWhatTheFirstWaitsFor(t *testing.T) {
+	st := New(Beginning{}, func() time.Duration { return 0 })
+	st.Leadership = &nusav1.LeadershipRecord{
+		Term:     &nusav1.LeadershipTerm{Number: 3},
+		Recovery: &nusav1.Recovery{StopTime: durationpb.New(time.Minute), Unconfirmed: []string{"unknown"}},
+		Conflict: &nusav1.RevisionConflict{Region: "tokyo", Known: 9},
+	}
+	tx := NewTx(st)
+	if err := tx.Recover(); err != nil {
+		t.Fatal(err)
+	}
+	ch, _ := tx.find(leadershipKey)
+	r := ch.msg.(*nusav1.LeadershipRecord).GetRecovery()
+	if !slices.Equal(r.GetUnconfirmed(), []string{"tokyo", "unknown"}) || r.GetStopTime().AsDuration() != time.Minute {
+		t.Errorf("the recovery waits for %v", r)
+	}
 }
