@@ -149,6 +149,7 @@ func TestRegionThatCannotCommitIsShown(t *testing.T) {
 		}
 		return got
 	}
+	r.wait("orders", func() bool { return r.fullSets == 1 }) // no lease before it acknowledges them
 	r.askLease(1, func(q *nusav1.LeaseRequest) { q.CommitBlocked = durationpb.New(7 * time.Second) })
 	r.wait("grant", func() bool { return len(r.grants) == 1 })
 	if got := look().GetCommitBlocked().AsDuration(); got != 7*time.Second {
