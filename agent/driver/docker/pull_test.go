@@ -187,7 +187,7 @@ func TestAuthFile(t *testing.T) {
 	}
 }
 
-// TestForbidden: this user may not use the socket.
+// TestForbidden: if this user may not use the socket, the fingerprint says what to do.
 func TestForbidden(t *testing.T) {
 	drivertest.Unprivileged(t, func(t *testing.T) {
 		d, err := New(Config{Dir: t.TempDir(), Host: "unix://" + drivertest.ForbiddenSocket(t)})

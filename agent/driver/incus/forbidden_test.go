@@ -9,7 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
 )
 
-// TestForbidden: this user may not use the socket.
+// TestForbidden: if this user may not use the socket, the error says what to do.
 func TestForbidden(t *testing.T) {
 	drivertest.Unprivileged(t, func(t *testing.T) {
 		d, err := New(Config{Dir: t.TempDir(), Address: drivertest.ForbiddenSocket(t)})

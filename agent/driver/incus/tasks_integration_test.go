@@ -112,7 +112,7 @@ func taken(t *testing.T) int {
 	return lis.Addr().(*net.TCPAddr).Port
 }
 
-// TestNoDaemon: there is no daemon, or this user may not use it.
+// TestNoDaemon: without a daemon the fingerprint and the error of Start name the socket.
 func TestNoDaemon(t *testing.T) {
 	real(t)
 	socket := filepath.Join(t.TempDir(), "none")

@@ -137,8 +137,8 @@ func checkData(field string, data []byte) error {
 }
 
 // clip changes a plugin's text so that it can be stored and shown. The result is valid
-// UTF-8, without control characters, and has at most most bytes, besides the "…" of a cut
-// text.
+// UTF-8 without control characters. A text of more than most bytes is cut and ends with
+// "…".
 func clip(s string, most int) string {
 	if len(s) > most {
 		cut := most

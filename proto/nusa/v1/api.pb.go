@@ -4783,8 +4783,9 @@ type MatrixResponse struct {
 	Reset_ bool `protobuf:"varint,4,opt,name=reset,proto3" json:"reset,omitempty"`
 	// Only for Matrix: there are more rows. Send this text as `after`.
 	Next string `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`
-	// Set if a region responds by itself: the name of that region. It has measured its own
-	// row. The other rows are as the other regions last sent them.
+	// Set if a region responds instead of the global tier: the name of that region. The
+	// region itself measured its own row. The other rows are those that the other regions
+	// last sent.
 	SeenBy string `protobuf:"bytes,6,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	// Only with seen_by: time since the region's last contact with the global tier. 0 while
 	// it is connected, unset if it never had contact.
@@ -6495,7 +6496,7 @@ type ResolveOriginResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Domain of the record that was applied.
 	Record string `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
-	// The chosen origin. Without a region if no origin can serve the client. Then `why` says
+	// The chosen origin. It has no region if no origin can serve the client. Then `why` has
 	// the reason.
 	Choice *OriginChoice `protobuf:"bytes,2,opt,name=choice,proto3" json:"choice,omitempty"`
 	// The other origins, and why they were not chosen. The best come first. Origins that

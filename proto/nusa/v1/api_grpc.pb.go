@@ -78,8 +78,8 @@ type JobsClient interface {
 	// Stop stops every instance. The record stays until the job is purged, or until the
 	// history forgets it.
 	Stop(ctx context.Context, in *StopJobRequest, opts ...grpc.CallOption) (*StopJobResponse, error)
-	// Explain says why each region has instances of a job or none. With `region` it says the
-	// same of each node of that region.
+	// Explain says why each region has instances of a job or none. With `region` it also says
+	// this for each node of that region.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*Explanation, error)
 	// Adopt gives a region's own job (name@region) to the global tier.
 	// UNIMPLEMENTED: no server supports it yet.
@@ -251,8 +251,8 @@ type JobsServer interface {
 	// Stop stops every instance. The record stays until the job is purged, or until the
 	// history forgets it.
 	Stop(context.Context, *StopJobRequest) (*StopJobResponse, error)
-	// Explain says why each region has instances of a job or none. With `region` it says the
-	// same of each node of that region.
+	// Explain says why each region has instances of a job or none. With `region` it also says
+	// this for each node of that region.
 	Explain(context.Context, *ExplainRequest) (*Explanation, error)
 	// Adopt gives a region's own job (name@region) to the global tier.
 	// UNIMPLEMENTED: no server supports it yet.
@@ -883,7 +883,8 @@ type RegionsClient interface {
 	Get(ctx context.Context, in *GetRegionRequest, opts ...grpc.CallOption) (*Region, error)
 	// Cordon stops new slots for a region, or allows them again.
 	Cordon(ctx context.Context, in *CordonRegionRequest, opts ...grpc.CallOption) (*Region, error)
-	// Remove forgets a region. FAILED_PRECONDITION: it owns slots or is connected.
+	// Remove forgets a region. FAILED_PRECONDITION: the region owns slots or is
+	// connected.
 	Remove(ctx context.Context, in *GetRegionRequest, opts ...grpc.CallOption) (*RemoveRegionResponse, error)
 	// Watch sends every region, and then each region that changes.
 	Watch(ctx context.Context, in *ListRegionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Region], error)
@@ -1049,7 +1050,8 @@ type RegionsServer interface {
 	Get(context.Context, *GetRegionRequest) (*Region, error)
 	// Cordon stops new slots for a region, or allows them again.
 	Cordon(context.Context, *CordonRegionRequest) (*Region, error)
-	// Remove forgets a region. FAILED_PRECONDITION: it owns slots or is connected.
+	// Remove forgets a region. FAILED_PRECONDITION: the region owns slots or is
+	// connected.
 	Remove(context.Context, *GetRegionRequest) (*RemoveRegionResponse, error)
 	// Watch sends every region, and then each region that changes.
 	Watch(*ListRegionsRequest, grpc.ServerStreamingServer[Region]) error

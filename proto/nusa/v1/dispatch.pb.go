@@ -237,7 +237,7 @@ func (*AgentMessage_Inventory) isAgentMessage_Kind() {}
 
 func (*AgentMessage_Goodbye) isAgentMessage_Kind() {}
 
-// AgentHello presents a node.
+// AgentHello introduces a node.
 type AgentHello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Like Node.id and Node.name.
@@ -390,7 +390,7 @@ func (x *AgentHello) GetStopTime() *durationpb.Duration {
 	return nil
 }
 
-// AllocOrder is one allocation as the agent should have it.
+// AllocOrder is one allocation in the state that the master wants.
 type AllocOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The allocation. Its desired state, generation, epoch, resources and ports are set. Its

@@ -136,7 +136,7 @@ func (RunCause) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_driver_proto_rawDescGZIP(), []int{1}
 }
 
-// HandshakeRequest presents the agent.
+// HandshakeRequest introduces the agent.
 type HandshakeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Oldest and newest version of this contract that the agent supports. The present version
@@ -209,7 +209,7 @@ func (x *HandshakeRequest) GetAgentVersion() string {
 	return ""
 }
 
-// HandshakeResponse presents the plugin.
+// HandshakeResponse introduces the plugin.
 type HandshakeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version of the contract that the plugin has chosen, oldest..newest.

@@ -87,7 +87,7 @@ func healthyNode(n *nusav1.Node) bool {
 	return n.GetState() == nusav1.NodeState_NODE_STATE_READY && n.GetSilent() == nil && !n.GetDraining() && !n.GetCordoned()
 }
 
-// writeTree writes a tree with at most most nodes of each region.
+// writeTree writes a tree. most limits the nodes of each region.
 func writeTree(w *term.Screen, t *nusav1.TopologyTree, most int) {
 	root := treeLine{text: w.Bold("federation") + term.Gap + treeSummary(w, t)}
 	for _, s := range t.GetServers() {
@@ -180,8 +180,8 @@ func regionBranch(w *term.Screen, r *nusav1.Region) treeLine {
 	return b
 }
 
-// nodeBranches returns lines for at most most nodes, and a line that counts the others. If
-// not all nodes are shown, the unhealthy ones come first.
+// nodeBranches returns lines for the first nodes, up to most, and a line that counts the
+// others. If not all nodes are shown, the unhealthy nodes come first.
 func nodeBranches(w *term.Screen, nodes []*nusav1.Node, most int) []treeLine {
 	shown, well := nodes, 0
 	if len(nodes) > most {
