@@ -59,9 +59,9 @@ type Config struct {
 	// JobsMax and NamespaceMax are the most bytes that the records of jobs may take, in all and in
 	// one namespace. The defaults are DefaultJobsMax and DefaultNamespaceMax.
 	JobsMax, NamespaceMax int64
-	// EndedKept is for how long a job that has ended stays in memory, and EndedMost how many such
-	// jobs do. Then they move to the history, which has at most HistoryMost jobs, each for
-	// HistoryAge. The defaults are DefaultEndedKept and so on.
+	// EndedKept is how long a job that has ended stays in memory, and EndedMost is the most such
+	// jobs in memory. Then they move to the history. The history keeps at most HistoryMost jobs,
+	// each for HistoryAge. The defaults are DefaultEndedKept and so on.
 	EndedKept, HistoryAge  time.Duration
 	EndedMost, HistoryMost int
 	// Region and Location say where this server is. They are only shown.
@@ -77,7 +77,7 @@ type Config struct {
 //
 // 1: the server takes part in the failover of regions.
 // 2: the server reads slots that were stored together with the submit of their job.
-// 3: the server knows the history of jobs.
+// 3: the server reads the history of jobs.
 const featureLevel = 3
 
 // MinLease is the shortest lease of regions that a flag may set. It leaves time for three renewals,
@@ -90,7 +90,7 @@ const DefaultLease = 15 * time.Second
 // DefaultJobsMax and DefaultNamespaceMax are the limits of jobs when no flag sets them.
 const DefaultJobsMax, DefaultNamespaceMax = 2 << 30, 1 << 30
 
-// What the server does with jobs that have ended when no flag says it.
+// The settings for jobs that have ended when no flag sets them.
 const (
 	DefaultEndedKept, DefaultHistoryAge  = time.Hour, 30 * 24 * time.Hour
 	DefaultEndedMost, DefaultHistoryMost = 10_000, 1_000_000

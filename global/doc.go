@@ -18,15 +18,14 @@
 // The packages below this folder. A package imports only packages that stand before it:
 //
 //	store        the key-value interface to etcd
-//	recovery     what shows that the store is an old copy, and what its recovery has to wait for
+//	recovery     a store that was restored from an old copy: how it is noticed, and what follows
 //	room         what the federation has room for (pure)
 //	region       the session, the lease and the slots of one region (pure)
 //	failover     when a silent region is lost, and when its slots move (pure)
 //	place        which slots go to which region (pure)
 //	latency      the matrix of round trips
 //	compact      the slots and summaries of many jobs, in little memory
-//	recovery     a store that was restored from an old copy: how it is noticed, and what follows
-//	history      which jobs have ended and left memory (pure)
+//	history      short entries of the jobs that have ended and left memory (pure)
 //	idempotency  the answers to requests with idempotency keys
 //	state        what the active server knows, and the one writer of the store
 //	uplink       the streams of the regions

@@ -20,7 +20,7 @@ import (
 // kept makes jobs that have ended leave memory at once.
 func kept(c *Config) { c.EndedKept = time.Nanosecond }
 
-// keysOf returns the keys of a job in the store, without the beginning that all have.
+// keysOf returns the keys of a job in the store, without their common prefix.
 func (s *testServer) keysOf(name string) (out []string) {
 	s.t.Helper()
 	_, err := s.store.List(s.t.Context(), "/nusa/v1/", func(kv store.KV) error {
@@ -35,7 +35,7 @@ func (s *testServer) keysOf(name string) (out []string) {
 	return out
 }
 
-// waitStore waits until something is so that only a change of the store makes so.
+// waitStore waits until ok returns true. It calls ok again after each change of the store.
 func (s *testServer) waitStore(what string, ok func() bool) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), testWait)
@@ -64,8 +64,8 @@ func (s *testServer) ended(name string) {
 	s.waitStore(name+" in the history", func() bool { return slices.Equal(s.keysOf(name), []string{"history/default/" + name}) })
 }
 
-// TestJobsThatHaveEndedLeaveMemory: such a job is in the history, and every request about it gets
-// what it got before; also by another server.
+// TestJobsThatHaveEndedLeaveMemory: such a job is in the history. Every request about it gets the
+// same response as before, also from another server.
 func TestJobsThatHaveEndedLeaveMemory(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1", kept)
@@ -154,7 +154,7 @@ func TestJobsThatHaveEndedLeaveMemory(t *testing.T) {
 	}
 }
 
-// TestStoppedJobsLeaveMemory: they can be started again, and purged.
+// TestStoppedJobsLeaveMemory: a stopped job in the history can be started again, and purged.
 func TestStoppedJobsLeaveMemory(t *testing.T) {
 	s := newFederation().start(t, "g1", kept)
 	r := s.joined("alpha")
@@ -187,7 +187,7 @@ func TestStoppedJobsLeaveMemory(t *testing.T) {
 	}
 }
 
-// TestHistoryIsBounded: the oldest jobs beyond the number are forgotten, and lists have pages of
+// TestHistoryIsBounded: the oldest jobs beyond the limit are forgotten. The pages of a list have the
 // jobs in memory and in the history in the order of their names.
 func TestHistoryIsBounded(t *testing.T) {
 	const most = 5

@@ -89,8 +89,8 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 	return out, nil
 }
 
-// endedNote is the note of an explanation of a job in the history.
-const endedNote = "the job has ended: nothing of it runs, and what was decided about it is no longer stored"
+// endedNote is the note in the explanation of a job that is in the history.
+const endedNote = "the job has ended: nothing of it runs, and the decisions about it are no longer stored"
 
 // checkGroup refuses a group that the job does not have.
 func checkGroup(term *Term, k state.JobKey, group string) error {

@@ -63,22 +63,22 @@ func federationJobs(term *Term, req *nusav1.ListJobsRequest, limit int) (out []*
 	return p.jobs, next
 }
 
-// page is a page of a list of the federation's jobs, as far as it is filled.
+// page is a page of a list of the federation's jobs while it is being filled.
 type page struct {
 	req   *nusav1.ListJobsRequest
 	limit int
 	jobs  []*nusav1.Job
 	size  int
-	// after is the last name that was looked at, last is that of the last job of the page.
+	// after is the last name that was checked. last is the name of the last job on the page.
 	after, last string
-	// more: there is another job behind the page.
+	// more: another job follows after the page.
 	more bool
 }
 
-// add looks at some more jobs, and returns whether the page is full, or no job is left. Others
-// may take the lock between two calls.
+// add checks some more jobs. It returns true when the page is full or no job is left. Between two
+// calls the lock is free for others.
 func (p *page) add(st *state.State) (done bool) {
-	const looked, listed = 4096, 128 // in one call
+	const looked, listed = 4096, 128 // the most jobs that one call checks and adds
 	st.Lock()
 	defer st.Unlock()
 	see, n, until := st.Sight(), 0, len(p.jobs)+listed
@@ -106,7 +106,7 @@ func (p *page) add(st *state.State) (done bool) {
 	return true
 }
 
-// listed returns a job if it has the labels, nil otherwise.
+// listed returns a job in the form of lists, or nil if the job lacks the requested labels.
 func (p *page) listed(st *state.State, k state.JobKey, see state.Sight) *nusav1.Job {
 	if j := st.Jobs[k]; j != nil && j.Record != nil {
 		if !hasLabels(j.Record.Labels(), p.req.GetLabels()) {

@@ -85,8 +85,8 @@ func (j *jobsAPI) Get(ctx context.Context, req *nusav1.GetJobRequest) (*nusav1.J
 	return nil, rpcError(state.ErrRecall)
 }
 
-// recallTries bounds how often a request reads the record of a job that leaves memory, or
-// returns, at the same time.
+// recallTries bounds how often a request reads the record of a job again because the job leaves
+// memory, or returns, at the same time.
 const recallTries = 8
 
 // Stop implements nusav1.JobsServer.
@@ -149,7 +149,7 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 	return &nusav1.StopJobResponse{Revision: revision}, nil
 }
 
-// recalled commits a change of a job, which may be in the history.
+// recalled commits a change of a job that may be in the history.
 func recalled(ctx context.Context, term *Term, k state.JobKey, change func(*state.Tx) error) (revision int64, err error) {
 	for range recallTries {
 		if err = state.Recall(ctx, term.State, term.Store, k); err != nil {
@@ -189,8 +189,8 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 	}
 	var sent *nusav1.Job // without the spec
 	var record *state.Record
-	var spec *nusav1.JobSpec // of record
-	var seen int64           // revision of the record in the history that was sent
+	var spec *nusav1.JobSpec // the spec of record
+	var seen int64           // revision of the history record that was sent last
 	return term.follow(stream.Context(), func() (<-chan struct{}, error) {
 		term.State.Lock()
 		found := term.State.Jobs[k]
@@ -210,7 +210,7 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 			}
 			now, err = state.Past(stream.Context(), term.State, term.Store, k)
 			if now == nil || err != nil {
-				return changed, rpcError(err) // without an error, it returned from there meanwhile
+				return changed, rpcError(err) // without an error, the job has returned from the history meanwhile
 			}
 			seen, spec, record, now.Spec = past.Revision, now.GetSpec(), nil, nil
 		default:

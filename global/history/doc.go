@@ -1,6 +1,6 @@
-// Package history says which jobs have ended and left memory, and in which order a list shows all
-// jobs. It knows jobs by "namespace/name".
+// Package history keeps a short entry for each job that has ended and left memory, and the order in
+// which a list shows all jobs. It names jobs by "namespace/name".
 //
-//	history.go  History: an entry for each job that has left memory
+//	history.go  History: the entries of the jobs that have left memory
 //	names.go    Names: the names of all jobs, sorted
 package history

@@ -5,23 +5,23 @@ import (
 	"slices"
 )
 
-// Entry is what memory has of a job that has ended.
+// Entry is the part of an ended job that stays in memory.
 type Entry struct {
 	// Line is the encoded HistoryRecord.line.
 	Line []byte
-	// Revision of the stored record.
+	// Revision is the revision of the stored record.
 	Revision int64
 	// Ended is when the job ended, in seconds since 1970.
 	Ended int64
-	// Size of the stored record in bytes.
+	// Size is the size of the stored record in bytes.
 	Size int64
 }
 
-// History has the jobs that have left memory. The zero value has none.
+// History holds the jobs that have left memory. The zero value is empty.
 type History struct {
 	entries map[string]Entry
-	// order has the jobs in the order in which they left, and also jobs that have returned since:
-	// those whose entry has another revision.
+	// order lists the jobs in the order in which they left. It may also list jobs that have
+	// returned since: their entry is gone or has another revision.
 	order []left
 	bytes int64
 }
@@ -44,7 +44,8 @@ func (h *History) Put(job string, e Entry) {
 	}
 }
 
-// Loaded puts the jobs into the order in which they left, after they were loaded in another one.
+// Loaded sorts the jobs by the order in which they left. Call it after jobs were put in another
+// order, as a load does.
 func (h *History) Loaded() {
 	slices.SortFunc(h.order, func(a, b left) int { return cmp.Compare(a.revision, b.revision) })
 }
@@ -64,7 +65,7 @@ func (h *History) Get(job string) (e Entry, ok bool) {
 // Len returns the number of jobs.
 func (h *History) Len() int { return len(h.entries) }
 
-// Bytes returns the size of all records.
+// Bytes returns the size of all stored records.
 func (h *History) Bytes() int64 { return h.bytes }
 
 func (h *History) compact() {
@@ -78,11 +79,11 @@ func (h *History) compact() {
 	h.order = kept
 }
 
-// Excess returns jobs that have to be forgotten, at most atOnce, those first that left first: all
-// that ended before a time, and as many that most are left.
+// Excess returns at most atOnce jobs that must be forgotten, oldest departure first. These are the
+// jobs that ended before a time, and the oldest beyond the number most.
 func (h *History) Excess(before int64, most, atOnce int) (jobs []string) {
 	for len(h.order) > 0 && h.entries[h.order[0].job].Revision != h.order[0].revision {
-		h.order = h.order[1:] // it has returned, or was forgotten
+		h.order = h.order[1:] // the job has returned, or was forgotten
 	}
 	for _, o := range h.order {
 		e := h.entries[o.job]

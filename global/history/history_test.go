@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestNamesAreSorted: whatever is added and removed, a list has each name that exists once, in
-// order, from any name on.
+// TestNamesAreSorted: whatever is added and removed, After yields each existing name once, in order,
+// from any name on.
 func TestNamesAreSorted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var n Names
@@ -42,14 +42,15 @@ func TestNamesAreSorted(t *testing.T) {
 	})
 }
 
-// TestOldestAreForgottenFirst: by age and by number, and not those that have returned.
+// TestOldestAreForgottenFirst: jobs are forgotten by age and by number, but not jobs that have
+// returned.
 func TestOldestAreForgottenFirst(t *testing.T) {
 	var h History
 	for i := range 10 {
 		h.Put(fmt.Sprint(i), Entry{Revision: int64(i + 1), Ended: int64(100 + i), Size: 10})
 	}
 	h.Delete("1")
-	h.Put("0", Entry{Revision: 20, Ended: 120, Size: 30}) // it ran again
+	h.Put("0", Entry{Revision: 20, Ended: 120, Size: 30}) // the job ran again
 	if h.Len() != 9 || h.Bytes() != 110 {
 		t.Errorf("%d jobs of %d bytes", h.Len(), h.Bytes())
 	}

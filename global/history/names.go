@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// addedMost bounds the names that wait to be sorted in.
+// addedMost is the most added names that wait to be sorted.
 const addedMost = 1 << 16
 
-// Names are the names of jobs in the order of lists. The zero value has none. A name that was
-// removed may still be in it: its user knows which jobs exist.
+// Names holds the names of jobs in the order of lists. The zero value is empty. A removed name may
+// still be in it, so the caller must check which jobs exist.
 type Names struct {
 	sorted, added []string
 	removed       int
 }
 
-// Add adds a name. It may have it already.
+// Add adds a name. The name may be present already.
 func (n *Names) Add(job string) {
 	n.added = append(n.added, job)
 	if len(n.added) >= addedMost {
@@ -23,10 +23,10 @@ func (n *Names) Add(job string) {
 	}
 }
 
-// Removed notes that some name may be one too many.
+// Removed counts a name whose job no longer exists.
 func (n *Names) Removed() { n.removed++ }
 
-// sortIn sorts the added names in.
+// sortIn merges the added names into the sorted ones.
 func (n *Names) sortIn() {
 	slices.Sort(n.added)
 	added := slices.DeleteFunc(slices.Compact(n.added), func(job string) bool {
@@ -45,7 +45,8 @@ func (n *Names) sortIn() {
 	n.added = n.added[:0]
 }
 
-// After yields the names behind a name, in order. exists says whether there is a job with a name.
+// After yields the names that come after a name, in order, of jobs that exist. exists reports
+// whether a job with a name exists.
 func (n *Names) After(job string, exists func(string) bool) iter.Seq[string] {
 	if len(n.added) > 0 {
 		n.sortIn()

@@ -45,5 +45,5 @@
 //	breach.go        whether instances keep their required latency bounds
 //	probe_demand.go  which pairs of regions should be probed more often
 //
-// The folder rank keeps numbers of regions between plans, and finds the greatest ones.
+// The folder rank keeps the scores of regions between plans, and finds the regions with the greatest.
 package place

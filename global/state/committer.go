@@ -21,8 +21,8 @@ const (
 	commitQueue = 1024
 	// commitRequests bounds the requests that share a transaction.
 	commitRequests = 512
-	// patience is for how long patient requests wait for another one, and maxPatient how many
-	// of them do.
+	// patience is how long patient requests wait for another request. maxPatient is the most
+	// patient requests that wait together.
 	patience, maxPatient = 2 * time.Millisecond, 64
 	// commitOps is the most writes of a transaction. One operation is left for the compare of the
 	// election key.
@@ -128,8 +128,8 @@ func (c *Committer) Do(ctx context.Context, prepare func(*Tx) error) (int64, err
 	return c.do(ctx, commitRequest{prepare: prepare, done: make(chan commitResult, 1)})
 }
 
-// DoSoon is Do for a request that is not urgent: while no submit waits, it waits for a moment, so
-// that it shares the transaction of the next submit.
+// DoSoon is Do for a request that is not urgent. It waits for a moment for another request, usually
+// a submit, so that both share a transaction.
 func (c *Committer) DoSoon(ctx context.Context, prepare func(*Tx) error) (int64, error) {
 	return c.do(ctx, commitRequest{prepare: prepare, patient: true, done: make(chan commitResult, 1)})
 }
@@ -203,7 +203,8 @@ func (c *Committer) Run(ctx context.Context) error {
 	}
 }
 
-// company returns a request and, if the request is patient, those that it has waited for.
+// company returns a request. If the request is patient, company also waits for further requests, and
+// returns them too.
 func (c *Committer) company(ctx context.Context, first commitRequest) []commitRequest {
 	out := []commitRequest{first}
 	if !first.patient {
@@ -282,8 +283,8 @@ func (b *batch) add(req commitRequest) {
 	b.refused, b.refusals = append(b.refused, req), append(b.refusals, err)
 }
 
-// collect returns a batch of the first requests and of the waiting ones that fit. rest are those of
-// the first that did not fit.
+// collect returns a batch with the first requests and the waiting ones that fit. rest has the first
+// requests that did not fit.
 func (c *Committer) collect(first []commitRequest) (b *batch, rest []commitRequest) {
 	b = &batch{tx: NewTx(c.st), decideMost: math.MaxInt}
 	b.tx.ops = c.store.MaxOps() - 1
@@ -326,8 +327,8 @@ func (c *Committer) next() (commitRequest, bool) {
 }
 
 // commitBatch commits one transaction with the first requests and the waiting ones that fit. It
-// returns the requests that did not fit. Refused requests get their errors after the write, because an error may
-// be about a change in this transaction.
+// returns the first requests that did not fit. Refused requests get their errors after the write,
+// because an error may be about a change in this transaction.
 func (c *Committer) commitBatch(ctx context.Context, first []commitRequest) (carry []commitRequest, err error) {
 	b, rest := c.collect(first)
 	var revision int64

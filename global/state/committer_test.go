@@ -444,12 +444,12 @@ func TestAStoreThatGoesBackEndsTheTerm(t *testing.T) {
 	}
 }
 
-// TestAnswersShareTheTransactionOfASubmit: a request that is not urgent waits for the next submit,
-// and at most for its patience. An urgent request makes both go on.
+// TestAnswersShareTheTransactionOfASubmit: a request that is not urgent waits for another request,
+// but not longer than its patience. Both then share a transaction.
 func TestAnswersShareTheTransactionOfASubmit(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		next   func(context.Context, *Committer, func(*Tx) error) (int64, error) // nil = none comes
+		next   func(context.Context, *Committer, func(*Tx) error) (int64, error) // nil = there is no other request
 		shared bool
 		took   time.Duration
 	}{

@@ -17,7 +17,7 @@
 //	tx.go          Tx: the state with the changes of a transaction laid over it
 //	records.go     Tx: jobs, slots, regions and the leadership term
 //	submit.go      Tx: a new version of a job; refuses a submit without room for it
-//	history.go     jobs that have ended leave memory, and return
+//	history.go     how jobs that have ended leave memory, and how they return
 //	audit.go       Tx: audit records and idempotency records
 //	origins.go     Origins: origin records and their table
 //	keys.go        keys and values of the store

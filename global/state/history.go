@@ -23,33 +23,36 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// A job that has ended, and that no caller has changed for some time, moves to the history: one
-// record takes the place of its other ones, and memory has only a line of it for lists. It
-// returns when a caller submits or stops it again: a request that needs the record reads it
-// first (Recall), and the transaction of the request puts the job back.
+// A job that has ended, and that no caller has changed for some time, moves to the history. There
+// one record replaces all its other records, and memory keeps only one line of it, for lists. The
+// job returns when a caller submits or stops it again. A request that needs the record reads it
+// first (Recall). The transaction of that request then stores the job as before.
 
 const (
 	historyPrefix = root + "history/"
 	// historyLevel is the feature level from which servers know the history.
 	historyLevel = 3
-	// historyOverhead is what a job in the history counts in Room beside its record.
+	// historyOverhead is what a job in the history counts in Room in addition to its record, in
+	// bytes.
 	historyOverhead = 256
-	// recalledMost bounds the recalled jobs, and recalledBytes their specs, about.
+	// recalledMost bounds the number of recalled jobs. recalledBytes bounds the size of their
+	// specs, approximately.
 	recalledMost, recalledBytes = 64, 16 << 20
-	// historyMessage bounds the message of a line in the history.
+	// historyMessage is the most bytes of the message in a line of the history.
 	historyMessage = 200
 )
 
-// ErrRecall says that the record of a job has to be read first, see Recall.
+// ErrRecall says that the record of a job must be read first: see Recall.
 var ErrRecall = errors.New("the job is in the history, and its record was not read yet")
 
-// historyKey returns the store key of the job in the history.
+// historyKey returns the store key of the job's record in the history.
 func (k JobKey) historyKey() string { return historyPrefix + k.String() }
 
 // recalled is a job whose record in the history was read.
 type recalled struct {
 	key JobKey
-	// revision of the record in the history; that of the job is job.revision.
+	// revision is the revision of the record in the history. The revision of the job is
+	// job.revision.
 	revision int64
 	record   *Record
 	job      *nusav1.Job // without its spec
@@ -58,7 +61,7 @@ type recalled struct {
 // leaving is a job that may move to the history.
 type leaving struct {
 	key JobKey
-	// changes is Job.Changes at that time, since is when it was.
+	// changes is the value of Job.Changes when the job may have ended, and since is that time.
 	changes uint64
 	since   time.Duration
 }
@@ -69,7 +72,7 @@ func InHistory(st *State, k JobKey) bool {
 	return ok
 }
 
-// Exists reports whether there is a job, in memory or in the history. The lock is held.
+// Exists reports whether a job exists, in memory or in the history. The lock is held.
 func Exists(st *State, name string) bool {
 	if j := st.Jobs[keyOfName(name)]; j != nil && j.Record != nil {
 		return true
@@ -83,8 +86,8 @@ func keyOfName(name string) JobKey {
 	return JobKey{namespace, job}
 }
 
-// Recall reads the record of a job that is in the history; of other jobs it does nothing. A job
-// may leave memory between Recall and what needs the record: that gets ErrRecall.
+// Recall reads the record of a job that is in the history. For other jobs it does nothing. If a job
+// leaves memory after Recall, a request that needs its record gets ErrRecall.
 func Recall(ctx context.Context, st *State, s store.Store, k JobKey) error {
 	st.Lock()
 	e, there := st.History.Get(k.String())
@@ -95,7 +98,7 @@ func Recall(ctx context.Context, st *State, s store.Store, k JobKey) error {
 	}
 	kv, ok, _, err := s.Get(ctx, k.historyKey())
 	if err != nil || !ok || kv.ModRevision != e.Revision {
-		return err // it has returned meanwhile
+		return err // the job has returned meanwhile
 	}
 	r, err := decodeHistory(k, kv)
 	if err != nil {
@@ -107,7 +110,7 @@ func Recall(ctx context.Context, st *State, s store.Store, k JobKey) error {
 	return nil
 }
 
-// Past returns a job that is in the history as the API shows it, nil for another job.
+// Past returns a job that is in the history in the form of the API, or nil for another job.
 func Past(ctx context.Context, st *State, s store.Store, k JobKey) (*nusav1.Job, error) {
 	if err := Recall(ctx, st, s, k); err != nil {
 		return nil, err
@@ -123,18 +126,18 @@ func Past(ctx context.Context, st *State, s store.Store, k JobKey) (*nusav1.Job,
 	return out, nil
 }
 
-// Line returns a job in the history as lists show it. The lock is held.
+// Line returns a job that is in the history in the form of lists. The lock is held.
 func Line(st *State, name string) *nusav1.Job {
 	e, ok := st.History.Get(name)
 	if !ok {
 		return nil
 	}
 	out := &nusav1.Job{}
-	_ = proto.Unmarshal(e.Line, out) // cannot fail: it was decoded, or made here
+	_ = proto.Unmarshal(e.Line, out) // cannot fail: the line was decoded, or made here
 	return out
 }
 
-// Stored returns the record of a job as the transaction leaves it, like Tx.Job, also of a job
+// Stored returns the record of a job as the transaction leaves it, like Tx.Job. It also finds a job
 // in the history.
 func Stored(t *Tx, k JobKey) (*Record, int64, error) {
 	if _, changed := t.find(k.recordKey()); !changed && InHistory(t.State, k) {
@@ -145,14 +148,14 @@ func Stored(t *Tx, k JobKey) (*Record, int64, error) {
 		return r.record, r.job.GetRevision(), nil
 	}
 	if ch, changed := t.find(k.historyKey()); changed && ch.puts() {
-		return nil, 0, errTxFull // it leaves memory with this transaction: the next one recalls it
+		return nil, 0, errTxFull // the job leaves memory with this transaction: the next one recalls the job
 	}
 	rec, rev := t.Job(k)
 	return rec, rev, nil
 }
 
-// pastEnd returns how a batch job in the history ended, and whether the transaction knows it to
-// be there.
+// pastEnd returns how a batch job in the history ended. It returns false if the job is not in the
+// history.
 func pastEnd(t *Tx, k JobKey) (nusav1.JobState, bool) {
 	_, changed := t.find(k.recordKey())
 	if changed || !InHistory(t.State, k) {
@@ -165,7 +168,7 @@ func pastEnd(t *Tx, k JobKey) (nusav1.JobState, bool) {
 	return r.job.GetStatus().GetState(), true
 }
 
-// leaveHistory removes the record of a job in the history, if it is there.
+// leaveHistory removes the record of a job from the history, if there is one.
 func leaveHistory(t *Tx, k JobKey) error {
 	e, ok := t.State.History.Get(k.String())
 	if !ok {
@@ -174,7 +177,7 @@ func leaveHistory(t *Tx, k JobKey) error {
 	return t.set(txChange{key: k.historyKey(), known: e.Revision})
 }
 
-// Forget removes jobs that are in the history.
+// Forget removes jobs from the history.
 func Forget(t *Tx, names []string) error {
 	for _, name := range names {
 		if err := leaveHistory(t, keyOfName(name)); err != nil {
@@ -184,8 +187,8 @@ func Forget(t *Tx, names []string) error {
 	return nil
 }
 
-// ended returns the status of a job of which nothing runs any more, and that shows nothing which
-// memory alone has; nil for another one. The lock is held.
+// ended returns the status of a job of which nothing runs any more, if the status shows nothing
+// that only memory has. Otherwise it returns nil. The lock is held.
 func ended(j *Job, see Sight) *nusav1.JobStatus {
 	switch {
 	case j.Record == nil || j.Record.Purge():
@@ -216,7 +219,7 @@ func ended(j *Job, see Sight) *nusav1.JobStatus {
 	return proto.CloneOf(j.Result.GetStatus())
 }
 
-// mayLeave notes a job that may have ended. The lock is held.
+// mayLeave notes a job that may have ended, so that Leaving checks it later. The lock is held.
 func mayLeave(st *State, j *Job) {
 	switch {
 	case j.Record == nil, j.Record.Stopped() && j.Slots.Len() > 0:
@@ -229,12 +232,12 @@ func mayLeave(st *State, j *Job) {
 	}
 }
 
-// maxDeparting bounds the records that one transaction moves to the history.
+// maxDeparting bounds the writes of one transaction that moves jobs to the history.
 const maxDeparting = 100
 
-// Leaving returns jobs that are to move to the history with one transaction: those that ended a
-// time ago, and the oldest beyond a number. It returns them once. Jobs of more slots than fit into
-// a transaction stay. The lock is held.
+// Leaving returns jobs that one transaction can move to the history: the jobs that ended at least
+// `after` ago, and the oldest beyond the number most. It returns each job only once. A job with
+// more slots than fit into a transaction stays. The lock is held.
 func Leaving(st *State, after time.Duration, most int) (keys []JobKey) {
 	if st.GlobalLevel < historyLevel || st.Leadership.GetConflict() != nil {
 		return nil
@@ -264,8 +267,8 @@ func Leaving(st *State, after time.Duration, most int) (keys []JobKey) {
 	return keys
 }
 
-// Depart moves a job to the history. It does nothing if the job goes on, or if the transaction
-// changes it already.
+// Depart moves a job to the history. It does nothing if the job has not ended, or if the
+// transaction already changes the job.
 func Depart(t *Tx, k JobKey, now time.Time) error {
 	st := t.State
 	j := st.Jobs[k]
@@ -314,7 +317,7 @@ func Depart(t *Tx, k JobKey, now time.Time) error {
 	return t.set(txChange{key: k.historyKey(), msg: rec})
 }
 
-// lineOf returns a job as lists show it, without what few of them show.
+// lineOf returns a job in the form of lists, without the fields that few lists show.
 func lineOf(j *nusav1.Job, status *nusav1.JobStatus, revision int64) *nusav1.Job {
 	out := &nusav1.Job{
 		Spec:    &nusav1.JobSpec{Namespace: j.GetSpec().GetNamespace(), Name: j.GetSpec().GetName(), Type: j.GetSpec().GetType(), Labels: j.GetSpec().GetLabels()},
@@ -375,8 +378,8 @@ func decodeHistory(k JobKey, kv store.KV) (*recalled, error) {
 	return out, nil
 }
 
-// entryOf returns what memory has of a stored record of the history. It skips the body: a
-// million of them are loaded.
+// entryOf returns the entry of a stored record of the history. It does not decode the body, because
+// a million records may be loaded.
 func entryOf(kv store.KV) (history.Entry, error) {
 	bad := fmt.Errorf("%s: %w", kv.Key, ErrFormat)
 	if len(kv.Value) == 0 || kv.Value[0] != formatProto {
@@ -410,7 +413,8 @@ func entryOf(kv store.KV) (history.Entry, error) {
 	return out, nil
 }
 
-// entryOfMessage is entryOf for a record that this server has written; nil: it was removed.
+// entryOfMessage is entryOf for a record that this server has written. A nil record, which was
+// removed, gives the zero entry.
 func entryOfMessage(key string, rec *nusav1.HistoryRecord, revision int64) history.Entry {
 	if rec == nil {
 		return history.Entry{}
@@ -418,7 +422,8 @@ func entryOfMessage(key string, rec *nusav1.HistoryRecord, revision int64) histo
 	return history.Entry{Line: rec.GetLine(), Revision: revision, Ended: rec.GetEnded().GetSeconds(), Size: int64(len(key) + 1 + proto.Size(rec))}
 }
 
-// loadHistory loads the lines of the history. written is the greatest revision of a record.
+// loadHistory loads the entries of the history. It raises written to the greatest revision of a
+// record.
 func loadHistory(ctx context.Context, st *State, s store.Store, written *int64) error {
 	_, err := s.List(ctx, historyPrefix, func(kv store.KV) error {
 		e, err := entryOf(kv)
@@ -434,8 +439,7 @@ func loadHistory(ctx context.Context, st *State, s store.Store, written *int64) 
 	return err
 }
 
-// applyHistory sets the entry of a job in the history; the zero entry removes it. The lock is
-// held.
+// applyHistory sets the entry of a job in the history. The zero entry removes it. The lock is held.
 func applyHistory(st *State, name string, e history.Entry) {
 	was, had := st.History.Get(name)
 	has := e.Revision != 0
@@ -457,7 +461,7 @@ func applyHistory(st *State, name string, e history.Entry) {
 	st.Notify()
 }
 
-// recalledOf returns a job of the history if its record was read. The lock is held.
+// recalledOf returns a job in the history if its record was read, or else nil. The lock is held.
 func recalledOf(st *State, k JobKey) *recalled {
 	e, there := st.History.Get(k.String())
 	i := slices.IndexFunc(st.recalled, func(r *recalled) bool { return r.key == k })
@@ -467,7 +471,7 @@ func recalledOf(st *State, k JobKey) *recalled {
 	return st.recalled[i]
 }
 
-// remember keeps a job that was read. The lock is held.
+// remember keeps a job whose record was read. The lock is held.
 func remember(st *State, r *recalled) {
 	st.recalled = append(slices.DeleteFunc(st.recalled, func(old *recalled) bool { return old.key == r.key }), r)
 	size := 0
