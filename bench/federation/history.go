@@ -5,6 +5,7 @@ import (
 	"compress/flate"
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -49,9 +50,13 @@ func (m *measurement) fillHistory(ctx context.Context) error {
 	}
 	defer c.Close()
 	set := newJobSet(m.name+"-h", m.fleet.Names(), "")
+	w, err := flate.NewWriter(io.Discard, flate.BestSpeed)
+	if err != nil {
+		return fmt.Errorf("compress a job: %w", err)
+	}
 	var ops []clientv3.Op
 	for i := range m.o.History {
-		key, value, err := historyRecord(set.spec(i), int64(i+1))
+		key, value, err := historyRecord(set.spec(i), int64(i+1), w)
 		if err != nil {
 			return err
 		}
@@ -68,8 +73,8 @@ func (m *measurement) fillHistory(ctx context.Context) error {
 	return nil
 }
 
-// historyRecord returns the stored record of a batch job that is complete.
-func historyRecord(spec *nusav1.JobSpec, run int64) (key, value string, err error) {
+// historyRecord returns the stored record of a batch job that is complete. It compresses with w.
+func historyRecord(spec *nusav1.JobSpec, run int64, w *flate.Writer) (key, value string, err error) {
 	spec.Type = nusav1.JobType_JOB_TYPE_BATCH
 	job := &nusav1.Job{Spec: spec, Version: 1, Submitted: timestamppb.Now(), Run: run}
 	status := &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_COMPLETE, Groups: map[string]*nusav1.GroupStatus{
@@ -82,10 +87,8 @@ func historyRecord(spec *nusav1.JobSpec, run int64) (key, value string, err erro
 		return "", "", fmt.Errorf("encode a job: %w", err)
 	}
 	var packed bytes.Buffer
-	w, err := flate.NewWriter(&packed, flate.BestSpeed)
-	if err == nil {
-		_, err = w.Write(body)
-	}
+	w.Reset(&packed)
+	_, err = w.Write(body)
 	if err == nil {
 		err = w.Close()
 	}

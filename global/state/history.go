@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -330,6 +331,12 @@ func lineOf(j *nusav1.Job, status *nusav1.JobStatus, revision int64) *nusav1.Job
 	return out
 }
 
+// compressors are reused: a new one takes a megabyte.
+var compressors = sync.Pool{New: func() any {
+	w, _ := flate.NewWriter(io.Discard, flate.BestSpeed) // cannot fail: the level is valid
+	return w
+}}
+
 // pack encodes and compresses the body of a record of the history.
 func pack(body *nusav1.HistoryBody) ([]byte, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(body)
@@ -337,10 +344,9 @@ func pack(body *nusav1.HistoryBody) ([]byte, error) {
 		return nil, fmt.Errorf("encode a job for the history: %w", err)
 	}
 	var out bytes.Buffer
-	w, err := flate.NewWriter(&out, flate.BestSpeed)
-	if err != nil {
-		return nil, fmt.Errorf("compress a job for the history: %w", err)
-	}
+	w, _ := compressors.Get().(*flate.Writer)
+	defer compressors.Put(w)
+	w.Reset(&out)
 	if _, err := w.Write(b); err != nil {
 		return nil, fmt.Errorf("compress a job for the history: %w", err)
 	}
