@@ -13,6 +13,7 @@
 //	trail.go       bounds of the audit, of the idempotency records and of the history
 //	upkeep.go      how full the store is, and when space is made in it
 //	failover.go    the loop that declares regions lost and says which slots may move
+//	members.go     alarms about global servers and members of the store
 //	metrics.go     metrics
 //
 // The packages below this folder. A package imports only packages that stand before it:
@@ -20,6 +21,7 @@
 //	store        the key-value interface to etcd
 //	recovery     a store that was restored from an old copy: how it is noticed, and what follows
 //	room         what the federation has room for (pure)
+//	recovery     what follows from a store that was restored from an old copy
 //	region       the session, the lease and the slots of one region (pure)
 //	failover     when a silent region is lost, and when its slots move (pure)
 //	place        which slots go to which region (pure)

@@ -48,6 +48,8 @@ type leadershipTerm struct {
 	began time.Time
 	// candidates returns the servers that stand for election.
 	candidates func(context.Context) ([]*nusav1.GlobalServer, error)
+	// store is the store of the records.
+	store store.Store
 }
 
 // silenceCheck is how often the term checks which regions are silent.
@@ -62,7 +64,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	if err != nil {
 		return nil, err
 	}
-	t := &leadershipTerm{cfg: cfg, began: time.Now(), known: s.known, renew: election.Renew, candidates: s.servers, observeVerdicts: m.observeVerdicts, state: state.New(begin, cfg.Clock)}
+	t := &leadershipTerm{cfg: cfg, began: time.Now(), known: s.known, renew: election.Renew, candidates: s.servers, store: s.store, observeVerdicts: m.observeVerdicts, state: state.New(begin, cfg.Clock)}
 	t.ctx, t.end = context.WithCancelCause(ctx)
 	t.state.Room.Limits = room.Limits{Jobs: cfg.JobsMax, Namespace: cfg.NamespaceMax}
 	if use := s.usage.Load(); use != nil {
@@ -115,7 +117,7 @@ func (t *leadershipTerm) run() error {
 	lost := failoverLoop{
 		state: t.state, commit: t.commit, wake: t.placer.Wake, resign: t.resign, log: t.cfg.Logger, observe: t.observeVerdicts,
 	}
-	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.historyLoop, predictor.Run} {
+	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.historyLoop, predictor.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()

@@ -23,7 +23,10 @@ func (s *neverFree) Usage(context.Context) (store.Usage, error) {
 func (s *neverFree) Compact(context.Context) error    { return nil }
 func (s *neverFree) Defragment(context.Context) error { return nil }
 func (s *neverFree) Embedded() bool                   { return true }
-func (s *neverFree) Turn() (before, members int)      { return 0, 1 }
+
+func (s *neverFree) Missing(context.Context, []string) ([]string, error) { return nil, nil }
+
+func (s *neverFree) Turn() (before, members int) { return 0, 1 }
 
 func (s *neverFree) Resume(context.Context) error {
 	s.resumes++

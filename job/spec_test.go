@@ -77,6 +77,23 @@ groups.web.tasks.server.resources.gpu: not supported yet by driver process`)
 	}
 }
 
+// TestWarningOfIgnoredPrefer: divide: capacity spreads a group over all regions that fit, also
+// those that it does not prefer.
+func TestWarningOfIgnoredPrefer(t *testing.T) {
+	for regions, want := range map[string]bool{
+		"prefer: [{name: x, weight: 9}], divide: capacity": true, "prefer: [{name: x, weight: 9}]": false, "prefer: [{name: x, weight: 9}], divide: best": false, "divide: capacity": false,
+	} {
+		for _, count := range []string{"1", "4"} {
+			spec := mustParse(t, "name: a\nregions: {"+regions+"}\ngroups: {g: {count: "+count+", tasks: {t: {driver: process, config: {command: x}}}}}")
+			Default(spec)
+			out := Warnings(spec)
+			if got := len(out) == 1 && strings.Contains(out[0], "only a part of it runs where regions.prefer says"); got != (want && count == "4") {
+				t.Errorf("%s, count %s: %q", regions, count, out)
+			}
+		}
+	}
+}
+
 func TestWarningsNotesAndUnknownRegions(t *testing.T) {
 	spec := mustParse(t, `
 name: a

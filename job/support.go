@@ -99,6 +99,9 @@ func Warnings(spec *nusav1.JobSpec) []string {
 				out = append(out, fmt.Sprintf("groups.%s replaces instances of a %s that is cut off for only %s (disconnect.%s.after), while they may still run there: a short network fault makes them run twice", k, l.name, FormatDuration(after), l.name))
 			}
 		}
+		if where := ignoredPrefer(spec, k); where != "" {
+			out = append(out, fmt.Sprintf("groups.%s is divided among all regions that fit, so only a part of it runs where %s.prefer says (%s.divide: capacity): with divide: best all of it does, as far as there is room", k, where, where))
+		}
 		if stopsAnyway(g) {
 			out = append(out, fmt.Sprintf("groups.%s keeps running on a node that is cut off (disconnect.node.running: keep), but only until the region's lease ends (disconnect.region.running: stop): a node gets that lease from its master, so it stops there, too; if that is meant, write disconnect.node.running: stop, too", k))
 		}
@@ -111,6 +114,19 @@ func Warnings(spec *nusav1.JobSpec) []string {
 		}
 	}
 	return out
+}
+
+// ignoredPrefer returns the setting with `prefer` of a group of several instances that is divided
+// by the capacity of all regions all the same. Empty: there is none.
+func ignoredPrefer(spec *nusav1.JobSpec, name string) string {
+	where, regions, g := "regions", spec.GetRegions(), spec.GetGroups()[name]
+	if g.GetRegions() != nil {
+		where, regions = "groups."+name+".regions", g.GetRegions()
+	}
+	if regions.GetDivide() != nusav1.Divide_DIVIDE_CAPACITY || len(regions.GetPrefer()) == 0 || instances(g) < 2 {
+		return ""
+	}
+	return where
 }
 
 // Notes returns facts about a spec that need no action, because they are true of most

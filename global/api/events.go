@@ -47,7 +47,12 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 	if !eventlog.IsToken(req.GetToken()) {
 		return invalid("token", fmt.Sprintf("%.40q is not a token: use the token of an event", req.GetToken()))
 	}
-	next := term.State.Events.After(req.GetToken())
+	next, missing := term.State.Events.Start(req.GetToken(), req.GetSince().AsDuration())
+	if missing != nil {
+		if err := stream.Send(missing); err != nil {
+			return err
+		}
+	}
 	var regions *instanceEvents // nil: the caller does not want events about instances
 	if req.GetInstances() {
 		regions, err = newInstanceEvents(stream.Context(), term)

@@ -111,6 +111,8 @@ type State struct {
 	reported map[string]reportedWork
 	// holds are the instances that regions were asked to hold, by region.
 	holds map[string][]holding
+	// serverAlarms are what SetServerAlarms noted last.
+	serverAlarms []string
 	// refusedUnknown is the latest refusal of an unknown region.
 	refusedUnknown string
 
@@ -268,6 +270,7 @@ func (st *State) Alarms() (out []string) {
 		out = append(out, st.FailoverPaused)
 	}
 	out = append(out, st.Room.Alarms()...)
+	out = append(out, st.serverAlarms...)
 	conflict := recovery.Text(st.Leadership.GetConflict())
 	if conflict != "" {
 		out = append(out, conflict)
@@ -284,6 +287,23 @@ func (st *State) Alarms() (out []string) {
 		}
 	}
 	return out
+}
+
+// SetServerAlarms notes what an operator has to do about global servers and members of the store.
+func (st *State) SetServerAlarms(alarms []string) {
+	st.Lock()
+	defer st.Unlock()
+	for _, text := range alarms {
+		if !slices.Contains(st.serverAlarms, text) {
+			st.Events.Add("server.alarm", "", "%s", text)
+		}
+	}
+	for _, text := range st.serverAlarms {
+		if !slices.Contains(alarms, text) {
+			st.Events.Add("server.alarm_over", "", "%s", text)
+		}
+	}
+	st.serverAlarms = alarms
 }
 
 // SetUsage stores how full the store is.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +49,9 @@ type Bounded interface {
 	Defragment(ctx context.Context) error
 	// Resume makes the store accept writes again after Usage.NoSpace.
 	Resume(ctx context.Context) error
+	// Missing returns the members that do not respond, one line each. running are the names of
+	// the global servers that run: each runs the embedded member of its name.
+	Missing(ctx context.Context, running []string) ([]string, error)
 	// Embedded reports whether the database belongs to this process.
 	Embedded() bool
 	// Turn returns how many members come before the member of this process, in the order of their
@@ -118,6 +122,30 @@ func (e *Etcd) Usage(ctx context.Context) (Usage, error) {
 	}
 	if e.member == nil {
 		out.Quota = max(0, disk/diskQuotas)
+	}
+	return out, nil
+}
+
+// Missing implements Bounded. The other embedded members need not have an address for clients, but
+// a server whose member is cut off or stands still cannot remain a candidate.
+func (e *Etcd) Missing(ctx context.Context, running []string) (out []string, err error) {
+	if e.member != nil {
+		all := e.member.Server.Cluster().Members()
+		for _, m := range all {
+			if !slices.Contains(running, m.Name) {
+				out = append(out, fmt.Sprintf("the etcd member of global server %s does not run, 1 of %d: start that server again, or replace it", m.Name, len(all)))
+			}
+		}
+		slices.Sort(out)
+		return out, nil
+	}
+	for _, endpoint := range e.client.Endpoints() {
+		one, cancel := context.WithTimeout(ctx, memberTimeout)
+		_, err := e.client.Status(one, endpoint)
+		cancel()
+		if err != nil {
+			out = append(out, fmt.Sprintf("etcd does not respond at %s, 1 of %d addresses", endpoint, len(e.client.Endpoints())))
+		}
 	}
 	return out, nil
 }

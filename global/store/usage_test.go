@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -93,6 +94,40 @@ func TestACompactionSparesAListThatBegins(t *testing.T) {
 		compact()
 		if next := p.read(t.Context()); !errors.Is(e.typed(next.err), ErrCompacted) {
 			t.Errorf("round %d: the page after the list: %v", round, next.err)
+		}
+	}
+}
+
+// TestMissingMembers: an embedded member is there as long as its server is a candidate, and an
+// etcd outside this process at the addresses that respond.
+func TestMissingMembers(t *testing.T) {
+	t.Parallel()
+	member, err := OpenEtcd(t.Context(), EtcdConfig{
+		Name: "one", DataDir: t.TempDir(), ClientAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { member.Close() })
+	const nobody = "127.0.0.1:1"
+	outside, err := OpenEtcd(t.Context(), EtcdConfig{Endpoints: []string{member.ClientAddr(), nobody}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { outside.Close() })
+	for _, c := range []struct {
+		name    string
+		of      *Etcd
+		running []string
+		want    string
+	}{
+		{"its server runs", member, []string{"two", "one"}, ""},
+		{"its server does not run", member, []string{"two"}, "the etcd member of global server one does not run, 1 of 1: "},
+		{"outside", outside, nil, "etcd does not respond at " + nobody + ", 1 of 2 addresses"},
+	} {
+		got, err := c.of.Missing(t.Context(), c.running)
+		if err != nil || len(got) > 1 || !strings.HasPrefix(strings.Join(got, ""), c.want) || (c.want == "") != (len(got) == 0) {
+			t.Errorf("%s: %q, %v", c.name, got, err)
 		}
 	}
 }

@@ -20,6 +20,7 @@ const Retained = 4096
 // concurrent use.
 type Log struct {
 	epoch string
+	began time.Time
 
 	mu     sync.Mutex
 	events []entry // event n is at n % Retained
@@ -37,7 +38,7 @@ type entry struct {
 // New returns an empty log. The tokens of the log begin with epoch, so that the log
 // recognises tokens of other logs.
 func New(epoch string) *Log {
-	return &Log{epoch: epoch, events: make([]entry, Retained), next: 1}
+	return &Log{epoch: epoch, began: time.Now(), events: make([]entry, Retained), next: 1}
 }
 
 // Add appends an event. The message is formatted later, so the caller must not change args
@@ -78,6 +79,26 @@ func (l *Log) After(token string) uint64 {
 		return 0
 	}
 	return n + 1
+}
+
+// Start returns the number of the first event for a new watch. It follows the token's event.
+// Without a token it is the first event that is not older than since. If the log does not retain
+// all events of that time, missing is a reset event that says so.
+func (l *Log) Start(token string, since time.Duration) (n uint64, missing *nusav1.Event) {
+	if token != "" || since <= 0 {
+		return l.After(token), nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	from := time.Now().Add(-since)
+	retained := func(n uint64) bool { return n > 0 && n+Retained >= l.next }
+	for n = l.next; retained(n-1) && !l.events[(n-1)%Retained].at.Before(from); {
+		n--
+	}
+	if l.began.After(from) || n > 1 && !retained(n-1) {
+		missing = &nusav1.Event{Reset_: true, Token: l.token(n - 1), Time: timestamppb.New(time.Now())}
+	}
+	return n, missing
 }
 
 // Before returns the token of the event before number n. For n = 0 it returns the empty

@@ -3,6 +3,8 @@ package eventlog
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestResumeOrResetAfterAGap(t *testing.T) {
@@ -45,6 +47,43 @@ func TestResumeOrResetAfterAGap(t *testing.T) {
 	if got, _, _ := l.From(l.After(gap[0].GetToken())); len(got) != 1 || got[0].GetType() != "e" {
 		t.Errorf("from the reset's token: %v", got)
 	}
+}
+
+func TestStartSinceATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New("e")
+		expect := func(since time.Duration, first string, all bool) {
+			t.Helper()
+			n, missing := l.Start("", since)
+			events, _, _ := l.From(n)
+			got := ""
+			if len(events) > 0 {
+				got = events[0].GetType()
+			}
+			if got != first || (missing == nil) != all || missing != nil && !missing.GetReset_() {
+				t.Errorf("since %s: %q, missing %v", since, got, missing)
+			}
+		}
+		expect(time.Minute, "", false) // the log began just now
+		time.Sleep(time.Hour)
+		l.Add("a", "s", "")
+		time.Sleep(time.Minute)
+		l.Add("b", "s", "")
+		expect(0, "", true)
+		expect(time.Second, "b", true)
+		expect(time.Minute, "a", true)
+		expect(59*time.Minute, "a", true)
+		expect(2*time.Hour, "a", false)
+		time.Sleep(time.Minute)
+		for range Retained - 1 {
+			l.Add("c", "s", "")
+		}
+		expect(time.Second, "c", true)
+		expect(2*time.Minute, "b", false) // the first event is not retained
+		if n, missing := l.Start("e-1", time.Hour); n != 0 || missing != nil {
+			t.Errorf("with a token: %d, %v", n, missing)
+		}
+	})
 }
 
 func TestIsTokenChecksTheForm(t *testing.T) {

@@ -34,7 +34,12 @@ func (e events) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStreamin
 	if own := e.s.region(); req.GetRegion() != "" && req.GetRegion() != own {
 		return rpcerr.Invalid(&nusav1.Problem{Field: "region", Message: "this is region " + own + "; ask a global server for others"})
 	}
-	next := m.Events.After(req.GetToken())
+	next, missing := m.Events.Start(req.GetToken(), req.GetSince().AsDuration())
+	if missing != nil {
+		if err := stream.Send(missing); err != nil {
+			return err
+		}
+	}
 	for {
 		list, after, changed := m.Events.From(next)
 		for _, event := range list {

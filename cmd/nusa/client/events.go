@@ -3,11 +3,13 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -17,6 +19,7 @@ import (
 func eventsCommand() *cobra.Command {
 	s := &cli.Settings{}
 	req := &nusav1.WatchEventsRequest{}
+	var since time.Duration
 	c := &cobra.Command{
 		Use: "events", Short: "Follow what happens", Args: cli.Positional(),
 		Long: `Prints events as they happen, until Ctrl-C. After a broken connection it continues
@@ -26,16 +29,23 @@ after the last event, and says when events are missing:
   slot      instances offered to a region, accepted, returned, moved, revoked, stopped, done
   instance  given up after its last attempt, or lost with its node
   node      silent or back, cordoned, drained, removed
-  region    defined, connected, disconnected, silent, back, lost, refused, cordoned,
-            draining, failback, removed
+  region    defined, connected, disconnected, silent, back, lost, refused, confirmed,
+            cordoned, draining, failback, removed
+  store     filling; restored from an old copy, recovered
   failover  paused, because too many regions fell silent together; resumed
 
 --instances adds what each attempt of an instance does: running, restarted, complete,
 failed, declined, stopped. --region shows the events of that region's master, which
-include its own jobs and nodes. --token continues after an earlier event, and says if
-that event is too old (-o json shows tokens). Events of instances in other regions
-always begin now.`,
+include its own jobs and nodes. --since begins with past events, as far as the present
+server has them. --token continues after an earlier event, and says if that event is
+too old (-o json shows tokens). Events of instances in other regions always begin now.`,
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
+			if since < 0 || since > 0 && req.GetToken() != "" {
+				return errors.New("--since is a time before now, such as 10m, and does not go with --token")
+			}
+			if since > 0 {
+				req.Since = durationpb.New(since)
+			}
 			r := &cli.Resumed{Session: c, Missed: "a gap shows where events are missing"}
 			if req.GetRegion() != "" {
 				r.Probe = func(ctx context.Context) error {
@@ -51,6 +61,7 @@ always begin now.`,
 	}
 	s.Bind(c)
 	c.Flags().StringVar(&req.Token, "token", "", "continue after the event with this token")
+	c.Flags().DurationVar(&since, "since", 0, "begin with the events of this time before now, such as 10m")
 	c.Flags().StringVar(&req.Region, "region", "", "events of this region's master")
 	c.Flags().BoolVar(&req.Instances, "instances", false, "also what each attempt of an instance does")
 	return c

@@ -6902,7 +6902,10 @@ type WatchEventsRequest struct {
 	// Include what each attempt of an instance does (instance.running, .restarted, .complete,
 	// .failed, .declined, .stopped). At a global server these events begin now, and begin
 	// again after a region.connected, because only a region can resume them.
-	Instances     bool `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
+	Instances bool `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
+	// Without a token: begin with the events of this time before now. If the server does not
+	// have all of them, the first event is a reset, and those that it has follow.
+	Since         *durationpb.Duration `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6956,6 +6959,13 @@ func (x *WatchEventsRequest) GetInstances() bool {
 		return x.Instances
 	}
 	return false
+}
+
+func (x *WatchEventsRequest) GetSince() *durationpb.Duration {
+	if x != nil {
+		return x.Since
+	}
+	return nil
 }
 
 // Event is one thing that happened.
@@ -8034,11 +8044,12 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12+\n" +
 	"\x03rtt\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03rtt\x12*\n" +
 	"\x06source\x18\x03 \x01(\x0e2\x12.nusa.v1.RTTSourceR\x06source\x12(\n" +
-	"\x05state\x18\x04 \x01(\x0e2\x12.nusa.v1.EdgeStateR\x05state\"`\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x12.nusa.v1.EdgeStateR\x05state\"\x91\x01\n" +
 	"\x12WatchEventsRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x1c\n" +
-	"\tinstances\x18\x03 \x01(\bR\tinstances\"\xab\x01\n" +
+	"\tinstances\x18\x03 \x01(\bR\tinstances\x12/\n" +
+	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\"\xab\x01\n" +
 	"\x05Event\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x14\n" +
 	"\x05reset\x18\x02 \x01(\bR\x05reset\x12.\n" +
@@ -8404,107 +8415,108 @@ var file_nusa_v1_api_proto_depIdxs = []int32{
 	107, // 123: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
 	1,   // 124: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
 	0,   // 125: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	120, // 126: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	98,  // 127: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
-	34,  // 128: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	38,  // 129: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 130: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 131: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 132: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 133: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 134: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 135: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 136: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	27,  // 137: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 138: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 139: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	28,  // 140: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	30,  // 141: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	30,  // 142: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	31,  // 143: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	33,  // 144: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	36,  // 145: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	48,  // 146: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	49,  // 147: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	51,  // 148: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	52,  // 149: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	51,  // 150: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	49,  // 151: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	51,  // 152: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	39,  // 153: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
-	40,  // 154: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
-	41,  // 155: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
-	44,  // 156: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
-	54,  // 157: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	56,  // 158: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	57,  // 159: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	58,  // 160: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	59,  // 161: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	62,  // 162: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	66,  // 163: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	68,  // 164: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	91,  // 165: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	66,  // 166: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	72,  // 167: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	75,  // 168: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	83,  // 169: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	84,  // 170: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	86,  // 171: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	88,  // 172: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	94,  // 173: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	99,  // 174: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	96,  // 175: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
-	6,   // 176: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 177: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 178: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	112, // 179: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 180: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 181: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 182: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 183: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	112, // 184: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 185: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	29,  // 186: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	116, // 187: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	116, // 188: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	32,  // 189: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	35,  // 190: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	37,  // 191: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	118, // 192: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	50,  // 193: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	118, // 194: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	118, // 195: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	53,  // 196: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	118, // 197: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	46,  // 198: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	118, // 199: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
-	118, // 200: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
-	42,  // 201: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
-	45,  // 202: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
-	55,  // 203: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	119, // 204: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	119, // 205: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	119, // 206: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	60,  // 207: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	63,  // 208: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	67,  // 209: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	70,  // 210: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	92,  // 211: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	67,  // 212: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	73,  // 213: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	76,  // 214: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	80,  // 215: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	85,  // 216: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	87,  // 217: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	89,  // 218: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	95,  // 219: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	100, // 220: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	97,  // 221: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
-	176, // [176:222] is the sub-list for method output_type
-	130, // [130:176] is the sub-list for method input_type
-	130, // [130:130] is the sub-list for extension type_name
-	130, // [130:130] is the sub-list for extension extendee
-	0,   // [0:130] is the sub-list for field type_name
+	107, // 126: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
+	120, // 127: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	98,  // 128: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
+	34,  // 129: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	38,  // 130: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 131: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 132: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 133: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 134: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 135: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 136: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 137: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	27,  // 138: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 139: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 140: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	28,  // 141: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	30,  // 142: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	30,  // 143: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	31,  // 144: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	33,  // 145: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	36,  // 146: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	48,  // 147: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	49,  // 148: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	51,  // 149: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	52,  // 150: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	51,  // 151: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	49,  // 152: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	51,  // 153: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	39,  // 154: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
+	40,  // 155: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
+	41,  // 156: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
+	44,  // 157: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
+	54,  // 158: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	56,  // 159: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	57,  // 160: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	58,  // 161: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	59,  // 162: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	62,  // 163: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	66,  // 164: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	68,  // 165: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	91,  // 166: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	66,  // 167: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	72,  // 168: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	75,  // 169: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	83,  // 170: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	84,  // 171: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	86,  // 172: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	88,  // 173: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	94,  // 174: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	99,  // 175: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	96,  // 176: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
+	6,   // 177: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 178: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 179: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	112, // 180: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 181: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 182: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 183: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 184: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	112, // 185: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 186: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	29,  // 187: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	116, // 188: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	116, // 189: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	32,  // 190: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	35,  // 191: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	37,  // 192: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	118, // 193: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	50,  // 194: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	118, // 195: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	118, // 196: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	53,  // 197: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	118, // 198: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	46,  // 199: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	118, // 200: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
+	118, // 201: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
+	42,  // 202: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
+	45,  // 203: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
+	55,  // 204: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	119, // 205: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	119, // 206: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	119, // 207: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	60,  // 208: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	63,  // 209: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	67,  // 210: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	70,  // 211: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	92,  // 212: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	67,  // 213: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	73,  // 214: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	76,  // 215: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	80,  // 216: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	85,  // 217: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	87,  // 218: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	89,  // 219: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	95,  // 220: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	100, // 221: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	97,  // 222: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
+	177, // [177:223] is the sub-list for method output_type
+	131, // [131:177] is the sub-list for method input_type
+	131, // [131:131] is the sub-list for extension type_name
+	131, // [131:131] is the sub-list for extension extendee
+	0,   // [0:131] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
