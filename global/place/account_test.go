@@ -45,10 +45,18 @@ func TestAccountIsTheSumOfTheSlots(t *testing.T) {
 				if rapid.Bool().Draw(t, "elsewhere") {
 					s.Region = "weu"
 				}
+				if had && rapid.Bool().Draw(t, "accepted") {
+					s = old
+					s.State = rapid.SampledFrom([]region.SlotState{region.Accepted, region.Done}).Draw(t, "to")
+					s.Vacant = rapid.IntRange(0, 4).Draw(t, "vacant") == 0
+				}
+				slots[key] = s
+				if had && SameCharges(&old, &s) {
+					break
+				}
 				if had {
 					release(&account, &r, j, &old)
 				}
-				slots[key] = s
 				for _, c := range ChargesOf(j, &s) {
 					if c.Region == r.Name {
 						account.Put(&r, c)

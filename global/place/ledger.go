@@ -270,6 +270,14 @@ func ChargesOf(j *Job, s *region.Slot) (out []Charge) {
 	return out
 }
 
+// SameCharges reports whether a slot of a job has the same charges after a change as before, as when
+// its region accepts it.
+func SameCharges(was, is *region.Slot) bool {
+	done := was.State == region.Done
+	return was.Region == is.Region && was.Group == is.Group && was.From == is.From && was.To == is.To && was.System == is.System &&
+		was.Generation == is.Generation && was.Vacant == is.Vacant && done == (is.State == region.Done) && was.ReturnTo == "" && is.ReturnTo == ""
+}
+
 // counts reports whether the region's report does not include the charge.
 func (c *Charge) counts(r *Region) bool { return c.Generation > r.SlotsRevision }
 

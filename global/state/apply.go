@@ -317,12 +317,13 @@ func (st *State) putFormerOrders(name string, revision int64) {
 // the owner's log has that spec, so the order is sent without a spec. With the present spec, the
 // new version would begin before its turn, under the number of the older version.
 func (st *State) orderedSpec(j *Job, old, s region.Slot) *Record {
-	for _, name := range []string{s.Region, old.Region} {
+	key := s.WireKey()
+	for i, name := range [...]string{s.Region, old.Region} {
 		r := st.Regions[name]
-		if r == nil {
+		if r == nil || i > 0 && name == s.Region {
 			continue
 		}
-		prev, held := r.Orders.Get(s.WireKey())
+		prev, held := r.Orders.Get(key)
 		if held && prev.record != nil && prev.record.Version() == s.JobVersion {
 			return prev.record
 		}
@@ -464,6 +465,9 @@ func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision i
 // zero slot means that there is no slot. The lock is held.
 func (st *State) recharge(j *Job, old, s region.Slot) {
 	st.Demand.change(j, old, s)
+	if place.SameCharges(&old, &s) {
+		return // so the region is the same for the next plan
+	}
 	st.release(j.Place(), &old)
 	st.charge(j.Place(), &s)
 }

@@ -82,6 +82,7 @@ func (t *Tx) Slots(k JobKey, group string) []region.Slot {
 	var out []region.Slot
 	here := t.slots[k]
 	if j := t.State.Jobs[k]; j != nil {
+		out = make([]region.Slot, 0, j.Slots.Len()+len(here))
 		for s := range j.Slots.All() {
 			if group != "" && s.Group != group {
 				continue
