@@ -750,14 +750,15 @@ func (x *CheckpointRecord) GetReport() *RegionReport {
 	return nil
 }
 
-// HistoryRecord is a job that has ended and left the memory of the active server. Key:
-// history/NAMESPACE/NAME. Its other records are removed.
+// HistoryRecord is a job that ended some time ago and is no longer in the memory of the
+// active server. Key: history/NAMESPACE/NAME. The other records of the job are removed.
 type HistoryRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// An encoded Job as lists show it: no groups in its spec, no regions in its status. It
-	// stays encoded because a server holds a million of them.
+	// The job in the form for lists: an encoded Job without groups in its spec and without
+	// regions in its status. A server may hold a million of these texts in memory, so it
+	// decodes one only when it needs it.
 	Line []byte `protobuf:"bytes,1,opt,name=line,proto3" json:"line,omitempty"`
-	// When the job ended, about.
+	// About when the job ended.
 	Ended *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=ended,proto3" json:"ended,omitempty"`
 	// An encoded HistoryBody, compressed with DEFLATE.
 	Body          []byte `protobuf:"bytes,3,opt,name=body,proto3" json:"body,omitempty"`
@@ -816,12 +817,12 @@ func (x *HistoryRecord) GetBody() []byte {
 	return nil
 }
 
-// HistoryBody is what nothing but a request about the job needs.
+// HistoryBody has the parts of the job that only a request about this job needs.
 type HistoryBody struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// With its run.
+	// The record of the job, with its run.
 	Job *JobRecord `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	// The last status of the job; also of a stopped one.
+	// The last status of the job. It is also set for a stopped job.
 	Result        *ResultRecord `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
