@@ -264,8 +264,8 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", int(s))
 }
 
-// OutOfMemory returns the message of a run that the kernel killed at its memory
-// limit. The limit is in MiB, like in job files.
+// OutOfMemory returns the message of a run that the kernel killed at its memory limit. The
+// message has the limit in MiB, like job files.
 func OutOfMemory(limitBytes int64) string {
 	mib := strconv.FormatFloat(math.Round(float64(limitBytes)/(1<<20)*10)/10, 'f', -1, 64)
 	return "out of memory: the limit is " + mib + " MiB"

@@ -56,7 +56,8 @@ func TestSocketOfAnother(t *testing.T) {
 	<-asked
 }
 
-// TestEndlessReply: a program in a container may send an endless response.
+// TestEndlessReply: a program in a container sends an endless response. The caller stops
+// reading it and returns an error.
 func TestEndlessReply(t *testing.T) {
 	dir := boxed(t)
 	l, err := net.Listen("unix", filepath.Join(dir, socketFile))

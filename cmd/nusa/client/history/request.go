@@ -41,7 +41,7 @@ func SinceFlag(c *cobra.Command, to *time.Duration, usage string) {
 	}), "since", usage+", such as 30m, 24h or 7d")
 }
 
-// Request returns a request for the time span since that ends now.
+// Request returns a request for a time span of the length since. The span ends now.
 func Request(kind, region, key string, since time.Duration) *nusav1.HistoryRequest {
 	now := time.Now()
 	return &nusav1.HistoryRequest{Kind: kind, Region: region, Key: key, From: timestamppb.New(now.Add(-since)), To: timestamppb.New(now)}

@@ -13,8 +13,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// OneLine returns a text that other programs may have written as one line, without
-// characters that could move the cursor.
+// OneLine returns a text on one line, without characters that could move the cursor. The
+// text may come from other programs, which are not trusted.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
