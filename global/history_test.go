@@ -2,6 +2,7 @@ package global
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -224,4 +225,32 @@ func TestHistoryIsBounded(t *testing.T) {
 		}
 	}
 	s.waitStore("the list", func() bool { return slices.Equal(listed(), want) })
+}
+
+// TestLargeJobsLeaveMemory: jobs whose records do not fit into one transaction move one by one.
+func TestLargeJobsLeaveMemory(t *testing.T) {
+	f := newFederation()
+	s := f.start(t, "g1")
+	for _, name := range []string{"a", "b", "c"} {
+		s.submit(testJob(name, 0, func(j *nusav1.JobSpec) {
+			for _, task := range j.GetGroups()["web"].GetTasks() {
+				task.Env = map[string]string{}
+				for i := range 30 {
+					var text strings.Builder
+					for text.Len() < 30_000 {
+						text.WriteString(rand.Text())
+					}
+					task.Env[fmt.Sprintf("TEXT_%d", i)] = text.String()
+				}
+			}
+		}))
+		if _, err := s.jobs().Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.stop()
+	s = f.start(t, "g2", kept)
+	for _, name := range []string{"a", "b", "c"} {
+		s.ended(name)
+	}
 }

@@ -181,18 +181,32 @@ func (t *leadershipTerm) moveEnded(ctx context.Context) error {
 		if len(keys) == 0 {
 			return nil
 		}
-		_, err := t.commit.Do(ctx, func(tx *state.Tx) error {
+		err := t.depart(ctx, keys...)
+		if errors.Is(err, store.ErrTooLarge) { // each record fits alone
 			for _, k := range keys {
-				if err := state.Depart(tx, k, time.Now()); err != nil {
-					return err
+				err = t.depart(ctx, k)
+				if err != nil {
+					break
 				}
 			}
-			return nil
-		})
+		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// depart moves jobs to the history with one transaction.
+func (t *leadershipTerm) depart(ctx context.Context, keys ...state.JobKey) error {
+	_, err := t.commit.Do(ctx, func(tx *state.Tx) error {
+		for _, k := range keys {
+			if err := state.Depart(tx, k, time.Now()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err
 }
 
 func (t *leadershipTerm) trimHistory(ctx context.Context) error {

@@ -88,7 +88,7 @@ func (p *page) add(st *state.State) (done bool) {
 			return true
 		}
 		full := len(p.jobs) == p.limit || p.size > listedBytes
-		if !full && (n == looked || len(p.jobs) == until) {
+		if n == looked || !full && len(p.jobs) == until {
 			return false
 		}
 		n++

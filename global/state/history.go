@@ -69,8 +69,17 @@ type leaving struct {
 
 // InHistory reports whether a job is in the history. The lock is held.
 func InHistory(st *State, k JobKey) bool {
-	_, ok := st.History.Get(k.String())
+	_, ok := inHistory(st, k)
 	return ok
+}
+
+// inHistory returns the entry of a job in the history. A job in memory has none: a server that does
+// not know the history may have stored it again.
+func inHistory(st *State, k JobKey) (history.Entry, bool) {
+	if j := st.Jobs[k]; j != nil && j.Record != nil {
+		return history.Entry{}, false
+	}
+	return st.History.Get(k.String())
 }
 
 // Exists reports whether a job exists, in memory or in the history. The lock is held.
@@ -91,7 +100,7 @@ func keyOfName(name string) JobKey {
 // leaves memory after Recall, a request that needs its record gets ErrRecall.
 func Recall(ctx context.Context, st *State, s store.Store, k JobKey) error {
 	st.Lock()
-	e, there := st.History.Get(k.String())
+	e, there := inHistory(st, k)
 	known := there && recalledOf(st, k) != nil
 	st.Unlock()
 	if !there || known {
@@ -241,6 +250,10 @@ const maxDeparting = 100
 // more slots than fit into a transaction stays. The lock is held.
 func Leaving(st *State, after time.Duration, most int) (keys []JobKey) {
 	if st.GlobalLevel < historyLevel || st.Leadership.GetConflict() != nil {
+		st.leaving = slices.DeleteFunc(st.leaving, func(l leaving) bool {
+			j := st.Jobs[l.key]
+			return j == nil || j.Changes != l.changes
+		})
 		return nil
 	}
 	see, now, i, size := st.Sight(), st.Clock(), 0, 0
@@ -273,7 +286,7 @@ func Leaving(st *State, after time.Duration, most int) (keys []JobKey) {
 func Depart(t *Tx, k JobKey, now time.Time) error {
 	st := t.State
 	j := st.Jobs[k]
-	if j == nil || InHistory(st, k) {
+	if j == nil {
 		return nil
 	}
 	if _, changed := t.find(k.recordKey()); changed || len(t.slots[k]) > 0 {
@@ -315,7 +328,8 @@ func Depart(t *Tx, k JobKey, now time.Time) error {
 			return err
 		}
 	}
-	return t.set(txChange{key: k.historyKey(), msg: rec})
+	was, _ := st.History.Get(k.String()) // see inHistory
+	return t.set(txChange{key: k.historyKey(), msg: rec, known: was.Revision})
 }
 
 // lineOf returns a job in the form of lists, without the fields that few lists show.
@@ -469,7 +483,7 @@ func applyHistory(st *State, name string, e history.Entry) {
 
 // recalledOf returns a job in the history if its record was read, or else nil. The lock is held.
 func recalledOf(st *State, k JobKey) *recalled {
-	e, there := st.History.Get(k.String())
+	e, there := inHistory(st, k)
 	i := slices.IndexFunc(st.recalled, func(r *recalled) bool { return r.key == k })
 	if !there || i < 0 || st.recalled[i].revision != e.Revision {
 		return nil

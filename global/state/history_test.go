@@ -260,3 +260,49 @@ func TestJobsStayWithOlderServers(t *testing.T) {
 		}
 	}
 }
+
+// TestOlderServerStoresAJobAgain: a server that does not know the history was active, and stored a
+// job that is in the history. The later record counts, and takes the place of the other one.
+func TestOlderServerStoresAJobAgain(t *testing.T) {
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	st.Lock()
+	defer st.Unlock()
+	k, spec := JobKey{"default", "api"}, testJob("api", 1)
+	spec.Namespace = "default"
+	st.apply(k.historyKey(), &nusav1.HistoryRecord{}, 4)
+	st.apply(k.recordKey(), &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1, Stopped: true}}, 5)
+	if rec, rev, err := Stored(NewTx(st), k); err != nil || rec.Version() != 1 || rev != 5 || InHistory(st, k) {
+		t.Errorf("stored is version %d at %d, %v", rec.Version(), rev, err)
+	}
+	for what, change := range map[string]func(*Tx) error{
+		"put":    func(tx *Tx) error { return tx.PutJob(k, st.Jobs[k].Record.Full()) },
+		"delete": func(tx *Tx) error { return tx.DeleteJob(k) },
+		"depart": func(tx *Tx) error { return Depart(tx, k, time.Unix(7, 0)) },
+	} {
+		tx := NewTx(st)
+		if err := change(tx); err != nil {
+			t.Fatal(err)
+		}
+		if ch, ok := tx.find(k.historyKey()); !ok || ch.known != 4 || ch.puts() != (what == "depart") {
+			t.Errorf("%s: %+v", what, ch)
+		}
+	}
+}
+
+// TestLeavingIsBounded: while no job moves to the history, memory has no list of jobs that are gone.
+func TestLeavingIsBounded(t *testing.T) {
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	st.Lock()
+	defer st.Unlock()
+	st.GlobalLevel = historyLevel - 1
+	spec := testJob("api", 1)
+	spec.Namespace = "default"
+	for i := range int64(10) {
+		key := fmt.Sprintf("%sdefault/job-%d", jobPrefix, i)
+		st.apply(key, &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1, Stopped: true}}, 2*i+5)
+		st.apply(key, nil, 2*i+6)
+	}
+	if Leaving(st, time.Hour, 1); len(st.leaving) > 0 {
+		t.Errorf("%d jobs are listed, and none is stored", len(st.leaving))
+	}
+}
