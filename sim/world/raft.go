@@ -85,6 +85,9 @@ func (g *raftGroup) commit(cmds []state.Command) []state.Result {
 	g.r.w.watch.understands(g.r, &cmd)
 	before := g.st.Snapshot()
 	res := g.st.Apply(g.index, cmd)
+	if before.Cluster().FeatureLevel < g.st.Snapshot().Cluster().FeatureLevel {
+		g.r.leveledIndex = g.index
+	}
 	g.r.w.watch.reported(g, before, &cmd)
 	g.follow(cmd)
 	if len(cmds) == 1 {

@@ -2,6 +2,7 @@ package world
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
@@ -27,8 +28,8 @@ type regionSim struct {
 	clusters int // number of clusters that had the name before
 	// incarnation is the greatest incarnation that a restore began.
 	incarnation uint64
-	// leveledAt is the true time at which the last server of the level before was upgraded.
-	leveledAt int64
+	// leveledIndex is the index at which the log got the present feature level.
+	leveledIndex uint64
 	// own are the latest versions of the region's own jobs, by name.
 	own map[string]*jobVersion
 }
@@ -45,7 +46,7 @@ type regionServer struct {
 }
 
 func newRegion(w *world, num, servers, agents int) *regionSim {
-	r := &regionSim{w: w, num: num, own: map[string]*jobVersion{}, name: fmt.Sprintf("r%d", num), nodeLease: pick[time.Duration](&w.engine, 6, 10, 15) * time.Second}
+	r := &regionSim{w: w, num: num, leveledIndex: math.MaxUint64, own: map[string]*jobVersion{}, name: fmt.Sprintf("r%d", num), nodeLease: pick[time.Duration](&w.engine, 6, 10, 15) * time.Second}
 	r.raft = newRaftGroup(r)
 	for i := range servers {
 		h := newHost(w, fmt.Sprintf("r%d-s%d", num, i))

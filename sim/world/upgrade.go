@@ -1,7 +1,6 @@
 package world
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -30,7 +29,6 @@ func (o operator) upgrades() {
 			if s.old {
 				o.in(min(next, 380*time.Second), func() { o.upgrade(s.p, &s.old, r.levelChanged) })
 				next += o.between(5*time.Second, 40*time.Second)
-				r.leveledAt = math.MaxInt64
 			}
 		}
 		for _, a := range r.agents {
@@ -67,9 +65,6 @@ func (r *regionSim) level() uint32 {
 
 // levelChanged tells the master that a server was upgraded.
 func (r *regionSim) levelChanged() {
-	if r.level() > 0 {
-		r.leveledAt = r.w.now
-	}
 	if m := r.master(); m != nil {
 		m.limits()
 	}
@@ -112,3 +107,6 @@ func (v *watch) supported(a *agent, o allocOrder) {
 		v.fail(1, "%s runs %s, and does not know that the region's lease binds it", a.id, o.instance)
 	}
 }
+
+// early reports whether a run follows an order of a log of the level before.
+func (r *run) early() bool { return r.o.index <= r.a.r.leveledIndex }

@@ -115,7 +115,7 @@ func (v *watch) fork(r *run) {
 	for _, o := range v.live[r.o.instance] {
 		switch {
 		case !executing(o):
-		case o.o.binding == lease.None && o.at < o.a.r.leveledAt:
+		case o.early() && (o.o.binding == lease.None || v.restoredAt > 0), r.early() && o.a.r == r.a.r:
 			// open: see sim/LEDGER.md
 		case o.a.r == r.a.r && b&lease.Node != 0:
 			v.fail(1, "%s forks %s while %s runs it (node lease)", r.a.id, r.o.instance, o.a.id)
