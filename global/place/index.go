@@ -151,7 +151,7 @@ func (x *Index) ask(a Ask, hash uint64) *askColumn {
 	return c
 }
 
-// set computes the numbers of region i with the given charges.
+// set computes the column's values for region i, with the given charges.
 func (c *askColumn) set(i int, x *Index, charged charges) {
 	spot := rank.Spot{Score: rank.Refused, Region: int32(i)}
 	r := x.regions[i]

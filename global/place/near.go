@@ -51,8 +51,8 @@ type nearness struct {
 	// to are the indices of the target regions, once found.
 	to    []int
 	found bool
-	// few are the results for the first regions that were looked up, at most fewLookups. After that
-	// there is one result for each region: at holds it where asked is set.
+	// few holds the results for the first regions that were looked up, at most fewLookups. Then at
+	// replaces few: it has an element for each region, which is valid where asked is set.
 	few   map[int]targets
 	at    []targets
 	asked []bool

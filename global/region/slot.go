@@ -97,8 +97,8 @@ type Slot struct {
 	// oldest first, at most MaxFormer. The list is never changed in place, because parts of a split
 	// slot share it.
 	Former []FormerOwner
-	// ReturnTo is set only with desired Revoke: it is the region that gets the slot once the present owner
-	// has confirmed. Empty: the placer chooses.
+	// ReturnTo is set only with desired Revoke: it is the region that gets the slot once the
+	// present owner has confirmed. Empty: the placer chooses.
 	ReturnTo string
 	// Home is the region from which the first verdict moved the slot. Empty: no verdict did.
 	Home string

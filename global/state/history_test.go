@@ -16,13 +16,13 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// historyWorld runs random requests, several in a transaction, and knows what must come of them.
+// historyWorld runs random requests, several in a transaction, and knows the expected result.
 type historyWorld struct {
 	t      *rapid.T
 	c      *store.MemoryClient
 	st     *State
 	commit *Committer
-	// version of each job that exists; ended are those of which nothing runs.
+	// version has the version of each existing job. ended has the jobs of which nothing runs.
 	version map[JobKey]int64
 	ended   map[JobKey]bool
 }
@@ -134,8 +134,8 @@ func (w *historyWorld) request(k JobKey) (func(*Tx) error, func()) {
 	}
 }
 
-// step runs some requests in one transaction. Those that need a record of the history are
-// repeated, as the API does.
+// step runs some requests in one transaction. Requests that need a record of the history
+// are repeated, as the API does.
 func (w *historyWorld) step(keys []JobKey) {
 	b := &batch{tx: NewTx(w.st), decideMost: math.MaxInt}
 	var done []func()
@@ -219,7 +219,7 @@ func (w *historyWorld) check() {
 }
 
 // TestAJobIsInOnePlace: whatever requests share transactions, a job is in memory or in the history,
-// never in both; its version grows; and a new term knows the same.
+// never in both. Its version grows. A new term loads the same jobs.
 func TestAJobIsInOnePlace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newHistoryWorld(t)
@@ -238,8 +238,8 @@ func TestAJobIsInOnePlace(t *testing.T) {
 	})
 }
 
-// TestJobsStayWithOlderServers: nothing moves to the history while a server stands for election that
-// does not know it.
+// TestJobsStayWithOlderServers: no job moves to the history while a server of an earlier version,
+// which cannot read the history, stands for election.
 func TestJobsStayWithOlderServers(t *testing.T) {
 	now := time.Duration(0)
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return now })

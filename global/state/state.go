@@ -122,8 +122,8 @@ type State struct {
 	// slotChanges is the number of the latest change in any Region.Changes.
 	slotChanges uint64
 
-	// leaving are the jobs that may have ended, the oldest end first. recalled are jobs of the
-	// history whose records were read lately.
+	// leaving are the jobs that may have ended, the oldest end first. recalled are jobs in the
+	// history whose records were read recently.
 	leaving  []leaving
 	recalled []*recalled
 

@@ -36,8 +36,8 @@ const (
 var (
 	errSlowRegion = errors.New("the region does not read fast enough")
 	errGoodbye    = errors.New("the region said goodbye")
-	// errLevel ends a session whose welcome named a lower feature level of the global tier. The
-	// region's log was not bound to the federation by such a welcome.
+	// errLevel ends a session whose welcome named a lower feature level of the global tier than all
+	// servers have now. The next welcome can bind the region's log to the federation.
 	errLevel = status.Error(codes.Unavailable, "all global servers support more since they were upgraded: another session begins")
 )
 

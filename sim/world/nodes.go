@@ -57,7 +57,7 @@ type (
 		id         uint64
 		lease      time.Duration
 		regionLeft time.Duration
-		// continues: the agent must start nothing.
+		// continues: the lease only continues what runs, and the agent must start nothing.
 		continues bool
 	}
 	nodeOrders   struct{ b link.Batch[allocOrder] }
