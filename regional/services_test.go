@@ -244,7 +244,10 @@ func TestInvalidSubmitsNameTheField(t *testing.T) {
 		const large = 30
 		for i := range large {
 			s := spec(fmt.Sprintf("large%02d", i), 0)
-			s.Groups["web"].Tasks["main"].Env = map[string]string{"A": strings.Repeat("a", 200<<10), "B": strings.Repeat("b", 200<<10)}
+			s.Groups["web"].Tasks["main"].Env = map[string]string{}
+			for _, name := range []string{"A", "B", "C", "D"} {
+				s.Groups["web"].Tasks["main"].Env[name] = strings.Repeat("x", 100<<10)
+			}
 			if _, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: s}); err != nil {
 				t.Fatal(err)
 			}

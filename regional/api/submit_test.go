@@ -100,8 +100,10 @@ func TestCachedSpecIsTooLargeWithALongerName(t *testing.T) {
 	j, m := testJobs()
 	spec := testSpec("a")
 	task := spec.Groups["main"].Tasks["main"]
-	full := strings.Repeat("x", 256<<10)
-	task.Env = map[string]string{"A": full, "B": full, "C": full}
+	task.Env = map[string]string{}
+	for i := range 8 {
+		task.Env[fmt.Sprint("FULL_", i)] = strings.Repeat("x", 120_000)
+	}
 	sized := func(name string, size int) []byte {
 		spec.Name, task.Env["D"] = name, strings.Repeat("x", size)
 		raw, _ := wire.Deterministic.Marshal(spec)
