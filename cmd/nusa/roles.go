@@ -55,7 +55,7 @@ func globalCommand() *cobra.Command {
 	f.StringVar(&cfg.Etcd.PeerAddr, "etcd-peer-addr", "127.0.0.1:7603", "peer address of the embedded etcd member")
 	f.StringSliceVar(&cfg.Etcd.InitialCluster, "etcd-initial-cluster", nil, "name=host:port of every embedded member's peer address, for three members")
 	f.Int64Var(&quotaMiB, "store-quota", store.DefaultQuota>>20, "most MiB that the embedded etcd's database may use; from 90 % on no new job is accepted")
-	f.Int64Var(&jobsMiB, "jobs-max", global.DefaultJobsMax>>20, "most MiB of the stored records of jobs in all namespaces; the server needs about 16 kB of memory for each job")
+	f.Int64Var(&jobsMiB, "jobs-max", global.DefaultJobsMax>>20, "most MiB of the stored records of jobs of all namespaces; a job that has not ended takes about 7 kB of memory")
 	f.Int64Var(&namespaceMiB, "namespace-max", global.DefaultNamespaceMax>>20, "most MiB of the stored records of jobs in one namespace")
 	f.DurationVar(&cfg.EndedKept, "ended-kept", global.DefaultEndedKept, "time for which a job that has ended stays in memory, before it moves to the history")
 	f.IntVar(&cfg.EndedMost, "ended-most", global.DefaultEndedMost, "most jobs that have ended and stay in memory")
