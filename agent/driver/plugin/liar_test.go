@@ -261,7 +261,7 @@ func TestCallsOfLiars(t *testing.T) {
 // TestHangs: a plugin that hangs is killed and started again.
 func TestHangs(t *testing.T) {
 	limits := soon()
-	limits.quick = 30 * time.Millisecond
+	limits.quick = 300 * time.Millisecond
 	changed := make(chan struct{}, 100)
 	d := openConfig(t, Config{Name: "hangs", Path: self(), Dir: t.TempDir(), Changed: func() { changed <- struct{}{} }}, limits)
 	if f := d.Fingerprint(t.Context()); f.Healthy {
