@@ -348,15 +348,15 @@ func (st *State) confirmNote(r *Region) string {
 
 // toConfirm returns the regions, sorted, that must confirm what they run after a recovery of the
 // store: the regions that the store knows, those that have said hello, and those that have not
-// confirmed since an earlier recovery. A region is left out if an operator stated that nothing runs
-// there. The lock is held.
+// confirmed since an earlier recovery. This includes regions whose record says that nothing runs
+// there: the record may be older than their return. The lock is held.
 func (st *State) toConfirm() []string {
 	all := map[string]bool{}
 	for _, name := range st.Unconfirmed() {
 		all[name] = true
 	}
 	for name, r := range st.Regions {
-		if r.Record.GetClusterId() != "" && !r.Record.GetLost().GetNothingRuns() {
+		if r.Record.GetClusterId() != "" {
 			all[name] = true
 		}
 	}

@@ -90,3 +90,14 @@ func TestSecondRecoveryKeepsWhatTheFirstWaitsFor(t *testing.T) {
 		t.Errorf("the recovery waits for %v", r)
 	}
 }
+
+// TestRegionThatWasLostConfirmsToo: the copy of the store says that nothing runs in a region. The
+// region may have been set up again since the copy, so a recovery waits for the region.
+func TestRegionThatWasLostConfirmsToo(t *testing.T) {
+	st := New(Beginning{}, func() time.Duration { return 0 })
+	st.Regions["jakarta"] = &Region{Name: "jakarta", Record: &nusav1.Region{ClusterId: "c", Lost: &nusav1.LostRegion{NothingRuns: true}}}
+	st.Regions["mars"] = &Region{Name: "mars", Record: &nusav1.Region{}} // has never connected
+	if got := st.toConfirm(); !slices.Equal(got, []string{"jakarta"}) {
+		t.Errorf("a recovery waits for %q", got)
+	}
+}

@@ -123,7 +123,7 @@ func (t *globalTerm) toConfirm() (out []string) {
 		return nil
 	}
 	for _, name := range t.names {
-		if rec := t.regions[name].rec; t.reported[name] || rec.ClusterID != "" && !(rec.Lost && rec.NothingRuns) {
+		if rec := t.regions[name].rec; t.reported[name] || rec.ClusterID != "" {
 			out = append(out, name)
 		}
 	}
