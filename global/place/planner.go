@@ -210,8 +210,8 @@ func (p *planner) act(j *Job, s *region.Slot, waits bool) {
 			kind, reason, why = Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", j.group(s.Group).Count)
 		}
 	}
-	if why := j.blocked(s, at, kind); why != "" {
-		p.plan.RolloutStages = append(p.plan.RolloutStages, RolloutStage{Namespace: j.Namespace, Job: j.Name, Region: s.Region, Why: why})
+	if blocked := j.blocked(s, at, kind); blocked != "" {
+		p.plan.RolloutStages = append(p.plan.RolloutStages, RolloutStage{Namespace: j.Namespace, Job: j.Name, Region: s.Region, Why: blocked})
 		kind = ""
 		if !s.Vacant && s.To > j.group(s.Group).Count {
 			kind, reason, why = Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", j.group(s.Group).Count)
