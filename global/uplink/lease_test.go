@@ -163,6 +163,12 @@ func TestSessionEndsWhenTheGlobalLevelRises(t *testing.T) {
 	if !errors.Is(ended["alpha"], errLevel) || ended["beta"] != nil {
 		t.Errorf("ended: %v, want alpha, whose welcome named a lower level", ended)
 	}
+	delete(ended, "alpha")
+	s.live["alpha"].level, s.st.GlobalLevel = 1, 3
+	s.EndSilent()
+	if len(ended) > 0 {
+		t.Errorf("ended at a level that changes nothing for a session: %v", ended)
+	}
 }
 
 // stalled is a stream whose hello arrives, and nothing after it.

@@ -31,13 +31,16 @@ const (
 	// refusalWait is how long a refused region may take to read the messages that were sent before
 	// the refusal.
 	refusalWait = 2 * time.Second
+	// leaseLevel is the feature level of the global tier from which a region binds its log to the
+	// federation at the welcome. Later levels change nothing for a session that has begun.
+	leaseLevel = 1
 )
 
 var (
 	errSlowRegion = errors.New("the region does not read fast enough")
 	errGoodbye    = errors.New("the region said goodbye")
-	// errLevel ends a session whose welcome named a lower feature level of the global tier than all
-	// servers have now. The next welcome can bind the region's log to the federation.
+	// errLevel ends a session whose welcome named a level below leaseLevel, once all global servers
+	// have that level. The next welcome can bind the region's log to the federation.
 	errLevel = status.Error(codes.Unavailable, "all global servers support more since they were upgraded: another session begins")
 )
 

@@ -108,7 +108,8 @@ func (s *Server) Tick() {
 }
 
 // EndSilent ends the sessions of regions that have been silent for one lease, and those that began
-// when a global server of an earlier feature level stood for election. It is called each second.
+// while a global server that knows no leases of regions stood for election. It is called each
+// second.
 //
 // It ends no session while the leadership is not certain, because this server itself may be cut
 // off. It ends no session because this server is busy: if the call is late, the silence counts from
@@ -124,7 +125,7 @@ func (s *Server) EndSilent() {
 		s.stepAll(region.Resumed{})
 	}
 	for _, c := range s.live {
-		if c.level < s.st.GlobalLevel {
+		if c.level < leaseLevel && s.st.GlobalLevel >= leaseLevel {
 			c.cancel(errLevel)
 		}
 		if r := s.liveRegion(c); r != nil && c.busy.Load() {
