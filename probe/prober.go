@@ -78,7 +78,7 @@ const (
 	// more than the share changeShare.
 	changeFloor = time.Millisecond
 	changeShare = 0.1
-	// If the loop wakes up later than veryLate, there may be unread responses. Then no
+	// If the loop wakes up more than veryLate too late, there may be unread responses. Then no
 	// probe counts as lost for answerGrace.
 	veryLate    = 100 * time.Millisecond
 	answerGrace = 20 * time.Millisecond

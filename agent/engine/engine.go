@@ -215,7 +215,7 @@ func (e *Engine) SetDrivers(ctx context.Context, drivers map[string]reconcile.Dr
 func (e *Engine) publish() {
 	if e.host.Pausing {
 		e.changed.Notify()
-		return // the next start asks the drivers for the state of the runs
+		return // nothing has to be stored: when the agent starts again, it asks the drivers for the state of the runs
 	}
 	changed, ended := map[string]*nusav1.AllocReport{}, map[string]reconcile.State{}
 	for id, a := range e.allocs {

@@ -39,8 +39,8 @@ func AwaitsLease(a Alloc, act Actual) bool {
 	return false
 }
 
-// lapsed reports whether a lease ended tasks of an allocation and no task is running. Such
-// a time does not count for max_runtime.
+// lapsed reports whether a lease ended tasks of an allocation and no task of it is live.
+// The time during which this is so does not count for max_runtime.
 func lapsed(a Alloc, act Actual) bool {
 	found := false
 	for _, t := range a.Tasks {

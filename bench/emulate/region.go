@@ -94,8 +94,8 @@ type region struct {
 	fitsDue  []*nusav1.ShapeSubscription
 	fitsSent uint64
 	rowFrom  uint64
-	// leaseID is the id of the latest lease request, granted that of the latest granted
-	// one.
+	// leaseID is the id of the latest lease request. granted is the id of the latest request
+	// that was granted.
 	leaseID, granted uint64
 }
 

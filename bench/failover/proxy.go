@@ -109,8 +109,8 @@ func (p *proxy) forward(ctx context.Context, to, from net.Conn) error {
 	for {
 		n, err := from.Read(buf)
 		if err != nil {
-			// While the proxy is cut, the other end does not see either that this
-			// connection ended.
+			// A cut proxy does not forward the end of a connection either: the other
+			// end sees it only after the cut.
 			_ = p.pass(ctx)
 			return err
 		}

@@ -22,10 +22,11 @@ type massLoss struct {
 	longest  time.Duration
 }
 
-// quietRegion is a region that is silent and not lost.
+// quietRegion is a region that has connected, is silent and is not lost.
 type quietRegion struct {
 	silent time.Duration
-	moves  bool
+	// moves says that the region has slots that would move with a verdict.
+	moves bool
 }
 
 // massLoss finds the greatest number of regions that fell silent together. Regions that never

@@ -164,7 +164,8 @@ func (s Selector) matches(r *Region) bool {
 	return true
 }
 
-// String prints the selector, for example "name=sea,jurisdiction=eu". The keys are sorted.
+// String prints the selector: the name, then the labels sorted by key, for example
+// "sea,jurisdiction=eu".
 func (s Selector) String() string {
 	var words []string
 	if s.Name != "" {

@@ -27,8 +27,9 @@ type Stay struct {
 	Namespace, Job string
 	// Slot is the slot at the lost region.
 	Slot region.Slot
-	// Why is the reason in one line. Pending counts the reasons of the regions. It is empty if the
-	// slot does not wait for a region.
+	// Why says in one line why the slot stays. Pending counts, for each reason, the regions and
+	// nodes that do not take the slot's instances. Pending is empty if the slot does not wait for
+	// a region.
 	Why     string
 	Pending []region.CountedReason
 }

@@ -135,8 +135,9 @@ func (r *Room) Alarms() (out []string) {
 	return out
 }
 
-// Left returns how many jobs still fit, approximately. While few jobs are stored, a new job is
-// assumed to have their mean size, but at least firstJob.
+// Left returns how many jobs still fit, approximately. A new job is assumed to take what the
+// stored jobs take on average. While few jobs are stored, the average is that of the jobs' own
+// sizes, and at least firstJob.
 func (r *Room) Left() int64 {
 	left := int64(-1)
 	fit := func(free, each int64) {

@@ -263,7 +263,7 @@ func (r *Record) Labels() map[string]string {
 	return r.labels
 }
 
-// Type returns the type of the job.
+// Type returns the type of the job. It returns "" if r is nil.
 func (r *Record) Type() place.JobType {
 	if r == nil {
 		return ""

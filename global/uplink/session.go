@@ -250,7 +250,8 @@ func (c *session) receive(ctx context.Context, stream Stream) error {
 }
 
 // receiveEach receives messages until the stream ends. It handles lease requests and
-// acknowledgements itself, because they must not wait for the store, as answers do.
+// acknowledgements at once. It queues all other messages, because some of them, such as
+// answers, wait for the store.
 func (c *session) receiveEach(ctx context.Context, stream Stream) error {
 	for {
 		m, err := stream.Recv()

@@ -16,7 +16,7 @@ const (
 	// retainedEnded is how many ended allocations a node may keep with their logs. The node
 	// forgets older ended allocations, and purged ones.
 	retainedEnded = 64
-	// maxTombstones is how many removals an outbox remembers for a node without a session.
+	// maxTombstones is at most how many removals the outbox of a node remembers.
 	maxTombstones = 256
 )
 

@@ -42,8 +42,8 @@ type Copier struct {
 	// Leads reports whether this server is the master, and whether it also has a session
 	// with the global tier.
 	Leads func() (leads, connected bool)
-	// Master returns a connection to the region's master. It is nil while no master is
-	// known, and when this server is the master.
+	// Master returns a connection to the region's master. The result is nil while no master
+	// is known, and when this server is the master.
 	Master func() *grpc.ClientConn
 
 	// Only Run uses these fields: the token of the file's content, and the time when the

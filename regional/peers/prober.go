@@ -31,9 +31,9 @@ const (
 	// While the global tier is connected, that tier decides which edges are stale, and the
 	// age counts from its newest matrix.
 	staleAfter = 2 * time.Minute
-	// maxMatrixAge is the greatest age that the global tier's newest matrix can have. The
-	// global tier sends a new matrix every five minutes. A matrix is at most a minute old
-	// when it arrives.
+	// maxMatrixAge bounds the age of the global tier's newest matrix while that tier works.
+	// The global tier sends a new matrix every five minutes. A matrix is at most a minute
+	// old when it is sent. The seventh minute is a margin for delays.
 	maxMatrixAge = 7 * time.Minute
 	// globalGoneAfter is the silence after which the global tier counts as gone. It is the
 	// longest time until the rows of all peers have arrived: the cache notes the presence

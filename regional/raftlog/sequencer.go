@@ -382,8 +382,9 @@ func (q *Sequencer) gather(e *entry) {
 	}
 }
 
-// fill applies an entry's commands to the speculative state, lets the scheduler decide
-// about the new state, adds the decision to the entry and proposes the entry.
+// fill applies an entry's commands to the speculative state. If a decision is due and no
+// plan is pending, the scheduler decides about the new state. Then fill adds as much of the
+// pending plan as fits, and proposes the entry.
 func (q *Sequencer) fill(e *entry, inFlight chan<- entry) {
 	cmds := make([]state.Command, len(e.proposals))
 	for i, p := range e.proposals {

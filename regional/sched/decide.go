@@ -102,7 +102,8 @@ func (d *decision) jobOf(s *state.Slot) *state.Job {
 	return d.job
 }
 
-// enter makes a slot the present slot. It returns false if the slot's group is unknown.
+// enter makes a slot the present slot. It returns false if the slot's group or job version
+// is unknown.
 func (d *decision) enter(s *state.Slot) bool {
 	job := d.jobOf(s)
 	if job == nil {

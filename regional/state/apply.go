@@ -216,7 +216,8 @@ func SlotOf(slots []*Slot, i int32) *Slot {
 	return covers
 }
 
-// systemSlot returns the slot of a system group. That slot governs all indices.
+// systemSlot returns the slot that governs all indices of a system group: the first slot
+// that must run, or else the first slot. It returns nil if the group has no slot.
 func (g *group) systemSlot() *Slot {
 	for _, s := range g.slots {
 		if s.Desired == Run {

@@ -68,7 +68,7 @@ type group struct {
 	insts insts
 }
 
-// use holds the resources and allocations that a node is charged for.
+// use holds what a node is charged for, and all allocations of the node.
 type use struct {
 	own  *persist.Owner
 	node *NodeRef // for the node's new allocations

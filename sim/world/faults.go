@@ -257,8 +257,8 @@ func (w director) lease(r *regionSim) {
 	})
 }
 
-// late lets a region return late: it has lost slots that a lease binds, and it stores its orders
-// slowly.
+// late isolates a region until slots that a lease binds have moved to other regions. When the
+// region returns, its servers store their orders slowly.
 func (w director) late(r *regionSim) {
 	w.bind(r, func(g *groupVersion) { g.region.stop, g.kill, g.setup = true, w.between(0, 2*time.Second), 0 })
 	w.in(w.between(15*time.Second, 20*time.Second), func() {

@@ -40,7 +40,7 @@ type raftGroup struct {
 type leadership struct {
 	g     *raftGroup
 	srv   *regionServer
-	life  int // life of the server's process
+	life  int // the value of srv.p.life when the leadership began; the leadership ends with that life
 	term  uint64
 	ended bool
 	// view is the state that this leader has applied.

@@ -57,7 +57,8 @@ func copyFile(to, from string) error {
 	return err
 }
 
-// ForbiddenSocket returns a socket with a listening server. This user may not use the socket.
+// ForbiddenSocket returns the path of a socket at which a server listens, and which the user
+// of the test may not use, unless that user is root.
 func ForbiddenSocket(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")

@@ -42,7 +42,8 @@ func (s *Folder) Unseen(socket string) string {
 }
 
 // listener returns the id of the process that listens at a socket, in the PID namespace of
-// this process. It returns 0 if the process is in another PID namespace.
+// this process. It returns 0 if the listening process is not visible in that
+// namespace.
 func listener(path string) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 const (
 	// runTimeout is the default of job run's --timeout.
 	runTimeout = 5 * time.Minute
-	// submitAttempts is how often a submit is sent if the connection breaks.
+	// submitAttempts is how many times a submit is sent at most if the connection breaks.
 	submitAttempts = 3
 )
 
