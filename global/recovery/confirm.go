@@ -36,11 +36,26 @@ func Alarm(unconfirmed []string) string {
 		"`nusa region list` says what each waits for", text)
 }
 
-// Note says why a region has not confirmed what it runs, and what to do. unordered is the number of
-// instances that the region runs without an order.
-func Note(region string, connected bool, unordered int) string {
+// Refused says how far a region is while the store waits for its recovery. called: a server of the
+// region has called this server. said: it has also said what the region runs.
+func Refused(called, said bool) string {
+	const until = ": it waits for `nusa server recover`"
+	switch {
+	case said:
+		return "it has called and said what it runs" + until
+	case called:
+		return "it has called, and will say what it runs when it calls again" + until
+	}
+	return "it has not called since the election: is the network to its servers whole?"
+}
+
+// Note says why a region has not confirmed what it runs, and what to do. welcomed is the time until
+// regions are welcomed. unordered is the number of instances that the region runs without an order.
+func Note(region string, connected bool, welcomed time.Duration, unordered int) string {
 	const since = "has not confirmed what it runs since the store was recovered"
 	switch {
+	case welcomed > 0:
+		return fmt.Sprintf("is welcomed in %s, when every lease from before the recovery is over: nothing to do until then", jobstatus.Span(welcomed))
 	case !connected:
 		return fmt.Sprintf("%s, and until then no region gets a lease: connect it, or if it is gone for good: `nusa region lose %s`", since, region)
 	case unordered > 0:

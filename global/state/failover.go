@@ -343,7 +343,18 @@ func (st *State) confirmNote(r *Region) string {
 	if !slices.Contains(st.Unconfirmed(), r.Name) {
 		return ""
 	}
-	return recovery.Note(r.Name, r.Session != nil, r.Unordered)
+	return recovery.Note(r.Name, r.Session != nil, st.SessionConfig().ServesFrom-st.Clock(), r.Unordered)
+}
+
+// conflictNote says how far a region is while the store waits for its recovery. It returns "" if the
+// store does not wait. The lock is held.
+func (st *State) conflictNote(r *Region) string {
+	c := st.Leadership.GetConflict()
+	if c == nil || c.GetRecovered() || r.Record.GetClusterId() == "" {
+		return ""
+	}
+	said := st.reported[r.Name]
+	return recovery.Refused(said.asked, said.said)
 }
 
 // toConfirm returns the regions, sorted, that must confirm what they run after a recovery of the

@@ -101,3 +101,29 @@ func TestRegionThatWasLostConfirmsToo(t *testing.T) {
 		t.Errorf("a recovery waits for %q", got)
 	}
 }
+
+// TestRegionSaysThatItIsRefused: while the store waits for its recovery, the note of a region says
+// whether its servers reach this server.
+func TestRegionSaysThatItIsRefused(t *testing.T) {
+	st := New(Beginning{}, func() time.Duration { return 0 })
+	r := &Region{Name: "jakarta", Record: &nusav1.Region{ClusterId: "c"}}
+	st.Regions["jakarta"] = r
+	note := func() string { return r.ToProto(Sight{st: st}).GetFailoverMessage() }
+	st.Leadership = &nusav1.LeadershipRecord{Conflict: &nusav1.RevisionConflict{Region: "tokyo", Known: 9}}
+	hello := &nusav1.RegionHello{Definition: &nusav1.RegionDefinition{Name: "jakarta"}}
+	for _, want := range []string{
+		"it has not called since the election: is the network to its servers whole?",
+		"it has called, and will say what it runs when it calls again: it waits for `nusa server recover`",
+		"it has called and said what it runs: it waits for `nusa server recover`",
+	} {
+		if got := note(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		st.NoteWork(hello)
+		hello.Work = []*nusav1.RegionWork{{Namespace: "default", Job: "api", Group: "web", To: 1, JobVersion: 1}}
+	}
+	st.Leadership.Conflict.Recovered = true
+	if got := note(); got != "" {
+		t.Errorf("after the recovery: %q", got)
+	}
+}

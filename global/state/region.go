@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -259,7 +260,7 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 	if out.FailoverMessage == "" && r.Session != nil && r.Review > 0 {
 		out.FailoverMessage = fmt.Sprintf("instances that moved to other regions and wait for `nusa region failback %s`: %d", r.Name, r.Review)
 	}
-	if note := see.st.confirmNote(r); note != "" {
+	if note := cmp.Or(see.st.conflictNote(r), see.st.confirmNote(r)); note != "" {
 		out.FailoverMessage = note
 	}
 	if r.Refused != "" {

@@ -58,6 +58,8 @@ do not move.
 // for this request.
 func decidedText(e *nusav1.Explanation) string {
 	switch {
+	case len(e.GetGroups()) == 0 && e.GetNote() != "":
+		return "no decision is stored"
 	case len(e.GetGroups()) == 0:
 		return "not decided yet"
 	case e.GetAge().AsDuration() <= 0:
