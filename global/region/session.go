@@ -372,6 +372,9 @@ func (s State) end(message, why string) (State, []Effect) {
 	return s, append([]Effect{end}, effects...)
 }
 
+// shown is the precision of durations in messages.
+const shown = 100 * time.Millisecond
+
 // tick ends a session after a silence of one lease. A live master requests several leases in that
 // time. A master that requests none, or does not get the grants, has lost its leadership or its
 // connection.
@@ -380,9 +383,9 @@ func (s State) tick(c Config, now time.Duration) (State, []Effect) {
 	if !s.Connected() || silent <= c.Lease {
 		return s, nil
 	}
-	message := fmt.Sprintf("no message for %s", silent)
+	message := fmt.Sprintf("no message for %s", silent.Round(shown))
 	if s.grantsMissing(c, now) {
-		message = fmt.Sprintf("leases that were granted %s ago have not arrived", now-s.missingSince)
+		message = fmt.Sprintf("leases that were granted %s ago have not arrived", (now - s.missingSince).Round(shown))
 	}
 	return s.end(message, "silent for longer than its lease")
 }
