@@ -87,10 +87,10 @@ func (p *Placer) newResults() (out []result) {
 		if j == nil || j.Record == nil || j.Record.Stopped() {
 			continue
 		}
-		status := j.Status(p.st.Sight())
-		if !jobstatus.HasEnded(status.GetState()) {
+		if !jobstatus.HasEnded(j.Status(p.st.Sight()).GetState()) {
 			continue
 		}
+		status := j.Status(state.Sight{}) // a result does not say which regions are cut off or awaited now
 		rec := &nusav1.ResultRecord{Version: j.Record.Version(), Run: j.Record.Run(j.Revision), Status: boundStatus(status)}
 		if !proto.Equal(rec, j.Result) {
 			out = append(out, result{k, rec})

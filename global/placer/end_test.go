@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -38,5 +40,48 @@ func TestResultsFitTheStore(t *testing.T) {
 				t.Errorf("%d regions, group %s: %v, %d reasons, %d regions, %d slots", tc.regions, name, g.GetCounts(), len(g.GetPending()), len(g.GetRegions()), len(g.GetSlots()))
 			}
 		}
+	}
+}
+
+// TestResultsSayNothingOfTheElection: a job had ended when this server became the active one. Its
+// stored result does not say that the counts of its region are from before the election.
+func TestResultsSayNothingOfTheElection(t *testing.T) {
+	p := newPlacer(t)
+	p.st.Clock = func() time.Duration { return time.Second }
+	if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
+		if err := tx.PutRegion("sea", &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "sea"}, ClusterId: "c", FeatureLevel: 1}); err != nil {
+			return err
+		}
+		return putOwned(tx, "job")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	k := keyOfName("job")
+	if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
+		spec := specOf("job", 1, 100)
+		spec.Type = nusav1.JobType_JOB_TYPE_BATCH
+		s := p.st.Jobs[k].SortedSlots()[0]
+		s.Region, s.State, s.Run = "sea", region.Done, 1
+		if err := tx.PutJob(k, &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1, Run: 1}}); err != nil {
+			return err
+		}
+		return tx.ChangeSlots([]region.Change{{Slot: s}})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p.st.Lock()
+	j := p.st.Jobs[k]
+	j.Summaries.Put("sea", &nusav1.JobSummary{Version: 1, Run: 1, Groups: map[string]*nusav1.InstanceCounts{"web": {Failed: 1}}})
+	p.st.Ended[k] = struct{}{}
+	sea := p.st.Regions["sea"]
+	sea.Life = region.Open(p.st.SessionConfig(), sea.Life.Record, 0) // as after an election
+	shown := j.Status(p.st.Sight())
+	p.st.Unlock()
+	if !strings.Contains(shown.GetMessage(), "from before the election") {
+		t.Fatalf("the region is not awaited: %v", shown)
+	}
+	got := p.newResults()
+	if len(got) != 1 || strings.Contains(got[0].record.GetStatus().GetMessage(), "election") {
+		t.Errorf("results: %v", got)
 	}
 }
