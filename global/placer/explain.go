@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/counts"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
@@ -56,7 +57,35 @@ func Explain(st *state.State, k state.JobKey, group string) (*nusav1.Explanation
 		out.Groups = append(out.Groups, g)
 	}
 	out.Age = durationpb.New(now - oldest)
+	if moved := last.moved(out.GetGroups()); moved != "" {
+		out.Note = strings.Join(slices.DeleteFunc([]string{out.GetNote(), moved}, func(s string) bool { return s == "" }), "; ")
+	}
 	return out, true
+}
+
+// maxMoves bounds the moves that the note of an explanation names.
+const maxMoves = 4
+
+// moved says which slots of the groups a verdict has moved, and why each went where it is. The
+// stored decisions are older than the moves. It returns "" if there are none.
+func (d *lastDecisions) moved(groups []*nusav1.GroupExplanation) string {
+	var moves []string
+	for _, g := range groups {
+		for _, s := range d.status.GetGroups()[g.GetGroup()].GetSlots() {
+			if s.GetHome() != "" && s.GetRegion() != "" && s.GetRegion() != s.GetHome() {
+				moves = append(moves, fmt.Sprintf("%s%s from %s to %s, because %s",
+					g.GetGroup(), region.FormatRange(int(s.GetFrom()), int(s.GetTo())), s.GetHome(), s.GetRegion(), s.GetPlacedBecause()))
+			}
+		}
+	}
+	if len(moves) == 0 {
+		return ""
+	}
+	text := "the table is the decision about the job; moved since: " + strings.Join(moves[:min(len(moves), maxMoves)], "; ")
+	if more := len(moves) - maxMoves; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
 }
 
 // AddRemedies adds a remedy to each group with unplaced instances: a change after which one more

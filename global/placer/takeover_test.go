@@ -3,6 +3,7 @@ package placer
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -199,5 +200,29 @@ func BenchmarkTakeover(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestExplanationNamesTheMove: after a verdict the explanation says where the slots went and why.
+// The stored decision is older.
+func TestExplanationNamesTheMove(t *testing.T) {
+	p := newLostJobs(t, 1, "seoul")
+	k := keyOfName("job-00000")
+	note := func() string {
+		e, ok := Explain(p.st, k, "")
+		if !ok {
+			t.Fatal("the job is unknown")
+		}
+		return e.GetNote()
+	}
+	if got := note(); strings.Contains(got, "moved since") {
+		t.Errorf("before the move: %q", got)
+	}
+	p.due()
+	if err := p.place(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := note(); !strings.Contains(got, "moved since: web[0] from jakarta to seoul, because region jakarta is lost") {
+		t.Errorf("after the move: %q", got)
 	}
 }
