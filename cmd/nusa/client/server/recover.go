@@ -25,8 +25,8 @@ log of the store, or by a region that knows a later revision than the store.
 First let all regions connect: an alarm names what they know. The recovery makes all
 later revisions greater than those that the regions know, so that no work is confused
 with other work. Then the regions run what the restored store says. Work that was
-submitted after the copy was made stops. The command lists this work, as far as the
-regions have reported it, before it asks for the confirmation.
+submitted after the copy was made stops. The command lists this work first, as far as
+the regions have reported it. Jobs that were stopped after the copy was made run again.
 
 After the recovery no region gets a lease, and nothing moves to another region, until
 every region has confirmed what it runs. For a region that will never return, run "nusa
@@ -36,6 +36,9 @@ The confirmation is the id of the federation: type it at the prompt, or give it 
 --federation.`,
 		Example: "  nusa server recover",
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
+			if err := showStops(c); err != nil {
+				return err
+			}
 			if federation == "" {
 				var err error
 				federation, err = typedFederation(c)
@@ -58,25 +61,31 @@ The confirmation is the id of the federation: type it at the prompt, or give it 
 	return c
 }
 
-// typedFederation shows what the recovery would stop, and returns the id of the federation
-// that the user types.
-func typedFederation(c *cli.Session) (string, error) {
+// showStops shows what the recovery would stop.
+func showStops(c *cli.Session) error {
 	ctx, cancel := c.WithTimeout()
 	defer cancel()
-	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
-	if err != nil {
-		return "", err
-	}
 	c.PrintAlarms(ctx)
 	would, err := nusav1.NewSystemClient(c.Conn).Recover(ctx, &nusav1.RecoverRequest{DryRun: true})
 	switch {
 	case status.Code(err) == codes.InvalidArgument: // the server is too old for a dry run
 		c.Warn("Work that was submitted after the copy was made is going to be stopped.")
 	case err != nil:
-		return "", err
+		return err
 	}
 	for _, line := range whatStops(would) {
 		c.Warn("%s", line)
+	}
+	return nil
+}
+
+// typedFederation returns the id of the federation that the user types.
+func typedFederation(c *cli.Session) (string, error) {
+	ctx, cancel := c.WithTimeout()
+	defer cancel()
+	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
+	if err != nil {
+		return "", err
 	}
 	c.Warn("Type the id of the federation, %s, to continue with the restored store:", info.GetFederationId())
 	line, typed := c.ReadLine()
