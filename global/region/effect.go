@@ -37,12 +37,14 @@ type Effect struct {
 	Message   string
 	Permanent bool
 	// OfRegion: any stream of the region would be refused, not only this one.
-	OfRegion  bool
-	ID        uint64
-	Lease     time.Duration
-	Orders    uint64
-	Known     int64
-	KnownTerm uint64
+	OfRegion bool
+	// OtherCluster: the hello came from another cluster than the one that has the region's name.
+	OtherCluster bool
+	ID           uint64
+	Lease        time.Duration
+	Orders       uint64
+	Known        int64
+	KnownTerm    uint64
 }
 
 // String prints the effect in one line.

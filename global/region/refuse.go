@@ -21,8 +21,10 @@ func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 	case h.ClusterID == "":
 		return refuse(true, "region %s: no cluster id was given", s.Name)
 	case s.ClusterID != "" && !sameCluster && !s.NothingRuns:
-		return refuse(true, "region %s belongs to cluster %s, not to %s: choose another name, or run `nusa region lose %s` if that cluster is gone",
+		out := refuse(true, "region %s belongs to cluster %s, not to %s: choose another name, or run `nusa region lose %s` if that cluster is gone",
 			s.Name, s.ClusterID, h.ClusterID, s.Name)
+		out[0].OtherCluster = true
+		return out
 	case h.BoundName != "" && h.BoundName != s.Name:
 		return refuse(true, "cluster %s is region %s already: a cluster has one name, remove %s first to give it the name %s",
 			h.ClusterID, h.BoundName, h.BoundName, s.Name)

@@ -369,7 +369,9 @@ func (t *Tx) DeclareLost(name string, l Loss, now time.Time) error {
 	if err := t.Audit("region.lost", name, message); err != nil {
 		return err
 	}
-	if l.NothingRuns {
+	// Another cluster of this name may run something. It has to confirm what it runs itself, once
+	// the loss has made the name free. If that cluster is gone too, the region can be removed.
+	if r := t.State.Regions[name]; l.NothingRuns && (r == nil || !r.OtherCluster) {
 		if err := t.Confirmed(name); err != nil {
 			return err
 		}

@@ -127,3 +127,24 @@ func TestRegionSaysThatItIsRefused(t *testing.T) {
 		t.Errorf("after the recovery: %q", got)
 	}
 }
+
+// TestLossDoesNotSpeakForAnotherCluster: after a recovery an operator states that nothing runs in a
+// region. If another cluster of that name has called, it has to confirm itself what it runs.
+func TestLossDoesNotSpeakForAnotherCluster(t *testing.T) {
+	for _, other := range []bool{false, true} {
+		st := New(Beginning{}, func() time.Duration { return 0 })
+		st.Leadership = &nusav1.LeadershipRecord{Term: &nusav1.LeadershipTerm{Number: 3}, Recovery: &nusav1.Recovery{Unconfirmed: []string{"jakarta", "tokyo"}}}
+		st.Regions["jakarta"] = &Region{Name: "jakarta", Record: &nusav1.Region{ClusterId: "old"}, Revision: 5, OtherCluster: other}
+		tx := NewTx(st)
+		if err := tx.DeclareLost("jakarta", Loss{Why: "it burned", By: "me", NothingRuns: true}, time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		confirmed := false
+		if ch, changed := tx.find(leadershipKey); changed {
+			confirmed = slices.Equal(ch.msg.(*nusav1.LeadershipRecord).GetRecovery().GetUnconfirmed(), []string{"tokyo"})
+		}
+		if confirmed == other {
+			t.Errorf("another cluster has called: %t, confirmed: %t", other, confirmed)
+		}
+	}
+}

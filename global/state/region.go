@@ -62,6 +62,9 @@ type Region struct {
 	Refusals []Refusal
 	// Refused says why the latest hello was refused. It is empty once a session begins.
 	Refused string
+	// OtherCluster says that another cluster of this name was refused since the election, and no
+	// session has begun since.
+	OtherCluster bool
 	// Unordered is the number of instances that the region runs without an order, by its latest
 	// request for a lease. See State.Unconfirmed.
 	Unordered int

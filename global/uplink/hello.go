@@ -106,6 +106,9 @@ func (s *Server) noteRefused(h *nusav1.RegionHello, err error) {
 	name := h.GetDefinition().GetName()
 	s.st.Lock()
 	defer s.st.Unlock()
+	if r := s.st.Regions[name]; r != nil && refused.otherCluster {
+		r.OtherCluster = true
+	}
 	if !s.st.NoteRefused(name, refused.message) {
 		return
 	}
@@ -180,7 +183,7 @@ func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello
 		s.storeConflict(ctx, h, conflict)
 	}
 	if refused != nil {
-		return &refusal{message: refused.Message, permanent: refused.Permanent, ofRegion: refused.OfRegion, tellWork: s.noteWork(h)}
+		return &refusal{message: refused.Message, permanent: refused.Permanent, ofRegion: refused.OfRegion, otherCluster: refused.OtherCluster, tellWork: s.noteWork(h)}
 	}
 	if added {
 		s.st.Events.Add("region.registered", name, "the region connected for the first time, cluster %s", h.GetClusterId())
@@ -252,13 +255,13 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	for _, e := range effects {
 		switch e.Kind {
 		case region.Refuse:
-			return false, &refusal{message: e.Message, permanent: e.Permanent, ofRegion: e.OfRegion}
+			return false, &refusal{message: e.Message, permanent: e.Permanent, ofRegion: e.OfRegion, otherCluster: e.OtherCluster}
 		case region.Persist:
 			return false, nil
 		}
 	}
 	r.EndStream(effects)
-	r.Life, r.Session, s.live[c.region], r.Refused, r.Unordered = next, &c.shared, c, "", 0
+	r.Life, r.Session, s.live[c.region], r.Refused, r.OtherCluster, r.Unordered = next, &c.shared, c, "", false, 0
 	r.Master, r.MasterAddress, r.Servers, r.Version = h.GetMaster(), h.GetMasterAddress(), h.GetServers(), h.GetVersion()
 	// This is a new session. Work that the region refused before may fit now, and disconnected
 	// nodes may be back.

@@ -48,8 +48,8 @@ var (
 type refusal struct {
 	message   string
 	permanent bool
-	// ofRegion is as in region.Effect.
-	ofRegion bool
+	// ofRegion and otherCluster are as in region.Effect.
+	ofRegion, otherCluster bool
 	// tellWork is as in nusav1.Refused.
 	tellWork bool
 }

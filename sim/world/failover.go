@@ -89,7 +89,7 @@ func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
 		}
 		t.w.watch.declaring(t, name, operator)
 		ws := []write{{key: regionPrefix + name, value: rec}}
-		if d.NothingRuns {
+		if d.NothingRuns && !r.calls {
 			ws = append(ws, t.confirmed(name)...)
 		}
 		return ws

@@ -68,6 +68,8 @@ type globalRegion struct {
 	report  *regionReport
 	reports uint64
 	refused []place.Returned
+	// calls says that another cluster of this name was refused.
+	calls bool
 }
 
 // request is a transaction that waits. build reads the records and returns the writes. No writes:

@@ -280,7 +280,7 @@ func (r *regionSim) nothingRunsAgain() {
 	if t == nil || t.leadership.conflict || t.regions[r.name] == nil {
 		return
 	}
-	if rec := t.regions[r.name].rec; rec.ClusterID != "" && rec.ClusterID != have && !rec.NothingRuns {
+	if rec := t.regions[r.name].rec; t.regions[r.name].calls && rec.ClusterID != "" && rec.ClusterID != have && !rec.NothingRuns {
 		t.nothingRuns(r.name)
 	}
 }

@@ -238,6 +238,9 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 				if t.w.tracing() {
 					t.w.tracef("%s: %s: %s", t.g.name, m.name, e)
 				}
+				if r := t.regions[m.name]; r != nil && e.OtherCluster {
+					r.calls = true
+				}
 				s.e.send(refused{e.Permanent})
 				s.e.close()
 				return true
@@ -294,7 +297,7 @@ func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (regio
 		}
 		t.do(m.name, effects)
 		r.life, r.session, s.name, s.fence = next, s, m.name, next.Fence
-		r.refused = nil
+		r.refused, r.calls = nil, false
 		t.soft++
 		s.cursor, s.level = r.orders.Cursor(m.orders), t.level()
 		s.e.send(globalWelcome{federation: t.federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, level: t.level(), lease: t.g.lease, confirm: slices.Contains(t.leadership.unconfirmed, m.name), asks: t.w.asks})
