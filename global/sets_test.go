@@ -138,7 +138,7 @@ func TestStormOfHellos(t *testing.T) {
 	})
 }
 
-// TestOneNewAsk: a new ask is sent alone. The region answers with its fit before the next report.
+// TestOneNewAsk: a new ask is sent alone. The region reports the fit of the ask before its next full report.
 func TestOneNewAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFederation().virtual(t, "g1")

@@ -67,8 +67,7 @@ func stopsAnyway(g *nusav1.Group) bool {
 	return BindingOf(g, false) == nusav1.LeaseBinding_LEASE_BINDING_REGION
 }
 
-// bindingSetting returns the setting in the job file because of which a lease binds the
-// group.
+// bindingSetting returns the setting in the job file that makes a lease bind the group.
 func bindingSetting(g *nusav1.Group) string {
 	switch {
 	case g.GetSingleton():

@@ -37,7 +37,7 @@ type PairCounts struct {
 	Measured, Stale, Unreachable, Predicted, Estimated, Unknown int
 }
 
-// Cut is a pair of regions of which only one reaches the other.
+// Cut is a pair of regions in which only one region reaches the other.
 type Cut struct {
 	// Working is the reachable direction, Blocked the unreachable one.
 	Working, Blocked Edge

@@ -59,7 +59,7 @@ const (
 	Close
 	// StopRun: ask a run to end, and kill it after Grace.
 	StopRun
-	// End: end the allocation, of which nothing runs any more.
+	// End: end the allocation. None of its tasks runs any more.
 	End
 	// Remove: remove the allocation's record and folders.
 	Remove

@@ -31,7 +31,7 @@ type quietRegion struct {
 
 // massLoss finds the greatest number of regions that fell silent together. Regions that never
 // connected, or are lost, do not count. After an election the silence of all regions begins at the
-// same time, so all regions that are gone by then count as one loss.
+// same time, so all regions that were gone before the election count as one loss.
 func (s Snapshot) massLoss(due []RegionDue) massLoss {
 	moves := map[string]bool{}
 	for _, d := range due {

@@ -12,13 +12,14 @@ type Plan struct {
 	Verdicts []Verdict
 	// Regions says what happens to each region that is silent or lost, sorted by name.
 	Regions []RegionDue
-	// Paused: because of a mass loss, only slots move of which an operator stated that nothing
-	// runs. Alarm is the text of the alarm in one line. The alarm begins when a slot would have
+	// Paused: there is a mass loss. Only the slots of regions move where, as an operator stated,
+	// nothing runs. Alarm is the text of the alarm in one line. The alarm begins when a slot would have
 	// moved, or when the regions can no longer hold a lease.
 	Paused bool
 	Alarm  string
-	// Unconfirmed is the reason why only slots move of which an operator stated that nothing runs:
-	// the store was recovered, and some regions must confirm what they run. Empty: none must.
+	// Unconfirmed says, after a recovery of the store, which regions must first confirm what they
+	// run, for example "until sea has confirmed what it runs: …". While a region must confirm, only
+	// the slots of regions move where, as an operator stated, nothing runs. Empty: none must.
 	Unconfirmed string
 	// Resign is why this server must let another one become active. Before that it must store the
 	// resignation (Snapshot.Resigned). Empty: the server does not resign.

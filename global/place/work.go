@@ -59,7 +59,7 @@ type candidate struct {
 	returned *Returned
 	// colocation says which colocated group refused the region, and why.
 	colocation string
-	// breach is a sustained breach, because of which the region gets no more instances of the
+	// breach is a sustained breach. It is the reason why the region gets no more instances of the
 	// group.
 	breach *Breach
 	fits   int

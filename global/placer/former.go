@@ -14,7 +14,7 @@ import (
 const formerPerCommit = 100
 
 // forgetFormer drops two kinds of former owners from the slots: regions that no longer exist, and
-// regions of which an operator stated that nothing runs there.
+// regions where, as an operator stated, nothing runs.
 func forgetFormer(ctx context.Context, p *Placer) error {
 	p.st.Lock()
 	changes := gone(p.st)

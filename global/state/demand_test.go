@@ -134,7 +134,7 @@ func (st *changingState) check(t *rapid.T) {
 }
 
 // TestSubscribedAsksStayKnown: a chosen ask stays part of what regions get until the next choice,
-// although no job has it for a moment. If a job has the ask again by then, the choice is the same,
+// although no job has it for a moment. If a job has the ask again at the next choice, the choice is the same,
 // and the ask would not be sent again.
 func TestSubscribedAsksStayKnown(t *testing.T) {
 	st := randomState()

@@ -197,8 +197,8 @@ func Forget(t *Tx, names []string) error {
 	return nil
 }
 
-// ended returns the status of a job of which nothing runs any more, if the status shows nothing
-// that only memory has. Otherwise it returns nil. The lock is held.
+// ended returns the status of a job that has no running instance any more, if the status shows
+// nothing that only memory has. Otherwise it returns nil. The lock is held.
 func ended(j *Job, see Sight) *nusav1.JobStatus {
 	switch {
 	case j.Record == nil || j.Record.Purge():

@@ -22,7 +22,8 @@ type historyWorld struct {
 	c      *store.MemoryClient
 	st     *State
 	commit *Committer
-	// version has the version of each existing job. ended has the jobs of which nothing runs.
+	// version has the version of each existing job. ended has the jobs without a running
+	// instance.
 	version map[JobKey]int64
 	ended   map[JobKey]bool
 }

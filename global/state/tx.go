@@ -49,7 +49,7 @@ type Tx struct {
 	// the present request begin.
 	expected   []txChange
 	expectedAt int
-	// fresh are the submitted jobs of which nothing is stored. freshAt is where those of the
+	// fresh are the submitted jobs that have no record in the store yet. freshAt is where those of the
 	// present request begin. room is the number of writes that are reserved for their slots; roomAt
 	// is its value before the present request.
 	fresh                 []JobKey

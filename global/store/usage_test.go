@@ -20,8 +20,8 @@ func openForUsage(t *testing.T, cfg EtcdConfig) *Etcd {
 	return e
 }
 
-// TestQuotaOfASharedEtcd: for an etcd that others run, the limit is on its bytes on disk, of which
-// a third may be in use. The quota of the server's own member does not count.
+// TestQuotaOfASharedEtcd: for an etcd that others run, the limit is on its bytes on disk. A third
+// of these bytes may be in use. The quota of the server's own member does not count.
 func TestQuotaOfASharedEtcd(t *testing.T) {
 	t.Parallel()
 	const quota = 16 << 20

@@ -6,7 +6,7 @@ import (
 
 // held returns the answers about a slot that now belongs to another region: Kept for
 // instances that still run in this region, Done for instances that completed here, Revoked
-// for instances of which nothing is left. It returns no answer about an instance that is
+// for instances that have nothing left here. It returns no answer about an instance that is
 // starting or stopping, or that is on a disconnected node.
 func held(view *state.View, s *state.Slot) []state.Answer {
 	var out []state.Answer

@@ -50,7 +50,7 @@ func refusals(view *state.View, key state.GroupKey, ask *state.Ask) (r refusing)
 }
 
 // reasons checks the reasons of unplaced instances. A node counts for its kind, or for the
-// resource of which it has too little. A node that takes no work counts only if it would
+// resource that it lacks. A node that takes no work counts only if it would
 // fit otherwise, or if no other node is feasible. The reason is a resource if a feasible
 // node takes work.
 func (j *planChecker) reasons(view *state.View, g *state.GroupView, u sched.Unplaced) {

@@ -61,8 +61,8 @@ func refusalsNow(f *filter, declined []string, message string) *refusals {
 
 // neverFits returns why no node that takes work would take an instance even if nothing ran
 // on it. It returns nil if some node would take one. A feasible node counts for the
-// resource of which it has too little when it is empty. If it has too little of several
-// resources, a resource of which no feasible node has enough comes first. If all feasible
+// resource that it lacks even when it is empty. If it lacks several resources, a resource
+// that every feasible node lacks comes first. If all feasible
 // nodes are silent, draining or cordoned, the counts are about those nodes.
 func neverFits(f *filter) *refusals {
 	t := newTally(f)

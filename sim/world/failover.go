@@ -210,7 +210,7 @@ func (t *globalTerm) unsteady(rec regionRecord) bool {
 	return failover.Unsteady(ago)
 }
 
-// forget drops former owners of which an operator stated that nothing runs there. It also drops the
+// forget drops former owners where, as an operator stated, nothing runs. It also drops the
 // slots that such a statement ends. It is a copy of global/placer/former.go and global/failover.go.
 func (t *globalTerm) forget() {
 	gone := func(name string) bool { return t.region(name).rec.NothingRuns && t.region(name).rec.Lost }

@@ -922,8 +922,8 @@ func (x *Preference) GetWeight() int32 {
 // running instances exceed the bound for a long time, they move (see NearBound).
 type Near struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The target has one of three forms. It is a region by name or labels, of which the
-	// nearest match counts, or a location, or a domain.
+	// The target has one of three forms. It is a region by name or labels, or a location, or
+	// a domain. If several regions match, the nearest one counts.
 	Selector *RegionSelector `protobuf:"bytes,1,opt,name=selector,proto3" json:"selector,omitempty"`
 	Location *Location       `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
 	// With `required`: the bound. Otherwise: the scale of the score. At most 1 min.
@@ -1975,7 +1975,7 @@ type Check struct {
 	// Longest duration of one check, 1ms..1h, default 2s.
 	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// Time in which a run must become healthy, 1s..24h, default 5m. A run that is not healthy
-	// by then has failed. The time starts again if the agent restarts.
+	// after this time has failed. The time starts again if the agent restarts.
 	HealthyDeadline *durationpb.Duration `protobuf:"bytes,6,opt,name=healthy_deadline,json=healthyDeadline,proto3" json:"healthy_deadline,omitempty"`
 	// Failed checks in a row that make a healthy task unhealthy, 1..100, default 3.
 	Failures      int32 `protobuf:"varint,7,opt,name=failures,proto3" json:"failures,omitempty"`

@@ -70,8 +70,8 @@ func waitsForRegion(s *nusav1.Slot) bool {
 	return s.GetMessage() != "" && s.GetReason() == nusav1.Reason_REASON_UNSPECIFIED && !beingRemoved(s)
 }
 
-// orderNote names the limit because of which the regions of a plan wait for each other. It
-// is "" if no region waits.
+// orderNote names the limit that makes the regions of a plan wait for each other. It is ""
+// if no region waits.
 func orderNote(p *nusav1.PlanResponse, spec *nusav1.JobSpec) string {
 	full := proto.CloneOf(spec)
 	job.Default(full)

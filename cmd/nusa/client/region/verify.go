@@ -15,7 +15,7 @@ import (
 )
 
 // verifyTimeout is the default of --timeout. It is long, because the comparison may need
-// several tries, each of which reads all records.
+// several tries, and each try reads all records.
 const verifyTimeout = time.Minute
 
 func verifyCommand(s *cli.Settings) *cobra.Command {
