@@ -193,7 +193,7 @@ func hasAnchor(page, anchor string) bool {
 // TestArchitectureNamesWhatExists: every path of the map in ARCHITECTURE.md and
 // of the design pages is in the tree.
 func TestArchitectureNamesWhatExists(t *testing.T) {
-	code := regexp.MustCompile("`((?:cmd|proto|topology|probe|job|global|regional|agent|internal|sim|bench|deploy|docs|examples|tools)/[A-Za-z0-9_./-]*)`")
+	code := regexp.MustCompile("`((?:cmd|proto|topology|probe|job|global|regional|agent|internal|security|sim|bench|deploy|docs|examples|tools)/[A-Za-z0-9_./-]*)`")
 	for path, page := range pages(t) {
 		for _, m := range code.FindAllStringSubmatch(page, -1) {
 			if _, err := os.Stat(strings.TrimSuffix(m[1], "/")); err != nil {

@@ -1,0 +1,9 @@
+// Package trust connects the members of a federation over TLS 1.3. Both ends of a connection
+// prove their identity. Host names play no part: a client says which identities it expects.
+//
+//   - source.go: the credentials of this member, which are read again when their files change
+//   - folder.go: the folder with the files of the credentials
+//   - transport.go: TLS for gRPC, and the identity of a call's peer
+//   - stream.go: TLS for other streams
+//   - pending.go: a bound for connections whose peer is not known yet
+package trust

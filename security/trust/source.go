@@ -1,0 +1,197 @@
+package trust
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/pki"
+)
+
+// readEvery is the least time between two looks at the files.
+const readEvery = time.Second
+
+// ErrEnding is the reason why a member with a certificate that ends soon is not ready.
+var ErrEnding = errors.New("the certificate ends soon and was not renewed")
+
+// ErrFederation means that a peer belongs to another federation.
+var ErrFederation = errors.New("member of another federation")
+
+// Options configure a Source.
+type Options struct {
+	// Dir has the files cert.pem, key.pem and roots.pem.
+	Dir string
+	// Now returns the time. Default: time.Now.
+	Now func() time.Time
+	// Logger receives refused peers and damaged files. Default: none.
+	Logger *slog.Logger
+}
+
+// Source has the credentials of this member. When the files of its folder change, the next
+// handshake uses the new ones, and connections that exist continue. A nil *Source stands for a
+// member without identity: its connections are not encrypted. A Source is safe for
+// concurrent use.
+type Source struct {
+	opts    Options
+	current atomic.Pointer[loaded]
+
+	// reading is held by the goroutine that reads the files.
+	reading sync.Mutex
+	// nextRead is a time in nanoseconds.
+	nextRead atomic.Int64
+	// fault is the last error that was logged about the files.
+	fault string
+	refusals
+}
+
+// loaded are credentials that were verified when they were read.
+type loaded struct {
+	files files
+	id    identity.ID
+	cert  tls.Certificate
+	roots *pki.Roots
+}
+
+// Open reads the credentials of a folder. It refuses credentials with which no peer would
+// accept this member.
+func Open(o Options) (*Source, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Source{opts: o}
+	now := o.Now()
+	c, err := s.load(now, nil)
+	if err != nil {
+		return nil, err
+	}
+	s.current.Store(c)
+	s.nextRead.Store(now.Add(readEvery).UnixNano())
+	return s, nil
+}
+
+// ID returns the identity of this member. It is the zero ID for a nil Source.
+func (s *Source) ID() identity.ID {
+	if s == nil {
+		return identity.ID{}
+	}
+	return s.current.Load().id
+}
+
+// Require returns an error if the identity of this member is none of those that the rules
+// allow. what says what this member is, for example "nusa agent".
+func (s *Source) Require(what string, rules identity.Rules) error {
+	if s == nil {
+		return nil
+	}
+	if err := rules.Check(s.ID()); err != nil {
+		return fmt.Errorf("%w: %s: %s needs the identity of %s, not of %s", ErrFolder, s.opts.Dir, what, rules, s.ID().Describe())
+	}
+	return nil
+}
+
+// Ready returns an error if the certificate ends soon. So a monitor sees a certificate that
+// nobody renews before its connections fail.
+func (s *Source) Ready() error {
+	if s == nil {
+		return nil
+	}
+	cert, now := s.get().cert.Leaf, s.opts.Now()
+	if !pki.Ending(cert.NotBefore, cert.NotAfter, now) {
+		return nil
+	}
+	return fmt.Errorf("%w: it ends at %s: put a new one into %s", ErrEnding, cert.NotAfter.UTC().Format(time.RFC3339), s.opts.Dir)
+}
+
+// get returns the present credentials. It first looks at the files if the last look was
+// readEvery ago.
+func (s *Source) get() *loaded {
+	now := s.opts.Now()
+	if now.UnixNano() < s.nextRead.Load() || !s.reading.TryLock() {
+		return s.current.Load()
+	}
+	defer s.reading.Unlock()
+	s.nextRead.Store(now.Add(readEvery).UnixNano())
+	was := s.current.Load()
+	c, err := s.load(now, was)
+	switch {
+	case err != nil && err.Error() != s.fault:
+		s.fault = err.Error()
+		s.opts.Logger.Warn("cannot use the changed identity: the earlier one stays in use", "folder", s.opts.Dir, "error", err)
+	case err == nil && c != was:
+		s.fault = ""
+		s.current.Store(c)
+		s.opts.Logger.Info("a changed identity is in use", "folder", s.opts.Dir, "id", c.id.String(), "until", c.cert.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return s.current.Load()
+}
+
+// load reads and verifies the credentials of the folder. It returns was if the files have not
+// changed.
+func (s *Source) load(now time.Time, was *loaded) (*loaded, error) {
+	f, err := read(s.opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if was != nil && f == was.files {
+		return was, nil
+	}
+	c, err := pki.ParseCredentials([]byte(f.cert), []byte(f.key), []byte(f.roots))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrFolder, s.opts.Dir, err)
+	}
+	id, err := pki.Verify(c.Chain, c.Roots, now)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrFolder, s.opts.Dir, err)
+	}
+	if was != nil && id != was.id {
+		return nil, fmt.Errorf("%w: %s: the identity changed from %s to %s: restart to use another identity", ErrFolder, s.opts.Dir, was.id, id)
+	}
+	out := &loaded{files: f, id: id, roots: c.Roots, cert: tls.Certificate{PrivateKey: c.Key, Leaf: c.Chain[0]}}
+	for _, cert := range c.Chain {
+		out.cert.Certificate = append(out.cert.Certificate, cert.Raw)
+	}
+	return out, nil
+}
+
+// config returns the TLS configuration for connections with the peers that the rules allow.
+// It is the same for both ends.
+func (s *Source) config(rules identity.Rules) *tls.Config {
+	own := func() (*tls.Certificate, error) { return &s.get().cert, nil }
+	return &tls.Config{
+		MinVersion:           tls.VersionTLS13,
+		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own() },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own() },
+		Time:                 s.opts.Now,
+		// The TLS library would compare host names, and its servers would verify without
+		// names. VerifyConnection replaces both. It runs in every handshake.
+		InsecureSkipVerify: true,
+		ClientAuth:         tls.RequireAnyClientCert,
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			_, err := s.verify(cs, rules)
+			return err
+		},
+		// A resumed session would not show a change of the roots.
+		SessionTicketsDisabled: true,
+	}
+}
+
+// verify returns the identity of a peer that the rules allow.
+func (s *Source) verify(cs tls.ConnectionState, rules identity.Rules) (identity.ID, error) {
+	c := s.get()
+	id, err := pki.Verify(cs.PeerCertificates, c.roots, s.opts.Now())
+	if err != nil {
+		return identity.ID{}, err
+	}
+	if id.Federation != c.id.Federation {
+		return identity.ID{}, fmt.Errorf("%w: %s is not of federation %s", ErrFederation, id, c.id.Federation)
+	}
+	return id, rules.Check(id)
+}

@@ -1,0 +1,201 @@
+package trust
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
+
+	"github.com/nusa-scheduler/nusa/security/identity"
+)
+
+// ErrRefused means that the other end refused the certificate of this member.
+var ErrRefused = errors.New("the peer refuses the certificate of this program: the log of the peer says why")
+
+// Info is the AuthInfo of a connection whose peer has proved its identity.
+type Info struct {
+	credentials.CommonAuthInfo
+	ID identity.ID
+}
+
+// AuthType implements credentials.AuthInfo.
+func (Info) AuthType() string { return "nusa" }
+
+// PeerOf returns the identity of the peer of a call, or of a stream at either end. It returns
+// false if the connection is not encrypted.
+func PeerOf(ctx context.Context) (identity.ID, bool) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return identity.ID{}, false
+	}
+	info, ok := p.AuthInfo.(Info)
+	return info.ID, ok
+}
+
+// Carried is a connection inside another one whose peer has proved its identity: a tunnel. A
+// server with credentials accepts such a connection without another handshake.
+type Carried interface {
+	net.Conn
+	// Carrier returns the peer of the outer connection. It returns false if that peer has
+	// proved no identity.
+	Carrier() (identity.ID, bool)
+}
+
+// Server returns the credentials of a gRPC server. Its clients are those that the rules allow.
+// The result is nil for a nil Source.
+func (s *Source) Server(rules identity.Rules) credentials.TransportCredentials {
+	if s == nil {
+		return nil
+	}
+	return &transport{TransportCredentials: credentials.NewTLS(s.config(rules)), source: s, pending: &pending{most: maxPending}}
+}
+
+// Client returns the credentials for connections to a gRPC server that the rules allow. With
+// a nil Source the connections are not encrypted.
+func (s *Source) Client(rules identity.Rules) credentials.TransportCredentials {
+	if s == nil {
+		return insecure.NewCredentials()
+	}
+	return &transport{TransportCredentials: credentials.NewTLS(s.config(rules)), source: s}
+}
+
+// transport is gRPC's TLS with the identity of the peer.
+type transport struct {
+	credentials.TransportCredentials
+	source *Source
+	// pending is nil at a client.
+	pending *pending
+}
+
+// ServerHandshake implements credentials.TransportCredentials. gRPC bounds its time.
+func (t *transport) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if inner, ok := raw.(Carried); ok {
+		id, ok := inner.Carrier()
+		if !ok {
+			return nil, nil, errors.New("tunnel in a connection that is not encrypted")
+		}
+		return raw, info(id), nil
+	}
+	leave := t.pending.enter(raw)
+	conn, auth, err := t.TransportCredentials.ServerHandshake(raw)
+	leave()
+	if err != nil {
+		t.source.refuse(raw.RemoteAddr(), err)
+		return nil, nil, err
+	}
+	return known(conn, auth)
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (t *transport) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, auth, err := t.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	if err != nil {
+		return nil, nil, explain(err)
+	}
+	conn, auth, err = known(conn, auth)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err = accepted(ctx, conn)
+	return conn, auth, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (t *transport) Clone() credentials.TransportCredentials {
+	c := *t
+	c.TransportCredentials = t.TransportCredentials.Clone()
+	return &c
+}
+
+// known returns a connection with the identity that its handshake has verified.
+func known(conn net.Conn, auth credentials.AuthInfo) (net.Conn, credentials.AuthInfo, error) {
+	id, err := idOf(auth.(credentials.TLSInfo).State)
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return conn, info(id), nil
+}
+
+func info(id identity.ID) Info {
+	return Info{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, ID: id}
+}
+
+// idOf returns the identity of a peer that verify has accepted.
+func idOf(cs tls.ConnectionState) (identity.ID, error) {
+	return identity.Parse(cs.PeerCertificates[0].URIs[0].String())
+}
+
+// accepted waits until the server has accepted the certificate of this client. With TLS 1.3 a
+// client's handshake ends earlier. A client that writes before it reads could lose the alert
+// that says why it is refused. accepted costs no time: a gRPC server sends its settings at
+// once, and a client waits for them before its first call.
+func accepted(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })()
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(conn, first); err != nil {
+		conn.Close()
+		return nil, explain(err)
+	}
+	return &begun{Conn: conn, first: first}, nil
+}
+
+// begun is a connection whose first byte was read already.
+type begun struct {
+	net.Conn
+	// first is empty after the first Read. Only one goroutine reads.
+	first []byte
+}
+
+// Read implements net.Conn.
+func (b *begun) Read(p []byte) (int, error) {
+	if len(b.first) > 0 && len(p) > 0 {
+		n := copy(p, b.first)
+		b.first = nil
+		return n, nil
+	}
+	return b.Conn.Read(p)
+}
+
+// explain adds the meaning of a TLS alert that the peer sent.
+func explain(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "remote error" {
+		return fmt.Errorf("%w (%w)", ErrRefused, err)
+	}
+	return err
+}
+
+// refusals bounds the lines of the log about refused peers.
+type refusals struct {
+	mu    sync.Mutex
+	next  time.Time
+	quiet int
+}
+
+// refusalEvery is the least time between two lines about refused peers.
+const refusalEvery = time.Second
+
+// refuse logs that a peer was refused.
+func (s *Source) refuse(addr net.Addr, err error) {
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+		return // the peer went away, for example a check of an open port
+	}
+	s.refusals.mu.Lock()
+	defer s.refusals.mu.Unlock()
+	now := s.opts.Now()
+	if now.Before(s.refusals.next) {
+		s.refusals.quiet++
+		return
+	}
+	s.opts.Logger.Warn("a connection is refused", "peer", addr.String(), "error", err, "others", s.refusals.quiet)
+	s.refusals.next, s.refusals.quiet = now.Add(refusalEvery), 0
+}
