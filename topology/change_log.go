@@ -7,7 +7,7 @@ import (
 
 // ChangeLog is the matrix as its watchers see it. An edge gets a new entry only when it
 // has changed noticeably. Every watcher that requests the entries after a sequence gets
-// the same numbers. A ChangeLog takes 112 bytes for each pair of regions. It is not safe
+// the same numbers. A ChangeLog takes 56 bytes for each pair of regions. It is not safe
 // for concurrent use.
 type ChangeLog struct {
 	view     *View
@@ -71,14 +71,14 @@ func sameRegions(v, w *View) bool {
 func (v *View) loggedEdge(i, j int) loggedEdge {
 	if c := v.cell(i, j); c != nil {
 		p := loggedEdge{cell: *c, source: Measured}
-		p.state = v.stateOf(c)
+		p.state = v.stateOf(i, j)
 		if len(v.doubts) > 0 {
 			p.doubted = v.doubts[i*len(v.regions)+j] != ""
 		}
 		return p
 	}
 	e := v.guessed(i, j)
-	return loggedEdge{cell: cell{p50: e.P50, p90: e.P90, p99: e.P99}, source: e.Source, relErr: float32(e.Error)}
+	return loggedEdge{cell: cell{p50: spanOf(e.P50), p90: spanOf(e.P90), p99: spanOf(e.P99)}, source: e.Source, relErr: float32(e.Error)}
 }
 
 // differs reports whether an edge has changed noticeably. Noticeable are changes of its
@@ -86,8 +86,8 @@ func (v *View) loggedEdge(i, j int) loggedEdge {
 // works. A change of its median by at least a tenth and at least a millisecond is
 // noticeable, too.
 func (p *loggedEdge) differs(is *loggedEdge) bool {
-	return p.state != is.state || p.source != is.source || p.doubted != is.doubted || p.reverseReachable != is.reverseReachable ||
-		(p.p50-is.p50).Abs() >= max(p.p50/10, time.Millisecond)
+	return p.state != is.state || p.source != is.source || p.doubted != is.doubted || p.reverseReachable() != is.reverseReachable() ||
+		(p.p50.duration()-is.p50.duration()).Abs() >= max(p.p50.duration()/10, time.Millisecond)
 }
 
 // Names returns the names of the regions, in the order of their numbers.
@@ -107,11 +107,11 @@ func (b *ChangeLog) ChangedEdges(i int, after uint64) []Edge {
 		if i == j || p.sequence <= after {
 			continue
 		}
-		e := Edge{P50: p.p50, P90: p.p90, P99: p.p99, Error: float64(p.relErr)}
+		e := Edge{P50: p.p50.duration(), P90: p.p90.duration(), P99: p.p99.duration(), Error: float64(p.relErr)}
 		if p.source == Measured {
-			e = p.edge(b.view.now)
-			if c := b.view.cell(i, j); c != nil {
-				e.Age = b.view.now - c.seen
+			e = p.edge(0)
+			if b.view.cell(i, j) != nil {
+				e.Age = b.view.ageOf(i, j)
 			}
 			if p.doubted {
 				e.Doubt = b.view.doubts[i*n+j]

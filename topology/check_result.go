@@ -131,7 +131,7 @@ func (v *View) unreached(limit int) Findings[Unreached] {
 				if len(u.By) < maxNamed {
 					u.By = append(u.By, v.regions[from].Name)
 				}
-			case v.stateOf(c) == OK:
+			case v.stateOf(from, to) == OK:
 				u.ReachedCount++
 			}
 		}

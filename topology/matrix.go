@@ -13,28 +13,66 @@ import (
 type Matrix struct {
 	regions []Region // sorted by name; the slice is replaced, never changed
 	index   map[string]int
-	rows    [][]cell
-	shared  []bool // by row: a view holds the row
+	rows    []row
 	// setTo holds, for each region, the latest time at which an edge to the region was
 	// set.
 	setTo []time.Duration
 }
 
-// cell is a measured edge. It takes 80 bytes and has no pointers, because a million cells
-// are stored, copied and scanned.
-type cell struct {
-	p50, p90, p99, min, jitter time.Duration
-	// seen is the time of the latest response, and set the time at which the edge was set.
-	// Both are on the clock of Set.
-	seen, set         time.Duration
-	loss, out, back   uint32 // in lossUnit
-	samples, setAside uint16
-	state             State // Unknown = not measured
-	method            uint8
-	reverseReachable  bool
+// row has the edges from one region, by the number of the other region. Both lists are nil
+// if nothing was measured. The times change often, so they are a list of their own.
+type row struct {
+	cells []cell
+	times []times
+	// sharedCells and sharedTimes: a view holds the list.
+	sharedCells, sharedTimes bool
 }
 
-const lossUnit = 1e-9
+// times holds when the latest response on an edge came, and when the edge was set. Both are
+// on the clock of Set.
+type times struct{ seen, set time.Duration }
+
+// cell is a measured edge without its times. It takes 32 bytes and has no pointers, because
+// a million cells are stored, copied and scanned.
+type cell struct {
+	p50, p90, p99, min, jitter span
+	loss, out, back            uint16 // in lossUnit
+	samples, setAside          uint16
+	state                      State // Unknown = not measured
+	// method is the number of the method, plus reverseBit if the reverse direction works.
+	method uint8
+}
+
+const (
+	lossUnit   = 1.0 / 50_000
+	reverseBit = 1 << 7
+)
+
+// span is a duration of up to six hours: below two seconds in nanoseconds, and above in
+// longUnit, with the bit isLong.
+type span uint32
+
+const (
+	isLong   = 1 << 31
+	longUnit = 10 * time.Microsecond
+)
+
+func spanOf(d time.Duration) span {
+	switch {
+	case d <= 0:
+		return 0
+	case d < isLong:
+		return span(d)
+	}
+	return isLong | span(min(d/longUnit, isLong-1))
+}
+
+func (s span) duration() time.Duration {
+	if s >= isLong {
+		return time.Duration(s-isLong) * longUnit
+	}
+	return time.Duration(s)
+}
 
 // methods lists the methods of probing by number.
 var methods = []string{"", "udp", "tcp", "connect"}
@@ -73,15 +111,15 @@ func (m *Matrix) SetRegions(regions []Region) {
 	if same {
 		return
 	}
-	rows := make([][]cell, len(now))
+	rows := make([]row, len(now))
 	for i, from := range was {
-		if from < 0 || m.rows[from] == nil {
+		if from < 0 || m.rows[from].cells == nil {
 			continue
 		}
-		rows[i] = make([]cell, len(now))
+		rows[i] = newRow(len(now))
 		for j, to := range was {
 			if to >= 0 {
-				rows[i][j] = m.rows[from][to]
+				rows[i].cells[j], rows[i].times[j] = m.rows[from].cells[to], m.rows[from].times[to]
 			}
 		}
 	}
@@ -91,8 +129,10 @@ func (m *Matrix) SetRegions(regions []Region) {
 			setTo[i] = m.setTo[from]
 		}
 	}
-	m.index, m.rows, m.shared, m.setTo = index, rows, make([]bool, len(now)), setTo
+	m.index, m.rows, m.setTo = index, rows, setTo
 }
+
+func newRow(n int) row { return row{cells: make([]cell, n), times: make([]times, n)} }
 
 // SetCoordinate sets the coordinate of a region. A nil or invalid coordinate removes it.
 func (m *Matrix) SetCoordinate(region string, c *Coordinate) {
@@ -112,7 +152,7 @@ func (m *Matrix) Set(e Edge, now time.Duration) {
 		return
 	}
 	m.setTo[j] = now
-	m.row(i)[j] = cellOf(e, now)
+	m.cells(i)[j], m.times(i)[j] = cellOf(e), times{now - e.Age, now}
 }
 
 // Replace stores edges as the whole row of a region. An edge that differs from the stored
@@ -123,32 +163,31 @@ func (m *Matrix) Replace(from string, edges []Edge, now time.Duration) {
 		return
 	}
 	old := m.rows[i]
-	m.rows[i], m.shared[i] = nil, false
+	m.rows[i] = row{}
 	for _, e := range edges {
 		j, known := m.index[e.To]
 		if !known || e.From != from || e.State == Unknown || e.Source != Measured {
 			continue
 		}
-		c := cellOf(e, now)
-		if old != nil {
-			same := old[j]
-			same.seen, same.set = c.seen, c.set
-			if same == c {
-				c.set = old[j].set
-			}
+		c, at := cellOf(e), times{now - e.Age, now}
+		if old.cells != nil && old.cells[j] == c {
+			at.set = old.times[j].set
 		}
-		m.row(i)[j] = c
-		m.setTo[j] = max(m.setTo[j], c.set)
+		m.cells(i)[j], m.times(i)[j] = c, at
+		m.setTo[j] = max(m.setTo[j], at.set)
 	}
 }
 
-func cellOf(e Edge, now time.Duration) cell {
-	return cell{
-		p50: e.P50, p90: e.P90, p99: e.P99, min: e.Min, jitter: e.Jitter, seen: now - e.Age, set: now,
+func cellOf(e Edge) cell {
+	c := cell{
+		p50: spanOf(e.P50), p90: spanOf(e.P90), p99: spanOf(e.P99), min: spanOf(e.Min), jitter: spanOf(e.Jitter),
 		loss: lossOf(e.Loss), out: lossOf(e.LossOut), back: lossOf(e.LossBack),
-		samples: count(e.Samples), setAside: count(e.SetAside), state: e.State,
-		method: uint8(max(0, slices.Index(methods, e.Method))), reverseReachable: e.ReverseReachable,
+		samples: count(e.Samples), setAside: count(e.SetAside), state: e.State, method: uint8(max(0, slices.Index(methods, e.Method))),
 	}
+	if e.ReverseReachable {
+		c.method |= reverseBit
+	}
+	return c
 }
 
 // Confirm notes that the OK edges from a region were measured again at most age ago. It
@@ -156,20 +195,19 @@ func cellOf(e Edge, now time.Duration) cell {
 // as set. Confirm returns whether there was such an edge.
 func (m *Matrix) Confirm(from string, except []string, age, now, stale time.Duration) (some bool) {
 	i, ok := m.index[from]
-	if !ok || m.rows[i] == nil {
+	if !ok || m.rows[i].cells == nil {
 		return false
 	}
 	skip := m.indexes(except)
-	row := m.row(i)
-	for j := range row {
-		c := &row[j]
-		if c.state != OK || skip[j] {
+	at := m.times(i)
+	for j := range at {
+		if m.rows[i].cells[j].state != OK || skip[j] {
 			continue
 		}
-		if now-c.seen > stale {
-			c.set, m.setTo[j], some = now, now, true
+		if now-at[j].seen > stale {
+			at[j].set, m.setTo[j], some = now, now, true
 		}
-		c.seen = max(c.seen, now-age)
+		at[j].seen = max(at[j].seen, now-age)
 	}
 	return some
 }
@@ -182,9 +220,9 @@ func (m *Matrix) ConfirmColumn(to string, except []string, age, now time.Duratio
 		return
 	}
 	skip := m.indexes(except)
-	for i := range m.rows {
-		if m.rows[i] != nil && m.rows[i][j].state == OK && m.rows[i][j].seen < now-age && !skip[i] {
-			m.row(i)[j].seen = now - age
+	for i, row := range m.rows {
+		if row.cells != nil && row.cells[j].state == OK && row.times[j].seen < now-age && !skip[i] {
+			m.times(i)[j].seen = now - age
 		}
 	}
 }
@@ -208,10 +246,10 @@ func (m *Matrix) Confirmed(to string, most, now time.Duration) (age time.Duratio
 		return 0, nil, false
 	}
 	for i, row := range m.rows {
-		if row == nil || i == j || row[j].state != OK {
+		if row.cells == nil || i == j || row.cells[j].state != OK {
 			continue
 		}
-		if old := now - row[j].seen; old > most {
+		if old := now - row.times[j].seen; old > most {
 			except = append(except, m.regions[i].Name)
 		} else {
 			age, any = max(age, old), true
@@ -229,20 +267,30 @@ func (m *Matrix) SetSince(to string, since time.Duration) bool {
 // Clear removes all measurements from a region.
 func (m *Matrix) Clear(region string) {
 	if i, ok := m.index[region]; ok {
-		m.rows[i], m.shared[i] = nil, false
+		m.rows[i] = row{}
 	}
 }
 
-// row returns a row that the matrix may change. A row that a view shares is copied first.
-func (m *Matrix) row(i int) []cell {
+// cells returns the cells of a row, which the matrix may change. Cells that a view shares
+// are copied first.
+func (m *Matrix) cells(i int) []cell {
+	r := &m.rows[i]
 	switch {
-	case m.rows[i] == nil:
-		m.rows[i] = make([]cell, len(m.regions))
-	case m.shared[i]:
-		m.rows[i] = slices.Clone(m.rows[i])
+	case r.cells == nil:
+		*r = newRow(len(m.regions))
+	case r.sharedCells:
+		r.cells, r.sharedCells = slices.Clone(r.cells), false
 	}
-	m.shared[i] = false
-	return m.rows[i]
+	return r.cells
+}
+
+// times is cells for the times of a row that has cells.
+func (m *Matrix) times(i int) []times {
+	r := &m.rows[i]
+	if r.sharedTimes {
+		r.times, r.sharedTimes = slices.Clone(r.times), false
+	}
+	return r.times
 }
 
 // View returns the present state of the matrix. Ages are relative to now. OK measurements
@@ -250,8 +298,8 @@ func (m *Matrix) row(i int) []cell {
 // measurement are predicted by p; with a nil p they are predicted from coordinates only.
 func (m *Matrix) View(now, stale time.Duration, p Predictor) *View {
 	v := &View{regions: m.regions, index: m.index, rows: slices.Clone(m.rows), now: now, stale: stale, predictor: p}
-	for i := range m.shared {
-		m.shared[i] = true
+	for i := range m.rows {
+		m.rows[i].sharedCells, m.rows[i].sharedTimes = true, true
 	}
 	if p == nil {
 		return v
@@ -283,8 +331,8 @@ func (m *Matrix) Column(to string, since, now, stale time.Duration) []Edge {
 	// An edge takes a quarter of a kilobyte and a column may have each region, so the edges
 	// are counted first.
 	n := 0
-	for i, row := range m.rows {
-		if row != nil && i != j && row[j].isNew(since, now, stale) {
+	for i := range m.rows {
+		if i != j && m.rows[i].isNew(j, since, now, stale) {
 			n++
 		}
 	}
@@ -292,13 +340,14 @@ func (m *Matrix) Column(to string, since, now, stale time.Duration) []Edge {
 		return nil
 	}
 	out := make([]Edge, 0, n)
-	for i, row := range m.rows {
-		if row == nil || i == j || !row[j].isNew(since, now, stale) {
+	for i := range m.rows {
+		row := &m.rows[i]
+		if i == j || !row.isNew(j, since, now, stale) {
 			continue
 		}
-		e := row[j].edge(now)
+		e := row.cells[j].edge(now - row.times[j].seen)
 		e.From, e.To = m.regions[i].Name, to
-		if row[j].isStale(now, stale) {
+		if row.isStale(j, now, stale) {
 			e.State = Stale
 		}
 		out = append(out, e)
@@ -306,44 +355,50 @@ func (m *Matrix) Column(to string, since, now, stale time.Duration) []Edge {
 	return out
 }
 
-// isNew says whether a cell was set, or became stale, after a time.
-func (c *cell) isNew(since, now, stale time.Duration) bool {
-	if c.state == Unknown {
+// isNew says whether an edge was set, or became stale, after a time.
+func (r *row) isNew(j int, since, now, stale time.Duration) bool {
+	if r.cells == nil || r.cells[j].state == Unknown {
 		return false
 	}
-	return c.set > since || c.isStale(now, stale) && since-c.seen <= stale
+	return r.times[j].set > since || r.isStale(j, now, stale) && since-r.times[j].seen <= stale
 }
 
-func (c *cell) isStale(now, stale time.Duration) bool { return c.state == OK && now-c.seen > stale }
+func (r *row) isStale(j int, now, stale time.Duration) bool {
+	return r.cells[j].state == OK && now-r.times[j].seen > stale
+}
 
-// edge returns the cell as an edge, without the regions and the doubt.
-func (c *cell) edge(now time.Duration) Edge {
+// edge returns the cell as an edge of an age, without the regions and the doubt.
+func (c *cell) edge(age time.Duration) Edge {
 	return Edge{
-		State: c.state, Source: Measured, P50: c.p50, P90: c.p90, P99: c.p99, Min: c.min, Jitter: c.jitter,
-		Loss: share(c.loss), LossOut: share(c.out), LossBack: share(c.back), Samples: int(c.samples), SetAside: int(c.setAside),
-		Age: now - c.seen, Method: methods[c.method], ReverseReachable: c.reverseReachable,
+		State: c.state, Source: Measured, P50: c.p50.duration(), P90: c.p90.duration(), P99: c.p99.duration(), Min: c.min.duration(),
+		Jitter: c.jitter.duration(), Loss: share(c.loss), LossOut: share(c.out), LossBack: share(c.back),
+		Samples: int(c.samples), SetAside: int(c.setAside), Age: age, Method: c.methodName(), ReverseReachable: c.reverseReachable(),
 	}
 }
+
+func (c *cell) methodName() string { return methods[c.method&^reverseBit] }
+
+func (c *cell) reverseReachable() bool { return c.method&reverseBit != 0 }
 
 func (c *cell) rtt(p Percentile) time.Duration {
 	switch {
 	case p <= 50:
-		return c.p50
+		return c.p50.duration()
 	case p <= 90:
-		return c.p90
+		return c.p90.duration()
 	}
-	return c.p99
+	return c.p99.duration()
 }
 
-func lossOf(share float64) uint32 {
+func lossOf(share float64) uint16 {
 	if !(share > 0) {
 		return 0
 	}
-	return uint32(min(share, 1)/lossUnit + 0.5)
+	return uint16(min(share, 1)/lossUnit + 0.5)
 }
 
 // share converts a stored loss back to 0..1. A division is exact for 0.1, unlike a
 // product.
-func share(loss uint32) float64 { return float64(loss) / (1 / lossUnit) }
+func share(loss uint16) float64 { return float64(loss) / (1 / lossUnit) }
 
 func count(n int) uint16 { return uint16(min(max(n, 0), 1<<16-1)) }

@@ -2,10 +2,12 @@ package topology
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
+	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -259,5 +261,39 @@ func TestConfirm(t *testing.T) {
 	m.Replace("a", row[:1], 7*time.Minute)
 	if e := m.View(7*time.Minute, stale, nil).Edge("a", "c"); e.Source == Measured {
 		t.Errorf("an edge that is not in the new row is left: %+v", e)
+	}
+}
+
+// TestCellsAreSmall: a cell is small, and a stored edge differs little from the measured one:
+// round trips below two seconds by nothing, longer ones by at most longUnit.
+func TestCellsAreSmall(t *testing.T) {
+	if size := unsafe.Sizeof(cell{}); size != 32 {
+		t.Errorf("a cell takes %d bytes", size)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		d := time.Duration(rapid.Int64Range(-5, int64(time.Hour)).Draw(t, "d"))
+		got := spanOf(d).duration()
+		if want := max(0, d); got != want && (d < 2*time.Second || (got-want).Abs() >= longUnit) {
+			t.Fatalf("%s is stored as %s", want, got)
+		}
+		loss := rapid.Float64Range(-1, 2).Draw(t, "loss")
+		if got := share(lossOf(loss)); math.Abs(got-min(1, max(0, loss))) > lossUnit {
+			t.Fatalf("a loss of %v is stored as %v", loss, got)
+		}
+	})
+}
+
+// TestConfirmCopiesOnlyTimes: a confirmed row shares its measurements with earlier views.
+func TestConfirmCopiesOnlyTimes(t *testing.T) {
+	m := NewMatrix()
+	m.SetRegions([]Region{{Name: "a"}, {Name: "b"}})
+	m.Set(measured("a", "b", 10, OK), time.Second)
+	v := m.View(time.Second, 0, nil)
+	m.Confirm("a", nil, 0, time.Minute, time.Hour)
+	if &m.rows[0].cells[0] != &v.rows[0].cells[0] || v.Edge("a", "b").Age != 3*time.Second || m.View(time.Minute, 0, nil).Edge("a", "b").Age != 0 {
+		t.Errorf("the view has %v, the matrix %v", v.rows[0], m.rows[0])
+	}
+	if m.Set(measured("a", "b", 20, OK), time.Minute); v.Edge("a", "b").P50 != 10*msec {
+		t.Errorf("the view has changed: %v", v.Edge("a", "b"))
 	}
 }

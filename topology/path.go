@@ -154,7 +154,7 @@ func NewRouter(v *View, p Percentile) *Router {
 		switch c := v.cell(i, j); {
 		case i == j:
 		case c != nil && v.doubts[k] == "": // the common case in a large view, handled without making an Edge
-			trust[k] = Edge{Source: Measured, State: v.stateOf(c)}.level()
+			trust[k] = Edge{Source: Measured, State: v.stateOf(i, j)}.level()
 			costs[k] = hopCost(c.rtt(p))
 		default:
 			e := v.effective(i, j)

@@ -13,7 +13,7 @@ import (
 type View struct {
 	regions []Region // sorted by name
 	index   map[string]int
-	rows    [][]cell // from → to; nil = the region has measured nothing
+	rows    []row // by the region from which the edges lead
 	// now is the time of the view. stale is the age above which an OK measurement is
 	// stale; 0 = no limit.
 	now, stale time.Duration
@@ -111,8 +111,8 @@ func (v *View) measured(i, j int) (Edge, bool) {
 	if c == nil {
 		return Edge{}, false
 	}
-	e := c.edge(v.now)
-	e.From, e.To, e.State = v.regions[i].Name, v.regions[j].Name, v.stateOf(c)
+	e := c.edge(v.ageOf(i, j))
+	e.From, e.To, e.State = v.regions[i].Name, v.regions[j].Name, v.stateOf(i, j)
 	if len(v.doubts) > 0 {
 		e.Doubt = v.doubts[i*len(v.regions)+j]
 	}
@@ -121,17 +121,21 @@ func (v *View) measured(i, j int) (Edge, bool) {
 
 // cell returns the stored measurement; nil if the edge was not measured.
 func (v *View) cell(i, j int) *cell {
-	if row := v.rows[i]; row != nil && row[j].state != Unknown {
-		return &row[j]
+	if row := &v.rows[i]; row.cells != nil && row.cells[j].state != Unknown {
+		return &row.cells[j]
 	}
 	return nil
 }
 
-func (v *View) stateOf(c *cell) State {
-	if c.state == OK && v.stale > 0 && v.now-c.seen > v.stale {
+// ageOf returns the time since the latest response on a measured edge.
+func (v *View) ageOf(i, j int) time.Duration { return v.now - v.rows[i].times[j].seen }
+
+// stateOf returns the state of a measured edge.
+func (v *View) stateOf(i, j int) State {
+	if v.stale > 0 && v.rows[i].isStale(j, v.now, v.stale) {
 		return Stale
 	}
-	return c.state
+	return v.rows[i].cells[j].state
 }
 
 // effective returns the edge that distances use. It is the measurement, unless the
@@ -225,7 +229,7 @@ func (v *View) distance(i, j int, p Percentile) Distance {
 // not doubted, because most edges are.
 func (v *View) way(i, j int, p Percentile) Distance {
 	if c := v.cell(i, j); c != nil && (len(v.doubts) == 0 || v.doubts[i*len(v.regions)+j] == "") {
-		return Distance{RTT: c.rtt(p), State: v.stateOf(c), Source: Measured, Age: v.now - c.seen, Method: methods[c.method]}
+		return Distance{RTT: c.rtt(p), State: v.stateOf(i, j), Source: Measured, Age: v.ageOf(i, j), Method: c.methodName()}
 	}
 	return v.effective(i, j).distance(p)
 }

@@ -141,6 +141,14 @@ func (m *Matrix) Cache(now time.Duration) *Cache {
 	return m.cache
 }
 
+// DropOldView drops the view if a request for the present view would make a new one anyway. An old
+// view keeps the rows that have changed since, so it may take as much memory as the matrix.
+func (m *Matrix) DropOldView(now time.Duration) {
+	if m.cache != nil && now-m.cache.At >= MaxViewAge {
+		m.cache = nil
+	}
+}
+
 // SetPredictor sets the predictor for pairs that were not measured.
 func (m *Matrix) SetPredictor(p topology.Predictor) {
 	m.predictor, m.cache = p, nil

@@ -38,3 +38,15 @@ func TestColumnsAreDeltas(t *testing.T) {
 		}
 	}
 }
+
+// TestOldViewsAreDropped: a view that no request would get again does not stay in memory.
+func TestOldViewsAreDropped(t *testing.T) {
+	m := New(func() []topology.Region { return []topology.Region{{Name: "a"}, {Name: "b"}} })
+	first := m.Cache(time.Second)
+	if m.DropOldView(time.Second); m.Cache(time.Second) != first {
+		t.Error("the present view is dropped")
+	}
+	if m.DropOldView(time.Second + MaxViewAge); m.cache != nil {
+		t.Error("an old view is kept")
+	}
+}

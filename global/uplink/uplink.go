@@ -91,6 +91,7 @@ func (s *Server) Tick() {
 			c.wake()
 		}
 	}
+	st.Latency.DropOldView(now)
 	newColumns := s.columnStamp != st.Latency.Stamp()
 	s.columnStamp = st.Latency.Stamp()
 	if !newColumns {
