@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
@@ -12,14 +13,23 @@ import (
 const (
 	// paceInterval is the interval at which GOGC is set again.
 	paceInterval = time.Second
-	// leastPercent and mostPercent bound GOGC; Go's default is 100.
-	leastPercent, mostPercent = 60, 400
+	// restPercent, leastPercent and mostPercent bound GOGC; Go's default is 100. restPercent
+	// is the bound at rest, leastPercent the one under load.
+	restPercent, leastPercent, mostPercent = 20, 60, 400
+	// collectEvery is the interval of collections that costs little. A program that
+	// allocates less than the budget in that time gets less memory than the budget.
+	collectEvery = 10 * time.Second
+	// busyRate is the number of bytes that a busy program allocates in a second at least.
+	// restAfter is how long a program must not be busy until it is at rest.
+	busyRate  = 16 << 20
+	restAfter = 5 * time.Second
 )
 
 // PaceCollector lets the garbage collector run rarely while the heap is small, and more
-// often as the heap grows. So memory is used for speed up to about budget bytes of heap.
-// Call PaceCollector once in a process, and stop when the role ends. If the operator has
-// set GOGC, PaceCollector has no effect.
+// often as the heap grows. So memory is used for speed up to about budget bytes of heap,
+// while the program allocates much. When the program comes to rest, unused memory returns
+// to the kernel. Call PaceCollector once in a process, and stop when the role ends. If the
+// operator has set GOGC, PaceCollector has no effect.
 func PaceCollector(budget uint64) (stop func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
@@ -31,14 +41,20 @@ func PaceCollector(budget uint64) (stop func()) {
 }
 
 func paceCollector(ctx context.Context, budget uint64) {
-	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
 	tick := time.NewTicker(paceInterval)
 	defer tick.Stop()
+	p := pacer{budget: budget}
 	for last := 0; ; {
 		metrics.Read(sample)
-		if p := pace(sample[0].Value.Uint64(), budget); p != last {
-			debug.SetGCPercent(p)
-			last = p
+		percent, release := p.step(sample[0].Value.Uint64(), sample[1].Value.Uint64())
+		if percent != last {
+			debug.SetGCPercent(percent)
+			last = percent
+		}
+		if release {
+			runtime.GC() // the next collection also frees what the pools hold
+			debug.FreeOSMemory()
 		}
 		select {
 		case <-ctx.Done():
@@ -48,13 +64,43 @@ func paceCollector(ctx context.Context, budget uint64) {
 	}
 }
 
+// pacer decides how often the collector runs. Its zero value, with a budget, begins with a
+// program that has just started.
+type pacer struct {
+	budget uint64
+	// allocated is the number of bytes allocated up to the latest step. rate is the number
+	// of bytes allocated in a second. It rises at once and falls slowly.
+	allocated, rate uint64
+	// quiet is the number of steps since the program was busy. rested: the program has
+	// returned its memory since then.
+	quiet  int
+	rested bool
+}
+
+// step is called in each paceInterval with the bytes that live in the heap, and with all
+// bytes allocated so far. It returns GOGC, and whether unused memory must return to the
+// kernel now.
+func (p *pacer) step(live, allocated uint64) (percent int, release bool) {
+	now := (allocated - p.allocated) / uint64(paceInterval/time.Second)
+	p.allocated, p.rate = allocated, max(now, p.rate/10*9)
+	if now >= busyRate {
+		p.quiet, p.rested = 0, false
+	}
+	p.quiet++
+	if p.quiet > int(restAfter/paceInterval) && !p.rested {
+		p.rested, release = true, true
+	}
+	return pace(live, p.budget, p.rate), release
+}
+
 // pace returns GOGC: by how many per cent of the live heap the heap may grow until the
 // next collection. The result is a multiple of 20, because each change of GOGC stops the
 // program for a short time.
-func pace(live, budget uint64) int {
+func pace(live, budget, rate uint64) int {
 	if live == 0 {
 		return mostPercent
 	}
-	p := 100 * (float64(budget)/float64(live) - 1)
-	return min(mostPercent, max(leastPercent, int(p)/20*20))
+	most := max(100*(float64(budget)/float64(live)-1), leastPercent)
+	needed := max(100*float64(rate)*collectEvery.Seconds()/float64(live), restPercent)
+	return int(min(mostPercent, most, needed)) / 20 * 20
 }

@@ -2,16 +2,58 @@ package serve
 
 import "testing"
 
+const mib = 1 << 20
+
 func TestCollectorRunsMoreOftenAsTheHeapGrows(t *testing.T) {
-	const budget = 300 << 20
+	const budget = 300 * mib
 	for _, c := range []struct {
-		live uint64
-		want int
+		live, rate uint64
+		want       int
 	}{
-		{0, 400}, {10 << 20, 400}, {60 << 20, 400}, {100 << 20, 200}, {149 << 20, 100}, {200 << 20, 60}, {4 << 30, 60},
+		{0, 0, 400},
+		{10 * mib, 100 * mib, 400}, {60 * mib, 100 * mib, 400}, {100 * mib, 100 * mib, 200}, {149 * mib, 100 * mib, 100},
+		{200 * mib, 100 * mib, 60}, {4096 * mib, 1000 * mib, 60},
+		// A program that allocates little needs little memory for that.
+		{10 * mib, mib, 100}, {100 * mib, mib, 20}, {100 * mib, 5 * mib, 40}, {4096 * mib, 100 * mib, 20}, {100 * mib, 0, 20},
 	} {
-		if got := pace(c.live, budget); got != c.want {
-			t.Errorf("%d MiB live: %d percent, want %d", c.live>>20, got, c.want)
+		if got := pace(c.live, budget, c.rate); got != c.want {
+			t.Errorf("%d MiB live, %d MiB/s: %d percent, want %d", c.live/mib, c.rate/mib, got, c.want)
 		}
+	}
+}
+
+// TestMemoryReturnsOnceAtRest: memory returns once after each busy time, not during it, and
+// not again while the program rests.
+func TestMemoryReturnsOnceAtRest(t *testing.T) {
+	p := pacer{budget: 300 * mib}
+	allocated := uint64(0)
+	var released []int
+	second := 0
+	run := func(seconds int, rate uint64) (percent int) {
+		for range seconds {
+			var release bool
+			allocated += rate
+			percent, release = p.step(100*mib, allocated)
+			if release {
+				released = append(released, second)
+			}
+			second++
+		}
+		return percent
+	}
+	if got := run(20, 200*mib); got != 200 {
+		t.Errorf("busy: %d percent", got)
+	}
+	if got := run(2, 0); got != 200 { // a short pause changes nothing
+		t.Errorf("after a pause: %d percent", got)
+	}
+	run(20, 200*mib)
+	if got := run(60, mib); got != 20 {
+		t.Errorf("at rest: %d percent", got)
+	}
+	run(1, 200*mib)
+	run(60, mib)
+	if len(released) != 2 || released[0] != 46 || released[1] != 107 {
+		t.Errorf("memory returned in seconds %v", released)
 	}
 }
