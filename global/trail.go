@@ -164,8 +164,10 @@ func (t *leadershipTerm) historyLoop(ctx context.Context) error {
 		case <-tick.C:
 		}
 		err := t.moveEnded(ctx)
-		if err == nil {
-			err = t.trimHistory(ctx)
+		for _, next := range []func(context.Context) error{t.forgetLeftovers, t.trimHistory} {
+			if err == nil {
+				err = next(ctx)
+			}
 		}
 		if err != nil && ctx.Err() == nil && !errors.Is(err, state.ErrConflict) {
 			t.cfg.Logger.Warn("jobs that have ended stay in memory", "error", err)
@@ -191,6 +193,25 @@ func (t *leadershipTerm) moveEnded(ctx context.Context) error {
 			}
 		}
 		if err != nil {
+			t.state.Lock()
+			state.LeaveLater(t.state, keys)
+			t.state.Unlock()
+			return err
+		}
+	}
+}
+
+// forgetLeftovers removes the slots of jobs in the history that did not fit into the transaction
+// that moved the job.
+func (t *leadershipTerm) forgetLeftovers(ctx context.Context) error {
+	for {
+		t.state.Lock()
+		k, some := state.Leftover(t.state)
+		t.state.Unlock()
+		if !some {
+			return nil
+		}
+		if _, err := t.commit.Do(ctx, func(tx *state.Tx) error { return state.ForgetLeftover(tx, k) }); err != nil {
 			return err
 		}
 	}

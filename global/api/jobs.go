@@ -203,7 +203,7 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 			changed, now, latest = found.Watched(), found.WithoutSpec(term.State.Sight()), found.Record
 			term.State.Unlock()
 		case known:
-			changed = term.State.Changed.C()
+			changed = state.PastWatched(term.State, k)
 			term.State.Unlock()
 			if past.Revision == seen {
 				return changed, nil

@@ -29,13 +29,13 @@ func (j *jobsAPI) SubmitEncoded(ctx context.Context, req *submits.Request) (*nus
 	if err != nil {
 		return nil, err
 	}
-	resp, err := submit(ctx, term, req)
+	resp, err := submit(ctx, term, req, recallTries)
 	return resp, rpcError(err)
 }
 
-// submit stores a job.
-func submit(ctx context.Context, term *Term, req *submits.Request) (*nusav1.SubmitResponse, error) {
-	finish, err := beginSubmit(ctx, term, req)
+// submit stores a job. It tries at most this many times.
+func submit(ctx context.Context, term *Term, req *submits.Request, tries int) (*nusav1.SubmitResponse, error) {
+	finish, err := beginSubmit(ctx, term, req, tries)
 	if err != nil {
 		return nil, err
 	}
@@ -46,8 +46,9 @@ func submit(ctx context.Context, term *Term, req *submits.Request) (*nusav1.Subm
 type finishSubmit func(context.Context) (*nusav1.SubmitResponse, error)
 
 // beginSubmit checks everything in the request, so that a refusal changes nothing, and queues the
-// write. Submits take effect in the order in which they began.
-func beginSubmit(ctx context.Context, term *Term, req *submits.Request) (finishSubmit, error) {
+// write. Submits take effect in the order in which they began. If the submit cannot be decided with
+// what was read first, it begins again, up to this many tries in all.
+func beginSubmit(ctx context.Context, term *Term, req *submits.Request, tries int) (finishSubmit, error) {
 	f, err := req.Fields()
 	if err != nil {
 		return nil, err
@@ -83,15 +84,16 @@ func beginSubmit(ctx context.Context, term *Term, req *submits.Request) (finishS
 	})
 	return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
 		revision, err := wait(ctx)
-		switch {
-		case errors.Is(err, state.ErrAnswered):
+		if errors.Is(err, state.ErrAnswered) {
 			if resp, err := term.State.Answers.Find(ctx, term.Store, key, fingerprint); resp != nil || err != nil {
 				return resp, err
 			}
 			// The key was used so long ago that the store has dropped the record.
-			return submit(ctx, term, req)
-		case errors.Is(err, state.ErrRecall): // the job has left memory meanwhile
-			return submit(ctx, term, req)
+			err = state.ErrRecall
+		}
+		switch {
+		case errors.Is(err, state.ErrRecall) && tries > 1: // the job has left memory meanwhile
+			return submit(ctx, term, req, tries-1)
 		case err != nil:
 			return nil, err
 		}
@@ -205,7 +207,7 @@ func (j *jobsAPI) SubmitManyEncoded(stream grpc.BidiStreamingServer[submits.Requ
 		return err
 	}
 	return serve.SubmitMany(stream, term.Context.Done(), rpcError(state.ErrNotActive), func(ctx context.Context, req *submits.Request) serve.FinishSubmit {
-		finish, err := beginSubmit(ctx, term, req)
+		finish, err := beginSubmit(ctx, term, req, recallTries)
 		return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
 			if err != nil {
 				return nil, rpcError(err)

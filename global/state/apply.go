@@ -87,6 +87,7 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	}
 	st.Demand.drop(j)
 	delete(st.Near, k)
+	delete(st.systems, k)
 	st.ProbeDemandStale = true
 	st.Room.Count(j.Record != nil, rec != nil)
 	was := j.Place()
@@ -115,6 +116,9 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	st.weigh(j)
 	for s := range j.Slots.All() {
 		st.charge(j.Place(), &s)
+	}
+	if rec.Type() == place.System {
+		st.systems[k] = struct{}{}
 	}
 	if !rec.Stopped() {
 		st.Demand.add(j)

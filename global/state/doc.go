@@ -18,15 +18,15 @@
 //	records.go     Tx: jobs, slots, regions and the leadership term
 //	submit.go      Tx: a new version of a job; refuses a submit without room for it
 //	history.go     how jobs that have ended leave memory, and how they return
+//	recall.go      the records of jobs in the history that were read recently; watches of such jobs
 //	audit.go       Tx: audit records and idempotency records
 //	origins.go     Origins: origin records and their table
 //	keys.go        keys and values of the store
 //	convert.go     stored slots (proto/nusa/v1/job.proto: Slot); slots, answers, sessions, reasons and terms from and to protobuf
-//	toplace.go     jobs and regions as package place takes them
+//	toplace.go     jobs and regions as package place takes them; facts about a rollout, for place/rollout.go
 //	demand.go      Demand: what groups ask for, for the regions' reports
 //	unplaced.go    groups with instances without a region; released instances
 //	refusal.go     Refusal: what regions gave back, and how long no offer follows
-//	rollout.go     facts about a rollout, for place/rollout.go, which decides
 //	failover.go    when the slots of a silent or lost region may move, and what a recovery stops
 //	status.go      a job's status from slots and summaries
 package state

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/flate"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -36,28 +35,12 @@ const (
 	// historyOverhead is what a job in the history counts in Room in addition to its record, in
 	// bytes.
 	historyOverhead = 256
-	// recalledMost bounds the number of recalled jobs. recalledBytes bounds the size of their
-	// specs, approximately.
-	recalledMost, recalledBytes = 64, 16 << 20
 	// historyMessage is the most bytes of the message in a line of the history.
 	historyMessage = 200
 )
 
-// ErrRecall says that the record of a job must be read first: see Recall.
-var ErrRecall = errors.New("the job is in the history, and its record was not read yet")
-
 // historyKey returns the store key of the job's record in the history.
 func (k JobKey) historyKey() string { return historyPrefix + k.String() }
-
-// recalled is a job whose record in the history was read.
-type recalled struct {
-	key JobKey
-	// revision is the revision of the record in the history. The revision of the job is
-	// job.revision.
-	revision int64
-	record   *Record
-	job      *nusav1.Job // without its spec
-}
 
 // leaving is a job that may move to the history.
 type leaving struct {
@@ -94,46 +77,6 @@ func Exists(st *State, name string) bool {
 func keyOfName(name string) JobKey {
 	namespace, job, _ := strings.Cut(name, "/")
 	return JobKey{namespace, job}
-}
-
-// Recall reads the record of a job that is in the history. For other jobs it does nothing. If a job
-// leaves memory after Recall, a request that needs its record gets ErrRecall.
-func Recall(ctx context.Context, st *State, s store.Store, k JobKey) error {
-	st.Lock()
-	e, there := inHistory(st, k)
-	known := there && recalledOf(st, k) != nil
-	st.Unlock()
-	if !there || known {
-		return nil
-	}
-	kv, ok, _, err := s.Get(ctx, k.historyKey())
-	if err != nil || !ok || kv.ModRevision != e.Revision {
-		return err // the job has returned meanwhile
-	}
-	r, err := decodeHistory(k, kv)
-	if err != nil {
-		return err
-	}
-	st.Lock()
-	defer st.Unlock()
-	remember(st, r)
-	return nil
-}
-
-// Past returns a job that is in the history in the form of the API, or nil for another job.
-func Past(ctx context.Context, st *State, s store.Store, k JobKey) (*nusav1.Job, error) {
-	if err := Recall(ctx, st, s, k); err != nil {
-		return nil, err
-	}
-	st.Lock()
-	defer st.Unlock()
-	r := recalledOf(st, k)
-	if r == nil {
-		return nil, nil
-	}
-	out := proto.CloneOf(r.job)
-	out.Spec = r.record.Spec()
-	return out, nil
 }
 
 // Line returns a job that is in the history in the form of lists. The lock is held.
@@ -245,9 +188,12 @@ func mayLeave(st *State, j *Job) {
 // maxDeparting bounds the writes of one transaction that moves jobs to the history.
 const maxDeparting = 100
 
+// otherDeparting is how many records of a job move, beside its slots.
+const otherDeparting = 4
+
 // Leaving returns jobs that one transaction can move to the history: the jobs that ended at least
-// `after` ago, and the oldest beyond the number most. It returns each job only once. A job with
-// more slots than fit into a transaction stays. The lock is held.
+// `after` ago, and the oldest beyond the number most. It returns each job only once: see LeaveLater.
+// A job may have more slots than fit into a transaction: see ForgetLeftover. The lock is held.
 func Leaving(st *State, after time.Duration, most int) (keys []JobKey) {
 	if st.GlobalLevel < historyLevel || st.Leadership.GetConflict() != nil {
 		st.leaving = slices.DeleteFunc(st.leaving, func(l leaving) bool {
@@ -266,13 +212,11 @@ func Leaving(st *State, after time.Duration, most int) (keys []JobKey) {
 		if j == nil || j.Changes != l.changes || ended(j, see) == nil {
 			continue
 		}
-		each := 4 + j.Slots.Len()
+		each := min(maxDeparting, otherDeparting+j.Slots.Len())
 		if size+each > maxDeparting && size > 0 {
 			break
 		}
-		if each <= maxDeparting {
-			keys, size = append(keys, l.key), size+each
-		}
+		keys, size = append(keys, l.key), size+each
 	}
 	st.leaving = st.leaving[i:]
 	if len(st.leaving) == 0 {
@@ -281,8 +225,51 @@ func Leaving(st *State, after time.Duration, most int) (keys []JobKey) {
 	return keys
 }
 
+// LeaveLater makes Leaving return jobs again that could not move to the history. The lock is held.
+func LeaveLater(st *State, keys []JobKey) {
+	for _, k := range keys {
+		if j := st.Jobs[k]; j != nil {
+			mayLeave(st, j)
+		}
+	}
+}
+
+// Leftover returns a job in the history that still has slots. The lock is held.
+func Leftover(st *State) (k JobKey, some bool) {
+	for k := range st.leftover {
+		j := st.Jobs[k]
+		if j != nil && j.Record == nil && j.Slots.Len() > 0 && InHistory(st, k) {
+			return k, true
+		}
+		delete(st.leftover, k) // the job has returned, with these slots
+	}
+	return JobKey{}, false
+}
+
+// ForgetLeftover removes slots of a job that is in the history: as many as fit into a transaction.
+func ForgetLeftover(t *Tx, k JobKey) error {
+	j := t.State.Jobs[k]
+	if _, changed := t.find(k.recordKey()); changed || j == nil || j.Record != nil || len(t.slots[k]) > 0 {
+		return nil
+	}
+	return t.ChangeSlots(deletions(j, maxDeparting))
+}
+
+// deletions returns the changes that delete the first slots of a job.
+func deletions(j *Job, most int) (out []region.Change) {
+	for s := range j.Slots.All() {
+		if len(out) == most {
+			break
+		}
+		out = append(out, region.Change{Delete: true, Slot: s})
+	}
+	return out
+}
+
 // Depart moves a job to the history. It does nothing if the job has not ended, or if the
-// transaction already changes the job.
+// transaction already changes the job. If the job has more slots than fit into a transaction, the
+// rest follows: see ForgetLeftover. Nothing runs in these slots, and no plan changes them, because
+// the job has no record outside the history.
 func Depart(t *Tx, k JobKey, now time.Time) error {
 	st := t.State
 	j := st.Jobs[k]
@@ -311,11 +298,7 @@ func Depart(t *Tx, k JobKey, now time.Time) error {
 	if err := t.set(txChange{key: k.recordKey(), known: j.Revision}); err != nil {
 		return err
 	}
-	var slots []region.Change
-	for s := range j.Slots.All() {
-		slots = append(slots, region.Change{Delete: true, Slot: s})
-	}
-	if err := t.ChangeSlots(slots); err != nil {
+	if err := t.ChangeSlots(deletions(j, maxDeparting-otherDeparting)); err != nil {
 		return err
 	}
 	if j.Result != nil {
@@ -471,35 +454,16 @@ func applyHistory(st *State, name string, e history.Entry) {
 		return e.Size + historyOverhead
 	}
 	st.Room.Weigh(keyOfName(name).Namespace, weigh(was, had), weigh(e, has))
+	pastChanged(st, name)
 	if has {
 		st.History.Put(name, e)
 		st.Names.Add(name)
+		if k := keyOfName(name); st.Jobs[k] != nil && st.Jobs[k].Record == nil {
+			st.leftover[k] = struct{}{}
+		}
 	} else {
 		st.History.Delete(name)
 		st.Names.Removed()
 	}
 	st.Notify()
-}
-
-// recalledOf returns a job in the history if its record was read, or else nil. The lock is held.
-func recalledOf(st *State, k JobKey) *recalled {
-	e, there := inHistory(st, k)
-	i := slices.IndexFunc(st.recalled, func(r *recalled) bool { return r.key == k })
-	if !there || i < 0 || st.recalled[i].revision != e.Revision {
-		return nil
-	}
-	return st.recalled[i]
-}
-
-// remember keeps a job whose record was read. The lock is held.
-func remember(st *State, r *recalled) {
-	st.recalled = append(slices.DeleteFunc(st.recalled, func(old *recalled) bool { return old.key == r.key }), r)
-	size := 0
-	for i := range slices.Backward(st.recalled) {
-		size += len(st.recalled[i].record.encoded())
-		if len(st.recalled)-i > recalledMost || size > recalledBytes && i < len(st.recalled)-1 {
-			st.recalled = slices.Clone(st.recalled[i+1:])
-			break
-		}
-	}
 }

@@ -211,26 +211,26 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 	defer st.Unlock()
 	st.loading = true
 	defer func() { st.loading = false }()
+	ctx, cancel := context.WithCancel(ctx)
+	var readers errgroup.Group
+	defer func() { cancel(); _ = readers.Wait() }()
 	var written int64
-	for _, prefix := range loaded {
-		if prefix == historyPrefix {
-			if err := loadHistory(ctx, st, s, &written); err != nil {
-				return fmt.Errorf("load the history: %w", err)
-			}
-			continue
+	for _, next := range readAhead(ctx, &readers, s) {
+		part := <-next
+		if part.err != nil {
+			return fmt.Errorf("load the records: %w", part.err)
 		}
-		records, err := readRecords(ctx, s, prefix)
-		if err != nil {
-			return fmt.Errorf("load the records: %w", err)
-		}
-		for _, r := range records {
+		for _, r := range part.records {
 			st.apply(r.kv.Key, r.value, r.kv.ModRevision)
 			// Candidates change the store too, but regions learn only the revisions of terms.
 			st.Revision = max(st.Revision, r.kv.ModRevision)
-			if prefix != leadershipKey {
+			if part.prefix != leadershipKey {
 				written = max(written, r.kv.ModRevision)
 			}
 		}
+	}
+	if err := loadHistory(ctx, st, s, &written); err != nil {
+		return fmt.Errorf("load the history: %w", err)
 	}
 	st.Sessions.Terms = region.Loaded(beginningsOf(st.Leadership), written)
 	for _, r := range st.Regions {
@@ -239,6 +239,31 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 	}
 	st.notePaused(st.Leadership.GetMassLoss())
 	return st.Origins.rebuild()
+}
+
+// records are all records under a prefix, or the error of reading them.
+type records struct {
+	prefix  string
+	records []record
+	err     error
+}
+
+// readAhead reads the records under all prefixes at the same time, except the history, because the
+// store reads the records under one prefix one after another.
+func readAhead(ctx context.Context, readers *errgroup.Group, s store.Store) (all []chan records) {
+	for _, prefix := range loaded {
+		if prefix == historyPrefix {
+			continue
+		}
+		out := make(chan records, 1)
+		all = append(all, out)
+		readers.Go(func() error {
+			list, err := readRecords(ctx, s, prefix)
+			out <- records{prefix, list, err}
+			return nil
+		})
+	}
+	return all
 }
 
 // restoreCheckpoint makes a loaded checkpoint the region's latest summaries and report. The lock is

@@ -105,6 +105,8 @@ type State struct {
 	GlobalLevel uint32
 
 	placed placedRegions
+	// systems are the system jobs.
+	systems JobSet
 
 	leadershipRevision int64
 	// reported is what the regions run. See NoteWork.
@@ -122,10 +124,14 @@ type State struct {
 	// slotChanges is the number of the latest change in any Region.Changes.
 	slotChanges uint64
 
-	// leaving are the jobs that may have ended, the oldest end first. recalled are jobs in the
-	// history whose records were read recently.
+	// leaving are the jobs that may have ended, the oldest end first. leftover are the jobs in the
+	// history that still have slots.
 	leaving  []leaving
-	recalled []*recalled
+	leftover JobSet
+	// recalled are jobs in the history whose records were read recently. pastWatched wakes the
+	// watches of jobs in the history, by name.
+	recalled    recalls
+	pastWatched map[string]*notify.Signal
 
 	names   []string // names of the regions; nil after a region was added or removed
 	stamp   uint64   // number of the latest change
@@ -141,7 +147,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 	st := &State{
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
-		Pending: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, holds: map[string][]holding{}, NotHome: map[string]JobSet{},
+		Pending: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, leftover: JobSet{}, systems: JobSet{}, holds: map[string][]holding{}, NotHome: map[string]JobSet{},
 		Events: Events{eventlog.New(b.Epoch)}, began: clock(), PeersDue: make(chan struct{}, 1),
 	}
 	st.Latency = latency.New(st.topologyRegions)
@@ -227,7 +233,7 @@ func (st *State) forgetIfGone(j *Job) {
 	}
 	delete(st.Jobs, j.Key)
 	j.changed(st.stamp)
-	for _, set := range []JobSet{st.Pending, st.Purge, st.Ended, st.Rollouts, st.Moved} {
+	for _, set := range []JobSet{st.Pending, st.Purge, st.Ended, st.Rollouts, st.Moved, st.leftover, st.systems} {
 		delete(set, j.Key)
 	}
 	for _, jobs := range st.NotHome {
@@ -251,11 +257,7 @@ func (st *State) RegionsChanged() {
 	st.Latency.RegionsChanged()
 	st.ProbeDemandStale = true
 	st.PeersChange()
-	for k, j := range st.Jobs {
-		if j.Place().Type == place.System {
-			st.Pending[k] = struct{}{}
-		}
-	}
+	maps.Copy(st.Pending, st.systems)
 }
 
 // Sight returns the present knowledge about regions that are cut off. It is valid while the lock is

@@ -2,19 +2,39 @@ package store
 
 import (
 	"context"
+	"errors"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
+	"go.etcd.io/etcd/server/v3/etcdserver/txn"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.uber.org/zap"
 )
 
 // direct passes transactions to the embedded member. The member checks them like transactions of a
 // client. But direct copies nothing on the way, while a client builds each key and value three
 // times.
-type direct struct{ kv etcdserverpb.KVServer }
+type direct struct {
+	kv     etcdserverpb.KVServer
+	server *etcdserver.EtcdServer
+}
 
-func newDirect(s *etcdserver.EtcdServer) *direct { return &direct{v3rpc.NewQuotaKVServer(s)} }
+func newDirect(s *etcdserver.EtcdServer) *direct { return &direct{v3rpc.NewQuotaKVServer(s), s} }
+
+// keys reads keys with their values at a revision that the member has reached. A request of a
+// client would count all keys up to end in addition, for each page again.
+func (d *direct) keys(ctx context.Context, from, end string, revision, limit int64) (*clientv3.GetResponse, error) {
+	resp, _, err := txn.Range(ctx, zap.NewNop(), d.server.KV(), &etcdserverpb.RangeRequest{
+		Key: []byte(from), RangeEnd: []byte(end), Revision: revision, Limit: limit,
+	}, false)
+	if errors.Is(err, mvcc.ErrCompacted) {
+		err = rpctypes.ErrCompacted
+	}
+	return (*clientv3.GetResponse)(resp), err
+}
 
 // The messages of one compare and of one write. They are allocated together.
 type (

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxPage bounds the keys of a page, and pageBytes is about its greatest size. For each page
-	// etcd counts all keys that follow, so a list of many short pages takes long.
+	// maxPage bounds the keys of a page, and pageBytes is about its greatest size. For each page an
+	// etcd in another process counts all keys that follow, so a list of many short pages takes long.
 	maxPage, pageBytes = 10_000, 4 << 20
 )
 
@@ -30,13 +30,13 @@ type pages struct {
 
 // read returns the next page.
 func (p *pages) read(ctx context.Context) page {
-	opts := []clientv3.OpOption{clientv3.WithRange(p.end), clientv3.WithLimit(p.limit), clientv3.WithRev(p.revision)}
-	if p.revision != 0 && p.e.member != nil {
-		opts = append(opts, clientv3.WithSerializable()) // this member has already reached the revision
-	}
 	ctx, cancel := p.e.op(ctx)
 	defer cancel()
-	resp, err := p.e.client.Get(ctx, p.from, opts...)
+	if p.revision != 0 && p.e.direct != nil { // this member has already reached the revision
+		resp, err := p.e.direct.keys(ctx, p.from, p.end, p.revision, p.limit)
+		return page{resp, err}
+	}
+	resp, err := p.e.client.Get(ctx, p.from, clientv3.WithRange(p.end), clientv3.WithLimit(p.limit), clientv3.WithRev(p.revision))
 	return page{resp, err}
 }
 
