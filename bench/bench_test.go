@@ -38,7 +38,8 @@ PASS
 	fast := &federation.Result{
 		DecidedPerS: 12_345.6, AcceptedPerS: 12_000, EtcdJobsPerS: of(15_000), SubmitToOfferedMS: federation.Pair{P50: 3.21, P99: 9}, SubmitToRunningMS: federation.Pair{P50: 7, P99: 28},
 		ServerCPUUSPerJob: of(99.5), ServerPeakRSSMB: of(149), BytesWrittenPerJob: of(3019), ConnectS: 3.9, ConnectMB: federation.Traffic{Down: 19.8, Up: 88.123},
-		Idle: &federation.Idle{Cores: of(0.04), DownBytes: 499, UpBytes: 498}, RestartS: of(2.9),
+		ConnectMemory: &federation.Memory{RSSMB: 140, OwnMB: 99},
+		Idle:          &federation.Idle{Cores: of(0.04), DownBytes: 499, UpBytes: 498, Memory: &federation.Memory{RSSMB: 149, OwnMB: 100}}, RestartS: of(2.9),
 	}
 	missed, stream := *fast, &federation.Result{}
 	slow := &missed

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -48,7 +49,25 @@ func (m *measurement) connect(ctx context.Context) error {
 	}
 	down, up := m.fleet.Bytes()
 	m.r.ConnectMB = Traffic{Down: report.Round(float64(down)/mega, 3), Up: report.Round(float64(up)/mega, 3)}
-	return nil
+	m.r.ConnectMemory, err = m.memory()
+	return err
+}
+
+// memory returns the present memory of the server's process. It is nil for a server that
+// this process did not start.
+func (m *measurement) memory() (*Memory, error) {
+	if m.server == nil {
+		return nil, nil
+	}
+	out := &Memory{}
+	for key, value := range map[string]*float64{"VmRSS:": &out.RSSMB, "RssAnon:": &out.OwnMB} {
+		var err error
+		*value, err = report.Memory(m.server.PID(), "status", key)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // quiet waits until the traffic of connecting has ended.
@@ -163,7 +182,8 @@ func (m *measurement) idle(ctx context.Context) error {
 	}
 	cores := report.Round((after.cpu-before.cpu).Seconds()/took.Seconds(), 4)
 	m.r.Idle.Cores = &cores
-	return nil
+	m.r.Idle.Memory, err = m.memory()
+	return err
 }
 
 // restart kills the server, starts it again, and waits until it decides.
@@ -172,8 +192,12 @@ func (m *measurement) restart(ctx context.Context) error {
 	defer cancel()
 	m.o.progress("restarting the global server")
 	m.server.Kill()
+	if m.o.Profile != "" {
+		m.server.profiledTo(filepath.Join(m.o.Profile, "restart"), "--start")
+	}
 	start := time.Now()
-	if err := m.server.Start(); err != nil {
+	err := m.server.Start()
+	if err != nil {
 		return err
 	}
 	if err := m.server.awaitActive(ctx); err != nil {
@@ -185,5 +209,7 @@ func (m *measurement) restart(ctx context.Context) error {
 	}
 	decided := report.Seconds(m.after.offeredTime().Sub(start))
 	m.r.RestartS = &decided
-	return nil
+	m.r.RestartMemory, err = m.memory()
+	m.signal(syscall.SIGUSR2)
+	return errors.Join(err, m.profiled(ctx))
 }

@@ -30,10 +30,8 @@ const (
 // History holds the figures of the restarted server with jobs that have ended.
 type History struct {
 	Jobs int `json:"jobs"`
-	// RSSMB is the memory of the server's process after the restart, and OwnMB is the part that is
-	// not the file of its store.
-	RSSMB float64 `json:"rss_mb"`
-	OwnMB float64 `json:"own_mb"`
+	// Memory is that of the restarted server, after the lists.
+	Memory
 	// PageMS is the time for a page of a list.
 	PageMS Pair `json:"page_ms"`
 }
@@ -131,13 +129,11 @@ func (m *measurement) lists(ctx context.Context) error {
 	}
 	q := report.QuantilesOf(took)
 	out.PageMS = Pair{q.P50, q.P99}
-	for key, value := range map[string]*float64{"VmRSS:": &out.RSSMB, "RssAnon:": &out.OwnMB} {
-		var err error
-		*value, err = report.Memory(m.server.PID(), "status", key)
-		if err != nil {
-			return err
-		}
+	memory, err := m.memory()
+	if err != nil {
+		return err
 	}
+	out.Memory = *memory
 	m.r.History = out
 	return nil
 }

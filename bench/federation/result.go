@@ -34,13 +34,17 @@ type Result struct {
 	// ConnectS is the time until all regions hold a lease, when all connect at once.
 	ConnectS  float64 `json:"connect_s"`
 	ConnectMB Traffic `json:"connect_mb"`
-	Idle      *Idle   `json:"idle"`
+	// ConnectMemory is the server's memory when this is over, before any job.
+	ConnectMemory *Memory `json:"connect_memory,omitempty"`
+	Idle          *Idle   `json:"idle"`
 	// RestartS is the time from starting the killed server again until a region receives
 	// the slot of a new job.
 	RestartS *float64 `json:"restart_s"`
 	// ServingS is the part of RestartS until the server responds as the active server.
-	ServingS float64  `json:"serving_s,omitempty"`
-	History  *History `json:"history,omitempty"`
+	ServingS float64 `json:"serving_s,omitempty"`
+	// RestartMemory is the memory of the restarted server after its first decision.
+	RestartMemory *Memory  `json:"restart_memory,omitempty"`
+	History       *History `json:"history,omitempty"`
 
 	// The following figures are in the table only, not in the JSON.
 	Slots, Decided, Accepted, Watched int     `json:"-"`
@@ -71,12 +75,25 @@ type Traffic struct {
 	Up   float64 `json:"up"`
 }
 
-// Idle holds the costs while no jobs are submitted: the CPU use of the server, and the
-// bytes that each region receives and sends in five seconds.
+// Memory holds the memory of the server's process at one moment, in MB. OwnMB is the part
+// that no file backs. The rest is the program, and what the process has read of the store's
+// file: the kernel takes these pages when another program needs them.
+type Memory struct {
+	RSSMB float64 `json:"rss_mb"`
+	OwnMB float64 `json:"own_mb"`
+}
+
+func (m Memory) String() string {
+	return fmt.Sprintf("%.0f MB, of these %.0f its own", m.RSSMB, m.OwnMB)
+}
+
+// Idle holds the costs while no jobs are submitted: the CPU use and memory of the server,
+// and the bytes that each region receives and sends in five seconds.
 type Idle struct {
 	Cores     *float64 `json:"cores"`
 	DownBytes float64  `json:"down_bytes"`
 	UpBytes   float64  `json:"up_bytes"`
+	Memory    *Memory  `json:"memory,omitempty"`
 }
 
 func (p Pair) String() string {
@@ -123,6 +140,9 @@ func (r *Result) Table(w io.Writer) error {
 		row("server writes", "%.0f bytes a job", *r.BytesWrittenPerJob)
 	}
 	row("connect", "%.3f s; %.3g MB down, %.3g MB up", r.ConnectS, r.ConnectMB.Down, r.ConnectMB.Up)
+	if r.ConnectMemory != nil {
+		row("  memory then", "%s", r.ConnectMemory)
+	}
 	if r.Ended > 0 {
 		row("sessions ended", "%d by the server", r.Ended)
 	}
@@ -132,12 +152,18 @@ func (r *Result) Table(w io.Writer) error {
 			cores = fmt.Sprintf("%.3f cores", *r.Idle.Cores)
 		}
 		row("idle", "%s; a region in 5 s: %.0f bytes down, %.0f up", cores, r.Idle.DownBytes, r.Idle.UpBytes)
+		if r.Idle.Memory != nil {
+			row("  memory then", "%s", r.Idle.Memory)
+		}
 	}
 	if r.RestartS != nil {
 		row("restart", "serving after %.3f s, first decision after %.3f s", r.ServingS, *r.RestartS)
 	}
+	if r.RestartMemory != nil {
+		row("  memory then", "%s", r.RestartMemory)
+	}
 	if h := r.History; h != nil {
-		row("with a history", "%d jobs; %.0f MB, of these %.0f its own", h.Jobs, h.RSSMB, h.OwnMB)
+		row("with a history", "%d jobs; %s", h.Jobs, h.Memory)
 		row("page of a list", "%s", h.PageMS)
 	}
 	return t.Flush()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/bench/report"
@@ -24,8 +25,10 @@ const (
 type server struct {
 	report.Server
 	dir, addr, etcd string // addr: gRPC
-	// profile is the prefix of the files with the server's profiles.
+	// profile is the prefix of the files with the server's profiles. command are the arguments
+	// of the server without its profiles.
 	profile string
+	command []string
 }
 
 // startServer starts a global server with its data in a new folder.
@@ -41,19 +44,24 @@ func startServer(o Options, exe string) (*server, error) {
 	}
 	addr := func(k int) string { return fmt.Sprintf("127.0.0.1:%d", ports[k]) }
 	s.addr, s.etcd = addr(0), addr(1)
-	s.Args = []string{
+	s.command = []string{
 		"global", "--name", "g1", "--data-dir", filepath.Join(dir, "data"), "--grpc-addr", addr(0), "--http-addr", "-",
 		"--etcd-client-addr", addr(1), "--etcd-peer-addr", addr(2), "--log-level", "error",
 	}
+	s.Args = s.command
 	if o.Profile != "" {
-		s.profile = filepath.Join(o.Profile, "global")
-		_ = os.Remove(s.profile + ".heap") // of an earlier run: the new file says that the profiles are complete
-		s.Args = append([]string{"bench", "profiled", s.profile, "--"}, s.Args...)
+		s.profiledTo(filepath.Join(o.Profile, "global"))
 	}
 	if err := s.Start(); err != nil {
 		return nil, s.failed(err)
 	}
 	return s, nil
+}
+
+// profiledTo makes the next process write profiles to files with a prefix.
+func (s *server) profiledTo(prefix string, flags ...string) {
+	_ = os.Remove(prefix + ".heap") // of an earlier run: the new file says that the profiles are complete
+	s.profile, s.Args = prefix, slices.Concat([]string{"bench", "profiled"}, flags, []string{prefix, "--"}, s.command)
 }
 
 // failed removes the folder of a server that did not start, and returns the error.

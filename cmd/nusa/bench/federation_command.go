@@ -62,7 +62,7 @@ batch become one job.`,
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "bound of connecting, and of the time from the first submit until all is accepted")
 	f.IntVar(&o.History, "history", 0, "jobs that have ended, in the store of the restarted server, whose memory and lists are measured then; not with --against")
 	f.StringVar(&o.Dir, "dir", os.TempDir(), "parent of the temporary folder with the server's data")
-	f.StringVar(&o.Profile, "profile", "", "folder for the server's CPU and heap profiles of the measured time")
+	f.StringVar(&o.Profile, "profile", "", "folder for the server's CPU and heap profiles of the measured time and of the restart")
 	trace.bind(f)
 	bindOutput(cmd, &out)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -14,22 +14,30 @@ import (
 )
 
 // profiledCommand returns a hidden command that runs another command of nusa in this
-// process. It writes a CPU profile of the time from SIGUSR1 to SIGUSR2. After that it
-// writes a heap profile and a report about the process' memory.
+// process. It writes a CPU profile of the time from SIGUSR1, or from the start, to SIGUSR2.
+// After that it writes a heap profile and a report about the process' memory.
 func profiledCommand(execute func(ctx context.Context, args []string) int) *cobra.Command {
-	return &cobra.Command{
+	var start bool
+	cmd := &cobra.Command{
 		Use: "profiled PREFIX -- COMMAND...", Hidden: true, Args: cobra.MinimumNArgs(2),
 		Short: "Run a command and write PREFIX.cpu, PREFIX.memory and PREFIX.heap from SIGUSR1 to SIGUSR2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			signals := make(chan os.Signal, 1)
 			signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
 			defer signal.Stop(signals)
+			var p *report.Profile
+			if start {
+				var err error
+				p, err = report.StartProfile(args[0])
+				if err != nil {
+					return err
+				}
+			}
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
 			ended := make(chan int, 1)
 			go func() { ended <- execute(ctx, args[1:]) }()
 			var profiles []error
-			var p *report.Profile
 			for {
 				select {
 				case s := <-signals:
@@ -49,4 +57,6 @@ func profiledCommand(execute func(ctx context.Context, args []string) int) *cobr
 			}
 		},
 	}
+	cmd.Flags().BoolVar(&start, "start", false, "begin the CPU profile at the start")
+	return cmd
 }
