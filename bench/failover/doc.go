@@ -7,4 +7,7 @@
 //	task.go      the measured task: a process that writes the time each 10 ms
 //	timeline.go  when each instance ran where, and what follows from that
 //	result.go    the figures, and their table
+//	scale.go     a global server and many emulated regions
+//	moves.go     one lost region with many instances: its instances in other regions
+//	cost.go      what the silence of many regions costs the server
 package failover

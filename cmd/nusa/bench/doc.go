@@ -8,5 +8,6 @@
 //	federation_command.go nusa bench federation, and its hidden command for etcd alone
 //	replay_command.go     nusa bench federation --trace
 //	failover_command.go   nusa bench failover, and the task of the measured job
+//	failover_scale_command.go nusa bench failover-moves and failover-cost
 //	profiled.go           the hidden command that runs another command and writes profiles of it
 package bench
