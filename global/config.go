@@ -54,7 +54,7 @@ type Config struct {
 	// 30 s.
 	CheckpointInterval time.Duration
 	// ElectionTTL is how long the election key of an active server remains after the server has
-	// died. Default 5 s. etcd rounds the TTL up to whole seconds.
+	// died. Default 5 s, but not more than Lease. etcd rounds the TTL up to whole seconds.
 	ElectionTTL time.Duration
 	// JobsMax and NamespaceMax are the most bytes that the records of jobs may take, in all and in
 	// one namespace. The defaults are DefaultJobsMax and DefaultNamespaceMax.
@@ -162,7 +162,7 @@ func (c Config) withDefaults() (Config, error) {
 		value time.Duration
 	}{
 		{&c.Lease, DefaultLease}, {&c.ReportInterval, 5 * time.Second},
-		{&c.CheckpointInterval, 30 * time.Second}, {&c.ElectionTTL, 5 * time.Second},
+		{&c.CheckpointInterval, 30 * time.Second},
 		{&c.EndedKept, DefaultEndedKept}, {&c.HistoryAge, DefaultHistoryAge},
 	} {
 		if *d.field == 0 {
@@ -171,6 +171,12 @@ func (c Config) withDefaults() (Config, error) {
 		if *d.field < 0 {
 			return c, fmt.Errorf("interval %s: must not be negative", *d.field)
 		}
+	}
+	if c.ElectionTTL == 0 {
+		c.ElectionTTL = min(5*time.Second, c.Lease)
+	}
+	if c.ElectionTTL < 0 {
+		return c, fmt.Errorf("interval %s: must not be negative", c.ElectionTTL)
 	}
 	c.EndedMost, c.HistoryMost = cmp.Or(c.EndedMost, DefaultEndedMost), cmp.Or(c.HistoryMost, DefaultHistoryMost)
 	c.JobsMax, c.NamespaceMax = cmp.Or(c.JobsMax, DefaultJobsMax), cmp.Or(c.NamespaceMax, DefaultNamespaceMax)

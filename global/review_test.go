@@ -18,7 +18,7 @@ import (
 func TestReviewIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCutter(t, "jakarta", "seoul")
-		c.s.submit(testJob("api", 6, inJakarta(5*time.Second), func(j *nusav1.JobSpec) {
+		c.s.submit(testJob("api", 6, inJakarta(7*time.Second), func(j *nusav1.JobSpec) {
 			j.Groups["web"].Disconnect.Reconcile = nusav1.Reconcile_RECONCILE_KEEP_REPLACEMENT
 		}))
 		c.pass(5 * time.Second)

@@ -109,6 +109,21 @@ func checkAfter(c *checker, at string, level *nusav1.DisconnectLevel) {
 	c.duration(at, after, 0, maxDuration)
 }
 
+// Unnoticed returns a problem for each group with a shorter disconnect.region.after than the
+// silence of a region after which a federation notices a loss. Before that nothing can move. The
+// defaults of the spec must be filled in.
+func Unnoticed(spec *nusav1.JobSpec, noticed time.Duration) Errors {
+	c := &checker{}
+	for _, name := range sorted(spec.GetGroups()) {
+		level := spec.GetGroups()[name].GetDisconnect().GetRegion()
+		if after := level.GetAfter().AsDuration(); replaces(level) && after < noticed {
+			c.fail(c.under(c.join("groups", name), ".disconnect.region.after"), "%s is too short: this federation notices the loss of a region after %s (by the lease of regions): give at least %s",
+				FormatDuration(after), FormatDuration(noticed), FormatDuration(noticed))
+		}
+	}
+	return c.errs
+}
+
 // replaces returns `replace` of a disconnect level, which is true by default.
 func replaces(level *nusav1.DisconnectLevel) bool {
 	return level == nil || level.Replace == nil || level.GetReplace()

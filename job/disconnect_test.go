@@ -128,3 +128,27 @@ func TestKillTimeoutOfABoundGroup(t *testing.T) {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
+
+// TestUnnoticed: nothing moves away from a region before its silence is noticed, so a shorter time
+// is refused where work may move.
+func TestUnnoticed(t *testing.T) {
+	for text, want := range map[string]string{
+		"region: {after: 8s}":                 "",
+		"region: {after: 7s, replace: false}": "",
+		"node: {after: 1s}":                   "",
+		"region: {after: 7s}":                 "groups.main.disconnect.region.after: 7s is too short: this federation notices the loss of a region after 8s (by the lease of regions): give at least 8s",
+	} {
+		spec, err := Parse([]byte("name: a\ngroups: {main: {disconnect: {"+text+"}, tasks: {t: {driver: process, config: {command: x}}}}}"), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		Default(spec)
+		got := ""
+		if problems := Unnoticed(spec, 8*time.Second); len(problems) > 0 {
+			got = problems.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/failover"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/submits"
@@ -178,6 +179,9 @@ func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 	}
 	term.State.Lock()
 	defer term.State.Unlock()
+	if problems := job.Unnoticed(spec, failover.Notice(term.State.Sessions.Lease)); len(problems) > 0 {
+		return problems
+	}
 	problems := job.UnknownRegions(spec, term.State.RegionNames())
 	for i := range problems {
 		problems[i].Message += " (regions: " + topo.ListNames(term.State.RegionNames()) + ")"

@@ -108,9 +108,14 @@ func (s Snapshot) unconfirmed() string {
 // Quiet returns the time without a message after which a region counts as silent.
 func (s Snapshot) Quiet() time.Duration { return min(s.Lease/3, maxPause) + time.Second }
 
-// notice returns the least silence for a verdict, whatever the job says. When regions are cut off
-// at one moment, their last messages arrived at different times. After this silence all of them
-// count as silent, so a mass loss is seen before the first verdict.
+// Notice returns the least silence for a verdict, whatever the job says, in whole seconds. lease is
+// the length of the regions' leases. When regions are cut off at one moment, their last messages arrived at different
+// times. After this silence all of them count as silent, so a mass loss is seen before the first
+// verdict.
+func Notice(lease time.Duration) time.Duration {
+	return (Snapshot{Lease: lease}.notice() + time.Second - 1).Truncate(time.Second)
+}
+
 func (s Snapshot) notice() time.Duration { return s.Quiet() + 2*time.Second }
 
 // Unsteady reports whether a region was lost so often that it gets no work back without an
