@@ -159,6 +159,8 @@ type GroupExplanation struct {
 	Desired int
 	// Unplaced is how many instances have no owner after this plan.
 	Unplaced int
+	// Moved: the plan moves instances of the group away from a lost region.
+	Moved bool
 	// Rule says how the instances are divided among regions.
 	Rule Rule
 	// Pending counts the reasons for unplaced instances, ordered by rank, then by count.

@@ -195,7 +195,35 @@ func (tk *taker) takeSet(j *Job, set []*Group, slots []due) bool {
 		offers, tk.eval.ledger = nil, before
 	}
 	tk.assign(j, slots, offers, tried, len(set) > 1)
+	if len(offers) > 0 && tk.refused[j] == nil && tk.eval.detailed(works[0]) {
+		tk.explainTaken(tried, slots)
+	}
 	return len(offers) > 0
+}
+
+// explainTaken explains why the new regions were chosen. The slots that move count in their new
+// regions.
+func (tk *taker) explainTaken(tried []*work, slots []due) {
+	for _, w := range tried {
+		moves := 0
+		w.owned = map[string]int{}
+		for _, s := range w.job.slotsOf(w.group.Name) {
+			if s.Desired != region.DesiredRun {
+				continue
+			}
+			if slices.ContainsFunc(slots, func(d due) bool { return d.slot.Key() == s.Key() }) {
+				moves += s.Count()
+				continue
+			}
+			w.owned[s.Region] += s.Count()
+		}
+		if moves == 0 {
+			continue
+		}
+		w.n = 0
+		tk.explain.explain(w)
+		tk.plan.Groups[len(tk.plan.Groups)-1].Moved = true
+	}
 }
 
 // returnToHolder gives slots back to the region that still runs their instances. That region is

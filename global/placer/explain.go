@@ -44,20 +44,20 @@ func Explain(st *state.State, k state.JobKey, group string) (*nusav1.Explanation
 			}
 		}
 	}
-	oldest := now
+	oldest, ofMove := now, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(last.held)) {
 		if group != "" && name != group {
 			continue
 		}
 		d := last.held[name]
-		oldest = min(oldest, d.At)
+		oldest, ofMove[name] = min(oldest, d.At), d.Moved
 		g := groupToProto(d.GroupExplanation)
 		last.update(g)
 		g.Bounds, g.Near = last.bounds[name], last.nearResults(g)
 		out.Groups = append(out.Groups, g)
 	}
 	out.Age = durationpb.New(now - oldest)
-	if moved := last.moved(out.GetGroups()); moved != "" {
+	if moved := last.moved(out.GetGroups(), ofMove); moved != "" {
 		out.Note = strings.Join(slices.DeleteFunc([]string{out.GetNote(), moved}, func(s string) bool { return s == "" }), "; ")
 	}
 	return out, true
@@ -66,13 +66,16 @@ func Explain(st *state.State, k state.JobKey, group string) (*nusav1.Explanation
 // maxMoves bounds the moves that the note of an explanation names.
 const maxMoves = 4
 
-// moved says which slots of the groups a verdict has moved, and why each went where it is. The
-// stored decisions are older than the moves. It returns "" if there are none.
-func (d *lastDecisions) moved(groups []*nusav1.GroupExplanation) string {
+// moved says which slots of the groups a verdict has moved, and why each went where it is. ofMove
+// names the groups whose stored decision is that of a move. The other stored decisions are older
+// than the moves. It returns "" if there are none.
+func (d *lastDecisions) moved(groups []*nusav1.GroupExplanation, ofMove map[string]bool) string {
 	var moves []string
+	older := false
 	for _, g := range groups {
 		for _, s := range d.status.GetGroups()[g.GetGroup()].GetSlots() {
 			if s.GetHome() != "" && s.GetRegion() != "" && s.GetRegion() != s.GetHome() {
+				older = older || !ofMove[g.GetGroup()]
 				moves = append(moves, fmt.Sprintf("%s%s from %s to %s, because %s",
 					g.GetGroup(), region.FormatRange(int(s.GetFrom()), int(s.GetTo())), s.GetHome(), s.GetRegion(), s.GetPlacedBecause()))
 			}
@@ -81,7 +84,11 @@ func (d *lastDecisions) moved(groups []*nusav1.GroupExplanation) string {
 	if len(moves) == 0 {
 		return ""
 	}
-	text := "the table is the decision about the job; moved since: " + strings.Join(moves[:min(len(moves), maxMoves)], "; ")
+	text := "the table is the decision about the latest move; moved: "
+	if older {
+		text = "the table is the decision about the job; moved since: "
+	}
+	text += strings.Join(moves[:min(len(moves), maxMoves)], "; ")
 	if more := len(moves) - maxMoves; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}

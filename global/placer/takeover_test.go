@@ -203,26 +203,32 @@ func BenchmarkTakeover(b *testing.B) {
 	}
 }
 
-// TestExplanationNamesTheMove: after a verdict the explanation says where the slots went and why.
-// The stored decision is older.
+// TestExplanationNamesTheMove: after a verdict the explanation says where the slots went and why. Its
+// table has the verdicts about the regions from which the new one was chosen.
 func TestExplanationNamesTheMove(t *testing.T) {
 	p := newLostJobs(t, 1, "seoul")
 	k := keyOfName("job-00000")
-	note := func() string {
+	explain := func() *nusav1.Explanation {
 		e, ok := Explain(p.st, k, "")
 		if !ok {
 			t.Fatal("the job is unknown")
 		}
-		return e.GetNote()
+		return e
 	}
-	if got := note(); strings.Contains(got, "moved since") {
+	if got := explain().GetNote(); strings.Contains(got, "moved") {
 		t.Errorf("before the move: %q", got)
 	}
 	p.due()
 	if err := p.place(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := note(); !strings.Contains(got, "moved since: web[0] from jakarta to seoul, because region jakarta is lost") {
+	e := explain()
+	if got := e.GetNote(); !strings.Contains(got, "the decision about the latest move; moved: web[0] from jakarta to seoul, because region jakarta is lost") {
 		t.Errorf("after the move: %q", got)
+	}
+	verdicts := e.GetGroups()[0].GetRegions()
+	if len(verdicts) != 2 || verdicts[0].GetRegion() != "seoul" || verdicts[0].GetTaken() != 1 || len(verdicts[0].GetTerms()) == 0 ||
+		verdicts[1].GetRegion() != "jakarta" || verdicts[1].GetReason() == nusav1.Reason_REASON_UNSPECIFIED {
+		t.Errorf("verdicts: %v", verdicts)
 	}
 }
