@@ -2,6 +2,7 @@ package global
 
 import (
 	"cmp"
+	"context"
 	"testing"
 	"time"
 
@@ -153,10 +154,29 @@ func TestRegionThatReturnsEndsWhatStaysElsewhere(t *testing.T) {
 	if f := former(); len(f) != 1 || f[0].GetRegion() != "jakarta" || f[0].GetHold() {
 		t.Errorf("former owners %v", f)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), testWait)
+	defer cancel()
+	events, err := nusav1.NewEventsClient(s.conn).Watch(ctx, &nusav1.WatchEventsRequest{Since: durationpb.New(time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	jakarta.answer(answerTo(order, nusav1.SlotState_SLOT_STATE_REVOKED))
 	jakarta.wait("no slot", func() bool { return len(jakarta.slots) == 0 })
 	if f := former(); len(f) != 0 {
 		t.Errorf("former owners %v after the confirmation", f)
+	}
+	for {
+		e, err := events.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.GetType() != "slot.revoked" {
+			continue
+		}
+		if want := "web[0-3] by jakarta: it moved to seoul; disconnect.reconcile is keep_replacement"; e.GetMessage() != want {
+			t.Errorf("event %q, want %q", e.GetMessage(), want)
+		}
+		break
 	}
 	seoul.waitSlot("default/api/web/0", func(s *nusav1.Slot) bool { return s.GetDesired() == toRun && s.GetTo() == 4 })
 }

@@ -122,6 +122,29 @@ func returns(st *state.State, name string, h *nusav1.RegionHello) (out []region.
 	return out
 }
 
+// whyEnded returns why a former owner had to end what it ran of a slot. It returns "" for an answer
+// of another kind. The lock is held.
+func whyEnded(st *state.State, name string, a region.Answer) string {
+	r, j := st.Regions[name], st.Jobs[state.JobKey{Namespace: a.Namespace, Name: a.Job}]
+	if a.State != region.Revoked && a.State != region.Stopped || r == nil || j == nil {
+		return ""
+	}
+	with := failover.Return{Unsteady: r.Unsteady(), Holds: r.Record.GetFeatureLevel() >= holdLevel, Draining: r.Record.GetDraining()}
+	at := place.Region{Name: name, Labels: r.Record.GetDefinition().GetLabels()}
+	for s := range j.Slots.All() {
+		i := slices.IndexFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == name })
+		if s.Group != a.Group || i < 0 || a.To <= s.From || s.To <= a.From {
+			continue
+		}
+		with := returnOf(with, j, s, &at)
+		with.Stop = with.Stop || s.Former[i].Bound
+		if keep, why := with.Keep(); !keep {
+			return "it moved to " + s.Region + "; " + why
+		}
+	}
+	return ""
+}
+
 // returnOf adds the facts about a job and one of its slots to the facts about a returning region.
 func returnOf(with failover.Return, j *state.Job, s region.Slot, at *place.Region) failover.Return {
 	with.Home, with.Done = s.Home == "", s.State == region.Done

@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -100,7 +101,7 @@ func (s *Server) applyAnswers(ctx context.Context, c *session, in []*nusav1.Slot
 					return err
 				}
 				if len(out.Changes) > 0 {
-					done = append(done, applied{answer, out.Moved})
+					done = append(done, applied{answer, out.Moved, whyEnded(t.State, from, answer)})
 					recordAnswer(t.State, from, answer, out, s.ReportInterval)
 				}
 			}
@@ -129,17 +130,20 @@ func recordAnswer(st *state.State, from string, answer region.Answer, out region
 	}
 }
 
-// applied is an answer that changed a slot, with the ranges that have a new owner.
+// applied is an answer that changed a slot, with the ranges that have a new owner. why is why a
+// former owner had to end what it ran.
 type applied struct {
 	region.Answer
 	moved []region.Moved
+	why   string
 }
 
 func (s *Server) addAnswerEvents(from string, all []applied) {
 	for _, answer := range all {
 		subject := answer.Namespace + "/" + answer.Job
 		where := answer.Group + region.FormatRange(answer.From, answer.To)
-		s.st.Events.Add("slot."+string(answer.State), subject, "%s by %s %s", where, from, reason.WithMessage(state.ReasonToProto(answer.Reason), answer.Message))
+		why := cmp.Or(reason.WithMessage(state.ReasonToProto(answer.Reason), answer.Message), answer.why)
+		s.st.Events.Add("slot."+string(answer.State), subject, "%s", strings.TrimSuffix(fmt.Sprintf("%s by %s: %s", where, from, why), ": "))
 		if answer.State == region.Rejected || answer.State == region.Returned {
 			s.Log.Info("slot refused", "job", subject, "slot", where, "region", from, "state", string(answer.State), "reason", answer.Reason)
 		}
