@@ -26,13 +26,23 @@ return.`,
 			if err != nil {
 				return err
 			}
-			return c.Print(resp, func(w *term.Screen) { writeFailback(w, args[0], resp, apply) })
+			applied := apply
+			if !applied {
+				r, err := c.Regions().Get(ctx, &nusav1.GetRegionRequest{Name: args[0]})
+				if err != nil {
+					return err
+				}
+				applied = r.GetReturning()
+			}
+			return c.Print(resp, func(w *term.Screen) { writeFailback(w, args[0], resp, applied) })
 		}),
 	}
 	c.Flags().BoolVar(&apply, "apply", false, "let the work return")
 	return c
 }
 
+// writeFailback writes the plan of a failback. applied: an operator lets the work return, with this
+// call or an earlier one.
 func writeFailback(w *term.Screen, name string, resp *nusav1.FailbackResponse, applied bool) {
 	if len(resp.GetMoves()) == 0 {
 		fmt.Fprintf(w, "nothing to return to %s\n", name)
