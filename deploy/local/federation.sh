@@ -107,13 +107,19 @@ stop_process() { # NAME SIGNAL: signal and wait for the end
 }
 
 ready() { # wait until every region is connected and every agent is a ready node
-  local want_nodes=$((2 * ${#REGIONS[@]})) got
-  for _ in $(seq 600); do
-    got=$("$NUSA" node list --addr "127.0.0.1:$BASE" -o json 2>/dev/null | grep -c '"NODE_STATE_READY"' || true)
+  local want_nodes=$((2 * ${#REGIONS[@]})) got end=$((SECONDS + 120)) alarms
+  while [ $SECONDS -lt $end ]; do
+    got=$("$NUSA" node list --addr "127.0.0.1:$BASE" --timeout 5s -o json 2>/dev/null | grep -c '"NODE_STATE_READY"' || true)
     [ "$got" -ge "$want_nodes" ] && return
+    # No region connects before an operator has recovered a store that was restored.
+    alarms=$("$NUSA" server list --addr "127.0.0.1:$BASE" --timeout 5s 2>&1 >/dev/null | grep 'server recover' || true)
+    if [ -n "$alarms" ]; then
+      echo "everything runs, but no region connects: $alarms (--addr 127.0.0.1:$BASE)" >&2
+      return 1
+    fi
     sleep 0.2
   done
-  echo "not ready after 120 s: $got of $want_nodes nodes; see $DIR/log" >&2
+  echo "not ready after 120 s: ${got:-0} of $want_nodes nodes; see $DIR/log" >&2
   return 1
 }
 
