@@ -22,7 +22,7 @@ const (
 // packages of its role that are listed before it. The folder of the role itself comes
 // last.
 var layers = map[string][]string{
-	"global":   {"store", "room", "recovery", "region", "failover", "place/rank", "place", "latency", "compact", "history", "idempotency", "state", "uplink", "placer", "api"},
+	"global":   {"store", "room", "region", "recovery", "failover", "place/rank", "place", "latency", "compact", "history", "idempotency", "state", "uplink", "placer", "api"},
 	"regional": {"state/persist", "state", "presence", "sched", "accept", "regionlease", "gossip", "quorum", "wire", "raftlog", "metrics", "nodes", "peers", "uplink", "api", "master"},
 	"agent": {
 		"lease", "health", "reconcile", "retry", "facts", "driver", "driver/mounts", "supervise/slim", "supervise", "setup",

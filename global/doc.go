@@ -7,9 +7,10 @@
 //	leadership.go  the election, whose key guards every write (state/committer.go)
 //	tracker.go     which server is active, and the connection to it
 //	reach.go       whether the store answers, and the log lines while it does not
-//	known.go       the greatest revision of the store that this server has seen; a lower
-//	               one shows that the store is an old copy
+//	known.go       the greatest revision of the store and the regions that this server has
+//	               seen; a lower revision shows that the store is an old copy
 //	term.go        leadershipTerm: the active server for one leadership term
+//	storelog.go    a term that begins before the store tells the length of its log
 //	trail.go       bounds of the audit, of the idempotency records and of the history
 //	upkeep.go      how full the store is, and when space is made in it
 //	failover.go    the loop that declares regions lost and says which slots may move
@@ -19,10 +20,9 @@
 // The packages below this folder. A package imports only packages that stand before it:
 //
 //	store        the key-value interface to etcd
-//	recovery     a store that was restored from an old copy: how it is noticed, and what follows
 //	room         what the federation has room for (pure)
-//	recovery     what follows from a store that was restored from an old copy
 //	region       the session, the lease and the slots of one region (pure)
+//	recovery     a store that was restored from an old copy: how it is noticed, and what follows
 //	failover     when a silent region is lost, and when its slots move (pure)
 //	place        which slots go to which region (pure)
 //	latency      the matrix of round trips

@@ -106,7 +106,7 @@ func (f *failoverLoop) decide() (plan failover.Plan, streams map[string]liveStre
 	st := f.state
 	st.Lock()
 	defer st.Unlock()
-	if !st.Serving() {
+	if !st.Serving() || st.LogUnknown {
 		return failover.Plan{}, nil, false
 	}
 	now, mark := st.Clock(), st.FailoverMark()

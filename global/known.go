@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,6 +46,68 @@ func openKnownRevision(dir *serve.DataDir) (*knownRevision, error) {
 		return nil, fmt.Errorf("read the latest known revision: %w; remove %s if it is damaged", err, k.path)
 	}
 	return k, nil
+}
+
+// knownRegions are the regions that have connected, as far as this server has seen as the active
+// one. With a data directory the names outlive the process. A store that was restored from an old
+// copy may not have all of them. Safe for concurrent use.
+type knownRegions struct {
+	path string // empty: no data directory
+
+	mu    sync.Mutex
+	names map[string]bool
+	// latest are the names of the latest note in the same term.
+	latest map[string]bool
+}
+
+// openKnownRegions reads the stored names. There are none if none are stored, or if dir is nil.
+func openKnownRegions(dir *serve.DataDir) (*knownRegions, error) {
+	k := &knownRegions{names: map[string]bool{}}
+	if dir == nil {
+		return k, nil
+	}
+	k.path = dir.Path("regions")
+	text, err := os.ReadFile(k.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the known regions: %w", err)
+	}
+	for _, name := range strings.Fields(string(text)) {
+		k.names[name] = true
+	}
+	return k, nil
+}
+
+// begin begins a term, and returns the names, sorted.
+func (k *knownRegions) begin() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.latest = nil
+	return slices.Sorted(maps.Keys(k.names))
+}
+
+// note stores the names of the regions that have connected. A name is forgotten only if an earlier
+// note of the same term had it: an operator has removed the region. Otherwise the store may be an
+// old copy that does not have the region yet.
+func (k *knownRegions) note(names []string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, changed := map[string]bool{}, false
+	for _, name := range names {
+		now[name] = true
+		changed = changed || !k.names[name]
+		k.names[name] = true
+	}
+	for name := range k.latest {
+		if !now[name] {
+			changed = true
+			delete(k.names, name)
+		}
+	}
+	k.latest = now
+	if !changed || k.path == "" {
+		return nil
+	}
+	return serve.ReplaceFile(k.path, []byte(strings.Join(slices.Sorted(maps.Keys(k.names)), "\n")+"\n"))
 }
 
 // noteRevisions notes the revision of the store again and again while this server is a standby.

@@ -42,8 +42,10 @@ type server struct {
 	usage atomic.Pointer[room.Usage]
 	// reach knows whether the store answers.
 	reach reach
-	// known is the greatest revision of the store that this server has seen.
-	known *knownRevision
+	// known is the greatest revision of the store that this server has seen, and regions are the
+	// regions.
+	known   *knownRevision
+	regions *knownRegions
 	// federation is the id of the federation.
 	federation string
 	// member delivers a fatal error of the embedded etcd.
@@ -182,6 +184,9 @@ func (s *server) openStore(ctx context.Context, dir *serve.DataDir) (Addresses, 
 	}
 	if err == nil {
 		s.known, err = openKnownRevision(dir)
+	}
+	if err == nil {
+		s.regions, err = openKnownRegions(dir)
 	}
 	if err != nil {
 		closeStore()

@@ -42,8 +42,9 @@ type leadershipTerm struct {
 	election lease.Holder
 	// observeVerdicts gets the number of regions that were declared lost.
 	observeVerdicts func(int)
-	// known is the greatest revision that this server has seen.
-	known *knownRevision
+	// known is the greatest revision that this server has seen, and regions are the regions.
+	known   *knownRevision
+	regions *knownRegions
 	// began is when the term began, on the wall clock.
 	began time.Time
 	// candidates returns the servers that stand for election.
@@ -64,8 +65,12 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	if err != nil {
 		return nil, err
 	}
-	t := &leadershipTerm{cfg: cfg, began: time.Now(), known: s.known, renew: election.Renew, candidates: s.servers, store: s.store, observeVerdicts: m.observeVerdicts, state: state.New(begin, cfg.Clock)}
+	t := &leadershipTerm{cfg: cfg, began: time.Now(), known: s.known, regions: s.regions, renew: election.Renew, candidates: s.servers, store: s.store, observeVerdicts: m.observeVerdicts, state: state.New(begin, cfg.Clock)}
 	t.ctx, t.end = context.WithCancelCause(ctx)
+	t.state.KnownRegions = s.regions.begin()
+	if begin.LogUnknown != nil {
+		cfg.Logger.Warn("the store does not tell the length of its log: until it does, no lease is granted and no region is declared lost", "error", s.reach.cause(begin.LogUnknown))
+	}
 	t.state.Room.Limits = room.Limits{Jobs: cfg.JobsMax, Namespace: cfg.NamespaceMax}
 	if use := s.usage.Load(); use != nil {
 		t.state.SetUsage(*use)
@@ -117,7 +122,7 @@ func (t *leadershipTerm) run() error {
 	lost := failoverLoop{
 		state: t.state, commit: t.commit, wake: t.placer.Wake, resign: t.resign, log: t.cfg.Logger, observe: t.observeVerdicts,
 	}
-	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.historyLoop, predictor.Run} {
+	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.historyLoop, t.logLoop, predictor.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()
@@ -151,7 +156,7 @@ func (t *leadershipTerm) tickLoop(ctx context.Context) error {
 			t.placer.Tick()
 			t.uplink.SendMatrix()
 			t.api.Tick()
-			t.noteRevision()
+			t.noteKnown()
 			if err := t.updateLimits(ctx); err != nil {
 				return err
 			}
@@ -247,19 +252,20 @@ func (t *leadershipTerm) resign(ctx context.Context, why string) error {
 	return nil
 }
 
-// noteRevision stores the latest revision of the store in the data directory.
-func (t *leadershipTerm) noteRevision() {
+// noteKnown stores the latest revision of the store and the names of its regions in the data
+// directory.
+func (t *leadershipTerm) noteKnown() {
 	t.state.Lock()
-	revision := t.state.Revision
+	revision, names := t.state.Revision, t.state.ConnectedOnce()
 	t.state.Unlock()
-	if err := t.known.note(revision); err != nil {
-		t.cfg.Logger.Warn("cannot store the known revision of the store; after a restart this server may not notice an old copy", "error", err)
+	if err := errors.Join(t.known.note(revision), t.regions.note(names)); err != nil {
+		t.cfg.Logger.Warn("cannot store what is known of the store; after a restart this server may not notice an old copy", "error", err)
 	}
 }
 
 // retire ends the term. The term grants no lease after that.
 func (t *leadershipTerm) retire() {
-	t.noteRevision()
+	t.noteKnown()
 	t.end(state.ErrNotActive)
 	t.state.Lock()
 	defer t.state.Unlock()

@@ -19,7 +19,7 @@ func TestLeadershipIsCertainForAWhile(t *testing.T) {
 	clock := func() time.Duration { return now }
 	st := state.New(state.Beginning{Epoch: "e"}, clock)
 	term := &leadershipTerm{
-		cfg: &Config{Clock: clock, ElectionTTL: 3 * time.Second}, state: st, known: &knownRevision{}, uplink: uplink.New(uplink.Config{State: st}),
+		cfg: &Config{Clock: clock, ElectionTTL: 3 * time.Second}, state: st, known: &knownRevision{}, regions: &knownRegions{names: map[string]bool{}}, uplink: uplink.New(uplink.Config{State: st}),
 		renew: func(context.Context) error { now += time.Second; return fails }, // the answer takes a second
 	}
 	if st.Serving() {

@@ -91,7 +91,7 @@ const recoverPause = 500 * time.Millisecond
 // errRecovered ends a term, so that the next term loads the recovered store.
 var errRecovered = errors.New("the store was recovered")
 
-// wouldStop returns the work that a recovery of the store would stop.
+// wouldStop returns the work that a recovery of the store would stop or start.
 func wouldStop(t *Term) (*nusav1.RecoverResponse, error) {
 	t.State.Lock()
 	defer t.State.Unlock()
@@ -99,7 +99,7 @@ func wouldStop(t *Term) (*nusav1.RecoverResponse, error) {
 		return nil, rpcError(state.ErrNoConflict)
 	}
 	lost, leftOut, silent := t.State.WorkToLose()
-	return &nusav1.RecoverResponse{Lost: lost, LeftOut: leftOut, Silent: silent}, nil
+	return &nusav1.RecoverResponse{Lost: lost, LeftOut: leftOut, Silent: silent, Starts: t.State.WorkToStart()}, nil
 }
 
 // Recover implements nusav1.SystemServer.

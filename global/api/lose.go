@@ -33,10 +33,10 @@ func (g *regionsAPI) Lose(ctx context.Context, req *nusav1.LoseRegionRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	if _, err := term.region(name); err != nil {
-		if status.Code(err) == codes.NotFound && unknownToCopy(term, name) {
-			return loseUnknown(ctx, term, name, loss)
-		}
+	switch r, err := term.region(name); {
+	case (status.Code(err) == codes.NotFound || err == nil && r.GetClusterId() == "") && unknownToCopy(term, name):
+		return loseUnknown(ctx, term, name, loss)
+	case err != nil:
 		return nil, err
 	}
 	_, err = term.Commit.Do(ctx, func(t *state.Tx) error {
@@ -64,15 +64,16 @@ func (g *regionsAPI) Lose(ctx context.Context, req *nusav1.LoseRegionRequest) (*
 	return term.region(name)
 }
 
-// unknownToCopy reports whether a region that is not in the store must confirm what it runs. The
-// store was then restored from a copy that is older than the region.
+// unknownToCopy reports whether a region must confirm what it runs although the store has no
+// cluster of it. The store was then perhaps restored from a copy that is older than the region's
+// servers.
 func unknownToCopy(t *Term, name string) bool {
 	t.State.Lock()
 	defer t.State.Unlock()
 	return slices.Contains(t.State.Unconfirmed(), name)
 }
 
-// loseUnknown states that nothing runs in a region that the store does not know.
+// loseUnknown states that nothing runs in a region of which the store knows no cluster.
 func loseUnknown(ctx context.Context, t *Term, name string, loss state.Loss) (*nusav1.Region, error) {
 	_, err := t.Commit.Do(ctx, func(tx *state.Tx) error {
 		if err := tx.Audit("region.lost", name, "by "+loss.By+": "+loss.Why); err != nil {

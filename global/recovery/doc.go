@@ -3,4 +3,5 @@
 //
 //	conflict.go  how a restore is noticed
 //	confirm.go   what operators see while regions have to confirm what they run
+//	work.go      what a recovery keeps and starts
 package recovery

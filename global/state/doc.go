@@ -27,6 +27,6 @@
 //	demand.go      Demand: what groups ask for, for the regions' reports
 //	unplaced.go    groups with instances without a region; released instances
 //	refusal.go     Refusal: what regions gave back, and how long no offer follows
-//	failover.go    when the slots of a silent or lost region may move, and what a recovery stops
+//	failover.go    when the slots of a silent or lost region may move, what a recovery stops and starts
 //	status.go      a job's status from slots and summaries
 package state

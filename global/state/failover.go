@@ -183,9 +183,7 @@ func (st *State) EachSlot(r *Region, do func(*Job, region.Slot)) {
 // indices. The lock is held.
 func (st *State) slotsOf(r *Region) (owned []region.Slot) {
 	st.EachSlot(r, func(_ *Job, s region.Slot) { owned = append(owned, s) })
-	slices.SortFunc(owned, func(a, b region.Slot) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job), cmp.Compare(a.Group, b.Group), cmp.Compare(a.From, b.From))
-	})
+	slices.SortFunc(owned, compareSlots)
 	return owned
 }
 
@@ -358,18 +356,20 @@ func (st *State) conflictNote(r *Region) string {
 }
 
 // toConfirm returns the regions, sorted, that must confirm what they run after a recovery of the
-// store: the regions that the store knows, those that have said hello, and those that have not
-// confirmed since an earlier recovery. This includes regions whose record says that nothing runs
-// there: the record may be older than their return. The lock is held.
+// store: the regions that the store or this server knows, those that have said hello, and those
+// that have not confirmed since an earlier recovery. This includes regions whose record says that
+// nothing runs there, or that no cluster has ever connected: the record may be older than their
+// servers. The lock is held.
 func (st *State) toConfirm() []string {
 	all := map[string]bool{}
 	for _, name := range st.Unconfirmed() {
 		all[name] = true
 	}
-	for name, r := range st.Regions {
-		if r.Record.GetClusterId() != "" {
-			all[name] = true
-		}
+	for name := range st.Regions {
+		all[name] = true
+	}
+	for _, name := range st.KnownRegions {
+		all[name] = true
 	}
 	for name := range st.reported {
 		all[name] = true
@@ -378,6 +378,17 @@ func (st *State) toConfirm() []string {
 		all[name] = true
 	}
 	return slices.Sorted(maps.Keys(all))
+}
+
+// ConnectedOnce returns the names of the regions that have connected at least once. The lock is
+// held.
+func (st *State) ConnectedOnce() (out []string) {
+	for _, name := range st.RegionNames() {
+		if st.Regions[name].Record.GetClusterId() != "" {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // reportedWork is what a region says that it runs, while the store waits for a recovery.
@@ -414,12 +425,45 @@ func (st *State) WorkToLose() (lost []*nusav1.LostWork, leftOut int32, silent []
 		leftOut += st.reported[name].leftOut
 		lost = append(lost, st.workToLose(name)...)
 	}
-	for _, name := range st.RegionNames() {
-		if rec := st.Regions[name].Record; !st.reported[name].said && rec.GetClusterId() != "" && !rec.GetLost().GetNothingRuns() {
+	for _, name := range st.toConfirm() {
+		if r := st.Regions[name]; !st.reported[name].said && (r == nil || !r.Record.GetLost().GetNothingRuns()) {
 			silent = append(silent, name)
 		}
 	}
 	return lost, leftOut, silent
+}
+
+// WorkToStart returns the work that the store assigns to regions and that they do not run, by
+// region, job and group. Only regions that have named everything that they run count. The lock is
+// held.
+func (st *State) WorkToStart() (out []*nusav1.LostWork) {
+	for _, name := range slices.Sorted(maps.Keys(st.reported)) {
+		if r := st.reported[name]; r.said && r.leftOut == 0 {
+			out = append(out, recovery.Starts(name, st.wantedAt(name), r.work)...)
+		}
+	}
+	return out
+}
+
+// wantedAt returns the slots that a region owns and must run, sorted by job, group and index.
+func (st *State) wantedAt(name string) (out []region.Slot) {
+	for _, j := range st.Jobs {
+		if j.Record == nil || j.Record.Stopped() {
+			continue
+		}
+		for s := range j.Slots.All() {
+			if s.Region == name && !s.Vacant && !s.System && s.Desired == region.DesiredRun && s.State != region.Done {
+				out = append(out, s)
+			}
+		}
+	}
+	slices.SortFunc(out, compareSlots)
+	return out
+}
+
+// compareSlots orders slots by job, group and index.
+func compareSlots(a, b region.Slot) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job), cmp.Compare(a.Group, b.Group), cmp.Compare(a.From, b.From))
 }
 
 // workToLose returns the work that one region would lose.
@@ -435,7 +479,7 @@ func (st *State) workToLose(name string) (out []*nusav1.LostWork) {
 				stored = j.Record.Version()
 			}
 			for s := range j.Slots.All() {
-				instances -= keeps(s, name, w)
+				instances -= recovery.Keeps(s, name, w)
 			}
 		}
 		if instances <= 0 && stored >= w.GetJobVersion() {
@@ -450,16 +494,4 @@ func (st *State) workToLose(name string) (out []*nusav1.LostWork) {
 		out[k].JobVersion = max(out[k].GetJobVersion(), w.GetJobVersion())
 	}
 	return out
-}
-
-// keeps returns how many instances of a region's work the store lets the region run.
-func keeps(s region.Slot, name string, w *nusav1.RegionWork) int32 {
-	owns := s.Region == name && !s.Vacant && s.Desired == region.DesiredRun
-	for i, f := range s.Former {
-		owns = owns || f.Region == name && s.DesiredOfFormer(i) == region.DesiredHold
-	}
-	if !owns || s.Group != w.GetGroup() {
-		return 0
-	}
-	return max(0, min(int32(s.To), w.GetTo())-max(int32(s.From), w.GetFrom()))
 }

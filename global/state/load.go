@@ -36,6 +36,8 @@ type Beginning struct {
 	Revision int64
 	// Sessions is the configuration of the regions' sessions. Its ActiveUntil is 0.
 	Sessions region.Config
+	// LogUnknown is why the store did not tell the length of its log; nil: it did, or it never does.
+	LogUnknown error
 }
 
 // Elected is what a server knows when it has been elected.
@@ -76,8 +78,8 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 	if rec.GetCandidacy() != nil {
 		former = rec.GetCandidacy().AsDuration()
 	}
-	surplus, err := s.Surplus(ctx)
-	if err != nil {
+	surplus, logUnknown := s.Surplus(ctx)
+	if err := ctx.Err(); err != nil {
 		return Beginning{}, fmt.Errorf("begin a leadership term: %w", err)
 	}
 	if rec.GetConflict().GetRecovered() {
@@ -110,7 +112,7 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 		return Beginning{}, fmt.Errorf("begin leadership term %d: %w", term.Number, err)
 	}
 	return Beginning{
-		Epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, Revision: began,
+		Epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, Revision: began, LogUnknown: logUnknown,
 		Sessions: region.Config{
 			Lease: e.Lease, LeaseMax: longest, PredecessorUntil: e.At + former, Federation: e.Federation, Term: term,
 		},

@@ -63,12 +63,33 @@ func TestWorkToLose(t *testing.T) {
 	hello("seoul")
 	hello("tokyo", "later 0-3 v1", "api 0-6 v3", "later 5-6 v1")
 	expect("tokyo runs more, seoul nothing", 2, []string{"jakarta"}, "tokyo api 2 v3 of v3", "tokyo later 4 v1 of v0")
+	starts := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, l := range st.WorkToStart() {
+			got = append(got, fmt.Sprintf("%s %s %d v%d", l.GetRegion(), l.GetJob(), l.GetInstances(), l.GetStoredVersion()))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("starts %q, want %q", got, want)
+		}
+	}
+	leftOut := func(n int32) {
+		r := st.reported["seoul"]
+		r.leftOut = n
+		st.reported["seoul"] = r
+	}
+	starts() // the regions have not named all slots
+	leftOut(0)
+	starts("seoul api 4 v0")
 	hello("seoul", "api 2-4 v5")
+	leftOut(0)
+	starts("seoul api 2 v0")
+	leftOut(1)
 	hello("tokyo", "api 0-2 v3")
 	expect("seoul has a later version", 2, []string{"jakarta"}, "seoul api 0 v5 of v3")
 	st.Regions["jakarta"].Record = proto.CloneOf(st.Regions["jakarta"].Record)
 	st.Regions["jakarta"].Record.ClusterId = ""
-	expect("jakarta has never connected", 2, nil, "seoul api 0 v5 of v3")
+	expect("jakarta has never connected, as far as the copy says", 2, []string{"jakarta"}, "seoul api 0 v5 of v3")
 }
 
 // TestSecondRecoveryKeepsWhatTheFirstWaitsFor: a region that the store does not know has not
@@ -91,13 +112,15 @@ func TestSecondRecoveryKeepsWhatTheFirstWaitsFor(t *testing.T) {
 	}
 }
 
-// TestRegionThatWasLostConfirmsToo: the copy of the store says that nothing runs in a region. The
-// region may have been set up again since the copy, so a recovery waits for the region.
+// TestRegionThatWasLostConfirmsToo: the copy of the store says that nothing runs in a region, or
+// that no cluster has connected under its name, or does not have the region. The region may have
+// been set up since the copy, so a recovery waits for the region.
 func TestRegionThatWasLostConfirmsToo(t *testing.T) {
 	st := New(Beginning{}, func() time.Duration { return 0 })
 	st.Regions["jakarta"] = &Region{Name: "jakarta", Record: &nusav1.Region{ClusterId: "c", Lost: &nusav1.LostRegion{NothingRuns: true}}}
-	st.Regions["mars"] = &Region{Name: "mars", Record: &nusav1.Region{}} // has never connected
-	if got := st.toConfirm(); !slices.Equal(got, []string{"jakarta"}) {
+	st.Regions["mars"] = &Region{Name: "mars", Record: &nusav1.Region{}} // had not connected when the copy was made
+	st.KnownRegions = []string{"osaka"}
+	if got := st.toConfirm(); !slices.Equal(got, []string{"jakarta", "mars", "osaka"}) {
 		t.Errorf("a recovery waits for %q", got)
 	}
 }

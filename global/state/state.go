@@ -99,6 +99,13 @@ type State struct {
 	// Leadership is the stored record of the leadership term.
 	Leadership *nusav1.LeadershipRecord
 
+	// LogUnknown: the store has not reported the length of its log in this term, so the store may be a
+	// restored snapshot. Until then no lease is granted and no region is declared lost.
+	LogUnknown bool
+	// KnownRegions are regions that connected before this term, as far as this server has seen, by
+	// name.
+	KnownRegions []string
+
 	// Candidates is the number of servers that stand for election, including the active one.
 	// GlobalLevel is the least of their feature levels.
 	Candidates  int
@@ -148,7 +155,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
 		Pending: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, leftover: JobSet{}, systems: JobSet{}, holds: map[string][]holding{}, NotHome: map[string]JobSet{},
-		Events: Events{eventlog.New(b.Epoch)}, began: clock(), PeersDue: make(chan struct{}, 1),
+		Events: Events{eventlog.New(b.Epoch)}, began: clock(), PeersDue: make(chan struct{}, 1), LogUnknown: b.LogUnknown != nil,
 	}
 	st.Latency = latency.New(st.topologyRegions)
 	st.Answers = idempotency.New(idempotency.Config{Prefix: idemPrefix, Clock: clock, Decode: func(kv store.KV, rec *nusav1.IdempotencyRecord) error {
@@ -166,6 +173,7 @@ func (st *State) SessionConfig() region.Config {
 		c = c.AfterRecovery(r.GetStopTime().AsDuration())
 		c.Unconfirmed = len(r.GetUnconfirmed()) > 0
 	}
+	c.Unconfirmed = c.Unconfirmed || st.LogUnknown
 	return c
 }
 

@@ -183,15 +183,19 @@ func (e *Etcd) typed(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: etcd did not respond in time", ErrNoQuorum)
 	}
-	var etcdErr rpctypes.EtcdError
-	code := status.Code(err)
-	if errors.As(err, &etcdErr) {
-		code = etcdErr.Code()
-	}
-	if code == codes.Unavailable || code == codes.DeadlineExceeded {
+	if code := codeOf(err); code == codes.Unavailable || code == codes.DeadlineExceeded {
 		return fmt.Errorf("%w: %w", ErrNoQuorum, err)
 	}
 	return err
+}
+
+// codeOf returns the gRPC code of an error of the client of etcd. Known errors of etcd have a type
+// of their own, from which package status reads no code.
+func codeOf(err error) codes.Code {
+	if e := (rpctypes.EtcdError{}); errors.As(err, &e) {
+		return e.Code()
+	}
+	return status.Code(err)
 }
 
 // loadRevisions reads the stored offsets of revisions.

@@ -2,12 +2,13 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // Surplus is the number of entries that the log of a store has beyond its revisions. Each revision
@@ -24,21 +25,43 @@ type Surplus struct {
 // memberTimeout bounds the calls to one member of an external etcd.
 const memberTimeout = 2 * time.Second
 
-// Surplus implements Store. It asks one member, which must have everything that was committed
-// before. Otherwise that member's log could be a shorter part of the same log.
+// Surplus implements Store. It asks the members of an external etcd at the same time, and takes the
+// first answer. A member must have everything that was committed before. Otherwise its log could be
+// a shorter part of the same log.
 func (e *Etcd) Surplus(ctx context.Context) (Surplus, error) {
+	const what = "the length of the store's log: %w"
 	if e.member != nil {
-		return e.surplus(ctx, e.client, "")
-	}
-	var failed error
-	for _, endpoint := range e.client.Endpoints() {
-		s, err := e.surplusAt(ctx, endpoint)
-		if err == nil {
-			return s, nil
+		s, err := e.surplus(ctx, e.client, "")
+		if err != nil {
+			return Surplus{}, fmt.Errorf(what, e.typed(err))
 		}
-		failed = err
+		return s, nil
 	}
-	return Surplus{}, fmt.Errorf("the length of the store's log: %w", e.typed(failed))
+	type answer struct {
+		s   Surplus
+		err error
+	}
+	endpoints := e.client.Endpoints()
+	answers := make(chan answer, len(endpoints)) // each goroutine sends one, even when nobody reads any more
+	ctx, cancel := context.WithCancel(ctx)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel()
+	for _, endpoint := range endpoints {
+		asking.Go(func() {
+			s, err := e.surplusAt(ctx, endpoint)
+			answers <- answer{s, err}
+		})
+	}
+	failed := errors.New("there are no endpoints")
+	for range endpoints {
+		a := <-answers
+		if a.err == nil {
+			return a.s, nil
+		}
+		failed = a.err
+	}
+	return Surplus{}, fmt.Errorf(what, e.typed(failed))
 }
 
 // surplusAt asks one endpoint of an external etcd.
@@ -59,8 +82,9 @@ func (e *Etcd) surplus(ctx context.Context, c *clientv3.Client, endpoint string)
 		return Surplus{}, err
 	}
 	first, err := c.Status(ctx, endpoint)
-	if code := status.Code(err); code == codes.Unimplemented || code == codes.PermissionDenied {
-		return Surplus{}, nil
+	switch codeOf(err) {
+	case codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
+		return Surplus{}, nil // a proxy without this call, or a user who may not ask
 	}
 	if err != nil {
 		return Surplus{}, err

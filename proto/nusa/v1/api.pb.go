@@ -7125,7 +7125,10 @@ type RecoverResponse struct {
 	// Number of slots that the regions have not named yet.
 	LeftOut int32 `protobuf:"varint,3,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
 	// Regions that have not reported yet what they run.
-	Silent        []string `protobuf:"bytes,4,rep,name=silent,proto3" json:"silent,omitempty"`
+	Silent []string `protobuf:"bytes,4,rep,name=silent,proto3" json:"silent,omitempty"`
+	// Only after a dry run: what the store assigns to regions and they do not run, for example
+	// because it was stopped after the copy was made. The recovery starts it. Sorted like `lost`.
+	Starts        []*LostWork `protobuf:"bytes,5,rep,name=starts,proto3" json:"starts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7188,14 +7191,22 @@ func (x *RecoverResponse) GetSilent() []string {
 	return nil
 }
 
-// LostWork is what a region runs of a group and the restored store does not have.
+func (x *RecoverResponse) GetStarts() []*LostWork {
+	if x != nil {
+		return x.Starts
+	}
+	return nil
+}
+
+// LostWork is a difference between what a region runs of a group and what the restored store
+// has.
 type LostWork struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Region    string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Job       string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
 	Group     string                 `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
-	// Number of instances that will be stopped.
+	// Number of instances that will be stopped, or started.
 	Instances int32 `protobuf:"varint,5,opt,name=instances,proto3" json:"instances,omitempty"`
 	// Version that the region runs, and version in the store. 0: the store does not have the
 	// job.
@@ -8059,12 +8070,13 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\amessage\x18\x06 \x01(\tR\amessage\"N\n" +
 	"\x0eRecoverRequest\x12#\n" +
 	"\rfederation_id\x18\x01 \x01(\tR\ffederationId\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\x87\x01\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\xb2\x01\n" +
 	"\x0fRecoverResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12%\n" +
 	"\x04lost\x18\x02 \x03(\v2\x11.nusa.v1.LostWorkR\x04lost\x12\x19\n" +
 	"\bleft_out\x18\x03 \x01(\x05R\aleftOut\x12\x16\n" +
-	"\x06silent\x18\x04 \x03(\tR\x06silent\"\xce\x01\n" +
+	"\x06silent\x18\x04 \x03(\tR\x06silent\x12)\n" +
+	"\x06starts\x18\x05 \x03(\v2\x11.nusa.v1.LostWorkR\x06starts\"\xce\x01\n" +
 	"\bLostWork\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
@@ -8418,105 +8430,106 @@ var file_nusa_v1_api_proto_depIdxs = []int32{
 	107, // 126: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
 	120, // 127: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
 	98,  // 128: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
-	34,  // 129: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	38,  // 130: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 131: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 132: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 133: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 134: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 135: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 136: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 137: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	27,  // 138: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 139: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 140: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	28,  // 141: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	30,  // 142: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	30,  // 143: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	31,  // 144: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	33,  // 145: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	36,  // 146: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	48,  // 147: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	49,  // 148: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	51,  // 149: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	52,  // 150: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	51,  // 151: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	49,  // 152: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	51,  // 153: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	39,  // 154: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
-	40,  // 155: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
-	41,  // 156: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
-	44,  // 157: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
-	54,  // 158: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	56,  // 159: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	57,  // 160: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	58,  // 161: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	59,  // 162: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	62,  // 163: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	66,  // 164: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	68,  // 165: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	91,  // 166: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	66,  // 167: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	72,  // 168: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	75,  // 169: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	83,  // 170: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	84,  // 171: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	86,  // 172: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	88,  // 173: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	94,  // 174: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	99,  // 175: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	96,  // 176: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
-	6,   // 177: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 178: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 179: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	112, // 180: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 181: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 182: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 183: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 184: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	112, // 185: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 186: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	29,  // 187: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	116, // 188: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	116, // 189: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	32,  // 190: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	35,  // 191: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	37,  // 192: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	118, // 193: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	50,  // 194: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	118, // 195: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	118, // 196: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	53,  // 197: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	118, // 198: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	46,  // 199: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	118, // 200: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
-	118, // 201: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
-	42,  // 202: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
-	45,  // 203: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
-	55,  // 204: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	119, // 205: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	119, // 206: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	119, // 207: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	60,  // 208: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	63,  // 209: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	67,  // 210: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	70,  // 211: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	92,  // 212: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	67,  // 213: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	73,  // 214: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	76,  // 215: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	80,  // 216: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	85,  // 217: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	87,  // 218: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	89,  // 219: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	95,  // 220: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	100, // 221: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	97,  // 222: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
-	177, // [177:223] is the sub-list for method output_type
-	131, // [131:177] is the sub-list for method input_type
-	131, // [131:131] is the sub-list for extension type_name
-	131, // [131:131] is the sub-list for extension extendee
-	0,   // [0:131] is the sub-list for field type_name
+	98,  // 129: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
+	34,  // 130: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	38,  // 131: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 132: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 133: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 134: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 135: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 136: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 137: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 138: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	27,  // 139: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 140: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 141: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	28,  // 142: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	30,  // 143: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	30,  // 144: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	31,  // 145: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	33,  // 146: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	36,  // 147: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	48,  // 148: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	49,  // 149: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	51,  // 150: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	52,  // 151: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	51,  // 152: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	49,  // 153: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	51,  // 154: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	39,  // 155: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
+	40,  // 156: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
+	41,  // 157: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
+	44,  // 158: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
+	54,  // 159: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	56,  // 160: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	57,  // 161: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	58,  // 162: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	59,  // 163: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	62,  // 164: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	66,  // 165: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	68,  // 166: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	91,  // 167: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	66,  // 168: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	72,  // 169: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	75,  // 170: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	83,  // 171: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	84,  // 172: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	86,  // 173: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	88,  // 174: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	94,  // 175: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	99,  // 176: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	96,  // 177: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
+	6,   // 178: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 179: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 180: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	112, // 181: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 182: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 183: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 184: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 185: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	112, // 186: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 187: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	29,  // 188: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	116, // 189: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	116, // 190: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	32,  // 191: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	35,  // 192: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	37,  // 193: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	118, // 194: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	50,  // 195: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	118, // 196: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	118, // 197: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	53,  // 198: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	118, // 199: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	46,  // 200: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	118, // 201: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
+	118, // 202: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
+	42,  // 203: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
+	45,  // 204: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
+	55,  // 205: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	119, // 206: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	119, // 207: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	119, // 208: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	60,  // 209: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	63,  // 210: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	67,  // 211: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	70,  // 212: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	92,  // 213: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	67,  // 214: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	73,  // 215: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	76,  // 216: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	80,  // 217: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	85,  // 218: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	87,  // 219: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	89,  // 220: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	95,  // 221: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	100, // 222: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	97,  // 223: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
+	178, // [178:224] is the sub-list for method output_type
+	132, // [132:178] is the sub-list for method input_type
+	132, // [132:132] is the sub-list for extension type_name
+	132, // [132:132] is the sub-list for extension extendee
+	0,   // [0:132] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }

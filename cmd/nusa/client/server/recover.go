@@ -26,7 +26,8 @@ First let all regions connect: an alarm names what they know. The recovery makes
 later revisions greater than those that the regions know, so that no work is confused
 with other work. Then the regions run what the restored store says. Work that was
 submitted after the copy was made stops. The command lists this work first, as far as
-the regions have reported it. Jobs that were stopped after the copy was made run again.
+the regions have reported it. Jobs that were stopped after the copy was made run again:
+the command lists them, too.
 
 After the recovery no region gets a lease, and nothing moves to another region, until
 every region has confirmed what it runs. For a region that will never return, run "nusa
@@ -118,10 +119,16 @@ func whatStops(would *nusav1.RecoverResponse) []string {
 	if len(out) > 0 {
 		out = append([]string{"What the regions run and the restored store does not know:"}, out...)
 	}
+	if starts := would.GetStarts(); len(starts) > 0 {
+		out = append(out, "What the restored store has and the regions do not run, for example because it was stopped since:")
+		for _, l := range starts {
+			out = append(out, fmt.Sprintf("  %s/%s group %s in %s: %s would start", l.GetNamespace(), l.GetJob(), l.GetGroup(), l.GetRegion(), term.Plural(l.GetInstances(), "instance")))
+		}
+	}
 	switch silent := would.GetSilent(); {
 	case len(silent) > 0:
-		out = append(out, "These regions have not connected yet, so it is unknown what they run: "+strings.Join(silent, ", "),
-			"After the recovery no region gets a lease until these regions have connected, or `nusa region lose` was run for them.")
+		out = append(out, "These regions have not reported yet what they run: "+strings.Join(silent, ", "),
+			"After the recovery no region gets a lease until these regions have confirmed it, or `nusa region lose` was run for them.")
 	case len(out) == 0:
 		out = append(out, "The regions run nothing that the restored store does not know.")
 	}
