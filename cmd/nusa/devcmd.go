@@ -61,7 +61,7 @@ probe. p50 shows it when half of the samples are new.
 
 func (d *devRun) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&d.Regions, "regions", nil, "regions of the round-trip table (default "+strings.Join(dev.DefaultRegions, ",")+", or those of --wan)")
+	f.StringSliceVar(&d.Regions, "regions", nil, "regions of the round-trip table (default "+strings.Join(dev.DefaultRegions, ", ")+", or those of --wan)")
 	f.IntVar(&d.Servers, "servers", 1, "regional servers in each region, 1..5")
 	f.IntVar(&d.Agents, "agents", 3, "agents in each region, 1..50")
 	f.StringVar(&d.WAN, "wan", "azure", "round trips between the regions: azure, none, or a CSV matrix FILE in ms")
@@ -86,7 +86,7 @@ change. Agents that are missing count as silent at first: they are lost after 15
 their instances are placed elsewhere 30 s after the start, or after the time in the
 job's disconnect.node.after. node list shows them until node remove, or for 72 h.
 ` + wanHelp,
-		Example: "  nusa dev\n  nusa dev --regions southeastasia,westeurope --servers 3 --data-dir ./federation",
+		Example: "  nusa dev\n  nusa dev --regions southeastasia,westeurope --servers 3 --data-dir ./dev",
 	}
 	d.bind(cmd)
 	cmd.Flags().StringVar(&d.DataDir, "data-dir", "", "directory of jobs and nodes, for the next start (default: a temporary directory)")

@@ -37,12 +37,14 @@ func globalCommand() *cobra.Command {
 		Short:   "Run a global server: API, placement of jobs in regions, embedded etcd",
 		GroupID: rolesGroup,
 		Example: `  # one server
-  nusa global --name g1 --bind 10.0.0.1 --data-dir /var/lib/nusa/global
-  # one of three with an etcd member each: the same flags on every machine, but --name and --bind
-  nusa global --name g2 --bind 10.0.0.2 --data-dir /var/lib/nusa/global \
+  nusa global --name g1 --bind 10.0.0.1 --data-dir /var/nusa
+  # one of three with an etcd member each: the same flags on every machine,
+  # but --name and --bind
+  nusa global --name g2 --bind 10.0.0.2 --data-dir /var/nusa \
     --etcd-initial-cluster g1=10.0.0.1:7603,g2=10.0.0.2:7603,g3=10.0.0.3:7603
   # one of several over an etcd of your own
-  nusa global --name g2 --bind 10.0.0.2 --data-dir /var/lib/nusa/global --etcd-endpoints 10.0.0.7:2379,10.0.0.8:2379,10.0.0.9:2379`,
+  nusa global --name g2 --bind 10.0.0.2 --data-dir /var/nusa \
+    --etcd-endpoints 10.0.0.7:2379,10.0.0.8:2379,10.0.0.9:2379`,
 	}
 	r.addFlags(cmd, "data-dir")
 	f := cmd.Flags()
@@ -90,7 +92,10 @@ func regionalCommand() *cobra.Command {
 		Use:     "regional",
 		Short:   "Run a regional server: Raft, scheduling on nodes, latency probes",
 		GroupID: rolesGroup,
-		Example: "  nusa regional --region jakarta --name jkt-1 --location -6.2,106.8 --label jurisdiction=id \\\n    --data-dir /var/lib/nusa/regional --bind 10.0.0.2 --bootstrap-expect 3 --join 10.0.0.1:7612 --global 198.51.100.10:7600",
+		Example: `  nusa regional --region jakarta --name jkt-1 --bind 10.0.0.2 \
+    --location -6.2,106.8 --label jurisdiction=id \
+    --data-dir /var/lib/nusa/regional --bootstrap-expect 3 \
+    --join 10.0.0.1:7612 --global 198.51.100.10:7600`,
 	}
 	r.addFlags(cmd, "region", "data-dir")
 	f := cmd.Flags()
@@ -162,7 +167,9 @@ func agentCommand() *cobra.Command {
 		Use:     "agent",
 		Short:   "Run an agent, which runs the work of one node",
 		GroupID: rolesGroup,
-		Example: "  nusa agent --region jakarta --servers 10.0.0.1:7610,10.0.0.2:7610 --label disk=ssd --data-dir /var/lib/nusa/agent",
+		Example: `  nusa agent --region jakarta --bind 10.0.0.21 \
+    --servers 10.0.0.1:7610,10.0.0.2:7610 --label disk=ssd \
+    --data-dir /var/lib/nusa/agent`,
 	}
 	r.addFlags(cmd, "region", "servers", "data-dir")
 	f := cmd.Flags()

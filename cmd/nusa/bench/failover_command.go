@@ -26,7 +26,7 @@ every 10 ms and ignores the stop signal.
 Each round cuts off the region with the most instances: the proxy forwards nothing, and
 neither end gets a TCP reset. When all of its instances run elsewhere, the cut ends. The
 round ends when each instance runs exactly once.`,
-		Example: "  nusa bench failover --rounds 3 --running keep --after 10s\n  nusa bench failover --rounds 20 --running stop --after 10s --lease 10s --kill-timeout 5s -o json",
+		Example: "  nusa bench failover --rounds 3 --running keep --after 10s\n  nusa bench failover --rounds 20 --running stop --after 10s \\\n    --lease 10s --kill-timeout 5s -o json",
 		Args:    cobra.NoArgs,
 	}
 	f := cmd.Flags()

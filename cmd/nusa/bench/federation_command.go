@@ -44,9 +44,9 @@ censored) or of pods (cpu_milli, memory_mib, creation_time, deletion_time), or a
 the Standard Workload Format. It may be compressed with gzip. Equal requests of one
 batch become one job.`,
 		Example: "  nusa bench federation --regions 50 --jobs 20000 --concurrency 64\n" +
-			"  nusa bench federation --regions 5 --jobs 20000 --stream --concurrency 8 -o json\n" +
+			"  nusa bench federation --jobs 20000 --stream --concurrency 8 -o json\n" +
 			"  nusa bench federation --regions 200 --jobs 1000 --rate 50 --idle 0\n" +
-			"  nusa bench federation --regions 50 --trace azure-vm.csv.gz -o json",
+			"  # with the trace of a checkout\n  nusa bench federation --regions 50 -o json \\\n    --trace bench/replay/testdata/azure-vm.csv",
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()

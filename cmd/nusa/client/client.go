@@ -46,6 +46,8 @@ version was reverted. job plan: 0 no change, 1 changes, 255 error.`,
 	}
 	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetHelpCommand(helpCommand())
+	root.SetHelpFunc(cli.Help)
+	root.SetUsageFunc(cli.Usage)
 	root.AddGroup(
 		&cobra.Group{ID: groupWork, Title: "Jobs and machines:"},
 		&cobra.Group{ID: groupLook, Title: "Network and events:"},

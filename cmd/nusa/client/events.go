@@ -26,11 +26,12 @@ func eventsCommand() *cobra.Command {
 after the last event, and says when events are missing:
 
   job       submitted, stopped, purged; a batch job complete or failed
-  slot      instances offered to a region, accepted, returned, moved, revoked, stopped, done
+  slot      instances offered to a region, accepted, returned, moved, revoked,
+            stopped, done
   instance  given up after its last attempt, or lost with its node
   node      silent or back, cordoned, drained, removed
-  region    defined, connected, disconnected, silent, back, lost, refused, confirmed,
-            cordoned, draining, failback, removed
+  region    defined, connected, disconnected, silent, back, lost, refused,
+            confirmed, cordoned, draining, failback, removed
   store     filling; restored from an old copy, recovered
   failover  paused, because too many regions fell silent together; resumed
 

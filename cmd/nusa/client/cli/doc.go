@@ -9,6 +9,7 @@
 //   - flags.go: durations with days and weeks
 //   - usage.go: arguments, and errors of flags and unknown commands
 //   - program.go: the name of this binary in hints
+//   - help.go: help texts in 80 columns
 //   - exit.go: exit codes
 //   - errors.go: errors of calls as lines that say what to do
 //   - hint.go: suggests a name that is similar to one that does not exist

@@ -50,7 +50,7 @@ func originSetCommand(s *cli.Settings) *cobra.Command {
 flags or from a file of records separated by --- (- is standard input). All are
 checked before the first is sent. An origin of weight 2 counts as half as far away.`,
 		Example: `  nusa origin set www.example.com --region westeurope --region japaneast:2
-  nusa origin set '*.example.com' --region westeurope=203.0.113.7:443 --max-rtt 80ms
+  nusa origin set '*.example.com' --region eastus=192.0.2.7:443 --max-rtt 80ms
   nusa origin set -f examples/origins.yaml`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			records, err := o.records(c, args)

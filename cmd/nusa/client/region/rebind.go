@@ -19,7 +19,7 @@ func rebindCommand(s *cli.Settings) *cobra.Command {
 			"A region refuses every federation but its own, because an empty or foreign one would stop its work.\n" +
 			"After the rebind the region runs what that federation orders, and stops its former federation's jobs.\n" +
 			"The region's own jobs (NAME@REGION) continue.",
-		Example: "  nusa region rebind --federation 2VIP6IXGENHFRLURL3E6LPWTHP --addr 10.0.0.2:7610",
+		Example: "  nusa region rebind --addr 10.0.0.2:7610 \\\n    --federation 2VIP6IXGENHFRLURL3E6LPWTHP",
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			if federation == "" {
 				return errors.New("--federation is missing: give the id of the federation that the region may join; its global servers and the region's refusal name it")
