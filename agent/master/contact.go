@@ -11,9 +11,11 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/internal/notify"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 )
 
 const (
@@ -24,7 +26,10 @@ const (
 	nextWarning = 30 * time.Second
 )
 
-// whatToCheck is the advice of a warning.
+// startMore is the advice of a warning if a server has answered, but knows no master.
+const startMore = "are enough of the region's servers started to elect a master (all that --bootstrap-expect counts)?"
+
+// whatToCheck is the advice of a warning if no server has answered.
 const whatToCheck = "are the region's servers started (all that --bootstrap-expect counts), and with --bind if they are on other machines? " +
 	"do the agent's --servers name its gRPC address? does a firewall block the port?"
 
@@ -51,6 +56,8 @@ type attempt struct {
 	// dialFailed says that problem is the error of the dial, which is more precise than the
 	// session's error.
 	dialFailed bool
+	// answered says that the server has answered.
+	answered bool
 }
 
 func newContact(log *slog.Logger) *contact {
@@ -96,7 +103,7 @@ func (c *contact) end(addr string, greeted bool, err error) {
 	defer c.mu.Unlock()
 	if !greeted {
 		if c.greeted == 0 && !c.tried[addr].dialFailed {
-			c.tried[addr] = attempt{problem: causeText(err)}
+			c.tried[addr] = attempt{problem: causeText(err), answered: answered(err)}
 		}
 		return
 	}
@@ -152,15 +159,35 @@ func (c *contact) warn() {
 	}
 	c.warned = true
 	var tried []string
+	check := whatToCheck
 	for _, addr := range slices.Sorted(maps.Keys(c.tried)) {
 		text := c.tried[addr].problem
 		if text == "" {
 			text = "no response yet"
 		}
+		if c.tried[addr].answered {
+			check = startMore
+		}
 		tried = append(tried, fmt.Sprintf("%s: %s", addr, text))
 	}
 	c.log.Warn("the region cannot be reached: running tasks continue, new orders do not arrive",
-		"for", time.Since(c.since).Round(time.Second).String(), "tried", strings.Join(tried, "; "), "check", whatToCheck)
+		"for", time.Since(c.since).Round(time.Second).String(), "tried", strings.Join(tried, "; "), "check", check)
+}
+
+// answered reports whether a server has answered, by the error that ended its session.
+func answered(err error) bool {
+	if errors.Is(err, errNoMaster) {
+		return true
+	}
+	var st interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &st) {
+		return false
+	}
+	switch st.GRPCStatus().Code() {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unknown: // this agent gave up, or saw no status
+		return false
+	}
+	return rpcerr.TransportFailure(err) == rpcerr.NoFailure
 }
 
 // causeText returns the message of the gRPC status in an error, or the whole error.

@@ -3,12 +3,16 @@ package master
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // lines collects a log.
@@ -75,4 +79,28 @@ func TestWarningsFollowTheContact(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestFirewallIsNamedOnlyWithoutAnswer: a warning names the firewall only if no server has
+// answered.
+func TestFirewallIsNamedOnlyWithoutAnswer(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		hint bool
+	}{
+		{errors.New("connection refused"), true},
+		{fmt.Errorf("%w: no greeting within 5s", errSilent), true},
+		{fmt.Errorf("session ended: %w", status.Error(codes.Canceled, "context canceled")), true},
+		{fmt.Errorf("%w for 10s", errNoMaster), false},
+		{fmt.Errorf("session ended: %w", status.Error(codes.FailedPrecondition, "another node has this name")), false},
+	} {
+		log := &lines{}
+		contact := newContact(slog.New(slog.NewTextHandler(log, nil)))
+		contact.try("a:1")
+		contact.end("a:1", false, c.err)
+		contact.warn()
+		if got := log.take(); strings.Contains(got, "firewall") != c.hint || !strings.Contains(got, "check=") {
+			t.Errorf("%v: %s", c.err, got)
+		}
+	}
 }

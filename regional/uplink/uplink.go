@@ -12,12 +12,15 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/reason"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	"github.com/nusa-scheduler/nusa/internal/wait"
@@ -239,8 +242,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 			lost, warn = now, now.Add(firstWarning)
 		}
 		if now.After(warn) && !needsOperator {
-			u.cfg.Logger.Warn("no session with the global tier: the region works on its own", "server", addr, "error", err,
-				"for", now.Sub(lost).Round(time.Second).String(), "check", whatToCheck)
+			u.warn(addr, err, now.Sub(lost))
 			warn = now.Add(nextWarning)
 		} else {
 			u.cfg.Logger.Log(ctx, level, "no session with the global tier: the region works on its own", "server", addr, "error", err)
@@ -278,6 +280,28 @@ func (u *Uplink) setRefused(err error) bool {
 	was := u.refused
 	u.refused = err.Error()
 	return reason.WithoutNumbers(was) != reason.WithoutNumbers(u.refused)
+}
+
+// warn logs that the region has had no session for some time. If no server has answered, the
+// line says what to check.
+func (u *Uplink) warn(addr string, err error, missing time.Duration) {
+	log := u.cfg.Logger.With("server", addr, "error", err, "for", missing.Round(time.Second).String())
+	if !answered(err) {
+		log = log.With("check", whatToCheck)
+	}
+	log.Warn("no session with the global tier: the region works on its own")
+}
+
+// answered reports whether a server has answered the hello, although it opened no session.
+func answered(err error) bool {
+	if errors.Is(err, errRefused) || errors.Is(err, errNotNow) || errors.Is(err, errForeign) {
+		return true
+	}
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unknown: // this server gave up, or saw no status
+		return false
+	}
+	return rpcerr.TransportFailure(err) == rpcerr.NoFailure
 }
 
 // whatToCheck is the advice in the warning about a missing session.
