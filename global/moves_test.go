@@ -101,7 +101,7 @@ func TestDrainMovesARegionsWorkInOrder(t *testing.T) {
 		t.Errorf("drain of an unknown region: %v", err)
 	}
 	s.watchRegion("jakarta", "waits for room", func(r *nusav1.Region) bool {
-		return strings.HasPrefix(r.GetFailoverMessage(), "drains: 4 instances are left; default/api/web: no other region has room")
+		return strings.HasPrefix(r.GetFailoverMessage(), "draining: 4 instances are left; default/api/web: no other region has room")
 	})
 	if n := func() int32 { jakarta.mu.Lock(); defer jakarta.mu.Unlock(); return jakarta.owns() }(); n != 4 {
 		t.Errorf("%d instances are left at jakarta, although no other region has room", n)
@@ -115,7 +115,7 @@ func TestDrainMovesARegionsWorkInOrder(t *testing.T) {
 	jakarta.wait("two instances", func() bool { return jakarta.owns() == 2 })
 	jakarta.runsAll(2)
 	s.watchRegion("jakarta", "waits for the others", func(r *nusav1.Region) bool {
-		return strings.HasPrefix(r.GetFailoverMessage(), "drains: 2 instances are left; default/api/web: they follow when the instances that do not run now run again")
+		return strings.HasPrefix(r.GetFailoverMessage(), "draining: 2 instances are left; default/api/web: they follow when the instances that do not run now run again")
 	})
 	seoul.runsAll(1)
 	seoul.wait("all instances", func() bool { return seoul.owns() == 4 })

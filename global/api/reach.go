@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -84,12 +85,20 @@ func askAll[T any](ctx context.Context, conns []regionConn, call func(context.Co
 	var errs []*nusav1.PartialError
 	for i, err := range failed {
 		if err != nil {
-			errs = append(errs, &nusav1.PartialError{Region: conns[i].name, Message: status.Convert(err).Message()})
+			errs = append(errs, &nusav1.PartialError{Region: conns[i].name, Message: failureText(err)})
 			continue
 		}
 		out = append(out, answers[i])
 	}
 	return out, errs
+}
+
+// failureText says why a region did not answer its part of a call.
+func failureText(err error) string {
+	if status.Code(err) == codes.DeadlineExceeded {
+		return fmt.Sprintf("it did not answer within %s, so it may be cut off: `nusa region list` shows that soon", regionDeadline)
+	}
+	return status.Convert(err).Message()
 }
 
 // relay copies a stream from a region to the caller.

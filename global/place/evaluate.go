@@ -207,8 +207,11 @@ func (ev *evaluator) rank(c *candidate) int {
 	case c.returned != nil:
 		return 0
 	}
-	return 1
+	return lacksRoom
 }
+
+// lacksRoom is the greatest rank of a region that takes no instance for lack of room.
+const lacksRoom = 1
 
 // owned returns how many instances of the group a candidate's region has after this plan.
 func (ev *evaluator) owned(w *work, c *candidate) int {

@@ -143,7 +143,7 @@ func (s *reasonCount) message() string {
 		all, between = s.named, ", "
 	}
 	if len(all) > maxNamed {
-		return strings.Join(all[:maxNamed], between) + between + "and others"
+		return fmt.Sprintf("%s%sand %d more", strings.Join(all[:maxNamed], between), between, len(all)-maxNamed)
 	}
 	return strings.Join(all, between)
 }
@@ -190,16 +190,21 @@ func (ex *explainer) pending(w *work) []region.CountedReason {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
 	})
 	var out []region.CountedReason
+	for _, s := range sorted {
+		s.Message, s.Brief = s.message(), s.brief()
+		out = append(out, s.CountedReason)
+	}
 	if w.heldBack > 0 {
-		out = append(out, region.CountedReason{
+		// The regions that lack room come first: with room there, spread.min would hold nothing back.
+		at := slices.IndexFunc(sorted, func(s *reasonCount) bool { return s.rank > lacksRoom || s.Reason == ReasonLowerScore })
+		if at < 0 {
+			at = len(out)
+		}
+		out = slices.Insert(out, at, region.CountedReason{
 			Reason: ReasonSpreadLimit, Count: min(w.heldBack, w.n), What: "instance",
 			Message: fmt.Sprintf("regions.spread.min is %d and %s can take instances: the share of the missing regions waits",
 				w.group.Regions.SpreadMin, howMany(ex.eval.used(w), "region")),
 		})
-	}
-	for _, s := range sorted {
-		s.Message, s.Brief = s.message(), s.brief()
-		out = append(out, s.CountedReason)
 	}
 	for _, reason := range slices.SortedFunc(maps.Keys(nodes), func(a, b string) int {
 		return cmp.Or(cmp.Compare(nodes[b], nodes[a]), cmp.Compare(a, b))

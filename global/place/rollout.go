@@ -238,7 +238,7 @@ func regionsNamed(names []string) string {
 	case len(names) == 1:
 		return "region " + names[0]
 	case len(names) > maxNamed:
-		return "regions " + strings.Join(names[:maxNamed], ", ") + " and others"
+		return fmt.Sprintf("regions %s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
 	}
 	return "regions " + strings.Join(names, ", ")
 }

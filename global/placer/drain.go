@@ -180,10 +180,15 @@ func (d *drainProgress) String() string {
 		return "drained: nothing is left"
 	case d.slots == 0:
 		return "drained: only slots of ended instances are left"
-	case d.waits != "":
-		return fmt.Sprintf("drains: %d instances are left; %s", d.instances, d.waits)
 	}
-	return fmt.Sprintf("drains: %d instances are left", d.instances)
+	text := fmt.Sprintf("draining: %d instances are left", d.instances)
+	if d.instances == 1 {
+		text = "draining: 1 instance is left"
+	}
+	if d.waits != "" {
+		text += "; " + d.waits
+	}
+	return text
 }
 
 // recordLeaves stores what a plan does with the slots of the planned jobs in draining regions. The

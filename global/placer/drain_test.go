@@ -45,7 +45,7 @@ func TestDrainBeginsAtOnce(t *testing.T) {
 	if err := p.forget(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, text := len(p.st.Pending), p.st.Regions["jakarta"].Drain; got != 3 || text != "drains: 3 instances are left" {
+	if got, text := len(p.st.Pending), p.st.Regions["jakarta"].Drain; got != 3 || text != "draining: 3 instances are left" {
 		t.Errorf("%d jobs are pending, %q", got, text)
 	}
 }
@@ -63,11 +63,11 @@ func TestDrainIsFollowed(t *testing.T) {
 			t.Errorf("%s: %q with %d pending jobs, want %q with %d", step, got, len(p.st.Pending), want, pending)
 		}
 	}
-	shown("begun", "drains: 2 instances are left", 2)
+	shown("begun", "draining: 2 instances are left", 2)
 	for i, want := range []struct {
 		text    string
 		pending int
-	}{{"drains: 1 instances are left", 1}, {"drained: nothing is left", 0}} {
+	}{{"draining: 1 instance is left", 1}, {"drained: nothing is left", 0}} {
 		p.do(t, func(tx *state.Tx) error {
 			s := tx.State.Jobs[state.JobKey{Namespace: "default", Name: fmt.Sprintf("job-%05d", i)}].SortedSlots()[0]
 			return tx.ChangeSlots([]region.Change{{Delete: true, Slot: s}})

@@ -17,6 +17,8 @@ import (
 // of the term replaces it about once a second. It is nil while the region is connected.
 type Failover struct {
 	SlotFailover
+	// Last is when the last of its slots that move is due.
+	Last time.Duration
 	// Slots holds the entry of each slot, by Slot.Key.
 	Slots map[string]SlotFailover
 }
@@ -241,6 +243,9 @@ func (st *State) SetFailover(p failover.Plan) {
 				due.Message = st.Jobs[k].Stays[key]
 			}
 			next.Slots[key] = due
+			if due.Moves {
+				next.Last = max(next.Last, due.Due)
+			}
 			if s.Now {
 				movable[k] = append(movable[k], place.Movable{
 					Group: s.Group, Region: d.Region, From: s.From, To: s.To, Generation: s.Generation,

@@ -173,3 +173,27 @@ func TestJobElsewhereLeavesThePlan(t *testing.T) {
 		}
 	}
 }
+
+// TestNoteNamesFirstAndLastMove: the note of a silent region does not speak of its first work as
+// if all of its work moved then.
+func TestNoteNamesFirstAndLastMove(t *testing.T) {
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return time.Minute })
+	st.apply(regionPrefix+"jakarta", &nusav1.Region{ClusterId: "j"}, 1)
+	st.apply(jobPrefix+"default/api", &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 6), Version: 1}}, 2)
+	slot := func(from int, in time.Duration) failover.SlotDue {
+		return failover.SlotDue{Slot: failover.Slot{Namespace: "default", Job: "api", Group: "web", From: from, To: from + 1}, Moves: true, In: in}
+	}
+	for _, c := range []struct {
+		slots []failover.SlotDue
+		want  string
+	}{
+		{[]failover.SlotDue{slot(0, 4*time.Second), slot(1, time.Minute)}, "its first work would move in 4s, the last in 1m, unless jakarta returns"},
+		{[]failover.SlotDue{slot(0, 4*time.Second), slot(1, 4*time.Second)}, "would move in 4s unless jakarta returns"},
+		{[]failover.SlotDue{slot(0, 4*time.Second)}, "would move in 4s unless jakarta returns"},
+	} {
+		st.SetFailover(failover.Plan{Regions: []failover.RegionDue{{Region: "jakarta", Moves: true, In: 4 * time.Second, Slots: c.slots}}})
+		if got := st.Regions["jakarta"].ToProto(st.Sight()).GetFailoverMessage(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

@@ -79,6 +79,13 @@ func keyOfName(name string) JobKey {
 	return JobKey{namespace, job}
 }
 
+// markHistory says in the message of a job that only its record in the history is left.
+func markHistory(j *nusav1.Job) {
+	if j.Status != nil {
+		j.Status.Message = joinText(j.GetStatus().GetMessage(), "kept as history")
+	}
+}
+
 // Line returns a job that is in the history in the form of lists. The lock is held.
 func Line(st *State, name string) *nusav1.Job {
 	e, ok := st.History.Get(name)
@@ -87,6 +94,7 @@ func Line(st *State, name string) *nusav1.Job {
 	}
 	out := &nusav1.Job{}
 	_ = proto.Unmarshal(e.Line, out) // cannot fail: the line was decoded, or made here
+	markHistory(out)
 	return out
 }
 

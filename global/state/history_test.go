@@ -200,6 +200,9 @@ func (w *historyWorld) check() {
 			got := rec.Version()
 			if past != nil {
 				got = past.GetVersion()
+				if line := Line(st, k.String()); past.GetStatus().GetMessage() != "kept as history" || line.GetStatus().GetMessage() != "kept as history" {
+					w.t.Fatalf("%s is in the history, and its messages are %q and %q", k, past.GetStatus().GetMessage(), line.GetStatus().GetMessage())
+				}
 			}
 			kinds := where[k.String()]
 			if got != version || (rec == nil) == (past == nil) || slices.Contains(kinds, "history") != (past != nil) || past != nil && (len(kinds) != 1 || !w.ended[k]) {

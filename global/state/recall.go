@@ -104,6 +104,7 @@ func Past(ctx context.Context, st *State, s store.Store, k JobKey) (*nusav1.Job,
 	}
 	out := proto.CloneOf(r.job)
 	out.Spec = r.record.Spec()
+	markHistory(out)
 	return out, nil
 }
 

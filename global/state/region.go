@@ -253,6 +253,10 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 	if f := r.Failover; f != nil {
 		outlook := see.outlookOf(f.SlotFailover)
 		out.FailoverMessage = outlook.Text(r.Name)
+		if last := f.Last - see.now; outlook.Moves && outlook.Due > 0 && last-outlook.Due >= time.Second {
+			out.FailoverMessage = fmt.Sprintf("its first work would move in %s, the last in %s, unless %s returns",
+				jobstatus.Span(outlook.Due), jobstatus.Span(last), r.Name)
+		}
 		if outlook.Moves {
 			out.MoveDue = durationpb.New(outlook.Due)
 		}

@@ -1,0 +1,36 @@
+package api
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// TestSilentRegionIsExplained: the error about a region that did not answer names the time and the
+// next step, and not gRPC's text.
+func TestSilentRegionIsExplained(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	_, errs := askAll(ctx, []regionConn{{name: "tokyo"}, {name: "seoul"}}, func(ctx context.Context, c regionConn) (int, error) {
+		if c.name == "seoul" {
+			return 0, status.Error(codes.Internal, "own text")
+		}
+		<-ctx.Done()
+		return 0, status.FromContextError(ctx.Err()).Err()
+	})
+	want := map[string]string{
+		"tokyo": "it did not answer within 5s, so it may be cut off: `nusa region list` shows that soon",
+		"seoul": "own text",
+	}
+	for _, e := range errs {
+		if e.GetMessage() != want[e.GetRegion()] {
+			t.Errorf("%s: %q, want %q", e.GetRegion(), e.GetMessage(), want[e.GetRegion()])
+		}
+	}
+	if len(errs) != 2 {
+		t.Errorf("%d errors, want 2", len(errs))
+	}
+}
