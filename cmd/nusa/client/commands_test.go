@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	elapsed = regexp.MustCompile(`(?m)^ *[0-9.]+m?s (pending|starting|running|failed|complete|stopped)`)
+	elapsed = regexp.MustCompile(`(?m)^ *[0-9.]+m?s (pending|partial|starting|running|failed|complete|stopped)`)
 	after   = regexp.MustCompile(`after [0-9.]+m?s\b`)
 	clock   = regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`)
 	silence = regexp.MustCompile(`\b(since|unknown for|cut off for|would move in) [0-9]+s\b`)

@@ -48,3 +48,12 @@ func TestDialProblemIsShort(t *testing.T) {
 		}
 	}
 }
+
+func TestColonWithoutPortIsRefused(t *testing.T) {
+	const want = "no port follows the colon of localhost:: give a port, or leave the colon out for port 7600"
+	for _, addr := range []string{"localhost:", "127.0.0.1:7600,localhost:"} {
+		if _, err := parseServers(addr); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", addr, err, want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -32,7 +33,11 @@ func parseServers(text string) (*servers, error) {
 		if addr == "" {
 			return nil, errors.New("an address is empty")
 		}
-		s.addrs = append(s.addrs, withDefaultPort(addr))
+		addr = withDefaultPort(addr)
+		if _, port, err := net.SplitHostPort(addr); err == nil && port == "" {
+			return nil, fmt.Errorf("no port follows the colon of %s: give a port, or leave the colon out for port %d", addr, defaultPort)
+		}
+		s.addrs = append(s.addrs, addr)
 	}
 	return s, nil
 }

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -113,7 +114,33 @@ func writeExplanation(w *term.Screen, e *nusav1.Explanation) {
 		for _, n := range g.GetNodes() {
 			nodes = append(nodes, verdict{[]string{n.GetNodeName(), term.ShortID(n.GetNodeId())}, n.GetTaken(), "", n.GetReason(), n.GetMessage(), n.GetScore(), n.GetTerms(), n.GetInputs()})
 		}
+		sayWhy(nodes)
 		writeVerdicts(w, []string{"NODE", "ID"}, nodes)
+	}
+}
+
+// sayWhy sets the message of each node that nothing refuses and whose score has no details.
+func sayWhy(nodes []verdict) {
+	least, taken := math.Inf(1), false // the lowest score of a node with instances
+	for _, n := range nodes {
+		if n.taken > 0 {
+			least, taken = min(least, n.score), true
+		}
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		detailed := slices.ContainsFunc(n.terms, func(t *nusav1.ScoreTerm) bool { return t.GetDetail() != "" })
+		switch {
+		case n.reason != nusav1.Reason_REASON_UNSPECIFIED || n.message != "" || detailed:
+		case n.taken > 0:
+			n.message = "has " + term.Plural(n.taken, "instance")
+		case !taken:
+			n.message = "fits"
+		case n.score < least:
+			n.message = "fits, but the others have a better score"
+		default:
+			n.message = "fits as well as the others"
+		}
 	}
 }
 

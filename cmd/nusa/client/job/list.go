@@ -33,6 +33,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			c.WarnPartial(all.GetErrors())
 			return c.Print(all, func(w *term.Screen) {
 				writeJobs(w, all.GetJobs(), noJobsText(c, labels, cli.Incomplete(all.GetErrors())))
+				writeView(w, c.RegionOf(ctx))
 			})
 		}),
 	}
@@ -63,14 +64,40 @@ func writeJobs(w *term.Screen, jobs []*nusav1.Job, none string) {
 		fmt.Fprintln(w, none)
 		return
 	}
-	t := term.NewTable("JOB", "TYPE", "STATE", ">RUNNING", "REGIONS", ">VERSION", ">AGE", "#MESSAGE")
+	t := term.NewTable("JOB", "TYPE", "STATE", ">RUNNING", ">COMPLETE", "REGIONS", ">VERSION", ">AGE", "#MESSAGE")
 	for _, j := range jobs {
 		sum, regions := totalsOf(j.GetStatus())
 		t.Row(cli.JobName(j.GetSpec().GetNamespace(), j.GetSpec().GetName(), j.GetRegion()), term.Word(j.GetSpec().GetType()),
-			w.State(term.Word(j.GetStatus().GetState())), fmt.Sprintf("%d/%d", sum.runningOrComplete(), sum.desired), term.OrDash(regions),
+			w.State(stateText(j.GetStatus())), runningText(j, sum), completeText(j, sum), term.OrDash(regions),
 			fmt.Sprint(j.GetVersion()), w.Since(j.GetSubmitted()), term.OneLine(j.GetStatus().GetMessage()))
 	}
-	t.DropEmpty("MESSAGE")
+	t.DropEmpty("COMPLETE", "MESSAGE")
 	t.Narrow(w.Width, "AGE", "VERSION", "TYPE", "REGIONS")
 	t.Write(w)
+}
+
+// runningText says how many instances of a job run. It is "-" if the job is complete.
+func runningText(j *nusav1.Job, sum groupTotals) string {
+	if j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_COMPLETE {
+		return "-"
+	}
+	return fmt.Sprintf("%d/%d", sum.Running, sum.desired)
+}
+
+// completeText says how many instances of a batch job are complete. It is "-" for another
+// job.
+func completeText(j *nusav1.Job, sum groupTotals) string {
+	if j.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH {
+		return "-"
+	}
+	return fmt.Sprintf("%d/%d", sum.Complete, sum.desired)
+}
+
+// writeView says that a server of a region has answered, which knows only a part of the
+// federation's jobs.
+func writeView(w *term.Screen, region string) {
+	if region != "" {
+		fmt.Fprintln(w)
+		w.Note("", fmt.Sprintf("seen by region %s: its own jobs, and its part of the federation's jobs", region))
+	}
 }

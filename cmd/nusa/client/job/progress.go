@@ -12,7 +12,7 @@ import (
 func progressLine(w *term.Screen, j *nusav1.Job) string {
 	s := j.GetStatus()
 	sum, regions := totalsOf(s)
-	parts := []string{w.State(term.Word(s.GetState()))}
+	parts := []string{w.State(stateText(s))}
 	for _, c := range []struct {
 		n    int32
 		what string

@@ -36,7 +36,13 @@ func statusCommand(s *cli.Settings) *cobra.Command {
 			}
 			v := c.Screen()
 			writeStatus(v, j)
-			return writeStatusAllocs(ctx, c, ref, j)
+			if err := writeStatusAllocs(ctx, c, ref, j); err != nil {
+				return err
+			}
+			if j.GetRegion() == "" && inOneRegion(j.GetStatus()) {
+				writeView(v, c.RegionOf(ctx))
+			}
+			return nil
 		}),
 	}
 }
@@ -66,11 +72,9 @@ func writeStatusAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, 
 	}
 	c.WarnPartial(resp.GetErrors())
 	allocs := resp.GetAllocations()
-	if len(allocs) > 0 {
-		c.Printf("\n")
-	}
 	if !req.All {
 		if len(allocs) > 0 {
+			c.Printf("\n")
 			alloc.Write(c.Screen(), allocs, false)
 			writeSystemNote(c.Screen(), j)
 		}
@@ -79,23 +83,61 @@ func writeStatusAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, 
 		}
 		return nil
 	}
-	if len(allocs) == 0 {
-		return nil
-	}
+	writeEnded(c, ref, j, allocs)
+	return nil
+}
+
+// writeEnded writes the latest allocations of a job that has ended.
+func writeEnded(c *cli.Session, ref *nusav1.JobRef, j *nusav1.Job, all []*nusav1.Allocation) {
+	allocs := slices.DeleteFunc(slices.Clone(all), func(a *nusav1.Allocation) bool { return ofEarlierRun(j, a) })
 	slices.SortStableFunc(allocs, func(a, b *nusav1.Allocation) int {
 		return b.GetCreated().AsTime().Compare(a.GetCreated().AsTime())
 	})
 	shown := allocs[:min(len(allocs), endedShown)]
-	alloc.Write(c.Screen(), shown, false)
-	if len(shown) < len(allocs) {
-		c.Printf("%s\n", c.Style.Faint(fmt.Sprintf("the latest %d of %d; %s alloc list --all --job %s shows all", len(shown), len(allocs), c.Program, cli.RefArg(ref))))
+	if len(shown) > 0 {
+		c.Printf("\n")
+		alloc.Write(c.Screen(), shown, false)
 	}
-	return nil
+	var left []string
+	if len(shown) < len(allocs) {
+		left = append(left, fmt.Sprintf("the latest %d of %d", len(shown), len(allocs)))
+	}
+	if n := len(all) - len(allocs); n > 0 {
+		left = append(left, fmt.Sprintf("without %d of earlier runs, or of a purged job of this name", n))
+	}
+	if len(left) > 0 {
+		c.Printf("\n%s\n", c.Style.Faint(fmt.Sprintf("%s; %s alloc list --all --job %s shows all", strings.Join(left, ", "), c.Program, cli.RefArg(ref))))
+	}
+}
+
+// inOneRegion reports whether the status names only one region, as that of a regional
+// server does.
+func inOneRegion(s *nusav1.JobStatus) bool {
+	names := map[string]bool{}
+	for _, g := range s.GetGroups() {
+		for name := range g.GetRegions() {
+			names[name] = true
+		}
+	}
+	return len(names) == 1
+}
+
+// ofEarlierRun reports whether an allocation belongs to an earlier run of a job, or to a
+// purged job that had the same name.
+func ofEarlierRun(j *nusav1.Job, a *nusav1.Allocation) bool {
+	switch run := j.GetRun(); {
+	case run <= 0:
+		return false // a server of an earlier version sends no run
+	case j.GetRegion() != "":
+		return a.GetCreateIndex() < uint64(run)
+	default: // a run may continue in slots of an earlier generation
+		return a.GetGeneration() < run && a.GetCreated().AsTime().Before(j.GetSubmitted().AsTime())
+	}
 }
 
 func writeStatus(w *term.Screen, j *nusav1.Job) {
 	spec, s := j.GetSpec(), j.GetStatus()
-	head := []string{w.Bold(cli.JobName(spec.GetNamespace(), spec.GetName(), j.GetRegion())), term.Word(spec.GetType()), w.State(term.Word(s.GetState())),
+	head := []string{w.Bold(cli.JobName(spec.GetNamespace(), spec.GetName(), j.GetRegion())), term.Word(spec.GetType()), w.State(stateText(s)),
 		fmt.Sprintf("version %d", j.GetVersion()), fmt.Sprintf("revision %d", j.GetRevision())}
 	if j.GetSubmitted() != nil {
 		head = append(head, "submitted "+w.Since(j.GetSubmitted())+" ago")

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	"github.com/nusa-scheduler/nusa/internal/counts"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -23,6 +24,18 @@ func (t groupTotals) rollout() string {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d updated", max(t.Starting+t.Running+t.Complete-t.Outdated, 0), t.desired)
+}
+
+// partial is the state of a job of which some instances run while others wait. The API calls
+// such a job pending.
+const partial = "partial"
+
+// stateText returns the state of a job in words.
+func stateText(s *nusav1.JobStatus) string {
+	if sum, _ := totalsOf(s); s.GetState() == nusav1.JobState_JOB_STATE_PENDING && sum.Running > 0 {
+		return partial
+	}
+	return term.Word(s.GetState())
 }
 
 // runningOrComplete counts the instances that are running or have completed.

@@ -294,7 +294,11 @@ func (f *waiter) late() error {
 	}
 	state := "its state is unknown"
 	if f.latest != nil {
-		state = "it is " + term.Word(f.latest.GetStatus().GetState()) + because(f.now())
+		state = "it is " + stateText(f.latest.GetStatus())
+		if stateText(f.latest.GetStatus()) == partial {
+			state = "it runs only in part"
+		}
+		state += because(f.now())
 	}
 	verb := "explain"
 	if sum, _ := totalsOf(f.latest.GetStatus()); sum.Stopping+sum.Unknown > 0 || sum.Starting > 0 && sum.Pending+sum.unowned == 0 || retriesFailures(f.latest.GetStatus()) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/history"
@@ -52,6 +54,9 @@ nearest region as REGION.`,
 			defer cancel()
 			resp, err := c.Topology().Nearest(ctx, req)
 			if err != nil {
+				if region == "" && place == nil && status.Code(err) == codes.InvalidArgument {
+					return fmt.Errorf("from where? Name a region, as in `%s topology nearest REGION`, or a place with --location LATITUDE,LONGITUDE; `%[1]s region list` shows the regions", c.Program)
+				}
 				return err
 			}
 			from := cmp.Or(region+location, resp.GetSeenBy())

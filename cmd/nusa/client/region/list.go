@@ -1,7 +1,6 @@
 package region
 
 import (
-	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -59,7 +58,7 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 		t.Row(append(row, masterOf(r), term.Age(r.GetReportAge()), r.GetDefinition().GetLocation().GetName())...)
 	}
 	t.DropEmpty("QUEUE", "LOCATION")
-	t.Narrow(cmp.Or(w.Width, plainWidth), "LOCATION", "MASTER", "QUEUE", "UNRESERVED", "CPU USED", "ALLOCS")
+	t.Narrow(w.Width, "LOCATION", "MASTER", "QUEUE", "UNRESERVED", "CPU USED", "ALLOCS")
 	t.Write(w)
 	first := true
 	for _, r := range regions {
@@ -72,10 +71,6 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 		}
 	}
 }
-
-// plainWidth is the width of the list if the output is no terminal. Columns that do not fit
-// are left out. `nusa region status` and -o json have these values.
-const plainWidth = 80
 
 // State returns the state of a region, for example "connected, cordoned" or "lost, silent
 // 3m".

@@ -31,7 +31,7 @@ func TestRendering(t *testing.T) {
 		sample.Of("region drain", func(w *term.Screen) {
 			fmt.Fprintln(w, workText(&nusav1.Region{
 				Definition: &nusav1.RegionDefinition{Name: "tokyo"}, Draining: true,
-				FailoverMessage: "drains: 4 instances are left; default/api/web: no other region has room for more",
+				FailoverMessage: "draining: 4 instances are left; default/api/web: no other region has room for more",
 			}, w.Program))
 		}),
 		sample.Of("region status without a report", func(w *term.Screen) { writeRegion(w, sample.Regions()[1]) }),

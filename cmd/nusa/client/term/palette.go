@@ -34,7 +34,7 @@ func (p Palette) State(text string) string {
 	switch text {
 	case "running", "healthy", "complete", "ready", "connected", "accepted", "taken", "ok", "done", "yes":
 		return p.Good(text)
-	case "pending", "starting", "waiting", "stopping", "offered", "defined", "draining", "cordoned", "stale", "predicted", "estimated":
+	case "pending", "partial", "starting", "waiting", "stopping", "offered", "defined", "draining", "cordoned", "stale", "predicted", "estimated":
 		return p.Wait(text)
 	case "failed", "unhealthy", "lost", "disconnected", "rejected", "unreachable":
 		return p.Bad(text)

@@ -82,11 +82,25 @@ func (t *Table) leastWidth() int {
 	sum := -len(Gap)
 	for i, n := range t.widths() {
 		if strings.HasPrefix(t.heads[i], "#") {
-			n = min(n, max(len(headText(t.heads[i])), shortMessage/4))
+			n = t.leastMessage(i)
 		}
 		sum += n + len(Gap)
 	}
 	return sum
+}
+
+// leastMessage returns the width of a column of messages if all its long messages are below
+// the table.
+func (t *Table) leastMessage(column int) int {
+	width := lipgloss.Width(headText(t.heads[column]))
+	for _, r := range t.Rows {
+		if n := lipgloss.Width(r[column]); n <= shortMessage {
+			width = max(width, n)
+		} else {
+			width = max(width, noteMark)
+		}
+	}
+	return width
 }
 
 // DropBlank removes a column if all its cells are blank. A 0 counts as text.
@@ -180,6 +194,8 @@ const (
 	longMessage = 56
 	// shortMessage is the width up to which a message always stays in its cell.
 	shortMessage = 24
+	// noteMark is the width that a footnote's number such as "[12]" takes in a cell.
+	noteMark = 6
 	// plainWidth is the width of a line above which long messages become footnotes, if
 	// there is no terminal.
 	plainWidth = 120

@@ -1,0 +1,130 @@
+package job
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestStateText: a job of which some instances run is not called pending.
+func TestStateText(t *testing.T) {
+	const pending = nusav1.JobState_JOB_STATE_PENDING
+	for _, c := range []struct {
+		state  nusav1.JobState
+		counts *nusav1.InstanceCounts
+		want   string
+	}{
+		{pending, &nusav1.InstanceCounts{Pending: 12}, "pending"},
+		{pending, &nusav1.InstanceCounts{Running: 11, Pending: 1}, "partial"},
+		{pending, &nusav1.InstanceCounts{Running: 3, Unknown: 3}, "partial"},
+		{pending, &nusav1.InstanceCounts{Complete: 3, Pending: 1}, "pending"},
+		{nusav1.JobState_JOB_STATE_FAILED, &nusav1.InstanceCounts{Running: 2, Failed: 1}, "failed"},
+		{nusav1.JobState_JOB_STATE_STARTING, &nusav1.InstanceCounts{Running: 2, Starting: 1}, "starting"},
+	} {
+		s := &nusav1.JobStatus{State: c.state, Groups: map[string]*nusav1.GroupStatus{"web": {Counts: c.counts}}}
+		if got := stateText(s); got != c.want {
+			t.Errorf("%v with %v: %q, want %q", c.state, c.counts, got, c.want)
+		}
+	}
+}
+
+// TestInstancesInLists: a complete batch job is not shown as running.
+func TestInstancesInLists(t *testing.T) {
+	const batch, service = nusav1.JobType_JOB_TYPE_BATCH, nusav1.JobType_JOB_TYPE_SERVICE
+	for _, c := range []struct {
+		kind              nusav1.JobType
+		state             nusav1.JobState
+		counts            *nusav1.InstanceCounts
+		running, complete string
+	}{
+		{batch, nusav1.JobState_JOB_STATE_COMPLETE, &nusav1.InstanceCounts{Complete: 2}, "-", "2/2"},
+		{batch, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Complete: 1, Running: 1}, "1/2", "1/2"},
+		{batch, nusav1.JobState_JOB_STATE_FAILED, &nusav1.InstanceCounts{Complete: 1, Failed: 1}, "0/2", "1/2"},
+		{service, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 2}, "2/2", "-"},
+	} {
+		j := &nusav1.Job{Spec: &nusav1.JobSpec{Type: c.kind}, Status: &nusav1.JobStatus{State: c.state, Groups: map[string]*nusav1.GroupStatus{"web": {Desired: 2, Counts: c.counts}}}}
+		sum, _ := totalsOf(j.GetStatus())
+		if running, complete := runningText(j, sum), completeText(j, sum); running != c.running || complete != c.complete {
+			t.Errorf("%v %v: %s running, %s complete, want %s and %s", c.kind, c.counts, running, complete, c.running, c.complete)
+		}
+	}
+}
+
+// TestAllocationsOfEarlierRuns: the status of a job that has ended leaves out what a purged
+// job of the same name has left.
+func TestAllocationsOfEarlierRuns(t *testing.T) {
+	submitted := sample.Noon
+	at := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(submitted.Add(d)) }
+	federation := &nusav1.Job{Run: 100, Submitted: timestamppb.New(submitted)}
+	for name, c := range map[string]struct {
+		job     *nusav1.Job
+		alloc   *nusav1.Allocation
+		earlier bool
+	}{
+		"of a purged job":             {federation, &nusav1.Allocation{Generation: 90, Created: at(-time.Minute)}, true},
+		"of this run":                 {federation, &nusav1.Allocation{Generation: 101, Created: at(time.Second)}, false},
+		"of this run, clocks differ":  {federation, &nusav1.Allocation{Generation: 101, Created: at(-time.Second)}, false},
+		"of this run, in an old slot": {federation, &nusav1.Allocation{Generation: 90, Created: at(time.Second)}, false},
+		"of a region's purged job":    {&nusav1.Job{Run: 100, Region: "tokyo"}, &nusav1.Allocation{CreateIndex: 90}, true},
+		"of a region's job":           {&nusav1.Job{Run: 100, Region: "tokyo"}, &nusav1.Allocation{CreateIndex: 101}, false},
+		"an earlier server":           {&nusav1.Job{}, &nusav1.Allocation{Generation: 1}, false},
+	} {
+		if got := ofEarlierRun(c.job, c.alloc); got != c.earlier {
+			t.Errorf("%s: %v, want %v", name, got, c.earlier)
+		}
+	}
+}
+
+// TestNodesHaveAReason: nodes with equal scores, whose terms have no details, have a reason
+// too.
+func TestNodesHaveAReason(t *testing.T) {
+	nodes := []verdict{
+		{taken: 2, score: 5}, {score: 5}, {score: 3}, {score: 5, message: "own text"},
+		{reason: nusav1.Reason_REASON_CONSTRAINT}, {score: 5, terms: []*nusav1.ScoreTerm{{Detail: "1 here"}}},
+	}
+	sayWhy(nodes)
+	for i, want := range []string{"has 2 instances", "fits as well as the others", "fits, but the others have a better score", "own text", "", ""} {
+		if nodes[i].message != want {
+			t.Errorf("node %d: %q, want %q", i, nodes[i].message, want)
+		}
+	}
+	free := []verdict{{score: 5}}
+	sayWhy(free)
+	if free[0].message != "fits" {
+		t.Errorf("%q, want fits", free[0].message)
+	}
+}
+
+// TestAgeOfReportsInPlans: a plan names the age of a report on which its submit depends.
+func TestAgeOfReportsInPlans(t *testing.T) {
+	verdict := func(region string, age time.Duration, reason nusav1.Reason) *nusav1.RegionVerdict {
+		return &nusav1.RegionVerdict{Region: region, Reason: reason, Inputs: []*nusav1.InputAge{{Name: "report", Age: sample.Lasting(age)}, {Name: "rtt tokyo", Age: sample.Lasting(time.Hour)}}}
+	}
+	plan := func(all ...*nusav1.RegionVerdict) *nusav1.PlanResponse {
+		return &nusav1.PlanResponse{Diff: []*nusav1.DiffLine{{}}, Slots: []*nusav1.Slot{{Region: "tokyo", State: nusav1.SlotState_SLOT_STATE_OFFERED}},
+			Explanation: &nusav1.Explanation{Groups: []*nusav1.GroupExplanation{{Regions: all}}}}
+	}
+	const full, lower = nusav1.Reason_REASON_NO_CAPACITY, nusav1.Reason_REASON_LOWER_SCORE
+	said := func(region, age string) string {
+		return "the latest report of " + region + " is " + age + " old: a submit counts what ended there since then only with the next report"
+	}
+	same := plan(verdict("tokyo", 4*time.Second, 0))
+	same.Diff = nil
+	for name, c := range map[string]struct {
+		plan *nusav1.PlanResponse
+		want string
+	}{
+		"of a region that gets instances": {plan(verdict("tokyo", 4*time.Second, 0), verdict("seoul", 5*time.Second, lower)), said("tokyo", "4s")},
+		"of a region without room":        {plan(verdict("tokyo", 2*time.Second, 0), verdict("seoul", 3*time.Second, full)), said("seoul", "3s")},
+		"new":                             {plan(verdict("tokyo", 900*time.Millisecond, 0)), ""},
+		"nothing would change":            {same, ""},
+	} {
+		if got := reportsText(c.plan); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
