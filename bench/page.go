@@ -33,7 +33,8 @@ type page struct {
 	predicted []predicted
 	questions []coreLine
 	agents    []agentMeasured
-	// federations has the figures of whole federations, plans those of the pure placer.
+	// federations has the figures of whole federations, and plans the figures of the pure
+	// placer.
 	federations []federationMeasured
 	plans       []coreLine
 }

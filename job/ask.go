@@ -36,7 +36,7 @@ type Ask struct {
 	Constraints []string
 	// SpreadBy is a CEL expression whose value is a string; empty = none.
 	SpreadBy string
-	// Affinities are those of the job file.
+	// Affinities are the affinities of the group in the job file.
 	Affinities []AffinityAsk
 	// Apart holds the tags of `apart`, sorted and unique.
 	Apart []string

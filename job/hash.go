@@ -30,7 +30,8 @@ func GroupHash(g *nusav1.Group) uint64 {
 	return EncodedGroupHash(raw)
 }
 
-// EncodedGroupHash is GroupHash for a deterministically encoded group.
+// EncodedGroupHash returns what GroupHash returns, for a group that is encoded
+// deterministically.
 func EncodedGroupHash(raw []byte) uint64 {
 	h := fnv.New64a()
 	for len(raw) > 0 {

@@ -179,8 +179,8 @@ func (d *decoder) fail(line, column int, path, format string, args ...any) {
 	d.errs = append(d.errs, Problem{File: d.file, Line: line, Column: column, Field: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// locate sets the position of each problem to that of its field, or of the nearest field
-// around it.
+// locate sets the position of each problem to the position of its field, or of the nearest
+// enclosing field.
 func (d *decoder) locate() {
 	for i := range d.errs {
 		e := &d.errs[i]

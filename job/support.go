@@ -15,8 +15,8 @@ import (
 var drivers = []string{"docker", "incus", "process"}
 
 // CheckPluginName returns an error for a name that a plugin cannot have. The name must not
-// resemble that of a built-in driver. Otherwise a job with a mistyped driver would wait
-// for a plugin.
+// resemble the name of a built-in driver. Otherwise a job with a mistyped driver would wait for a
+// plugin.
 func CheckPluginName(name string) error {
 	switch near := suggest.Nearest(name, drivers); {
 	case !ValidName(name):
@@ -53,8 +53,8 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 		for _, name := range sorted(g.GetTasks()) {
 			t, at := g.GetTasks()[name], c.join(c.join(p, "tasks"), name)
 			by := " by driver " + t.GetDriver()
-			// A name that does not resemble a built-in driver is that of a plugin, which
-			// nodes report.
+			// A name that does not resemble a built-in driver is taken for the name of a plugin,
+			// which nodes report.
 			if !slices.Contains(drivers, t.GetDriver()) && suggest.Nearest(t.GetDriver(), drivers) != "" {
 				c.refuse(c.join(at, "driver"), fmt.Sprintf("there is no driver %q%s", clip(t.GetDriver()), didYouMean(t.GetDriver(), drivers)))
 				continue

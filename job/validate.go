@@ -62,8 +62,8 @@ const (
 // maxBoundKill bounds kill_timeout of a group that a lease binds.
 const maxBoundKill = 10 * time.Minute
 
-// maxArgument is the most bytes of a variable with its name, or of an argument, with which Linux
-// starts a process (MAX_ARG_STRLEN without the final zero).
+// maxArgument bounds the bytes of one argument, and of one variable with its name. Linux starts
+// no process with a longer one (MAX_ARG_STRLEN without the final zero).
 const maxArgument = 128<<10 - 1
 
 // tooLong is the problem of a variable or an argument above maxArgument.

@@ -176,8 +176,8 @@ func (p *Plan) share() {
 		return
 	}
 	rate := func(e *planned, scale float64) float64 { return evenShare*steady/n + scale*e.weight }
-	// A peer that reaches the maximum leaves some of its share, so the scale for the other
-	// peers grows.
+	// A peer that reaches the maximum does not use its whole share, so the other peers get
+	// more.
 	byWeight := make([]*planned, 0, len(p.peers))
 	for _, e := range p.peers {
 		byWeight = append(byWeight, e)

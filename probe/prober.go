@@ -35,7 +35,7 @@ type Config struct {
 	// gap. Both ends need a common key. Without keys a TCP connect counts without proof of
 	// identity.
 	Keys [][]byte
-	// Limits are those of the plan.
+	// Limits are the limits of the plan.
 	Limits Limits
 	// Timeout after which a probe counts as lost; default 2 s.
 	Timeout time.Duration
@@ -125,8 +125,8 @@ type peer struct {
 	gone     bool // not among the peers any more
 	proven   bool // the region proved its identity in the latest connect
 
-	// address is the address that is probed now. session and sequence are those of the
-	// latest request to that address.
+	// address is the address that is probed now. session and sequence number the latest
+	// request to that address.
 	address  string
 	session  uint64
 	sequence uint64

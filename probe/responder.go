@@ -28,8 +28,8 @@ type ResponderConfig struct {
 	// Keys authenticate probes and responses (HMAC-SHA256). The response to a packet has
 	// the same key. Packets with other keys are ignored. Empty means no key.
 	Keys [][]byte
-	// PerSource bounds the responses per second to one host, Total those to all hosts. The
-	// defaults are 200 and 5,000.
+	// PerSource bounds the responses per second to one host. Total bounds the responses
+	// per second to all hosts. The defaults are 200 and 5,000.
 	PerSource float64
 	Total     float64
 	// Logger receives warnings; default: none.
@@ -51,9 +51,9 @@ const (
 	// portTries is how often port 0 is tried until one is free for UDP and TCP.
 	portTries = 8
 	// maxProofs bounds the connects that wait for a request. Further connects are closed
-	// at once. maxProofsEach bounds those of one host, so that a host that connects and
-	// sends nothing does not take the places of other hosts. proofWithin bounds the wait;
-	// a prober waits equally long for the response.
+	// at once. maxProofsEach bounds the waiting connects of one host, so that a host that
+	// connects and sends nothing does not take the places of other hosts. proofWithin
+	// bounds the wait; a prober waits equally long for the response.
 	maxProofs     = 256
 	maxProofsEach = 32
 	proofWithin   = 2 * time.Second

@@ -57,8 +57,8 @@ type Sample struct {
 	Method string
 	// Delay is the delay that the prober or the responder added itself.
 	Delay time.Duration
-	// Session and Sequence are those of the packet. From them and later responses follows
-	// in which direction the packet was lost.
+	// Session and Sequence number the packet. Together with later responses, they tell in
+	// which direction the packet was lost.
 	Session, Sequence uint64
 	// LostOn is the direction in which the packet was lost, if known.
 	LostOn Direction

@@ -1,10 +1,9 @@
 // Package regional is the middle tier: the servers of one region. The servers find one
-// another by gossip and form a Raft group. The server that Raft elects is the master: it
+// another by gossip and form a Raft group. The server that Raft elects is the master. It
 // decides which node runs each instance, serves the agents' sessions, and holds the
 // region's session with the global tier.
 //
 //	config        Config and Run
-//	clock         the default clock, which runs through suspend
 //	open          opens a server's data directory, addresses and services
 //	run           starts the parts of a server and stops them in order
 //	restore       continues a region from an old copy of a data directory

@@ -97,8 +97,8 @@ func (b *ChangeLog) Names() []string { return b.names }
 func (b *ChangeLog) Sequence() uint64 { return b.sequence }
 
 // ChangedEdges returns the edges from region number i that were logged after a sequence,
-// in the order of Names. Round trips are those in the log. Ages count from the latest
-// response.
+// in the order of Names. The round trips are those that were logged. Ages count from the
+// latest response.
 func (b *ChangeLog) ChangedEdges(i int, after uint64) []Edge {
 	var out []Edge
 	n := len(b.names)

@@ -259,8 +259,8 @@ type Impossible struct {
 	Light time.Duration
 }
 
-// FibreRTT returns the shortest possible round trip between two places: that of light in
-// fibre along the great circle. See fibreSpeed.
+// FibreRTT returns the shortest possible round trip between two places, which light in
+// fibre along the great circle would have. See fibreSpeed.
 func FibreRTT(a, b Location) time.Duration {
 	return time.Duration(2 * GreatCircle(a, b) / fibreSpeed * float64(time.Second))
 }

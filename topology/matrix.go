@@ -212,8 +212,8 @@ func (m *Matrix) Confirm(from string, except []string, age, now, stale time.Dura
 	return some
 }
 
-// ConfirmColumn is Confirm for the edges to a region. It leaves out the edges from the
-// regions in except.
+// ConfirmColumn does what Confirm does, for all edges that lead to a region, except the
+// edges from the regions in except.
 func (m *Matrix) ConfirmColumn(to string, except []string, age, now time.Duration) {
 	j, ok := m.index[to]
 	if !ok {

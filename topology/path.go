@@ -51,8 +51,8 @@ type Path struct {
 	// RTT is the sum of the edges' round trips at the router's percentile. Percentiles do
 	// not add up exactly, so for a path with relays the sum is an upper estimate.
 	RTT time.Duration
-	// Upper is RTT with each prediction or estimate at the upper end of its expected
-	// error. It equals RTT if all edges were measured.
+	// Upper is the round trip if each predicted or estimated edge is as long as its
+	// expected error allows. It equals RTT if all edges were measured.
 	Upper time.Duration
 	// Cost is the cost by which the path was chosen, in parts. Cost.RTT is RTT.
 	Cost Cost

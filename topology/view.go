@@ -91,7 +91,8 @@ func (v *View) Edge(from, to string) Edge {
 	return v.edge(i, j)
 }
 
-// EdgeAt is Edge for two regions that are given by their indexes in Names.
+// EdgeAt returns what Edge returns, for two regions that are given by their indexes in
+// Names.
 func (v *View) EdgeAt(i, j int) Edge { return v.edge(i, j) }
 
 func (v *View) edge(i, j int) Edge {
@@ -193,7 +194,8 @@ func (v *View) Distance(a, b string, p Percentile) Distance {
 	return v.distance(i, j, p)
 }
 
-// DistanceAt is Distance for two regions that are given by their indexes in Names.
+// DistanceAt returns what Distance returns, for two regions that are given by their
+// indexes in Names.
 func (v *View) DistanceAt(i, j int, p Percentile) Distance { return v.distance(i, j, p) }
 
 // IndexOf returns the index of a region in Names; -1 if there is no such region.

@@ -23,7 +23,7 @@ type planBasis struct {
 
 // planner makes the input of each plan.
 type planner struct {
-	// basis is the basis of the latest plan.
+	// basis has what the latest plan depended on.
 	basis planBasis
 	// wake is the earliest time at which a plan may change although nothing else has
 	// changed. The zero time means never.

@@ -24,8 +24,8 @@ const (
 	// firstReportAfter is how long the checks of a new run may fail before a report says
 	// so. Most runs become healthy earlier.
 	firstReportAfter = time.Second
-	// lateAfter is the greatest delay with which a check does not count as late. If half
-	// the interval is longer, that is the bound.
+	// lateAfter is the delay above which a check counts as late. If half the interval is
+	// longer, a check counts as late only above half the interval.
 	lateAfter = time.Second
 )
 

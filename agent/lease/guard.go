@@ -16,8 +16,8 @@ type Deadline struct {
 	Number uint64 `json:"number,omitempty"`
 }
 
-// Newer returns that of two deadlines which counts: the one with the greater number. A
-// deadline b without a number counts only if it is later.
+// Newer returns the deadline that counts of two: the deadline with the greater number. If b
+// has no number, b counts only if it is later than a.
 func Newer(a, b Deadline) Deadline {
 	switch {
 	case plant.Is(plant.OlderRenewal):

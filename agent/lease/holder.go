@@ -20,8 +20,8 @@ type Holder struct {
 	number uint64
 	// ofRegion says that the latest grant included the region's lease.
 	ofRegion bool
-	// waiting are the leases that no grant of the present session has renewed, apart from
-	// grants that only continue what runs.
+	// waiting are the leases that no full grant of the present session has renewed. A grant
+	// that only continues what runs is not a full grant.
 	waiting Binding
 }
 

@@ -40,7 +40,7 @@ func AwaitsLease(a Alloc, act Actual) bool {
 }
 
 // lapsed reports whether a lease ended tasks of an allocation and no task of it is live.
-// The time during which this is so does not count for max_runtime.
+// The time while no task is live does not count for max_runtime.
 func lapsed(a Alloc, act Actual) bool {
 	found := false
 	for _, t := range a.Tasks {

@@ -32,7 +32,7 @@ var special = []netip.Prefix{
 }
 
 // metadata are the addresses at which clouds serve the credentials of a machine: all
-// link-local addresses, and those addresses of single clouds that are not link-local.
+// link-local addresses, and the other addresses that some clouds use.
 var metadata = []netip.Prefix{
 	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32"),
 	netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("192.0.0.192/32"),

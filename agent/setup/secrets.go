@@ -264,8 +264,8 @@ func (s *Setup) Remove(alloc string) error {
 	return nil
 }
 
-// Sweep removes secrets that a killed agent left in memory: those of all allocations that
-// are not live.
+// Sweep removes the secrets of all allocations that are not live. A killed agent may have
+// left such secrets in memory.
 func (s *Setup) Sweep(live func(alloc string) bool) {
 	entries, err := os.ReadDir(s.cfg.Dir)
 	if err != nil {

@@ -151,8 +151,8 @@ func delegate(parent string) error {
 	return nil
 }
 
-// limit writes those limits of a cgroup that differ between from and to. A new cgroup has
-// no limits.
+// limit writes the limits of a cgroup that differ between from and to. A new cgroup has no
+// limits.
 func (c cgroup) limit(from, to Limits) error {
 	if len(c.dirs) == 0 {
 		return errors.New("the run has no control groups")

@@ -72,8 +72,8 @@ func (v *View) enter() (*os.File, error) {
 	return os.Open("/proc/thread-self/ns/mnt")
 }
 
-// enterView puts this thread into an existing view. From then on the thread's working
-// folder is independent of that of the process.
+// enterView puts this thread into an existing view. From then on the thread has its own
+// working folder.
 func enterView(ns *os.File) error {
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("enter the task's mount namespace: %w", err)

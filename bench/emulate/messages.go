@@ -146,7 +146,7 @@ func edge(from, to *Place, age time.Duration) topology.Edge {
 func coordinate(p *Place, moved float64) *nusav1.Coordinate {
 	const (
 		dimensions  = 8
-		earth       = 0.07 // seconds; with it the greatest distance is about that of the table
+		earth       = 0.07 // seconds; with this radius the greatest distance is about as long as in the table
 		uncertainty = 0.15
 		height      = 0.002
 	)

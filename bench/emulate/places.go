@@ -20,7 +20,7 @@ const (
 	apart  = 150 * time.Microsecond
 )
 
-// Place is the name and location of an emulated region. Locations are those of the
+// Place is the name and location of an emulated region. The locations come from the
 // published table of Azure's round trips. If there are more regions than locations in the
 // table, several regions share a location.
 type Place struct {

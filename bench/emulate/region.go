@@ -43,7 +43,8 @@ type region struct {
 	f     *Fleet
 	n     int
 	place *Place
-	// epoch is the id of the cluster, and the epoch of its summaries and of its row.
+	// epoch is the id of the cluster. It is also the epoch of the region's summaries, and of
+	// its row of round trips.
 	epoch string
 	// known: the global tier has welcomed the region at least once, so that other regions
 	// can report a round trip to it.

@@ -11,13 +11,13 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// The intervals of a region's messages are those of package regional/uplink, except
+// The intervals of a region's messages are the same as in package regional/uplink, except
 // coalesce.
 const (
 	// coalesce is the interval between two messages with answers, and between two with
 	// summaries, when many are due. burst is how many such messages are sent without a
-	// pause after a quiet time. A busy region sends later than that, which does no harm
-	// because the work of the region is not measured.
+	// pause after a quiet time. A busy region sends later than after coalesce, which does
+	// no harm because the work of the region is not measured.
 	coalesce = 10 * time.Millisecond
 	burst    = 5
 	// repeatAnswers is the interval at which the region repeats the answers that the

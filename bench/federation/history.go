@@ -23,7 +23,8 @@ const (
 	historyOps = 500
 	// historyFormat is the first byte of a stored record.
 	historyFormat = 1
-	// pageJobs is the number of jobs on a page of a list, pages the most pages that are read.
+	// pageJobs is the number of jobs on a page of a list. pages bounds the number of pages that
+	// are read.
 	pageJobs, pages = 1000, 200
 )
 
@@ -107,7 +108,7 @@ func historyRecord(spec *nusav1.JobSpec, run int64, w *flate.Writer) (key, value
 	return historyKey + spec.GetNamespace() + "/" + spec.GetName(), string(append([]byte{historyFormat}, rec...)), nil
 }
 
-// lists measures pages of lists of the restarted server.
+// lists measures how long the restarted server takes for each page of a list of jobs.
 func (m *measurement) lists(ctx context.Context) error {
 	if m.o.History == 0 {
 		return nil

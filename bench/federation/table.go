@@ -29,8 +29,8 @@ type table struct {
 // jobTimes holds the times of one job, since the begin of the table; 0 = not yet.
 type jobTimes struct {
 	sent, answered, offered, running time.Duration
-	// offers and accepts have a bit for each instance: offers for those that a region has
-	// received, accepts for those whose acceptance is stored.
+	// offers and accepts have one bit for each instance. In offers the bit is set when a
+	// region has received the instance, in accepts when its acceptance is stored.
 	offers, accepts uint8
 }
 

@@ -204,7 +204,7 @@ func (l *Callers) stream(ctx context.Context, client nusav1.JobsClient, b *Jobs,
 	if err != nil {
 		return fmt.Errorf("submit by stream: %w", err)
 	}
-	waiting := make(chan int, unanswered-1) // the receiver handles one more
+	waiting := make(chan int, unanswered-1) // the receiver awaits the response to one more
 	g.Go(func() error {
 		defer close(waiting)
 		for i := int(next.Add(1)) - 1; i < b.Number; i = int(next.Add(1)) - 1 {

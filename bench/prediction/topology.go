@@ -39,7 +39,7 @@ type Options struct {
 type Result struct {
 	Regions int `json:"regions"`
 	// MeasuredPairs counts unordered pairs of regions that were measured. UnmeasuredPairs
-	// counts those that were not, but have a believable round trip in the file.
+	// counts the other pairs that have a believable round trip in the file.
 	MeasuredPairs   int `json:"measured_pairs"`
 	UnmeasuredPairs int `json:"unmeasured_pairs"`
 	// MedianRelativeError and P90RelativeError are quantiles of |predicted − true| / true over

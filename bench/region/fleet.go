@@ -98,8 +98,8 @@ func nodeCapacity(nodes, instances int) *nusav1.Resources {
 	}
 }
 
-// run holds the sessions of all agents until ctx ends. Then agents that say goodbye leave
-// the region, unless whole has ended, too.
+// run holds the sessions of all agents until ctx ends. If the agents say goodbye, they
+// then leave the region, unless the context whole has ended, too.
 func (f *fleet) run(ctx, whole context.Context) error {
 	defer f.close()
 	// The sessions outlive ctx until the goodbye is sent.

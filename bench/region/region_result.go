@@ -16,7 +16,8 @@ type Result struct {
 	Count int `json:"count"`
 	// Placed counts committed allocations, as a client sees them.
 	Placed int `json:"placed"`
-	// Incomplete: an error ended the measurement. The figures are those until the error.
+	// Incomplete: an error ended the measurement. The figures were measured before the
+	// error.
 	Incomplete bool `json:"incomplete,omitempty"`
 	// Acknowledged counts the allocations whose running state the region has committed.
 	Acknowledged int `json:"acknowledged"`

@@ -143,8 +143,9 @@ func checkKnown(term *Term, req *nusav1.ListAllocationsRequest, lists []*nusav1.
 	return jobNotFound(k)
 }
 
-// allocationRegions returns the regions to ask: the named one, or those that own slots of the named
-// job or may still have instances of the job. It returns nil if all regions must be asked.
+// allocationRegions returns the regions to ask. If the request names a region, that is the only
+// one. If the request names a job, they are the regions that own slots of the job or may still run
+// instances of it. Otherwise allocationRegions returns nil, which means all regions.
 func allocationRegions(term *Term, req *nusav1.ListAllocationsRequest) ([]string, error) {
 	name := cmp.Or(req.GetRegion(), req.GetJob().GetRegion())
 	term.State.Lock()

@@ -78,7 +78,7 @@ type page struct {
 // add checks some more jobs. It returns true when the page is full or no job is left. Between two
 // calls the lock is free for others.
 func (p *page) add(st *state.State) (done bool) {
-	const looked, listed = 4096, 128 // the most jobs that one call checks and adds
+	const looked, listed = 4096, 128 // bounds the jobs that one call checks, and those that it adds
 	st.Lock()
 	defer st.Unlock()
 	see, n, until := st.Sight(), 0, len(p.jobs)+listed

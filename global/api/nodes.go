@@ -52,8 +52,8 @@ func listNodes(ctx context.Context, term *Term, req *nusav1.ListNodesRequest) (*
 	return out, nil
 }
 
-// findNode returns a node and the tunnel to its region. That is the named region, or else the only
-// region that knows a node with that name or id.
+// findNode returns a node and the tunnel to its region. Without a named region it looks in all
+// regions, and returns an error if several of them know a node with that name or id.
 func findNode(ctx context.Context, term *Term, id, region string) (regionConn, *nusav1.Node, error) {
 	if id == "" || len(id) > 253 {
 		return regionConn{}, nil, invalid("id", "must be a node's name or the beginning of its id")

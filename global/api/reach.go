@@ -42,8 +42,8 @@ func (t *Term) dial(name string) (*grpc.ClientConn, error) {
 	return r.Session.Conn, nil
 }
 
-// reach returns the tunnels to the named regions, and an error for each that is not connected. If
-// names is nil, it returns those of all regions.
+// reach returns the tunnels to the named regions, and an error for each named region that is not
+// connected. A nil names means all regions.
 func (t *Term) reach(names []string) ([]regionConn, []*nusav1.PartialError) {
 	t.State.Lock()
 	defer t.State.Unlock()

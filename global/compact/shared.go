@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// sharedMost is the most values that a Shared remembers.
+// sharedMost bounds the number of values that a Shared remembers.
 const sharedMost = 4096
 
 // Shared makes equal values share their memory. Nobody may change a value that Of returned. Shared

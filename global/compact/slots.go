@@ -75,9 +75,9 @@ func (s *Slots) unpack(p *slot) region.Slot {
 	return out
 }
 
-// find returns the position of a slot in the list, or where to insert it. Slots of a group never
-// overlap, except those of a system job, which has one in each region. So regions are compared only
-// for system jobs.
+// find returns the position of a slot in the list, or where to insert it. The slots of a group do
+// not overlap, so a group and a first index name one slot. Only a system job has several such
+// slots, one in each region.
 func (s *Slots) find(group string, from int, at string, system bool) (int, bool) {
 	if !system {
 		at = ""

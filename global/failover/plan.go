@@ -12,17 +12,17 @@ type Plan struct {
 	Verdicts []Verdict
 	// Regions says what happens to each region that is silent or lost, sorted by name.
 	Regions []RegionDue
-	// Paused: there is a mass loss. Only the slots of regions move where, as an operator stated,
-	// nothing runs. Alarm is the text of the alarm in one line. The alarm begins when a slot would have
+	// Paused: there is a mass loss. A slot moves only if an operator stated that nothing runs in its
+	// region. Alarm is the text of the alarm in one line. The alarm begins when a slot would have
 	// moved, or when the regions can no longer hold a lease.
 	Paused bool
 	Alarm  string
 	// Unconfirmed says, after a recovery of the store, which regions must first confirm what they
-	// run, for example "until sea has confirmed what it runs: …". While a region must confirm, only
-	// the slots of regions move where, as an operator stated, nothing runs. Empty: none must.
+	// run, for example "until sea has confirmed what it runs: …". While it is not empty, a slot
+	// moves only if an operator stated that nothing runs in its region.
 	Unconfirmed string
-	// Resign is why this server must let another one become active. Before that it must store the
-	// resignation (Snapshot.Resigned). Empty: the server does not resign.
+	// Resign is the reason why this server must let another server become active. The server must
+	// first store that it resigns (Snapshot.Resigned). Empty: the server does not resign.
 	Resign string
 	// Forget: the mass loss of Snapshot.Resigned is over, so the stored resignation can be removed.
 	Forget bool

@@ -44,8 +44,9 @@ type Region struct {
 	// Slots are the slots that the region owns, in the order of their keys. They are read only for
 	// regions that are lost or have been silent for Snapshot.Quiet.
 	Slots []Slot
-	// Former is how many instances this region may still run that other regions own now. The region
-	// owned them before and has not confirmed their stop. No lease stops them.
+	// Former is the number of instances that this region may still run although other regions own
+	// them now. The region owned them before, and has not confirmed that they have stopped. No
+	// lease stops them.
 	Former int
 }
 

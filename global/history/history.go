@@ -44,8 +44,8 @@ func (h *History) Put(job string, e Entry) {
 	}
 }
 
-// Loaded sorts the jobs by the order in which they left. Call it after jobs were put in another
-// order, as a load does.
+// Loaded restores the order in which the jobs left. It must be called after a load has put the
+// jobs in another order.
 func (h *History) Loaded() {
 	slices.SortFunc(h.order, func(a, b left) int { return cmp.Compare(a.revision, b.revision) })
 }
@@ -80,7 +80,8 @@ func (h *History) compact() {
 }
 
 // Excess returns at most atOnce jobs that must be forgotten, oldest departure first. These are the
-// jobs that ended before a time, and the oldest beyond the number most.
+// jobs that ended before the time before, in seconds since 1970, and the oldest jobs if there are
+// more than most.
 func (h *History) Excess(before int64, most, atOnce int) (jobs []string) {
 	for len(h.order) > 0 && h.entries[h.order[0].job].Revision != h.order[0].revision {
 		h.order = h.order[1:] // the job has returned, or was forgotten

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// addedMost is the most added names that wait to be sorted.
+// addedMost is the greatest number of added names that are not sorted yet.
 const addedMost = 1 << 16
 
-// Names holds the names of jobs in the order of lists. The zero value is empty. A removed name may
-// still be in it, so the caller must check which jobs exist.
+// Names holds the names of jobs in the order in which lists show the jobs. The zero value is
+// empty. A removed name may still be in it, so the caller must check which jobs exist.
 type Names struct {
 	sorted, added []string
 	removed       int

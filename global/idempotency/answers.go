@@ -126,9 +126,9 @@ func (s *Answers) Len() int {
 }
 
 // Find returns the response to the earlier request with a key, or nil if the key is new. It returns
-// an error if the fingerprint is that of another request. It reads the store only in these cases:
-// the records of earlier terms are not loaded yet; the key was used so long ago that the store may
-// have dropped the record; the fingerprint differs.
+// an error if the fingerprint is that of another request. It reads the store only if the records of
+// earlier terms are not loaded yet, if the store may have dropped the old record of the key, or if
+// the fingerprint differs.
 func (s *Answers) Find(ctx context.Context, from store.Store, key string, fingerprint []byte) (*nusav1.SubmitResponse, error) {
 	s.mu.Lock()
 	a, known := s.byKey[key]

@@ -247,10 +247,10 @@ func (d division) primary(options []option, distinct, limit int) []int {
 	return chosen
 }
 
-// share gives up to n instances to the primary regions, and returns how many it gave. The share of
-// a region depends on Divide: what it has and what fits in it (best and capacity), its weight, or
-// the same for all. If too few regions get an instance for spread.min or least, the best other
-// primary regions get one.
+// share gives up to n instances to the primary regions, and returns how many it gave. With Divide
+// best and capacity, the share of a region is the number of instances that it has and that still
+// fit. Otherwise it is the weight of the region, or the same for all. If fewer regions get an
+// instance than spread.min or least asks for, the best other primary regions get one.
 func (d division) share(options []option, primary []int, n int, counts []int) (given int) {
 	parts, sum, free := make([]apportion.Part, len(primary)), 0, n
 	for k, i := range primary {

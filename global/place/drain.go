@@ -199,7 +199,7 @@ func (dr *drainer) leave(w *work, name string, n, left int, why string) {
 // soFar is the part of the plan that concerns the job that is being decided.
 type soFar struct {
 	plan *Plan
-	// first is the number of the plan's actions before those of the job.
+	// first is the number of actions that the plan had before the first action for the job.
 	first int
 }
 
@@ -210,8 +210,8 @@ func (so *soFar) changes(s *region.Slot) bool {
 	})
 }
 
-// down returns how many instances of a group do not run: those without an owner, those that are
-// being revoked, and those that their owners have not started.
+// down returns how many instances of a group do not run: instances without an owner, instances
+// that are being revoked, and instances that their owners have not started.
 func (so *soFar) down(w *work) int {
 	n := w.n + w.job.Down[w.group.Name]
 	for _, k := range w.given {

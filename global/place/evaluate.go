@@ -184,11 +184,10 @@ func (ev *evaluator) sort(w *work) {
 	ev.spreadTies(w)
 }
 
-// rank returns how far a refused region is from taking an instance. The least rank (0) is that of
-// regions that reported why they cannot. Other regions that lack room, or were not selected, have
-// rank 1. Then follow regions without a report, cordoned or draining ones, disconnected ones, those
-// that are too far away, and lost ones or those that never connected. The regions that the job does
-// not allow come last, together with those whose feature level is too low.
+// rank returns how far a refused region is from taking an instance. Regions that reported why they
+// cannot take one have rank 0. Other regions that lack room, or were not selected, have rank 1. The
+// next ranks are, in this order: no report, cordoned or draining, disconnected, too far away, lost
+// or never connected, and last not allowed by the job or of too low a feature level.
 func (ev *evaluator) rank(c *candidate) int {
 	neverConnected := ev.regions[c.index].NeverConnected
 	switch {

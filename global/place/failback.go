@@ -161,9 +161,9 @@ func (rt *returner) room(w *work, home, n int) (int, string) {
 	return n, ""
 }
 
-// together returns everything that colocated groups have at one owner and that has the same home,
-// or nothing. If a group has no instances at the owner any more, the other groups follow it in any
-// case, because the groups share their regions.
+// together returns to one home all slots of colocated groups that have this home and the same
+// owner, or none of them. If a group has no instances at the owner any more, the other groups
+// follow it in any case, because the groups share their regions.
 func (rt *returner) together(j *Job, works []*work, moved []*region.Slot) {
 	type route struct{ owner, home string }
 	routes := map[route][]*region.Slot{}
@@ -228,8 +228,8 @@ func (rt *returner) revoke(j *Job, s *region.Slot, from int) {
 	})
 }
 
-// Returns lists the slots with the named home: those that an operator can let return, and why
-// others stay.
+// Returns lists the slots whose home is the named region: which of them an operator can let
+// return, and why the other slots stay.
 func Returns(s Snapshot, home string) []Return {
 	p := newPlanner(s)
 	p.assume()

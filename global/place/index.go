@@ -244,8 +244,8 @@ func (c *specColumn) score(g *Group, r *Region, i int, nears []*nearness) int32 
 	return addNear(score, g, func(k int) targets { return nears[k].of(i) })
 }
 
-// bound returns the most that the only near clause can add to the score of a region. It looks at
-// one direction only, which is enough because the worse direction decides.
+// bound returns an upper bound for what the only near clause can add to the score of a region. It
+// looks at one direction only, which is enough because the worse direction decides.
 func (c *specColumn) bound(n *Near, i int, d *distances) int32 {
 	nearest := topology.Distance{State: topology.OK, Source: topology.Measured}
 	if to := c.near[0][0]; to != i && d.number[i] >= 0 {

@@ -12,8 +12,8 @@ import (
 // report: by slots that the report does not include yet, and by the offers of the present plan.
 type ledger struct {
 	regions []*Region
-	// charged holds the charges of the regions that the plan charged. The other regions have those
-	// of the snapshot.
+	// charged holds the charges of the regions that the plan charged. The charges of all other
+	// regions are in the snapshot.
 	charged []charges
 	// known: charged has an entry for the region. shared: the entry must be copied before it
 	// changes.
@@ -126,10 +126,12 @@ func (l *ledger) fits(r int, a Ask, hash uint64) (n int, exact bool) {
 // fits returns how many instances the region can take beside the charges, and whether the number
 // comes from an exact count. Charged instances of the same ask are subtracted one by one.
 //
-// For other asks there are two cautious estimates, and the greater one counts. The first is the
-// share of the region that the other asks leave, because the nodes can always be divided among the
-// asks. The second subtracts as many instances as have the total resources of the other asks,
-// densely packed. If the estimate is too high, the region returns the instances that do not fit.
+// For charged instances of other asks there are two cautious estimates, and the greater one counts.
+// The first estimate takes the charged instances of each other ask as a share of the instances of
+// that ask that the whole region can take, and counts what fits in the share that is left: the nodes
+// can be divided among the asks in that way. The second estimate subtracts as many instances of this
+// ask as have the same resources as the charged instances together. If the estimate is too high, the
+// region returns the instances that do not fit.
 func (r *Region) fits(charged charges, a Ask, hash uint64) (n int, exact bool) {
 	n, exact = r.reported(a, hash)
 	pool, ok := charged[a.pool()]

@@ -28,8 +28,8 @@ type targets struct {
 }
 
 // distances looks up the distances of near clauses, and keeps the results for the plan. That saves
-// work, because equal clauses are common (as the default of a team), and a clause by labels looks
-// at every pair of regions.
+// work: equal clauses are common, for example as the default of a team, and a clause by labels
+// looks at every pair of regions.
 type distances struct {
 	view    *topology.View
 	regions regionList
@@ -105,7 +105,8 @@ func (k *nearness) of(i int) targets {
 	return k.at[i]
 }
 
-// ahead returns how many distances remain to be looked up until those of all regions are known.
+// ahead returns how many distances must still be looked up until the distances of all regions are
+// known.
 func (k *nearness) ahead() int {
 	return max(0, len(k.distances.regions)-k.looked) * len(k.targets())
 }

@@ -43,13 +43,13 @@ type Action struct {
 	Slot region.Slot
 	// System marks the slot of a system job.
 	System bool
-	// Bound and StopTime are those of an Offer, an Update or a Takeover. See region.Slot.
+	// Bound and StopTime are set for an Offer, an Update and a Takeover. See region.Slot.
 	Bound    bool
 	StopTime time.Duration
-	// Parts are the parts of a Takeover, in ascending order. From, To and Region are then those of
-	// the slot.
+	// Parts are the parts of a Takeover, in ascending order. From, To and Region then describe the
+	// whole slot and its owner.
 	Parts []Part
-	// Fence and NothingRuns are those of a Takeover: see Movable. The write compares Fence with the
+	// Fence and NothingRuns are set for a Takeover: see Movable. The write compares Fence with the
 	// region's record.
 	Fence       uint64
 	NothingRuns bool

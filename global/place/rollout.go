@@ -44,8 +44,8 @@ func (s RolloutStage) String() string {
 // rollingRegion is a region that takes part in a rollout.
 type rollingRegion struct {
 	*Region
-	// n is, by restarting group, the number of instances with desired state run. held is the number
-	// of those that are in slots with a Hold and wait for room.
+	// n is, for each group that restarts, the number of instances with desired state run. held is
+	// the number of these instances that are in slots with a Hold and wait for room.
 	n, held map[string]int
 	// old are the groups with slots in this region that the version restarts.
 	old map[string]bool

@@ -210,7 +210,8 @@ type Job struct {
 type Group struct {
 	Name string
 	// UnchangedSince is the first version with the group's present spec. Batch instances that an
-	// earlier version completed run again. 0: the spec is that of the run's first version.
+	// earlier version completed run again. 0: the spec has not changed since the first version of
+	// the run.
 	UnchangedSince int64
 	// Count is the number of instances. It is not used for system jobs.
 	Count int

@@ -50,8 +50,9 @@ type candidate struct {
 	index int // position in Snapshot.Regions
 	// reason is why the region is refused. It is empty if the region is not refused.
 	reason string
-	// nearReason is the reason of the first required near clause that refuses the region, even if
-	// reason is another one. near is that clause. distance is the distance that broke it.
+	// near is the first required near clause that refuses the region, even if reason is about
+	// something else. nearReason is the reason of that clause. distance is the distance that the
+	// clause does not allow.
 	nearReason string
 	near       *Near
 	distance   target

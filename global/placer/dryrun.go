@@ -190,8 +190,8 @@ func planWithAnswers(ctx context.Context, st *state.State, k state.JobKey, spec 
 	return plan, a
 }
 
-// unsure returns the regions that would get instances because of an estimate, and those that would
-// get none for lack of room.
+// unsure returns the regions that would get instances because of an estimate, and the regions that
+// would get none because they lack room.
 func (a *regionAnswers) unsure(plan place.Plan) (out []string) {
 	for _, g := range plan.Groups {
 		hash, own := a.hashes[g.Group]

@@ -327,8 +327,8 @@ func addRolloutWait(r *nusav1.RegionVerdict, waits map[string]string) {
 	}
 }
 
-// groupToProto returns a decision in the form of the API. The ages of its inputs are those at the
-// time of the decision.
+// groupToProto returns a decision in the form of the API. It states the ages that the inputs had at
+// the time of the decision.
 func groupToProto(g place.GroupExplanation) *nusav1.GroupExplanation {
 	out := &nusav1.GroupExplanation{Group: g.Group, Desired: int32(g.Desired), Unplaced: int32(g.Unplaced), Pending: state.CountsToProto(g.Pending)}
 	out.Divide, out.DivideWhy = nusav1.Divide(nusav1.Divide_value["DIVIDE_"+strings.ToUpper(string(g.Rule.Divide))]), g.Rule.Why

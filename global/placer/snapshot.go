@@ -20,7 +20,7 @@ func regionsSnapshot(st *state.State) place.Snapshot {
 	return place.Snapshot{Topology: st.TopologyView(), Charged: true, Now: now, Regions: regions, Returned: returned}
 }
 
-// snapshotOf returns the snapshot for the next plan, with those of the listed jobs that are still
+// snapshotOf returns the snapshot for the next plan. It has the listed jobs that are still
 // pending. The lock is held.
 func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state.JobKey]seen) {
 	out := regionsSnapshot(st)

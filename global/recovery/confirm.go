@@ -8,11 +8,12 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 )
 
-// maxNamed is the most regions that an alarm names.
+// maxNamed is the greatest number of regions that an alarm names.
 const maxNamed = 5
 
-// Waits returns the alarm after a recovery of the store: in `leases` every earlier lease is over,
-// and in `bound` everything has ended that those leases bound. It returns "" once that has ended.
+// Waits returns the alarm while a recovered store waits for earlier leases. leases is the time
+// until every such lease is over. bound is the time until everything that such a lease binds has
+// ended, too. Waits returns "" when bound has passed.
 func Waits(leases, bound time.Duration) string {
 	if bound <= 0 {
 		return ""
@@ -36,8 +37,8 @@ func Alarm(unconfirmed []string) string {
 		"`nusa region list` says what each waits for", text)
 }
 
-// Refused says how far a region is while the store waits for its recovery. called: a server of the
-// region has called this server. said: it has also said what the region runs.
+// Refused says whether a region has called this server, and has said what it runs, while the store
+// waits for `nusa server recover`.
 func Refused(called, said bool) string {
 	const until = ": it waits for `nusa server recover`"
 	switch {

@@ -9,8 +9,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Merge adds to a conflict what another one shows. The region of the first conflict is kept. If the
-// other one shows more than was recovered, the store must be recovered again.
+// Merge returns a conflict that has the greater values of two conflicts, and the region of the
+// first one. If the second one has a greater value than the first, the store must be recovered
+// again.
 func Merge(c, more *nusav1.RevisionConflict) *nusav1.RevisionConflict {
 	if c == nil {
 		return more

@@ -200,8 +200,8 @@ func StopPart(s Slot, from, to int, desired Desired) []Change {
 	return replace(s, from, to, &middle)
 }
 
-// RevokeUnlessConnected is StopPart with DesiredRevoke for instances on disconnected nodes. The
-// region keeps an instance whose node has reconnected.
+// RevokeUnlessConnected returns the changes that revoke a part of a slot whose instances are on
+// disconnected nodes. The region keeps an instance whose node has reconnected.
 func RevokeUnlessConnected(s Slot, from, to int) []Change {
 	changes := StopPart(s, from, to, DesiredRevoke)
 	for i := range changes {

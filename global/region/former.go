@@ -88,9 +88,9 @@ func (s Slot) confirmed(former string) *Slot {
 	return &s
 }
 
-// OfferedAgain returns the slot as a new offer to another cluster that takes the owner's name.
-// Nothing of the former cluster runs. The new generation keeps epochs apart: the new cluster does
-// not know which epochs the former one has used.
+// OfferedAgain returns the slot as a new offer to another cluster that takes the owner's name,
+// after an operator has stated that nothing of the former cluster runs. The offer has a new
+// generation, because the new cluster does not know which epochs the former cluster has used.
 func (s Slot) OfferedAgain() Slot {
 	s.Generation, s.Unbound = 0, false
 	if s.State == Accepted {

@@ -110,8 +110,8 @@ type State struct {
 	// first they describe a predecessor's grant.
 	grantedAt, granted time.Duration
 	// welcomed is the store's revision at the session's welcome. known is the greatest revision
-	// that the region's log of this incarnation certainly has. Until the log has the content of a
-	// welcome, the region sends only requests for its lease.
+	// that the region's log of this incarnation certainly has: once the region has sent anything
+	// but requests for its lease, the log has the content of the welcome.
 	welcomed, known int64
 	// index is the greatest index of the log that a message named. bound: a hello named this
 	// federation, so the log has revisions of this store.
@@ -139,9 +139,9 @@ type Record struct {
 	// ClusterID is the cluster that owns the name. It is empty until a cluster connects under the
 	// name.
 	ClusterID string
-	// Incarnation and Term are those of the latest accepted session; Term is its master's Raft
-	// term. AppliedIndex is the greatest index of the region's log that a hello of the incarnation
-	// named.
+	// Incarnation and Term describe the latest accepted session: the incarnation of the region's
+	// log, and the Raft term of the master. AppliedIndex is the greatest index of the log that a
+	// hello of this incarnation has named.
 	Incarnation, Term, AppliedIndex uint64
 	// RestoreID is the id of the restore that began the incarnation. Empty: no restore began it.
 	RestoreID string

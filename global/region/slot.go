@@ -89,7 +89,7 @@ type Slot struct {
 	// UnlessConnected goes with desired Revoke: the region gives up only instances on disconnected
 	// nodes, and answers Kept for the others.
 	UnlessConnected bool
-	// Reason and Message are those of the latest answer that has a reason.
+	// Reason and Message come from the latest answer that has a reason.
 	Reason, Message string
 	// PlacedBecause says in one line why the owner was chosen.
 	PlacedBecause string
@@ -214,8 +214,9 @@ type Answer struct {
 	Counts          []CountedReason
 	// Bound: the region's lease binds everything that may run for the range.
 	Bound bool
-	// StopTime goes with Bound: the longest stop time (from the stop signal to the kill) of what
-	// may run for the range. It is also 0 if the region is too old to report it.
+	// StopTime belongs to Bound: it is the longest stop time (from the stop signal to the kill) of
+	// the instances that may run. It is 0 if the region is of an earlier version of Nusa, which
+	// does not report it.
 	StopTime time.Duration
 	// MayRun: the region gives the range up, but a lost node of the region may still run it. At is
 	// the time of the answer by the wall clock. It is only shown.

@@ -14,8 +14,8 @@ type Takeover struct {
 	From, To int
 	// Region is the new owner.
 	Region string
-	// JobVersion and Run are those of the new offer. Bound: the new owner's lease binds that
-	// version. StopTime is then the version's stop time.
+	// JobVersion and Run are the version and the run of the new offer. Bound: the lease of the new
+	// owner binds that version. StopTime is then the version's stop time.
 	JobVersion, Run int64
 	Bound           bool
 	StopTime        time.Duration

@@ -15,13 +15,13 @@ const (
 	firstJob, fewJobs = 4096, 100
 )
 
-// Limits are the most bytes of job records, in all and in one namespace; 0: no limit.
+// Limits bound the bytes of job records: Jobs in all, Namespace in one namespace; 0: no limit.
 type Limits struct{ Jobs, Namespace int64 }
 
 // Usage is how full the store is.
 type Usage struct {
-	// Bytes is the size on disk. InUse is how many of these bytes are in use. Quota is the most
-	// bytes that may be in use. 0: not known.
+	// Bytes is the size on disk. InUse is how many of these bytes are in use. Quota bounds InUse.
+	// 0: not known.
 	Bytes, InUse, Quota int64
 	// NoSpace: the store refuses all writes that need space, also those of elections.
 	NoSpace bool

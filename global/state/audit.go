@@ -68,8 +68,8 @@ func (t *Tx) sealAudit() {
 	_ = t.putUnchecked(key, &nusav1.AuditRecord{Events: t.audit}) // cannot fail: Audit takes valid texts only
 }
 
-// ForgetAudit removes the audit records with lower keys. It removes none of the present moment,
-// because a transaction must not remove what it writes.
+// ForgetAudit removes the audit records with keys below before. It keeps those of the present
+// moment, because a transaction must not remove a record that it writes.
 func (t *Tx) ForgetAudit(before string) error {
 	if t.State.Leadership.GetConflict() != nil {
 		return ErrConflict

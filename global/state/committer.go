@@ -21,13 +21,13 @@ const (
 	commitQueue = 1024
 	// commitRequests bounds the requests that share a transaction.
 	commitRequests = 512
-	// patience is how long patient requests wait for another request. maxPatient is the most
-	// patient requests that wait together.
+	// patience is how long a patient request waits for another request to share its transaction: see
+	// DoSoon. maxPatient is the greatest number of patient requests that wait together.
 	patience, maxPatient = 2 * time.Millisecond, 64
-	// commitOps is the most writes of a transaction. One operation is left for the compare of the
-	// election key.
+	// commitOps is the greatest number of writes in a transaction. One operation is left for the
+	// compare of the election key.
 	commitOps = store.MaxTxnOps - 1
-	// commitBytes is the most that a shared transaction writes.
+	// commitBytes is the greatest number of bytes that a shared transaction writes.
 	commitBytes = store.MaxTxnBytes - 64*1024
 )
 
@@ -92,12 +92,13 @@ type Committer struct {
 	// Observe gets the number of writes and the duration of each transaction.
 	Observe func(writes int, took time.Duration)
 
-	// Decide adds slots for the jobs that a transaction submits (Tx.Fresh). Nil: no slots are
-	// added. Decide runs under the state's lock. The function that it returns also does, once the
-	// transaction is stored and applied.
+	// Decide adds slots for the jobs that a transaction submits (Tx.Fresh). The function stored that
+	// Decide returns runs once the transaction is stored and applied. Both run under the state's
+	// lock. Nil: no slots are added.
 	Decide func(*Tx) (stored func())
-	// DecideMost returns how many groups of new jobs Decide decides in one transaction. Later
-	// submits wait for the next transaction. Nil: no bound. It runs under the state's lock.
+	// DecideMost returns for how many groups of new jobs Decide may add slots in one transaction.
+	// Later submits wait for the next transaction. DecideMost runs under the state's lock. Nil: no
+	// bound.
 	DecideMost func() int
 
 	st    *State
@@ -128,8 +129,8 @@ func (c *Committer) Do(ctx context.Context, prepare func(*Tx) error) (int64, err
 	return c.do(ctx, commitRequest{prepare: prepare, done: make(chan commitResult, 1)})
 }
 
-// DoSoon is Do for a request that is not urgent. It waits for a moment for another request, usually
-// a submit, so that both share a transaction.
+// DoSoon is like Do, for a request that is not urgent: the request waits a moment for another
+// request, usually a submit, so that both share a transaction.
 func (c *Committer) DoSoon(ctx context.Context, prepare func(*Tx) error) (int64, error) {
 	return c.do(ctx, commitRequest{prepare: prepare, patient: true, done: make(chan commitResult, 1)})
 }
@@ -203,8 +204,8 @@ func (c *Committer) Run(ctx context.Context) error {
 	}
 }
 
-// company returns a request. If the request is patient, company also waits for further requests, and
-// returns them too.
+// company returns a request, and for a patient request also the requests that arrive while the
+// patient request waits.
 func (c *Committer) company(ctx context.Context, first commitRequest) []commitRequest {
 	out := []commitRequest{first}
 	if !first.patient {

@@ -23,8 +23,8 @@ const (
 )
 
 // slotFromProto returns a stored slot. The write that offered the slot did not know its own
-// revision. So a generation of 0 stands for the record's revision, and run_begins says the same
-// about the run.
+// revision. So a generation of 0 stands for the revision of the record. With run_begins, that
+// revision is also the run.
 func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 	out := region.Slot{
 		Namespace: s.GetNamespace(), Job: s.GetJob(), Group: s.GetGroup(),

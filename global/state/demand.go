@@ -140,10 +140,10 @@ func (d *Demand) want(g groupDemand, wants bool) {
 // maxLooked bounds the pending jobs that Rivals examines one by one.
 const maxLooked = 256
 
-// Rivals returns the groups that have instances without an owner. If there are more than most, it
-// returns only the distinct asks of these groups, as groups that allow every region. few is false if
-// there are more than most distinct asks, too. A group is decided if its job is. An ask is decided if
-// the jobs of all groups with the ask are.
+// Rivals returns one rival for each group of the pending jobs that has instances without an owner. If
+// that would be more than most rivals, it returns one rival for each distinct ask of these groups,
+// which allows every region. few is false if even those are more than most. A rival has Decided set
+// if decided returns true for the job of its group, or for the jobs of all groups with its ask.
 func (d *Demand) Rivals(pending JobSet, jobs map[JobKey]*Job, most int, decided func(JobKey, *Job) bool) (rivals []place.Rival, few bool) {
 	if len(d.wanted) == 0 {
 		return nil, true

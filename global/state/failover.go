@@ -296,8 +296,8 @@ func (st *State) notePaused(why string) {
 	st.FailoverPaused = why
 }
 
-// EndLost ends the stream of a region that a transaction declared lost, if the stream is still the
-// one that was live at the decision. The region then says hello again and learns what it lost. The
+// EndLost ends the stream of a region that a transaction declared lost, unless the region has opened
+// another stream since the decision. The region then says hello again and learns what it lost. The
 // lock is held.
 func (st *State) EndLost(name string, stream uint64, why string) {
 	if r := st.Regions[name]; r != nil && r.Session != nil && r.Session.Number == stream {
@@ -306,7 +306,7 @@ func (st *State) EndLost(name string, stream uint64, why string) {
 }
 
 // Dropped returns the changes of a region's slots after an operator has stated that nothing runs in
-// the region. Slots that only had to stop, and those of system jobs, are given up. Slots whose
+// the region. Slots that only had to stop, and slots of system jobs, are given up. Slots whose
 // instances have ended stay on record without an owner. The lock is held.
 func (st *State) Dropped(name string) (out []region.Change) {
 	r := st.Regions[name]

@@ -44,11 +44,11 @@ type Job struct {
 	unplaced map[string]*unplacedGroup
 	// released holds the instances that regions gave up recently, oldest first.
 	released []releasedInstances
-	// Stays says, by Slot.Key, why due slots of lost regions have not moved, as the latest plan
-	// says.
+	// Stays has, by Slot.Key, the reasons of the latest plan why slots of lost regions have not
+	// moved although they are due.
 	Stays map[string]string
-	// RolloutWaits says, by region, why a new version has not reached the region, as the latest
-	// plan says.
+	// RolloutWaits has, by region, the reason of the latest plan why a new version has not reached
+	// the region.
 	RolloutWaits map[string]string
 	// Moves are the decisions of the latest plan about sustained breaches. MovesAt is the time of
 	// that plan.
@@ -207,7 +207,8 @@ func (j *Job) owns(from string, a *nusav1.DisconnectedInstances) bool {
 	return false
 }
 
-// WaitsForReview reports whether a slot returns to its home only when an operator applies it.
+// WaitsForReview reports whether a slot returns to its home only when an operator applies the
+// return.
 func (j *Job) WaitsForReview(s region.Slot) bool {
 	g := j.Place().Group(s.Group)
 	return g != nil && j.Place().Type != place.Batch && g.OnDisconnect.Failback.Mode == place.FailbackReview && s.ReturnTo == ""

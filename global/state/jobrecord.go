@@ -48,11 +48,11 @@ type groups struct {
 
 var sharedGroups compact.Shared[groups]
 
-// NewRecord returns the Record of a message that is stored, or will be. The caller must not change
-// rec afterwards.
+// NewRecord returns the Record of a JobRecord message. The caller must not change rec afterwards.
 func NewRecord(rec *nusav1.JobRecord) (*Record, error) { return newJobRecord(rec, nil) }
 
-// newJobRecord is NewRecord for a caller that may have the encoded spec; nil: it does not.
+// newJobRecord is like NewRecord. encoded is the encoded spec of rec, or nil if the caller does
+// not have it.
 func newJobRecord(rec *nusav1.JobRecord, encoded []byte) (*Record, error) {
 	if rec == nil {
 		return nil, nil

@@ -119,7 +119,7 @@ func (t *Tx) Given() (out []place.Charge) {
 	return out
 }
 
-// Stale reports whether a slot has changed since one of the changes was decided.
+// Stale reports whether the slot of one of the changes has changed since the change was decided.
 func (t *Tx) Stale(changes []region.Change) bool {
 	for _, c := range changes {
 		var stored int64
@@ -369,8 +369,9 @@ func (t *Tx) DeclareLost(name string, l Loss, now time.Time) error {
 	if err := t.Audit("region.lost", name, message); err != nil {
 		return err
 	}
-	// Another cluster of this name may run something. It has to confirm what it runs itself, once
-	// the loss has made the name free. If that cluster is gone too, the region can be removed.
+	// If another cluster of this name was refused, the statement says nothing about what that
+	// cluster runs. Once the loss has made the name free, that cluster confirms what it runs. If
+	// that cluster is gone too, an operator can remove the region.
 	if r := t.State.Regions[name]; l.NothingRuns && (r == nil || !r.OtherCluster) {
 		if err := t.Confirmed(name); err != nil {
 			return err

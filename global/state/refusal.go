@@ -18,9 +18,10 @@ const (
 	// maxBackoff is the longest time for which a group is not offered to a region whose agents
 	// decline the group.
 	maxBackoff = 5 * time.Minute
-	// reasonDeclined: agents refused the work although it fits in the region's view of them, so no
-	// report will say when to offer it again. The same is true of reasonCapability, from a region
-	// whose version does not count capabilities, and of reasonNotAllowed.
+	// With these reasons no later report of the region tells when to offer the work again.
+	// reasonDeclined: agents refused work that fits according to the region's report.
+	// reasonCapability: no node has the capability, and a region of an earlier version does not
+	// report that.
 	reasonDeclined   = "declined"
 	reasonCapability = "capability_missing"
 	reasonNotAllowed = "not_allowed"
@@ -84,7 +85,7 @@ func (r *Region) addRefusal(refusal Refusal, interval time.Duration) {
 	}
 }
 
-// declined reports whether no report can make the refusal obsolete. See reasonDeclined.
+// declined reports whether no report can make the refusal obsolete: see reasonDeclined.
 func (f Refusal) declined() bool {
 	return f.Reason == reasonDeclined || f.Reason == reasonCapability || f.Reason == reasonNotAllowed ||
 		slices.ContainsFunc(f.Counts, func(c region.CountedReason) bool { return c.Reason == reasonDeclined })
@@ -103,8 +104,9 @@ func (r *Region) ExpireRefusals(pending JobSet, now time.Duration) (some bool) {
 	return len(r.Refusals) < before
 }
 
-// CountedAgain notes that exact counts in a report are newer than all refusals of their asks. Such
-// a refusal no longer keeps the region from getting work that fits. The lock is held.
+// CountedAgain notes that a report has exact fit counts of some asks. These counts are newer than
+// the refusals of the same asks, so these refusals no longer keep the region from getting work that
+// fits. The lock is held.
 func (r *Region) CountedAgain(fits []*nusav1.FitCount) {
 	for i := range r.Refusals {
 		if slices.ContainsFunc(fits, func(f *nusav1.FitCount) bool { return f.GetAsk() == r.Refusals[i].Ask }) {

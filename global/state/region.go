@@ -70,13 +70,14 @@ type Region struct {
 	Unordered int
 	// Failover is set while the region is silent or lost.
 	Failover *Failover
-	// Changes is the number of the latest change of the region's slots: of a slot that the region
-	// owns or owned, of the slot's job, or of what plans say about the slot.
+	// Changes is the number of the latest change that concerns the region's slots. It counts
+	// changes of slots that the region owns or owned, of the jobs of these slots, and of what plans
+	// say about the slots.
 	Changes uint64
 	// Drain says in one line how far the drain of the region has come.
 	Drain string
 	// Review is the number of instances that a verdict moved to other regions and that return only
-	// when an operator applies it.
+	// when an operator applies the return.
 	Review int
 	// Disconnected holds the instances of jobs that may still run on lost nodes and fit on no other
 	// node, as reported in the present session.
@@ -301,7 +302,7 @@ func (r *Region) SetReport(rep *nusav1.RegionReport, at time.Duration, stale boo
 	r.account.Reported(r.reported())
 }
 
-// Without returns the region's charges without those of one job. The lock is held.
+// Without returns the charges of the region, except the charges of one job. The lock is held.
 func (r *Region) Without(j *Job) place.Charges {
 	var of []place.Charge
 	for s := range j.Slots.All() {

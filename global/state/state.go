@@ -49,8 +49,8 @@ type State struct {
 	Trail room.Trail
 	// Demand holds the asks of the groups of all jobs.
 	Demand Demand
-	// PeersChanged: regions must be sent what has changed of their peers. PeersDue has capacity 1,
-	// and wakes the loop that sends it.
+	// PeersChanged: the peers of the regions have changed, and the regions must be sent the
+	// changes. PeersDue wakes the loop that sends them. PeersDue has capacity 1.
 	PeersChanged bool
 	PeersDue     chan struct{}
 	// Pending are the jobs that the placer has to plan.
@@ -249,7 +249,7 @@ func (st *State) forgetIfGone(j *Job) {
 	}
 }
 
-// PeersChange makes the loop send all regions what has changed of their peers. The lock is held.
+// PeersChange wakes the loop that sends all regions the changes of their peers. The lock is held.
 func (st *State) PeersChange() {
 	st.PeersChanged = true
 	select {

@@ -27,7 +27,7 @@ func (j *Job) ToProto(see Sight) *nusav1.Job {
 	return out
 }
 
-// WithoutSpec is ToProto without the spec. The lock is held.
+// WithoutSpec returns the job like ToProto, but without the spec. The lock is held.
 func (j *Job) WithoutSpec(see Sight) *nusav1.Job {
 	rec := j.Record.decodedHead().GetJob()
 	return &nusav1.Job{
@@ -296,7 +296,7 @@ func (j *Job) owners(name string, out *nusav1.GroupStatus) map[string]owned {
 
 // regionCounts returns the counts of a group in a region's latest summary, for the present version
 // and run. Instances of an earlier run do not count. Instances of an earlier version that start or
-// run are outdated. Those of an earlier version that failed are pending, because they are tried
+// run are outdated. Instances of an earlier version that failed are pending, because they are tried
 // again.
 func (j *Job) regionCounts(sum *nusav1.JobSummary, group string, open bool) (c *nusav1.InstanceCounts, behind bool) {
 	c = proto.CloneOf(sum.GetGroups()[group])

@@ -25,7 +25,7 @@ func SummaryKey(region string, s *nusav1.JobSummary) string {
 }
 
 // ApplySummary stores a region's summary of a job, unless a newer one is known. It reports whether
-// the disconnected instances differ from those of the summary before. The lock is held.
+// the disconnected instances differ from those in the previous summary. The lock is held.
 func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedChanged bool) {
 	k := JobKey{sum.GetNamespace(), sum.GetJob()}
 	j := st.Jobs[k]

@@ -179,7 +179,8 @@ type placed struct {
 	level    uint32
 	blocked  time.Duration
 	reportAt time.Duration
-	// healthy and silent are since when the region has been so; -1: it is not.
+	// healthy is the time since which the region has been connected without a break, and silent the
+	// time since which it has been silent; -1: it is not.
 	healthy, silent time.Duration
 
 	region *place.Region
@@ -198,8 +199,9 @@ func (r *Region) placedNow(now time.Duration, level uint32) placed {
 	return p
 }
 
-// placedRegions are the regions that the placer got last, sorted by name. first points to the first
-// name of the list of names that they were made for.
+// placedRegions are the regions that the placer got last, sorted by name. They were made from a
+// list of names, which is another list once a region was added or removed. first points to the
+// first name in that list.
 type placedRegions struct {
 	all   []placed
 	list  []*place.Region

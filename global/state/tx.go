@@ -34,34 +34,31 @@ type txChange struct {
 // puts reports whether the change stores a record.
 func (ch *txChange) puts() bool { return ch.msg != nil || ch.slot != nil || ch.job != nil }
 
-// Tx is a transaction that is being prepared: the state with changes laid over it. The caller of
-// its methods holds the state's lock.
+// Tx is a transaction that is being prepared: the state with changes laid over it. Several requests
+// may share a Tx. The fields whose names end in At hold where the changes of the present request
+// begin, so that rollback can remove them. The caller of the methods holds the state's lock.
 type Tx struct {
 	State   *State
 	changes []txChange
 	at      map[string]int // positions in changes, by key
-	// slots are the positions of the changes of slots, by job.
+	// slots has, by job, the positions of the changes that write or remove slots of the job.
 	slots  map[JobKey][]int
 	size   int
 	undo   []txChange // previous versions of overwritten changes
-	undoAt []int
-	// expected are records that the store compares and does not write. expectedAt is where those of
-	// the present request begin.
+	undoAt []int      // the positions of undo in changes
+	// expected are records that the store compares and does not write.
 	expected   []txChange
 	expectedAt int
-	// fresh are the submitted jobs that have no record in the store yet. freshAt is where those of the
-	// present request begin. room is the number of writes that are reserved for their slots; roomAt
-	// is its value before the present request.
+	// fresh are the submitted jobs that have no record in the store yet. room is the number of writes
+	// that are reserved for the slots of these jobs.
 	fresh                 []JobKey
 	freshAt, room, roomAt int
-	// audit says what the transaction changes. auditAt is where the part of the present request
-	// begins.
+	// audit says who changes what by the transaction: see Tx.Audit.
 	audit   []*nusav1.Event
 	auditAt int
-	// ops is the most keys that the transaction may write or compare.
+	// ops is the greatest number of keys that the transaction may write or compare.
 	ops int
-	// events are added once the transaction is stored. eventsAt is where those of the present
-	// request begin.
+	// events add events to the event log once the transaction is stored.
 	events   []func(Events)
 	eventsAt int
 	// raise, if above 0, makes the revision of this transaction, and all later ones, greater than
@@ -150,8 +147,7 @@ func (t *Tx) Try(change func() error) bool {
 	return err == nil
 }
 
-// Event adds an event once the transaction is stored. It comes before the events of the effects of
-// the transaction. See Events.Add.
+// Event adds an event to the event log once the transaction is stored. See Events.Add.
 func (t *Tx) Event(kind, subject, format string, args ...any) {
 	t.events = append(t.events, func(e Events) { e.Add(kind, subject, format, args...) })
 }

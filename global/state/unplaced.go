@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// attemptsRetained is how long the state keeps which regions were asked to hold a group.
+	// attemptsRetained is how long the state remembers that a region was asked to hold an instance
+	// of a group.
 	attemptsRetained = 24 * time.Hour
 	// MaxDisconnected bounds the ranges of a job's disconnected instances in one region. It also
 	// bounds the ranges that regions gave up recently.

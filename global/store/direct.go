@@ -50,7 +50,8 @@ type (
 	}
 )
 
-// txn carries out a transaction. leases has the lease of each key that expires.
+// txn carries out a transaction. leases has one element for each of ops: the lease of the key, or
+// 0 for a key that does not expire.
 func (d *direct) txn(ctx context.Context, known *revisions, compares []Compare, ops []Op, leases []clientv3.LeaseID) (outcome, error) {
 	req := &etcdserverpb.TxnRequest{
 		Compare: make([]*etcdserverpb.Compare, len(compares)), Success: make([]*etcdserverpb.RequestOp, len(ops)),

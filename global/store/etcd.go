@@ -34,14 +34,14 @@ type EtcdConfig struct {
 	Name string
 	// DataDir is the data directory of the embedded member.
 	DataDir string
-	// Endpoints are those of an external cluster, as URLs or host:port.
+	// Endpoints are the addresses of an external cluster, as URLs or host:port.
 	Endpoints []string
 	// PeerAddr is the peer address of the embedded member, as host:port.
 	PeerAddr string
 	// ClientAddr is the address, host:port, where the member serves clients without a password, in
 	// addition to its socket. Empty: the member serves only on its socket.
 	ClientAddr string
-	// Quota is the most bytes that the embedded member's database may have in use; 0: DefaultQuota.
+	// Quota bounds the bytes that the embedded member's database may have in use; 0: DefaultQuota.
 	Quota int64
 	// InitialCluster lists all embedded members, each as "name=host:port". Empty: only this member.
 	InitialCluster []string
@@ -141,8 +141,8 @@ func (e *Etcd) Where() string {
 	return "etcd at " + strings.Join(e.client.Endpoints(), ", ")
 }
 
-// ClientAddr returns the address where the embedded member serves clients: the configured one, or
-// else that of its socket. It returns "" without a member.
+// ClientAddr returns the address where the embedded member serves clients: the configured address,
+// or else the address of its socket. It returns "" without a member.
 func (e *Etcd) ClientAddr() string {
 	if e.member == nil {
 		return ""

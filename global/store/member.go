@@ -75,7 +75,7 @@ func (m *member) awaitReady(ctx context.Context) error {
 	}
 }
 
-// clientAddr returns the configured address, or else that of the socket.
+// clientAddr returns the configured address for clients, or else the address of the socket.
 func (m *member) clientAddr() string {
 	for _, l := range m.Clients {
 		if addr := l.Addr(); addr.Network() != "unix" {

@@ -10,9 +10,10 @@ import (
 // raisedKey holds the raises of the store's revisions. See Store.Raise.
 const raisedKey = "/nusa/v1/revision-offset"
 
-// revisions maps etcd's own revisions to those of this package. A store that was restored from an
-// old copy continues its own revisions from that copy, so it uses revisions twice. Raise adds an
-// offset to all later revisions. Earlier revisions do not change. The zero value adds nothing.
+// revisions maps etcd's own revisions to the revisions that callers of this package see. A store
+// that was restored from an old copy continues with the revisions of that copy, so etcd uses
+// revisions twice. Raise adds an offset to all later revisions. Earlier revisions do not change.
+// The zero value adds nothing.
 type revisions struct{ raises []raise }
 
 // raise adds Offset to the own revisions from Own on. Both grow with each further raise.

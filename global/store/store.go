@@ -33,8 +33,7 @@ const (
 	memberTxnOps = 512
 	// MaxTxnBytes is etcd's default limit for a request, minus a margin for the framing.
 	MaxTxnBytes = 1536*1024 - 16*1024
-	// DefaultQuota is the most bytes that an embedded store may have in use, without another
-	// setting.
+	// DefaultQuota is the default of EtcdConfig.Quota, in bytes.
 	DefaultQuota = 8 << 30
 	// PageSize is the number of keys that the first request of a List reads.
 	PageSize = 128
@@ -121,8 +120,8 @@ type Store interface {
 	// List calls visit for each key under a prefix, in the order of the keys. All keys are as of
 	// the revision that List returns. It reads page by page. An error of visit ends the list.
 	List(ctx context.Context, prefix string, visit func(KV) error) (revision int64, err error)
-	// Txn applies all ops if all compares hold. Otherwise it returns ErrCompareFailed. The revision
-	// is that of the write.
+	// Txn applies all ops if all compares hold, and returns the revision of the write. Otherwise it
+	// returns ErrCompareFailed.
 	Txn(ctx context.Context, compares []Compare, ops []Op) (revision int64, err error)
 	// MaxOps returns how many operations, and how many compares, a transaction may have.
 	MaxOps() int

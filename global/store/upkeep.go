@@ -19,9 +19,9 @@ const (
 	compactEvery, compactSoon = time.Minute, 5 * time.Second
 	// crowded is a part of the quota, in percent.
 	crowded = 85
-	// quickBytes is the most bytes in use for a quick defragmentation. A defragmentation copies the
-	// bytes in use, and the store does not respond meanwhile. With at most quickBytes, that takes
-	// less time than an election timeout.
+	// quickBytes is the greatest number of bytes in use with which a defragmentation is quick. A
+	// defragmentation copies the bytes in use, and the store does not respond meanwhile. To copy
+	// quickBytes takes less time than an election timeout.
 	quickBytes = 256 << 20
 	// leastBytes is the smallest database that is defragmented.
 	leastBytes = 64 << 20
@@ -53,8 +53,8 @@ func (p Place) wait(use Usage) time.Duration {
 	return turns(p.Turn, use)
 }
 
-// all returns how long the defragmentations of all members take. If writes were allowed before,
-// they would only fail at a member that has no space yet.
+// all returns how long the defragmentations of all members take. Writes are not allowed before
+// that, because they would fail at a member that has no space yet.
 func (p Place) all(use Usage) time.Duration {
 	if p.Members <= 1 {
 		return 0

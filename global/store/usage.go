@@ -23,7 +23,7 @@ const (
 	diskQuotas = 3
 	// reclaimTimeout bounds one compaction or defragmentation.
 	reclaimTimeout = 10 * time.Minute
-	// defaultDisk is the most bytes on disk of an etcd for which no quota was set.
+	// defaultDisk is the bound of the bytes on disk of an etcd for which no quota was set.
 	defaultDisk = 2 << 30
 )
 
@@ -32,7 +32,7 @@ type Usage struct {
 	// Bytes is the size of the database on disk. InUse is how many of these bytes are in use.
 	// History that is not compacted is in use.
 	Bytes, InUse int64
-	// Quota is the most bytes that may be in use; 0: not known.
+	// Quota bounds the bytes in use; 0: not known.
 	Quota int64
 	// NoSpace: the store refuses all writes that need space.
 	NoSpace bool
@@ -59,9 +59,9 @@ type Bounded interface {
 	Turn() (before, members int)
 }
 
-// hardQuota returns the most bytes that the member's database may take on disk. It is more than the
-// quota, so that writes which are not submits still have space while submits are refused. So has a
-// store that was filled under a greater quota.
+// hardQuota returns the bound of the bytes that the member's database may take on disk. It is more
+// than the quota, so that other writes have space while submits are refused. It is also more than
+// the present size, because the store may have been filled under a greater quota.
 func hardQuota(dir string, quota int64) int64 {
 	size := diskQuotas * quota
 	if info, err := os.Stat(filepath.Join(dir, "member", "snap", "db")); err == nil {

@@ -19,9 +19,9 @@ const holdLevel = 1
 // changesPerCommit bounds the changes of one request, so that they fit into one transaction.
 const changesPerCommit = 100
 
-// heal stores what a returning region may keep of the slots that it lost. This happens before the
-// welcome, because a region ends what its orders do not name. So its first set of orders must
-// include it.
+// heal stores what a returning region may keep of the slots that it lost. A region ends everything
+// that its orders do not name, so heal must be done before the welcome, which the first set of
+// orders follows.
 func heal(ctx context.Context, s *Server, name string, h *nusav1.RegionHello) error {
 	st := s.st
 	st.Lock()
@@ -157,9 +157,9 @@ func returnOf(with failover.Return, j *state.Job, s region.Slot, at *place.Regio
 	return with
 }
 
-// reachable returns the slots without a return to regions that are not connected now, so that their
-// indices get the next best region. If such a region still runs some of them, they return to it
-// later, when it is back and holds them. The lock is held.
+// reachable clears the return of slots to regions that are not connected now, so that the placer
+// chooses another region for their indices. If the disconnected region still runs some of these
+// indices, they return to it later, when the region is back and holds them. The lock is held.
 func reachable(st *state.State, slots []region.Slot) []region.Slot {
 	connected := func(name string) bool {
 		r := st.Regions[name]

@@ -174,8 +174,8 @@ func (s *Server) sendWhole(due []*session, view *topology.View, regions int, now
 	}
 }
 
-// waitedLonger orders sessions for the matrix: first those whose regions have none, then by the
-// time since the last one.
+// waitedLonger orders sessions for the matrix: first the sessions whose regions have no matrix,
+// then the others by the age of the matrix that was sent.
 func waitedLonger(x, y *session) int {
 	has := func(c *session) bool { return c.matrixSent || c.known.GetMatrix() != nil }
 	if has(x) != has(y) {

@@ -108,9 +108,9 @@ func (s *Server) Tick() {
 	}
 }
 
-// EndSilent ends the sessions of regions that have been silent for one lease, and those that began
-// while a global server that knows no leases of regions stood for election. It is called each
-// second.
+// EndSilent ends the sessions of regions that have been silent for one lease. It also ends the
+// sessions that began while a global server of an earlier version, which does not know leases of
+// regions, stood for election. It is called each second.
 //
 // It ends no session while the leadership is not certain, because this server itself may be cut
 // off. It ends no session because this server is busy: if the call is late, the silence counts from
@@ -138,8 +138,8 @@ func (s *Server) EndSilent() {
 	}
 }
 
-// Resume makes the silence of all regions count from now on. It makes the streams send what they
-// did not send while the leadership was not certain. The lock is held.
+// Resume is called when the leadership is certain again. The silence of all regions counts from now
+// on. The streams send the messages that they held back. The lock is held.
 func (s *Server) Resume() {
 	s.stepAll(region.Resumed{})
 	for _, r := range s.st.Regions {

@@ -62,8 +62,8 @@ func (c *Cursor[V]) Next(maxItems int) (Batch[V], bool) {
 	return c.NextWithin(maxItems, 0, nil)
 }
 
-// NextWithin is Next with maxSize as a bound for the sum of the items' sizes. An item that
-// is larger than maxSize is alone in a batch. A nil size sets no bound.
+// NextWithin is like Next, and also bounds the sum of the items' sizes by maxSize. An item
+// that is larger than maxSize is alone in a batch. A nil size sets no bound.
 func (c *Cursor[V]) NextWithin(maxItems, maxSize int, size func(Item[V]) int) (Batch[V], bool) {
 	limit := batchLimit[V]{items: max(1, maxItems), bytes: maxSize, size: size}
 	if c.Full() {

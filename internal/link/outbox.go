@@ -43,9 +43,9 @@ type Outbox[V any] struct {
 
 	state map[string]entry[V]
 	live  int
-	// log lists the keys in the order of their changes. An element whose order differs
-	// from that of state[key] is outdated and is skipped. The log is rebuilt when most of
-	// it is outdated.
+	// log lists the keys in the order of their changes. An element with another order than
+	// state[key] is outdated and is skipped. The log is rebuilt when most of it is
+	// outdated.
 	log   []change
 	order uint64 // the number of the latest change, which counts all changes
 	last  uint64 // the sequence of the latest change, a number from the caller
@@ -79,9 +79,10 @@ func (o *Outbox[V]) Put(key string, v V) { o.PutAt(o.last+1, key, v) }
 // change.
 func (o *Outbox[V]) Delete(key string) { o.DeleteAt(o.last+1, key) }
 
-// PutAt is Put with a sequence that the caller chooses, for example a Raft index. Several
-// changes may have the same sequence if no cursor is read between them. A sequence that is
-// lower than that of an earlier change is raised to that of the earlier change.
+// PutAt is like Put, with a sequence that the caller chooses, for example a Raft index.
+// Several changes may have the same sequence if no cursor is read between them. If an
+// earlier change has a greater sequence, this change gets the same sequence as the earlier
+// one.
 func (o *Outbox[V]) PutAt(sequence uint64, key string, v V) {
 	if old, held := o.state[key]; !held || old.removed {
 		o.live++

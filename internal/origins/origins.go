@@ -82,7 +82,7 @@ type Table struct {
 }
 
 // NewTable returns a table of records in canonical form. The table retains the records.
-// Errors are ErrTooMany and those of origin.NewTable.
+// Errors are ErrTooMany and the errors of origin.NewTable.
 func NewTable(records []*nusav1.OriginRecord) (*Table, error) {
 	if err := CheckLimits(slices.Values(records)); err != nil {
 		return nil, err

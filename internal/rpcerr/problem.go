@@ -16,7 +16,7 @@ const maxProblems = 32
 // its message the first problem.
 func Invalid(problems ...*nusav1.Problem) error { return Refuse(codes.InvalidArgument, problems...) }
 
-// Refuse is Invalid with another code.
+// Refuse returns an error like Invalid, but with a code that the caller chooses.
 func Refuse(code codes.Code, problems ...*nusav1.Problem) error {
 	message := code.String()
 	if len(problems) > 0 {

@@ -13,7 +13,7 @@ type Rule struct {
 	// Target is the Go error, compared by errors.Is.
 	Target error
 	Code   codes.Code
-	// Reason and RetryAfter are those of Error. Both may be empty.
+	// Reason and RetryAfter are parts of the Error that is made. Both may be empty.
 	Reason     Reason
 	RetryAfter time.Duration
 }

@@ -287,7 +287,7 @@ func (p *pages) expire(now int64) error {
 }
 
 // forgetAhead removes the marks of stale segments that are ahead of the clock, because
-// expire removes the finer segments of these.
+// expire removes the finer segments from which they would be made.
 func (p *pages) forgetAhead(now int64) error {
 	c := p.stale.Cursor()
 	for level := 1; level <= coarsest; level++ {

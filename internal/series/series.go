@@ -33,9 +33,9 @@ type Limits struct {
 	Series int
 	// Bytes bounds the file; 3 GiB by default, at least 4 MiB. The file never exceeds the
 	// bound: above four fifths of it, the oldest of the coarsest data is removed. 31 days
-	// of a noisy series of 6 fields take 183 KB, those of a quiet series far less. 11,000
-	// noisy series take 2 GB. When a file exceeds a lowered bound, Open copies it without
-	// its oldest data. A damaged file stays beside the new one for a week, so both
+	// of a noisy series of 6 fields take 183 KB, and 31 days of a quiet series far less.
+	// 11,000 noisy series take 2 GB. When a file exceeds a lowered bound, Open copies it
+	// without its oldest data. A damaged file stays beside the new one for a week, so both
 	// together can take twice the bound.
 	Bytes int64
 }

@@ -20,7 +20,7 @@ func Listen(ctx context.Context, n network.Net, addr, flag string) (net.Listener
 	return l, nil
 }
 
-// ListenPacket is Listen for datagrams.
+// ListenPacket is like Listen, for datagrams.
 func ListenPacket(ctx context.Context, n network.Net, addr, flag string) (net.PacketConn, error) {
 	c, err := n.ListenPacket(ctx, addr)
 	if err != nil {

@@ -150,7 +150,7 @@ func (m *Matrix) Whole() *nusav1.MatrixChanges {
 }
 
 // predict returns the likely value of a pair from the values left of it and above it, by
-// the median predictor of ISO 14495-1. Only the difference from that is sent.
+// the median predictor of ISO 14495-1. Only the difference from the likely value is sent.
 func predict(values []uint16, n, k int) int64 {
 	var left, above, corner int64
 	if k%n > 0 {

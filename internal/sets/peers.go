@@ -18,8 +18,8 @@ import (
 // so that only buckets whose hashes differ are sent.
 const Buckets = 32
 
-// A table holds coordinates as integers. perSecond of them are a second, and perError of
-// them are an error of 1.
+// A table holds coordinates as integers: times in units of 1/perSecond seconds, and errors
+// in units of 1/perError.
 const (
 	perSecond = 1 << 13
 	perError  = 1 << 8

@@ -70,7 +70,7 @@ const (
 
 // Get returns the name in an encoded spec and the result of parsing the spec. It calls
 // parse for a spec that is not cached. parse also returns the size of the encoded spec
-// without its name. An error is that of parse, or a gRPC status.
+// without its name. An error comes from parse, or is a gRPC status.
 func (c *Cache[V]) Get(raw []byte, parse func(*nusav1.JobSpec) (v V, size int, err error)) (string, *V, error) {
 	name, rest, ok := CutName(raw)
 	if ok && job.ValidName(name) {

@@ -12,9 +12,9 @@ import (
 // Jobs is a Jobs service that takes submits encoded.
 type Jobs interface {
 	nusav1.JobsServer
-	// SubmitEncoded is Submit for a request that is still encoded.
+	// SubmitEncoded does what Submit does, for a request that is still encoded.
 	SubmitEncoded(context.Context, *Request) (*nusav1.SubmitResponse, error)
-	// SubmitManyEncoded is SubmitMany for requests that are still encoded.
+	// SubmitManyEncoded does what SubmitMany does, for requests that are still encoded.
 	SubmitManyEncoded(grpc.BidiStreamingServer[Request, nusav1.SubmitManyResponse]) error
 }
 

@@ -10,7 +10,7 @@ const maxLength = 64
 // mistyped: a third of its length, at least 1 and at most 3.
 func Limit(name string) int { return min(max((len(name)+1)/3, 1), 3) }
 
-// Nearest is Within for the name in lower case, with the limit Limit(name).
+// Nearest calls Within with the name in lower case and the limit Limit(name).
 func Nearest(name string, known []string) string {
 	return Within(strings.ToLower(name), known, Limit(name))
 }

@@ -192,7 +192,7 @@ func NeighboursToProto(near []topology.Neighbour) *nusav1.NearestResponse {
 	return out
 }
 
-// Plausible is PlausibleEdge for an edge in the form of package topology.
+// Plausible does what PlausibleEdge does, for an edge in the form of package topology.
 func Plausible(e *topology.Edge) bool {
 	for _, d := range []time.Duration{e.P50, e.P90, e.P99, e.Min, e.Jitter} {
 		if d < 0 || d > maxRTT {

@@ -56,7 +56,7 @@ func streamEnded(peer string, dialErr func() error) grpc.StreamClientInterceptor
 // status; SendMsg returns only io.EOF.
 type endedStream struct {
 	grpc.ClientStream
-	ctx     context.Context // the context of the caller; that of the stream ends with the stream
+	ctx     context.Context // the caller's context, because the stream's own context ends with the stream
 	peer    string
 	dialErr func() error
 }

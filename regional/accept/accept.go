@@ -127,9 +127,9 @@ func Answers(view *state.View) []state.Answer {
 	return out
 }
 
-// OfSuspectLog returns the answers that stay true if the log is an old copy: those that say
-// that the region has work. An answer that says that work has ended may be true of the old
-// copy only.
+// OfSuspectLog returns the answers that are true even if the log is an old copy: the
+// answers that the region has work. The answer that work has ended may be true only of the
+// old copy.
 func OfSuspectLog(answers []state.Answer) []state.Answer {
 	return slices.DeleteFunc(answers, func(a state.Answer) bool { return a.State != state.SlotAccepted })
 }

@@ -21,7 +21,8 @@ func Unordered(view *state.View) (n int, complete bool) {
 	return n, !c.OrdersIncomplete && !c.Recovered
 }
 
-// ordered reports whether one of the slots of a group covers an index.
+// ordered reports whether one of the slots of a group covers an index. A slot of a system
+// job covers every index.
 func ordered(view *state.View, g *state.GroupView, index int32) bool {
 	for _, s := range g.Slots {
 		job, ok := view.Job(g.Key.JobKey(), s.JobVersion)

@@ -117,8 +117,8 @@ func (g *groupWatch) popDirty() (map[state.GroupKey]struct{}, error) {
 	return dirty, nil
 }
 
-// watchGroups sends the counts of all groups that the request selects, and then the counts
-// of those that change.
+// watchGroups sends the counts of all groups that the request selects. Then it sends the
+// counts of each group that changes.
 func watchGroups(s *Server, req *nusav1.WatchGroupsRequest, stream groupStream) error {
 	interval := watchInterval
 	if req.GetInterval() != nil {

@@ -235,8 +235,8 @@ func (j jobs) Adopt(context.Context, *nusav1.AdoptRequest) (*nusav1.SubmitRespon
 	return nil, status.Error(codes.Unimplemented, "job adopt is not supported yet: the job stays a job of its region; to run it in the federation, submit it there under another name")
 }
 
-// WatchGroups sends the counts of all groups that the request selects, and then the counts
-// of those that change.
+// WatchGroups sends the counts of all groups that the request selects. Then it sends the
+// counts of each group that changes.
 func (j jobs) WatchGroups(req *nusav1.WatchGroupsRequest, stream groupStream) error {
 	return watchGroups(j.s, req, stream)
 }

@@ -20,8 +20,8 @@ type limiter struct {
 	clock     func() time.Duration
 	elected   time.Duration
 	nodeLease time.Duration
-	// regionLease returns the length of the region's lease, and the time on clock since
-	// which it has that length.
+	// regionLease returns the length of the region's lease, and since when, on clock, the
+	// lease has that length.
 	regionLease func() (length, since time.Duration)
 	// stopTime returns the longest kill timeout that an agent has reported.
 	stopTime func() time.Duration

@@ -165,7 +165,7 @@ func (f *FederationCache) Copy(have string) *nusav1.FederationCache {
 	return out
 }
 
-// adopt stores those parts of a copy that are newer than the stored ones.
+// adopt stores the parts of a copy that are newer than the stored parts.
 func (f *FederationCache) adopt(k *nusav1.FederationCache) error {
 	now := f.clock()
 	at := func(age *durationpb.Duration) time.Duration { return now - max(age.AsDuration(), 0) }

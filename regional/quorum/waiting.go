@@ -74,8 +74,8 @@ func (g *Group) reportWaiting(p *waitReport, f Formation) {
 		"todo", "start the missing servers again with their data directories; this one must be able to reach them")
 }
 
-// present divides voters into those that gossip lists as alive and the others. The former
-// are listed by name, the latter by id and address.
+// present divides voters into those that gossip lists as alive and the others. here lists
+// names, missing lists ids with addresses.
 func present(voters []raft.Server, alive map[string]string) (here, missing []string) {
 	for _, v := range voters {
 		if name, ok := alive[string(v.ID)]; ok {

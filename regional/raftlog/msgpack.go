@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// appendMsgpack encodes a command or a record. The bytes equal those of msgpackHandle. It
-// takes a third of the time, because it knows only the types that the log and snapshots
-// use, and has no settings.
+// appendMsgpack encodes a command or a record. The result has the same bytes as that of
+// msgpackHandle. appendMsgpack takes a third of the time, because it knows only the types
+// that the log and snapshots use, and has no settings.
 func appendMsgpack(b []byte, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.Pointer:

@@ -5,12 +5,13 @@ import (
 )
 
 // speculativeState is the state after all entries of this master, including the entries in
-// flight. Because of it, a decision is in the same log entry as the commands that caused
-// it, and the two wait for the disks only once. The result of each entry is predicted. When
-// Raft commits the entry at the predicted index, the FSM adopts the prediction instead of
-// computing the result again. Raft may commit entries of its own in between. The FSM then
-// drops the predictions and applies the entries as on any other server, and a new
-// speculative state begins. Only the proposing goroutine uses a speculativeState.
+// flight. It lets a decision be in the same log entry as the commands that caused the
+// decision, so that both wait for the disks only once. The result of each entry is
+// predicted. When Raft commits the entry at the predicted index, the FSM adopts the
+// prediction instead of computing the result again. Raft may commit entries of its own in
+// between. The FSM then drops the predictions and applies the entries as on any other
+// server, and a new speculative state begins. Only the proposing goroutine uses a
+// speculativeState.
 type speculativeState struct {
 	fsm *FSM
 	st  *state.State

@@ -226,7 +226,7 @@ func downByChange(r state.Reason) bool {
 	return r == state.ReasonSuperseded || r == state.ReasonNodeDraining || r == state.ReasonReschedulesExhausted
 }
 
-// pendingSlot is a slot with those of its instances that need a node.
+// pendingSlot is a slot with its instances that need a node.
 type pendingSlot struct {
 	slot    *state.Slot
 	pending []pending

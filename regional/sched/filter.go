@@ -149,8 +149,8 @@ func (f *filter) refusePorts(n *node) state.Reason {
 	return ""
 }
 
-// dynamicLeft counts the free ports in the node's dynamic range, without those that the ask
-// needs as static ports.
+// dynamicLeft counts the free ports in the node's dynamic range, except the ports that the
+// ask needs as static ports.
 func (f *filter) dynamicLeft(n *node) int {
 	left := n.dynamicFree()
 	for _, p := range f.ask.Ports {

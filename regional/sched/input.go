@@ -38,8 +38,8 @@ type Input struct {
 	LogSuspect bool
 	// MaxPlaces is the number of placements after which no further group is begun. 0 stands
 	// for 10,000. One group may have up to eight times as many placements, or an eighth of
-	// its instances if that is more, because placements of one group are the cheapest.
-	// Plan.More reports that further placements may follow.
+	// its instances if that is more, because further placements of the same group cost
+	// least. Plan.More reports that further placements may follow.
 	MaxPlaces int
 }
 

@@ -35,7 +35,7 @@ type Planner struct {
 	key      []byte  // scratch memory of askKey
 	reasons  reasonCache
 	terms    []Term // scratch memory
-	// current is true when nodes are those of the present plan.
+	// current is true when nodes were updated for the present plan.
 	current bool
 	plans   uint64 // counts the plans
 }

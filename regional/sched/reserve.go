@@ -203,8 +203,8 @@ func (k *ReservedNode) waited() string {
 }
 
 // reservedFrom returns the nodes that a plan made now would reserve before it reaches a
-// group, and those that it would reserve for the group itself. A group that the state does
-// not have is treated as a group of the given priority.
+// group (others), and the nodes that it would reserve for the group itself (own). A group
+// that the state does not have counts as a group of the given priority.
 func reservedFrom(in Input, key state.GroupKey, priority int32) (others, own []ReservedNode) {
 	p := &planner{cache: NewPlanner(), in: in, plan: &Plan{}}
 	p.in.MaxPlaces = defaultMaxPlaces

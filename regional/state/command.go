@@ -314,7 +314,7 @@ type Result struct {
 	Err error
 	// Changed is false when the command changed nothing.
 	Changed bool
-	// Version and Revision are those of a local job after its submit or stop.
+	// Version and Revision describe a local job after its submit or stop.
 	Version  int64
 	Revision uint64
 	// Same is true when the submitted job was already stored, so nothing starts.

@@ -43,7 +43,7 @@ type SetLimits struct {
 	// LeasesOver ends Cluster.Recovered.
 	LeasesOver bool
 	// RegionLease replaces a greater Cluster.RegionLeaseMax. It has no effect if the log
-	// has joined another leadership than that of LeadershipNonce. 0: no change.
+	// has joined another leadership than LeadershipNonce names. 0: no change.
 	RegionLease     time.Duration
 	LeadershipNonce string
 }

@@ -334,8 +334,8 @@ func (t *txn) sameBinding(key GroupKey, version int64, job *Job) bool {
 	return was.Group(key.Group).Binding(key.Local) == job.Group(key.Group).Binding(key.Local)
 }
 
-// sameRun reports whether two runs are equal. Run 0 comes from versions without runs, and
-// equals every run.
+// sameRun reports whether two runs are equal. Run 0 comes from an earlier version of Nusa,
+// which did not number runs, and equals every run.
 func sameRun(a, b int64) bool { return a == b || a == 0 || b == 0 }
 
 func removeSlot(t *txn, id string) {

@@ -61,7 +61,7 @@ type group struct {
 	unsteady  int32      // how many insts may need a decision
 	outdated  int32      // how many instances start or run in another version
 	allocs    int32      // how many allocations, including ended ones
-	placement *Placement // placement and why are those of the latest allocation
+	placement *Placement // placement and why describe the latest allocation
 	why       string
 	byState   [8]int32
 

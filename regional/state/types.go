@@ -475,7 +475,7 @@ type Instance struct {
 	Exhausted bool
 	// Declined are the ids of nodes that declined the instance in this version.
 	Declined []string
-	// Reason and Message are those of the end of the newest attempt.
+	// Reason and Message say how the newest attempt ended.
 	Reason  Reason
 	Message string
 }

@@ -90,7 +90,7 @@ func (s *summaries) markReasons(groups map[state.GroupKey]struct{}) bool {
 }
 
 // update makes the summaries of changed jobs again. It calls prepare after it has taken the
-// list of these jobs. prepare returns the function that makes a summary. That function
+// list of these jobs. The function that prepare returns makes the summary of a job, or
 // returns nil when nothing of the job is left.
 func (s *summaries) update(prepare func() func(state.JobKey) *nusav1.JobSummary) {
 	s.mu.Lock()

@@ -100,7 +100,7 @@ func (r *Reporter) Reasons(view *state.View, g *state.GroupView) []*nusav1.Count
 var awaited = []state.Reason{state.ReasonNotHealthyYet, state.ReasonLeaseExpired, state.ReasonRegionLease}
 
 // waiting counts the instances that wait on their nodes for a health check or for a lease.
-// The message of each count is that of one of these instances.
+// Each count has the message of one of these instances.
 func waiting(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
 	if g.Counts.Starting == 0 && g.Counts.Pending <= g.Unplaced {
 		return nil

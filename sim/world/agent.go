@@ -365,7 +365,7 @@ func (a *agent) orders(s *agentSession, m nodeOrders) {
 			fresh = append(fresh, item.Value)
 		}
 	}
-	if a.h.diskFull { // not acknowledged; orders for known allocations count immediately
+	if a.h.diskFull { // the orders are not acknowledged, but those for known allocations count
 		a.adopt(fresh, change.Removed)
 		a.declineUnstored(fresh)
 		a.advance()

@@ -35,8 +35,8 @@ type leadershipRecord struct {
 	conflict, recovered bool
 	known               int64
 	knownTerm           uint64
-	// knownStop is the longest kill_timeout that such a region knows. recovery: no server has
-	// waited since the recovery for instances that take recoveryStop to stop.
+	// knownStop is the longest kill_timeout that such a region knows. recovery: since the recovery
+	// no server has waited long enough for instances that take recoveryStop to stop.
 	knownStop, recoveryStop time.Duration
 	recovery                bool
 	// unconfirmed are the regions that have not confirmed what they run since the recovery, sorted.

@@ -13,8 +13,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// basis is what the watch knows about the region's lease of one master, without the code of the
-// lease: the grants that arrived, and whether the log has had what each grant rests on.
+// basis is what the watch knows about the region's lease at one master: the grants that arrived,
+// and whether the log has had the facts on which each grant rests. It is computed without package
+// regionlease, which the watch checks.
 type basis struct {
 	sent   map[uint64]time.Duration
 	grants []grantSeen
@@ -48,7 +49,7 @@ func (v *watch) received(u *uplink, g regionlease.Grant) {
 	v.logged(u)
 }
 
-// logged notes which grants rest on what the log has now.
+// logged notes the grants whose facts the log has now.
 func (v *watch) logged(u *uplink) {
 	c := u.m.view().Cluster()
 	for i := range u.seen.grants {

@@ -37,7 +37,8 @@ type etcd struct {
 type etcdKey struct {
 	value       any
 	create, mod int64
-	// ttl and expires are those of an election key, by the store's clock.
+	// ttl and expires are set for an election key: its TTL, and when the key expires by the
+	// store's clock.
 	ttl, expires time.Duration
 }
 
@@ -72,7 +73,8 @@ type write struct {
 	rev     int64
 }
 
-// The requests to the store. A request is a function over the store. The reply is its result.
+// The requests to the store. A request is a function that the store calls. The reply has the
+// result of the function.
 type (
 	etcdCall struct {
 		id int

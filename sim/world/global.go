@@ -12,8 +12,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/link"
 )
 
-// globalTerm is a server as the active one, for one leadership term. It holds a copy of the
-// records, which only its own transactions change.
+// globalTerm is what a global server holds while it is the active one, in one leadership term. It
+// has a copy of the records, which only its own transactions change.
 type globalTerm struct {
 	g     *globalServer
 	w     *world
@@ -313,7 +313,8 @@ func putSlots(changes []region.Change) []write {
 			out = append(out, write{key: key, value: c.Slot})
 		}
 	}
-	// One transaction writes a key only once. A slot that is deleted and also put is put.
+	// One transaction writes a key only once. If the changes delete a slot and also put it, the
+	// slot is put.
 	slices.SortStableFunc(out, func(a, b write) int { return cmp.Compare(a.key, b.key) })
 	return slices.CompactFunc(out, func(a, b write) bool { return a.key == b.key && !a.delete })
 }

@@ -9,7 +9,7 @@ type network struct {
 	cuts  [maxHosts][maxHosts]bool
 	ends  []*end // open ends with waiting messages, for flush
 	count int
-	// spike makes one message in spike late by seconds; 0: none.
+	// If spike is above 0, one of spike messages is late by seconds, on average.
 	spike int
 }
 

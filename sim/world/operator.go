@@ -89,8 +89,8 @@ func (w *world) recoverStore() {
 	operator{w}.rebind()
 }
 
-// rebind lets a region join the federation that joined another one while the store was wiped: a
-// log without a federation joins any.
+// rebind lets a region join the federation again. The region may have joined another federation
+// while the store was wiped, because a log without a federation joins any.
 func (o operator) rebind() {
 	for _, r := range o.regions {
 		m, have := r.master(), r.raft.st.Snapshot().Cluster().FederationID
@@ -395,8 +395,8 @@ func (o operator) drainRegion() {
 	}
 }
 
-// changeOwn submits, changes or stops one of a region's own jobs. The job may have the name of
-// another job.
+// changeOwn submits, changes or stops one of a region's own jobs. A job of the federation may have
+// the same name.
 func (o operator) changeOwn() {
 	r := o.regions[o.rng.IntN(len(o.regions))]
 	m := r.master()

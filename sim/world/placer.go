@@ -94,9 +94,9 @@ func (t *globalTerm) place() {
 	}, func(bool) { t.placing = false })
 }
 
-// planInputs names everything that a plan depends on: the revision of the records, a count of the
-// changes that are not stored, and what time changes. If a plan changed nothing, it is not made
-// again from equal inputs.
+// planInputs has everything that a plan depends on: the revision of the records, a count of the
+// changes that are not stored, and the facts about regions that change with time. If a plan changed
+// nothing, it is not made again from equal inputs.
 type planInputs struct {
 	rev     int64
 	soft    uint64
@@ -108,7 +108,7 @@ type regionInputs struct {
 	connected, lost, never, blocked, unsteady bool
 	// reported: a report has arrived since the latest refusal.
 	reported bool
-	// healthy and silent are how many of the times in waits have passed.
+	// healthy and silent count the times in waits for which the region has been healthy, or silent.
 	healthy, silent int8
 }
 

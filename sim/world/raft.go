@@ -32,7 +32,7 @@ type raftGroup struct {
 	// copy is a second copy of the state, if followed is set.
 	copy     *state.State
 	followed bool
-	// copiedTerm is the term at the time of the copy.
+	// copiedTerm is the term in which the latest of copies was made.
 	copiedTerm uint64
 }
 
@@ -40,7 +40,7 @@ type raftGroup struct {
 type leadership struct {
 	g     *raftGroup
 	srv   *regionServer
-	life  int // the value of srv.p.life when the leadership began; the leadership ends with that life
+	life  int // srv.p.life at the beginning: the leadership ends when the process does
 	term  uint64
 	ended bool
 	// view is the state that this leader has applied.

@@ -78,7 +78,7 @@ func (a *agent) advance() {
 		return
 	}
 	if a.advancing {
-		return // the loop below continues
+		return // the loop below is running already, and makes further plans
 	}
 	a.advancing = true
 	defer func() { a.advancing = false }()

@@ -86,7 +86,8 @@ func (t *globalTerm) conflict(e region.Effect, m regionHello) {
 	}, nil)
 }
 
-// recover is System.Recover: it makes later revisions and terms greater than all known ones.
+// recover does what the call System.Recover does: it makes all later revisions and terms greater
+// than those that any region knows.
 func (t *globalTerm) recover() {
 	rec := t.leadership
 	if !rec.conflict || rec.recovered {

@@ -89,7 +89,7 @@ type uplink struct {
 	asks    []place.Ask
 	lease   regionlease.Lease
 	once    map[string]state.Answer // answers that a planted bug keeps
-	// sums are the sums of the log at index summed.
+	// sums are the sums over the state of the log at the index summed.
 	sums   *regionSums
 	summed uint64
 	// length is the length of the lease in the latest session. All sessions since lengthSince had

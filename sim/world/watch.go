@@ -414,8 +414,8 @@ func (v *watch) declaring(t *globalTerm, name string, operator bool) {
 	}
 }
 
-// acknowledged checks that an acknowledged position is in the log. It checks nothing if the
-// numbering is another one, or if the log was restored from an old copy.
+// acknowledged checks that an acknowledged position is in the log. It checks nothing if the epochs
+// of the positions differ, or if the log may have been restored from an old copy.
 func (v *watch) acknowledged(who string, r *regionSim, have state.Position, at link.Position) {
 	if len(r.raft.copies) == 0 && have.Epoch == at.Epoch && have.Sequence < at.Sequence {
 		v.fail(8, "%s: position %v is acknowledged, stored is %v", who, at, have)

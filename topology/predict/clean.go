@@ -275,9 +275,10 @@ func newWitnesses(regions int, pairs []Pair) witnesses {
 // factor.
 func (w witnesses) flaw(p Pair) Flaw {
 	// n is the number of third regions. short counts the third regions for which the pair
-	// is too short, and long those for which it is too long. veryLong counts those for
-	// which it is too long even with the wider bound for few third regions. These counts
-	// give the same result as a comparison with the sorted bounds, and need no sorting.
+	// is too short, and long those for which it is too long. veryLong counts the third
+	// regions for which the pair is too long even by the wider bound that holds when there
+	// are few third regions. These counts give the same result as a comparison with the
+	// sorted bounds, and need no sorting.
 	n, short, long, veryLong := 0, 0, 0, 0
 	for a, b := w[p.A], w[p.B]; len(a) > 0 && len(b) > 0 && n < maxWitnesses; {
 		switch d := a[0].region - b[0].region; {

@@ -6,9 +6,9 @@
 // A stream is delayed only at the dialling end, in each direction by half of
 // table[dialler][listener]. The connect takes a whole round trip. A datagram is delayed at
 // its sender by half of table[initiator][other]. The initiator is the socket that sent the
-// first datagram between the two sockets. So a probe and its response together take the
-// round trip of the prober's row. Inside a region, and to ports that no region opened,
-// there is no delay. Bandwidth is not limited.
+// first datagram between the two sockets. So a probe and its response together take
+// table[prober][responder]. Inside a region, and to ports that no region opened, there is
+// no delay. Bandwidth is not limited.
 //
 //	wan.go         the emulated network: tables, cuts, losses
 //	net.go         the sockets of a region: listen and dial

@@ -27,7 +27,7 @@ type Config struct {
 	// Table has the round trips. Two regions with a blank are not connected;
 	// topology.Table.Fill fills blanks.
 	Table *topology.Table
-	// Inner carries the bytes. A nil function of Inner is replaced by that of
+	// Inner carries the bytes. A nil function of Inner is replaced by the same function of
 	// network.Host.
 	Inner network.Net
 	// Seed is the seed of the random losses.
@@ -94,7 +94,7 @@ func (w *WAN) Net(region string) network.Net {
 }
 
 // RTT returns the present round trip of a directed pair: the value that SetRTT has set, or
-// else that of the table. If there is none, the error is ErrNoRoute.
+// else the value in the table. If there is none, the error is ErrNoRoute.
 func (w *WAN) RTT(from, to string) (time.Duration, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -119,7 +119,8 @@ func (l *lineEnds) add(p []byte, lines int) {
 	l.read += int64(len(p))
 }
 
-// start returns the number of bytes before the last lines of the stream.
+// start returns the position in the stream, in bytes, at which its last lines begin. lines
+// is their number.
 func (l *lineEnds) start(lines int) int64 {
 	n := l.n
 	if size := int64(len(l.ends)); n > 0 && l.ends[(n-1)%size] == l.read {

@@ -39,9 +39,9 @@ type Config struct {
 	// readable by every user, because it runs in the containers. Default: this executable
 	// with the argument "supervise".
 	Init []string
-	// AllowPrivileged lets jobs use every key and device of Incus, also those that give
-	// root on the host. Profiles are the profiles that jobs may name, besides the profile
-	// default.
+	// AllowPrivileged lets jobs use every key and device of Incus, even if a key or device
+	// gives root on the host. Profiles are the profiles that jobs may name, besides the
+	// profile default.
 	AllowPrivileged bool
 	Profiles        []string
 }

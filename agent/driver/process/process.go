@@ -140,8 +140,8 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	return st.StartError()
 }
 
-// spec returns the specification of a run for its supervisor. Its errors are those of
-// Start.
+// spec returns the specification of a run for its supervisor. It returns the same errors
+// as Start.
 func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	c, err := parse(t)
 	if err != nil {

@@ -28,8 +28,8 @@ type shape struct {
 	Servers int `json:"servers"`
 }
 
-// loadShape sets missing options to those of an earlier start in the data directory. It
-// refuses options that contradict that start.
+// loadShape sets missing options to the values of an earlier start in the data directory.
+// It refuses options that contradict the earlier start.
 func (o Options) loadShape() (Options, error) {
 	if o.DataDir == "" {
 		return o, nil

@@ -10,7 +10,7 @@ import (
 )
 
 // emulation is the network of a federation. Without a table of round trips wan is nil, and
-// the network is that of the host.
+// the federation uses the host's network.
 type emulation struct{ wan *wan.WAN }
 
 func emulate(table *topology.Table) emulation {

@@ -14,7 +14,7 @@ import (
 
 const (
 	// resumeBytes is how much of the end of a stream is read again after a broken
-	// connection, to find where the printed output ended. That amount fits in one chunk.
+	// connection, to find where the printed output ended. So many bytes fit in one chunk.
 	resumeBytes = 16 << 10
 	// seenBytes is how much of the end of the printed output is compared.
 	seenBytes = 256

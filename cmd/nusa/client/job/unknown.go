@@ -68,7 +68,7 @@ func unknownText(s *nusav1.JobStatus) string {
 	return strings.Join(parts, "; ")
 }
 
-// soonest returns what happens next to those instances of a region that move first.
+// soonest returns what happens to the instances of a region that move first.
 func soonest(region string, all [][]*nusav1.UnknownInstances) string {
 	var first *nusav1.UnknownInstances
 	rank := func(u *nusav1.UnknownInstances) time.Duration {

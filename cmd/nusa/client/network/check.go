@@ -129,8 +129,8 @@ func writeFindings(w *term.Screen, resp *nusav1.CheckTopologyResponse) {
 	}
 }
 
-// findingTable returns a table of findings with a column for the pair of regions. Most
-// messages begin with the pair, which the other column omits.
+// findingTable returns a table of findings with two columns: the pair of regions, and the
+// message. A message that begins with the pair is shown without it.
 func findingTable(list []*nusav1.TopologyFinding) *term.Table {
 	t := term.NewTable("PAIR", "WORDS")
 	for _, f := range list {
