@@ -27,6 +27,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/master"
 	"github.com/nusa-scheduler/nusa/agent/store"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -116,7 +117,7 @@ func runAgentReady(t *testing.T, c Config, onReady func(Addresses)) (stop func()
 	return stop
 }
 
-func newMock() *mock.Driver { return mock.New(mock.Config{Clock: supervise.Boottime}) }
+func newMock() *mock.Driver { return mock.New(mock.Config{Clock: boottime.Now}) }
 
 func newMaster(t *testing.T) *server {
 	m := newServer(t)

@@ -73,10 +73,10 @@ func TestOlderTermIsRefused(t *testing.T) {
 	m.untilState("aaaa", running)
 }
 
-// TestLeaseEndsPauseTheirTasks: at the end of a lease the supervisors and the agent stop
+// TestTasksPauseAtTheEndOfTheirLease: at the end of a lease the supervisors and the agent stop
 // the tasks that the lease binds. The tasks start again in place when the lease is back.
 // Their allocations do not end, and no restart is counted. Other tasks continue.
-func TestLeaseEndsPauseTheirTasks(t *testing.T) {
+func TestTasksPauseAtTheEndOfTheirLease(t *testing.T) {
 	const short = 400 * time.Millisecond
 	type bound struct {
 		binding nusav1.LeaseBinding

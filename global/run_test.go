@@ -14,9 +14,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestQuietHour: in an hour of virtual time a session continues, leases are granted
+// TestSessionsLeasesAndPlacementsInAnHour: in an hour of virtual time a session continues, leases are granted
 // in time, and a job that waits for capacity is placed as soon as there is room.
-func TestQuietHour(t *testing.T) {
+func TestSessionsLeasesAndPlacementsInAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
 		start := time.Now()

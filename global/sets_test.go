@@ -138,8 +138,8 @@ func TestStormOfHellos(t *testing.T) {
 	})
 }
 
-// TestOneNewAsk: a new ask is sent alone. The region reports the fit of the ask before its next full report.
-func TestOneNewAsk(t *testing.T) {
+// TestNewAskIsSentAlone: a new ask is sent alone. The region reports the fit of the ask before its next full report.
+func TestNewAskIsSentAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFederation().virtual(t, "g1")
 		waitActive(t, s)

@@ -237,9 +237,9 @@ func TestFollowThroughRestarts(t *testing.T) {
 	})
 }
 
-// TestReachCutInBetween: when the way to the agent breaks, every open session gets an error and
+// TestSessionsEndWhenTheWayToTheAgentBreaks: when the way to the agent breaks, every open session gets an error and
 // its command ends. A new session works once the way is whole again. No caller hangs.
-func TestReachCutInBetween(t *testing.T) {
+func TestSessionsEndWhenTheWayToTheAgentBreaks(t *testing.T) {
 	region := func(f *sim.Federation, a sim.Run) (x, y string) { return f.GlobalIPs()[0], f.ServerIP(a.Region, 1) }
 	node := func(f *sim.Federation, a sim.Run) (x, y string) {
 		return f.ServerIP(a.Region, 1), f.Process(a.Agent).IP
@@ -279,7 +279,7 @@ func TestReachCutInBetween(t *testing.T) {
 	}
 }
 
-// TestReachProcessEnds is TestReachCutInBetween for a process on the way that ends, by SIGTERM or
+// TestReachProcessEnds is TestSessionsEndWhenTheWayToTheAgentBreaks for a process on the way that ends, by SIGTERM or
 // by a kill.
 func TestReachProcessEnds(t *testing.T) {
 	global := func(f *sim.Federation) { f.StartGlobal(1) }

@@ -127,9 +127,9 @@ func TestGrantBringsTheNextRequestForward(t *testing.T) {
 	}
 }
 
-// TestNumbersGrow: the numbers of requests grow, also after a restart of the agent and
+// TestRequestNumbersGrow: the numbers of requests grow, also after a restart of the agent and
 // while the clock stands still.
-func TestNumbersGrow(t *testing.T) {
+func TestRequestNumbersGrow(t *testing.T) {
 	var last uint64
 	for life := range 3 {
 		var h Holder

@@ -234,9 +234,9 @@ func TestEndlessHeaders(t *testing.T) {
 	}
 }
 
-// TestEndlessList: the agent holds the list of a zip in memory and limits it by its real
+// TestListOfAZipIsLimited: the agent holds the list of a zip in memory and limits it by its real
 // length. The length that the file announces does not count.
-func TestEndlessList(t *testing.T) {
+func TestListOfAZipIsLimited(t *testing.T) {
 	whole := zipOf([]member{{tar.TypeReg, "x", ""}})
 	at := bytes.Index(whole, []byte("PK\x01\x02"))
 	end := bytes.Index(whole, []byte("PK\x05\x06"))

@@ -32,9 +32,9 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestRow: the first message has the whole row, the next one is empty, and later messages
+// TestRowIsSentOnceAndThenConfirmed: the first message has the whole row, the next one is empty, and later messages
 // confirm the row.
-func TestRow(t *testing.T) {
+func TestRowIsSentOnceAndThenConfirmed(t *testing.T) {
 	f := New(Config{Regions: 60, Nodes: 1})
 	for _, r := range f.regions {
 		r.known.Store(true)

@@ -191,9 +191,9 @@ func TestOthersStayOffSimulatedNodes(t *testing.T) {
 	}
 }
 
-// TestALostMaster: agents try the known servers one after the other, in whatever order the
+// TestAgentsTryAllServersAfterAMasterIsLost: agents try the known servers one after the other, in whatever order the
 // servers died.
-func TestALostMaster(t *testing.T) {
+func TestAgentsTryAllServersAfterAMasterIsLost(t *testing.T) {
 	f := newFleet(0, 1, "alpha", "bench-x", "a", 1, false)
 	f.learn(&nusav1.ServerList{Servers: []*nusav1.RegionalServer{{Address: "a"}, {Address: "b"}, {Address: "c"}, {}}})
 	for i, step := range []struct {

@@ -7,9 +7,9 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 )
 
-// TestFewAreHeld: a full region holds only a few of the instances that have waited long, counted
+// TestFullRegionHoldsFewInstances: a full region holds only a few of the instances that have waited long, counted
 // over all jobs and plans.
-func TestFewAreHeld(t *testing.T) {
+func TestFullRegionHoldsFewInstances(t *testing.T) {
 	ask := place.Ask{CPUMilli: 1000}
 	s := place.Snapshot{Held: map[string]int{"c": 2}}
 	for name, nodes := range map[string]int{"a": 1, "b": 40, "c": 40} {

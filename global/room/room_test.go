@@ -62,9 +62,9 @@ func TestAlarm(t *testing.T) {
 	}
 }
 
-// TestLeft: the number of jobs that still fit follows from the present average size, in the store
+// TestRoomLeftFollowsFromTheAverageSize: the number of jobs that still fit follows from the present average size, in the store
 // or in memory, whichever allows fewer.
-func TestLeft(t *testing.T) {
+func TestRoomLeftFollowsFromTheAverageSize(t *testing.T) {
 	r := Room{}
 	if r.Left() != 0 {
 		t.Errorf("without a limit %d", r.Left())

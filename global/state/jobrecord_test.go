@@ -10,9 +10,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestRecordLosesNothing: the full record equals the one that was stored. A change of the full
+// TestFullRecordEqualsTheStoredRecord: the full record equals the one that was stored. A change of the full
 // record does not change what is stored.
-func TestRecordLosesNothing(t *testing.T) {
+func TestFullRecordEqualsTheStoredRecord(t *testing.T) {
 	rec := &nusav1.JobRecord{
 		Job:   &nusav1.Job{Spec: testJob("api", 3), Version: 4, Stopped: true, Submitted: timestamppb.Now(), Run: 9, Reverted: &nusav1.Reverted{Version: 3, To: 2, Why: "failed"}},
 		Purge: true, Since: map[string]int64{"web": 2},

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLevelsNest: the levels nest, on which the rest of the package relies.
-func TestLevelsNest(t *testing.T) {
+// TestWindowsOfLevelsNest: the levels nest, on which the rest of the package relies.
+func TestWindowsOfLevelsNest(t *testing.T) {
 	for i, l := range levels {
 		if i > 0 && (l.step%levels[i-1].step != 0 || levels[i-1].span()%l.step != 0 || l.span()%levels[i-1].span() != 0) {
 			t.Errorf("level %d: a finer segment is not whole windows of it", i)

@@ -114,9 +114,9 @@ func TestLargeAskIsNotStarved(t *testing.T) {
 	})
 }
 
-// TestNoNodeIsReservedEarly: no node is reserved before an instance has waited for a
+// TestNoNodeIsReservedWithinAMinute: no node is reserved before an instance has waited for a
 // minute.
-func TestNoNodeIsReservedEarly(t *testing.T) {
+func TestNoNodeIsReservedWithinAMinute(t *testing.T) {
 	w := newWorld()
 	for _, line := range strings.Split(`node n1 cpu=1000
 job small g cpu=100

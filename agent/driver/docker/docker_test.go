@@ -116,8 +116,8 @@ func TestFaultOf(t *testing.T) {
 	}
 }
 
-// TestOwnerStays: the driver creates the owner id in its containers' labels only once.
-func TestOwnerStays(t *testing.T) {
+// TestOwnerIsCreatedOnce: the driver creates the owner id in its containers' labels only once.
+func TestOwnerIsCreatedOnce(t *testing.T) {
 	dir := t.TempDir()
 	first, err := openRecords(dir)
 	if err != nil {
@@ -132,8 +132,8 @@ func TestOwnerStays(t *testing.T) {
 	}
 }
 
-// TestFirstEndStays: a recorded end never changes.
-func TestFirstEndStays(t *testing.T) {
+// TestRecordedEndNeverChanges: a recorded end never changes.
+func TestRecordedEndNeverChanges(t *testing.T) {
 	r, err := openRecords(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

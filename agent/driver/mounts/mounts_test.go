@@ -224,9 +224,9 @@ func TestUnseenFolderRefuses(t *testing.T) {
 	must(t, s.Drop(run))
 }
 
-// TestFolderWithoutRoot: if the agent's user cannot mount, Put returns the paths, and
+// TestFolderWithoutTheRightToMount: if the agent's user cannot mount, Put returns the paths, and
 // ByPath reports it.
-func TestFolderWithoutRoot(t *testing.T) {
+func TestFolderWithoutTheRightToMount(t *testing.T) {
 	drivertest.Unprivileged(t, func(t *testing.T) {
 		s := NewFolder(t.TempDir())
 		got, err := s.Put(run, volumes("/srv"))

@@ -183,9 +183,9 @@ func TestFingerprintsOfLiars(t *testing.T) {
 	}
 }
 
-// TestClaims: a capability that the plugin reports but does not have is removed, with a
+// TestMissingCapabilityIsRemoved: a capability that the plugin reports but does not have is removed, with a
 // message.
-func TestClaims(t *testing.T) {
+func TestMissingCapabilityIsRemoved(t *testing.T) {
 	d := openPlugin(t, "claims", t.TempDir(), soon())
 	f := d.Fingerprint(patient(t))
 	if !f.Healthy || strings.Join(f.Capabilities, " ") != "recover" || !strings.Contains(f.Message, "it reports stats, exec, update, self_fencing") {
@@ -199,8 +199,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestCallsOfLiars: a faulty call returns a typed error. Other calls work.
-func TestCallsOfLiars(t *testing.T) {
+// TestFaultyCallReturnsTypedError: a faulty call returns a typed error. Other calls work.
+func TestFaultyCallReturnsTypedError(t *testing.T) {
 	id := driver.ID{Alloc: "a", Task: "main", Run: 1}
 	for _, c := range []struct {
 		name, want string
@@ -258,8 +258,8 @@ func TestCallsOfLiars(t *testing.T) {
 	}
 }
 
-// TestHangs: a plugin that hangs is killed and started again.
-func TestHangs(t *testing.T) {
+// TestHangingPluginIsStartedAgain: a plugin that hangs is killed and started again.
+func TestHangingPluginIsStartedAgain(t *testing.T) {
 	limits := soon()
 	limits.quick = 300 * time.Millisecond
 	changed := make(chan struct{}, 100)
