@@ -23,6 +23,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/facts"
 	"github.com/nusa-scheduler/nusa/agent/setup"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
@@ -140,9 +141,9 @@ type Config struct {
 	// socket, if it exists or the agent used it before. IncusCert, IncusKey and IncusCA are
 	// PEM files for https. Without IncusCA the agent trusts the authorities of the system.
 	Incus, IncusCert, IncusKey, IncusCA string
-	// IncusPrivileged lets jobs use every key and device of Incus, also those that give
-	// root on the host. IncusProfiles are the daemon's profiles that jobs may name, besides
-	// the profile default.
+	// IncusPrivileged lets jobs use every key and device of Incus, even if a key or device
+	// gives root on the host. IncusProfiles are the daemon's profiles that jobs may name,
+	// besides the profile default.
 	IncusPrivileged bool
 	IncusProfiles   []string
 	// SupervisorArgv is the command line of a supervisor. Default: slim.Argv below DataDir.
@@ -244,7 +245,7 @@ func (c Config) withParts() (Config, error) {
 		c.Logger = discard()
 	}
 	if c.Clock == nil {
-		c.Clock = supervise.Boottime
+		c.Clock = boottime.Now
 	}
 	c.BootID = orElse(c.BootID, supervise.BootID())
 	if c.Facts.Static == nil || c.Facts.Stats == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
 	"github.com/nusa-scheduler/nusa/agent/store"
-	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -35,7 +35,7 @@ func (p *punctual) Start(ctx context.Context, task driver.Task) error {
 	p.mu.Lock()
 	p.starts++
 	p.mu.Unlock()
-	if now := supervise.Boottime(); task.Lease.At <= now {
+	if now := boottime.Now(); task.Lease.At <= now {
 		p.t.Errorf("%s starts at %s, after its deadline %s", task.ID, now, task.Lease.At)
 	}
 	return p.Driver.Start(ctx, task)
@@ -103,8 +103,8 @@ func TestSetupLongerThanTheLease(t *testing.T) {
 			c.ArtifactsAllow = []string{"127.0.0.1/32"}
 			runAgent(t, c)
 			untilClosed(t, "the preparation", g.reached)
-			began := supervise.Boottime()
-			polled(t, "the leases to pass", func() bool { return supervise.Boottime() > began+5*time.Second/2 })
+			began := boottime.Now()
+			polled(t, "the leases to pass", func() bool { return boottime.Now() > began+5*time.Second/2 })
 			close(g.open)
 			if task := m.untilState("slow", running).GetTasks()["main"]; task.GetRun() != 1 {
 				t.Errorf("reported as %v", task)
@@ -123,8 +123,8 @@ func TestFirstTaskThatTheRegionsLeaseBinds(t *testing.T) {
 	m.order(testOrder("free", 1, "mock", nil))
 	runAgent(t, testConfig(t, t.TempDir(), newMock(), m.addr))
 	m.untilState("free", running)
-	began := supervise.Boottime()
-	polled(t, "the region's lease to end", func() bool { return supervise.Boottime() > began+200*time.Millisecond })
+	began := boottime.Now()
+	polled(t, "the region's lease to end", func() bool { return boottime.Now() > began+200*time.Millisecond })
 	m.set(func() { m.regionLeft = time.Hour })
 	m.order(testOrder("regn", 2, "mock", nil, func(o *nusav1.AllocOrder, _ *nusav1.Group) {
 		o.Binding = nusav1.LeaseBinding_LEASE_BINDING_REGION
@@ -143,8 +143,8 @@ func TestLeaseEndsDuringSetup(t *testing.T) {
 	runAgent(t, c)
 	untilClosed(t, "the preparation", g.reached)
 	m.set(func() { m.regionLeft = 0 })
-	began := supervise.Boottime()
-	polled(t, "the lease to end", func() bool { return supervise.Boottime() > began+time.Second })
+	began := boottime.Now()
+	polled(t, "the lease to end", func() bool { return boottime.Now() > began+time.Second })
 	close(g.open)
 	m.until("a reason", func() bool { return m.reports["slow"].GetReason() == nusav1.Reason_REASON_REGION_LEASE })
 	if n := drv.asked(); n != 0 {

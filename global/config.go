@@ -10,9 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -56,12 +55,12 @@ type Config struct {
 	// ElectionTTL is how long the election key of an active server remains after the server has
 	// died. Default 5 s, but not more than Lease. etcd rounds the TTL up to whole seconds.
 	ElectionTTL time.Duration
-	// JobsMax and NamespaceMax are the most bytes that the records of jobs may take, in all and in
+	// JobsMax bounds the bytes of the records of all jobs, and NamespaceMax those of the jobs of
 	// one namespace. The defaults are DefaultJobsMax and DefaultNamespaceMax.
 	JobsMax, NamespaceMax int64
-	// EndedKept is how long a job that has ended stays in memory, and EndedMost is the most such
-	// jobs in memory. Then they move to the history. The history keeps at most HistoryMost jobs,
-	// each for HistoryAge. The defaults are DefaultEndedKept and so on.
+	// EndedKept is how long a job that has ended stays in memory, and EndedMost bounds the number
+	// of such jobs in memory. After that a job moves to the history. The history has at most
+	// HistoryMost jobs, each for at most HistoryAge. The defaults are DefaultEndedKept and so on.
 	EndedKept, HistoryAge  time.Duration
 	EndedMost, HistoryMost int
 	// Region and Location say where this server is. They are only shown.
@@ -108,7 +107,7 @@ type Etcd struct {
 	// PeerAddr is where the embedded member serves the other members, as host:port. Default
 	// 127.0.0.1:7603. With port 0 the network chooses a port.
 	PeerAddr string
-	// Quota is the most bytes that the embedded etcd's database may have in use. Default
+	// Quota bounds the bytes that the database of the embedded etcd may have in use. Default:
 	// store.DefaultQuota.
 	Quota int64
 	// InitialCluster lists the embedded members, each as "name=host:port" with its peer address.
@@ -144,7 +143,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.Default()
 	}
 	if c.Clock == nil {
-		c.Clock = bootClock
+		c.Clock = boottime.Now
 	}
 	for _, d := range []struct {
 		field *string
@@ -196,14 +195,4 @@ func (c Config) withDefaults() (Config, error) {
 		c.DataDir = abs
 	}
 	return c, nil
-}
-
-// bootClock reads CLOCK_BOOTTIME, which continues while the host is suspended.
-func bootClock() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		// Only kernels older than 2.6.39 lack CLOCK_BOOTTIME.
-		panic("read CLOCK_BOOTTIME: " + err.Error())
-	}
-	return time.Duration(ts.Nano())
 }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -192,7 +193,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Clock == nil {
-		c.Clock = bootClock
+		c.Clock = boottime.Now
 	}
 	c.RaftLog = cmp.Or(c.RaftLog, quorum.WAL)
 	dur(&c.Raft.Heartbeat, time.Second)

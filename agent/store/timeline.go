@@ -16,11 +16,6 @@ type Timeline struct {
 	zero  time.Time // the time of the timeline when clock read 0
 }
 
-// NewTimeline returns a timeline with the time zero at the moment when clock read 0.
-func NewTimeline(clock func() time.Duration, zero time.Time) Timeline {
-	return Timeline{clock: clock, zero: zero}
-}
-
 // Now returns the present time of the timeline.
 func (l Timeline) Now() time.Time { return l.zero.Add(l.clock()) }
 

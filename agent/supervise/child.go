@@ -15,6 +15,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 )
 
 // supervisor runs one command.
@@ -26,7 +27,7 @@ type supervisor struct {
 	pipes  [2]*os.File // read ends of stdout and stderr
 	copied chan struct{}
 
-	// view is the command's mount namespace, or nil for that of the host.
+	// view is the command's mount namespace, or nil for the host's mount namespace.
 	view *os.File
 	// credential is the command's user, or nil for the agent's user.
 	credential *syscall.Credential
@@ -163,14 +164,14 @@ func (s *supervisor) fork(path string, attr *os.ProcAttr) (*os.Process, error) {
 	if err := os.Chdir(s.spec.Dir); err != nil {
 		return nil, fmt.Errorf("config.dir: %w", err)
 	}
-	if !s.guard.MayFork(Boottime()) {
+	if !s.guard.MayFork(boottime.Now()) {
 		return nil, errors.Join(errLate, home.Chdir())
 	}
 	p, err := os.StartProcess(path, s.spec.Argv, attr)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("config.command: %w", err)
-	case s.guard.Forked(Boottime()) == lease.Kill:
+	case s.guard.Forked(boottime.Now()) == lease.Kill:
 		err = errLate
 		s.killLate(p)
 	default:
@@ -233,7 +234,7 @@ func (s *supervisor) untilExit(exited <-chan syscall.WaitStatus, wake *alarm) sy
 			s.guard.Exited()
 			return status
 		case r := <-s.stops:
-			s.effect(s.guard.Stop(Boottime(), r.grace))
+			s.effect(s.guard.Stop(boottime.Now(), r.grace))
 		case d := <-s.renews:
 			s.guard.Renew(d)
 		case u := <-s.updates:
@@ -243,7 +244,7 @@ func (s *supervisor) untilExit(exited <-chan syscall.WaitStatus, wake *alarm) sy
 			}
 			u.done <- err
 		case <-wake.fired:
-			s.effect(s.guard.Tick(Boottime()))
+			s.effect(s.guard.Tick(boottime.Now()))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 )
 
 // stubborn is a script that ignores the request to end.
@@ -21,7 +22,7 @@ func untilClock(t *testing.T, at time.Duration) {
 	t.Helper()
 	limit, tick := time.After(patience), time.NewTicker(5*time.Millisecond)
 	defer tick.Stop()
-	for Boottime() < at {
+	for boottime.Now() < at {
 		select {
 		case <-tick.C:
 		case <-limit:
@@ -36,7 +37,7 @@ func TestLateCommandIsNotForked(t *testing.T) {
 	for name, early := range map[string]time.Duration{"before the spec": 0, "before the supervisor": 20 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			dir, mark := t.TempDir(), filepath.Join(t.TempDir(), "ran")
-			deadline := Boottime() + early
+			deadline := boottime.Now() + early
 			if err := WriteSpec(dir, spec("touch "+mark, func(s *Spec) { s.LeaseDeadline, s.LeaseNumber = deadline, 1 })); err != nil {
 				t.Fatal(err)
 			}
@@ -63,11 +64,11 @@ func TestRenewalBeforeTheStart(t *testing.T) {
 	if err := Renew(t.Context(), filepath.Join(dir, "none"), lease.Deadline{At: 1, Number: 1}); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("without a folder: %v", err)
 	}
-	if err := WriteSpec(dir, spec("echo up; sleep 60", func(s *Spec) { s.LeaseDeadline, s.LeaseNumber = Boottime(), 1 })); err != nil {
+	if err := WriteSpec(dir, spec("echo up; sleep 60", func(s *Spec) { s.LeaseDeadline, s.LeaseNumber = boottime.Now(), 1 })); err != nil {
 		t.Fatal(err)
 	}
 	for length := time.Second; ; length *= 2 { // repeat until the machine is fast enough
-		end := Boottime() + length
+		end := boottime.Now() + length
 		number := uint64(end)
 		for _, d := range []lease.Deadline{{At: end, Number: number}, {At: 1, Number: number - 1}, {At: end + time.Hour, Number: number - 1}} {
 			if err := Renew(t.Context(), dir, d); err != nil {
@@ -81,14 +82,14 @@ func TestRenewalBeforeTheStart(t *testing.T) {
 		if st.Cause == driver.CauseLateStart && length < patience {
 			_, _ = p.Wait()
 			dir = t.TempDir()
-			if err := WriteSpec(dir, spec("echo up; sleep 60", func(s *Spec) { s.LeaseDeadline, s.LeaseNumber = Boottime(), 1 })); err != nil {
+			if err := WriteSpec(dir, spec("echo up; sleep 60", func(s *Spec) { s.LeaseDeadline, s.LeaseNumber = boottime.Now(), 1 })); err != nil {
 				t.Fatal(err)
 			}
 			continue
 		}
 		st, err = Wait(t.Context(), dir)
-		if err != nil || st.Cause != driver.CauseLeaseExpired || Boottime() < end {
-			t.Errorf("at %s, deadline %s: %+v, %v", Boottime(), end, st, err)
+		if err != nil || st.Cause != driver.CauseLeaseExpired || boottime.Now() < end {
+			t.Errorf("at %s, deadline %s: %+v, %v", boottime.Now(), end, st, err)
 		}
 		_, _ = p.Wait()
 		return
@@ -101,7 +102,7 @@ func TestFirstDeadlineBeforeTheStart(t *testing.T) {
 	if err := WriteSpec(dir, spec("sleep 5")); err != nil {
 		t.Fatal(err)
 	}
-	if err := Renew(t.Context(), dir, lease.Deadline{At: Boottime(), Number: 1}); err != nil {
+	if err := Renew(t.Context(), dir, lease.Deadline{At: boottime.Now(), Number: 1}); err != nil {
 		t.Fatal(err)
 	}
 	p, st, err := newSpawner(t).Spawn(t.Context(), dir)
@@ -118,10 +119,10 @@ func TestFirstDeadlineBeforeTheStart(t *testing.T) {
 // count, although their times and numbers are greater.
 func TestRenewalOfAnotherStartIsForgotten(t *testing.T) {
 	dir := t.TempDir()
-	if err := Renew(t.Context(), dir, lease.Deadline{At: Boottime() + time.Hour, Number: 1 << 60}); err != nil {
+	if err := Renew(t.Context(), dir, lease.Deadline{At: boottime.Now() + time.Hour, Number: 1 << 60}); err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteSpec(dir, spec("sleep 60", func(s *Spec) { s.LeaseDeadline, s.LeaseNumber = Boottime(), 1 })); err != nil {
+	if err := WriteSpec(dir, spec("sleep 60", func(s *Spec) { s.LeaseDeadline, s.LeaseNumber = boottime.Now(), 1 })); err != nil {
 		t.Fatal(err)
 	}
 	p, st, err := newSpawner(t).Spawn(t.Context(), dir)
@@ -134,7 +135,7 @@ func TestRenewalOfAnotherStartIsForgotten(t *testing.T) {
 // TestOlderRenewalIsIgnored: renewals may arrive in another order than they were sent. A
 // newer renewal may set an earlier deadline.
 func TestOlderRenewalIsIgnored(t *testing.T) {
-	far := Boottime() + time.Hour
+	far := boottime.Now() + time.Hour
 	r := start(t, spec("echo up; sleep 60", func(s *Spec) { s.LeaseDeadline, s.LeaseNumber = far, 1 }))
 	r.untilOutput()
 	for _, d := range []lease.Deadline{{At: far, Number: 5}, {At: 1, Number: 4}, {At: 1, Number: 5}} {
@@ -145,7 +146,7 @@ func TestOlderRenewalIsIgnored(t *testing.T) {
 	if st, err := Query(r.dir); err != nil || st.State != driver.Running {
 		t.Fatalf("%+v, %v", st, err)
 	}
-	if err := Renew(r.ctx, r.dir, lease.Deadline{At: Boottime(), Number: 6}); err != nil {
+	if err := Renew(r.ctx, r.dir, lease.Deadline{At: boottime.Now(), Number: 6}); err != nil {
 		t.Fatal(err)
 	}
 	if st := r.wait(); st.Cause != driver.CauseLeaseExpired {
@@ -158,7 +159,7 @@ func TestOlderRenewalIsIgnored(t *testing.T) {
 // it wakes.
 func TestPausedSupervisorKillsAtOnce(t *testing.T) {
 	const grace = 2 * time.Second
-	deadline := Boottime() + time.Second/2
+	deadline := boottime.Now() + time.Second/2
 	r := start(t, spec(stubborn, func(s *Spec) { s.LeaseDeadline, s.LeaseNumber, s.StopGrace = deadline, 1, grace }))
 	r.untilOutput()
 	if err := r.p.Signal(syscall.SIGSTOP); err != nil {
@@ -169,7 +170,7 @@ func TestPausedSupervisorKillsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := r.wait()
-	if after := Boottime() - deadline - grace; st.Cause != driver.CauseLeaseExpired || st.Signal != 9 || after > grace*2/3 {
+	if after := boottime.Now() - deadline - grace; st.Cause != driver.CauseLeaseExpired || st.Signal != 9 || after > grace*2/3 {
 		t.Errorf("%+v, %s after the stop time", st, after)
 	}
 }
@@ -177,7 +178,7 @@ func TestPausedSupervisorKillsAtOnce(t *testing.T) {
 // TestNothingIsForkedAfterTheDeadline: while a command has its time to stop, no exec
 // command begins.
 func TestNothingIsForkedAfterTheDeadline(t *testing.T) {
-	deadline := Boottime() + time.Second
+	deadline := boottime.Now() + time.Second
 	r := start(t, spec(`trap "echo asked" TERM; while :; do sleep 0.01; done`, func(s *Spec) {
 		s.LeaseDeadline, s.LeaseNumber, s.StopGrace = deadline, 1, patience
 	}))

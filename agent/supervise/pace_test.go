@@ -38,9 +38,9 @@ func TestPauseGrowsWithTheWait(t *testing.T) {
 	})
 }
 
-// TestDeafSupervisorIsPolledRarely: a supervisor that closes every connection, which may
+// TestSupervisorThatClosesConnectionsIsPolledRarely: a supervisor that closes every connection, which may
 // happen in a container, is polled four times a second.
-func TestDeafSupervisorIsPolledRarely(t *testing.T) {
+func TestSupervisorThatClosesConnectionsIsPolledRarely(t *testing.T) {
 	dir := t.TempDir()
 	lock, err := takeLock(dir)
 	if err != nil {

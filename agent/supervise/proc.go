@@ -145,16 +145,6 @@ func BootID() string {
 	return strings.TrimSpace(string(data))
 }
 
-// Boottime returns CLOCK_BOOTTIME, the time since the host's boot. It includes the time in
-// which the host was suspended.
-func Boottime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("CLOCK_BOOTTIME: " + err.Error()) // Linux has this clock since 2.6.39
-	}
-	return time.Duration(ts.Nano())
-}
-
 // alarm fires at a time of CLOCK_BOOTTIME. Go's own timers do not count the time in which
 // the machine is suspended.
 type alarm struct {

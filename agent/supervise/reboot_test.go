@@ -59,9 +59,9 @@ func TestRebootEndsTheRecordedRun(t *testing.T) {
 	}
 }
 
-// TestTornRecordIsAnEnd: a record that was written only partly because of a power loss
+// TestPartlyWrittenRecordCountsAsAnEnd: a record that was written only partly because of a power loss
 // counts as an end, not as a permanent error.
-func TestTornRecordIsAnEnd(t *testing.T) {
+func TestPartlyWrittenRecordCountsAsAnEnd(t *testing.T) {
 	for name, left := range map[string]string{"empty": "", "zeros": "\x00\x00\x00\x00", "half": `{"State":2,"PI`} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
 	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 )
 
 func TestMain(m *testing.M) {
@@ -383,7 +384,7 @@ func TestLeaseIsEnforcedWithoutAgent(t *testing.T) {
 	var r *subject
 	var deadline time.Duration
 	for length := time.Second; ; length *= 2 { // repeat until the machine is fast enough to renew the lease in time
-		first := Boottime() + length
+		first := boottime.Now() + length
 		r = start(t, spec(`trap "" TERM; echo up; while :; do sleep 0.01; done`, func(s *Spec) {
 			s.LeaseDeadline, s.StopGrace = first, 50*time.Millisecond
 		}))
@@ -391,13 +392,13 @@ func TestLeaseIsEnforcedWithoutAgent(t *testing.T) {
 		if err := Renew(r.ctx, r.dir, lease.Deadline{At: deadline}); err != nil {
 			t.Fatal(err)
 		}
-		if Boottime() < first {
+		if boottime.Now() < first {
 			break
 		}
 	}
 	st := r.wait()
-	if st.Cause != driver.CauseLeaseExpired || st.Signal != 9 || Boottime() < deadline {
-		t.Errorf("%+v at %s, deadline %s", st, Boottime(), deadline)
+	if st.Cause != driver.CauseLeaseExpired || st.Signal != 9 || boottime.Now() < deadline {
+		t.Errorf("%+v at %s, deadline %s", st, boottime.Now(), deadline)
 	}
 	if err := Renew(r.ctx, r.dir, lease.Deadline{At: deadline}); err != nil {
 		t.Errorf("renewal after the end: %v", err)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nusa-scheduler/nusa/bench/report"
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -151,9 +152,9 @@ func (m *measurement) round(ctx context.Context, number int) error {
 	if err != nil {
 		return err
 	}
-	region, indices := m.busiest(running(runs, bootTime()))
+	region, indices := m.busiest(running(runs, boottime.Now()))
 	m.progress("round %d of %d: %s with %d instances is cut off", number, m.o.Rounds, region, len(indices))
-	cut := bootTime()
+	cut := boottime.Now()
 	m.f.proxies[region].cut()
 	var took time.Duration
 	err = m.waitFor(ctx, "instances did not run elsewhere", func() (bool, error) {
@@ -167,17 +168,17 @@ func (m *measurement) round(ctx context.Context, number int) error {
 	}
 	m.moved = append(m.moved, took)
 	m.progress("round %d of %d: moved after %s, %s returns", number, m.o.Rounds, took.Round(time.Millisecond), region)
-	heal := bootTime()
+	heal := boottime.Now()
 	m.f.proxies[region].heal()
 	err = m.waitFor(ctx, "instances did not run exactly once after the cut", func() (bool, error) { return m.stableOnce() })
 	runs, readErr := readRuns(m.f.tasks)
 	if err := errors.Join(err, readErr); err != nil {
-		m.r.Missing += missing(runs, m.o.Instances, bootTime())
+		m.r.Missing += missing(runs, m.o.Instances, boottime.Now())
 		return err
 	}
-	m.healed = append(m.healed, changedAfter(runs, heal, bootTime()))
+	m.healed = append(m.healed, changedAfter(runs, heal, boottime.Now()))
 	m.doubled = max(m.doubled, twice(runs, cut))
-	m.r.Missing += missing(runs, m.o.Instances, bootTime())
+	m.r.Missing += missing(runs, m.o.Instances, boottime.Now())
 	return nil
 }
 
@@ -196,7 +197,7 @@ func (m *measurement) busiest(alive []run) (string, []int) {
 // longer than stableFor.
 func (m *measurement) stableOnce() (bool, error) {
 	runs, err := readRuns(m.f.tasks)
-	now := bootTime()
+	now := boottime.Now()
 	if err != nil || !once(runs, m.o.Instances, now) {
 		return false, err
 	}

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 )
 
 // writeEvery is how often a task writes the time.
@@ -22,15 +22,6 @@ const writeEvery = 10 * time.Millisecond
 // recordBytes is the size of a task's file. The file holds the first and the latest time
 // at which the task ran, in nanoseconds of CLOCK_BOOTTIME.
 const recordBytes = 16
-
-// bootTime reads CLOCK_BOOTTIME, which all processes of a host share.
-func bootTime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("read CLOCK_BOOTTIME: " + err.Error()) // only kernels before 2.6.39 lack it
-	}
-	return time.Duration(ts.Nano())
-}
 
 // Task writes the time into a file of dir until the process is killed. It ignores the stop
 // signal, so that it runs for as long as its supervisor lets it. The name of the file
@@ -43,11 +34,11 @@ func Task(ctx context.Context, dir string) error {
 		return err
 	}
 	record := make([]byte, recordBytes)
-	binary.LittleEndian.PutUint64(record, uint64(bootTime()))
+	binary.LittleEndian.PutUint64(record, uint64(boottime.Now()))
 	tick := time.NewTicker(writeEvery)
 	defer tick.Stop()
 	for {
-		binary.LittleEndian.PutUint64(record[8:], uint64(bootTime()))
+		binary.LittleEndian.PutUint64(record[8:], uint64(boottime.Now()))
 		if _, err := f.WriteAt(record, 0); err != nil {
 			return errors.Join(err, f.Close())
 		}

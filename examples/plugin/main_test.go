@@ -13,7 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
 	"github.com/nusa-scheduler/nusa/agent/driver/plugin"
-	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 )
 
 // TestMain makes the test binary serve as the plugin and its supervisors, too.
@@ -47,7 +47,7 @@ func TestContract(t *testing.T) {
 	drivertest.Run(t, drivertest.Subject{
 		Driver:  open(t, dir),
 		Reopen:  func(t *testing.T) driver.Driver { return open(t, dir) },
-		Clock:   supervise.Boottime,
+		Clock:   boottime.Now,
 		Sleeper: map[string]any{"text": "exec sleep 3600"},
 		Exiter: func(code int, out, err string) map[string]any {
 			return map[string]any{"interpreter": "sh", "text": fmt.Sprintf("printf %%s '%s'; printf %%s '%s' >&2; exit %d", out, err, code)}

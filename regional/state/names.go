@@ -29,7 +29,6 @@ const (
 	ReasonInstanceQuota        Reason = "instance_quota"
 	ReasonDeclined             Reason = "declined"
 	ReasonControlPlaneHost     Reason = "control_plane_host"
-	ReasonNoFittingNode        Reason = "no_fitting_node"
 	ReasonNoNodes              Reason = "no_nodes"
 	ReasonReserved             Reason = "reserved"
 	ReasonLowerScore           Reason = "lower_score"

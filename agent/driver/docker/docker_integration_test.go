@@ -24,7 +24,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
 	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
-	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 )
 
 func open(t *testing.T, e *engine, dir string) *Driver {
@@ -46,9 +46,9 @@ func stoppable(then string) map[string]any {
 	return shell("trap '" + then + "' TERM; while true; do sleep 0.02; done")
 }
 
-// TestEngineApart: the driver recognizes an engine in its own mount namespace before a task
+// TestEngineInAnotherMountNamespace: the driver recognizes an engine in its own mount namespace before a task
 // is placed there. An engine that shares the agent's namespace supports volumes.
-func TestEngineApart(t *testing.T) {
+func TestEngineInAnotherMountNamespace(t *testing.T) {
 	shares := open(t, newEngine(t), t.TempDir()).Fingerprint(t.Context())
 	if err := mounts.Usable(); err != nil {
 		t.Skip("skipped: ", err)
@@ -75,7 +75,7 @@ func TestContract(t *testing.T) {
 	drivertest.Run(t, drivertest.Subject{
 		Driver:  open(t, e, dir),
 		Reopen:  func(t *testing.T) driver.Driver { return open(t, e, dir) },
-		Clock:   supervise.Boottime,
+		Clock:   boottime.Now,
 		Sleeper: stoppable("exit 0"),
 		Exiter: func(code int, out, err string) map[string]any {
 			return shell(fmt.Sprintf("printf %%s '%s'; printf %%s '%s' >&2; exit %d", out, err, code))

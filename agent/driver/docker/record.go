@@ -46,7 +46,7 @@ type records struct {
 
 func openRecords(dir string) (*records, error) {
 	if dir == "" {
-		return nil, errors.New("no folder for them")
+		return nil, errors.New("no folder is configured for the records of runs")
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/engines"
-	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 )
 
 // daemon is shared by the tests. nil: Incus is not installed.
@@ -187,7 +187,7 @@ func TestContract(t *testing.T) {
 	drivertest.Run(t, drivertest.Subject{
 		Driver:  newReal(t, dir),
 		Reopen:  func(t *testing.T) driver.Driver { return newReal(t, dir) },
-		Clock:   supervise.Boottime,
+		Clock:   boottime.Now,
 		Sleeper: map[string]any{"image": "bb", "command": "sleep", "args": []any{"3600"}},
 		Exiter: func(code int, out, err string) map[string]any {
 			return shell(fmt.Sprintf("printf %%s '%s'; printf %%s '%s' >&2; exit %d", out, err, code))

@@ -189,9 +189,9 @@ func TestDaemonHangs(t *testing.T) {
 	}
 }
 
-// TestHalfMade: an agent dies after the daemon made its instance, or after the daemon
+// TestAgentDiesWhileAnInstanceIsMade: an agent dies after the daemon made its instance, or after the daemon
 // started it.
-func TestHalfMade(t *testing.T) {
+func TestAgentDiesWhileAnInstanceIsMade(t *testing.T) {
 	for _, started := range []bool{false, true} {
 		dir := t.TempDir()
 		d := newReal(t, dir)

@@ -164,10 +164,10 @@ func TestVolumesAndPorts(t *testing.T) {
 	}
 }
 
-// TestVolumesHold: the allowed folder stays mounted as long as the instance exists, even if its
+// TestVolumesStayMountedWithTheInstance: the allowed folder stays mounted as long as the instance exists, even if its
 // path changes. A read-only mount includes the mounts below it. The mount is removed with the
 // instance, also after a restart of the host.
-func TestVolumesHold(t *testing.T) {
+func TestVolumesStayMountedWithTheInstance(t *testing.T) {
 	dir, base := t.TempDir(), t.TempDir()
 	d := newReal(t, dir)
 	source, below := filepath.Join(base, "a"), filepath.Join(base, "a", "below")
@@ -235,8 +235,8 @@ func TestLimitsAreEnforced(t *testing.T) {
 	}
 }
 
-// TestOwnInit: the image's own init runs. An event reports its end without polling.
-func TestOwnInit(t *testing.T) {
+// TestInitOfTheImageRuns: the image's own init runs. An event reports its end without polling.
+func TestInitOfTheImageRuns(t *testing.T) {
 	d := newReal(t, t.TempDir())
 	tk := task(t, d, "own-init", plain())
 	must(t, d.Start(limited(t, time.Minute), tk))

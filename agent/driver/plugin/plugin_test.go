@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
 	"github.com/nusa-scheduler/nusa/agent/driver/process"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 )
 
 // TestMain lets the test's executable run as each of the plugins, by name, and as the
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 func servePlugin(name string) error {
 	switch name {
 	case "mock":
-		return Serve(name, mock.New(mock.Config{Clock: supervise.Boottime}))
+		return Serve(name, mock.New(mock.Config{Clock: boottime.Now}))
 	case "processes":
 		p := process.New(process.Config{Dir: Dir(), SupervisorArgv: []string{self(), "supervise"}})
 		defer p.Close()
@@ -116,7 +117,7 @@ func subject(d *Driver, reopen func(t *testing.T) driver.Driver) drivertest.Subj
 		return map[string]any{"command": "sh", "args": []any{"-c", script}}
 	}
 	return drivertest.Subject{
-		Driver: d, Reopen: reopen, Clock: supervise.Boottime,
+		Driver: d, Reopen: reopen, Clock: boottime.Now,
 		Sleeper: map[string]any{"command": "sleep", "args": []any{"3600"}},
 		Exiter: func(code int, out, err string) map[string]any {
 			return shell(fmt.Sprintf("printf %%s '%s'; printf %%s '%s' >&2; exit %d", out, err, code))
@@ -142,7 +143,7 @@ func TestContract(t *testing.T) {
 	t.Run("without exec, stats and update", func(t *testing.T) {
 		d := openPlugin(t, "mock", t.TempDir(), defaults)
 		drivertest.Run(t, drivertest.Subject{
-			Driver: d, Reopen: func(*testing.T) driver.Driver { return d }, Clock: supervise.Boottime,
+			Driver: d, Reopen: func(*testing.T) driver.Driver { return d }, Clock: boottime.Now,
 			Sleeper: map[string]any{},
 			Exiter: func(code int, out, err string) map[string]any {
 				return map[string]any{"run_time": "1ms", "exit_code": float64(code), "stdout": out, "stderr": err}

@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/internal/boottime"
 )
 
 // TestMain lets the test's own executable be the supervisor.
@@ -53,7 +54,7 @@ func TestContract(t *testing.T) {
 			drivertest.Run(t, drivertest.Subject{
 				Driver:  open(t),
 				Reopen:  func(t *testing.T) driver.Driver { return open(t) },
-				Clock:   supervise.Boottime,
+				Clock:   boottime.Now,
 				Sleeper: map[string]any{"command": "sleep", "args": []any{"3600"}},
 				Exiter: func(code int, out, err string) map[string]any {
 					return shell(fmt.Sprintf("printf %%s '%s'; printf %%s '%s' >&2; exit %d", out, err, code))
