@@ -11,10 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 )
 
 // knownRevision is the greatest revision of the store that this server has seen. With a
@@ -113,14 +113,7 @@ func (k *knownRegions) note(names []string) error {
 // noteRevisions notes the revision of the store again and again while this server is a standby.
 // After the store was restored from an old copy, this server may be the first one that is elected.
 func (s *server) noteRevisions(ctx context.Context) error {
-	tick := time.NewTicker(s.cfg.ReportInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	for range wait.Ticks(ctx, s.cfg.ReportInterval) {
 		if s.active.Load() != nil {
 			continue // the active server's term notes it
 		}
@@ -132,6 +125,7 @@ func (s *server) noteRevisions(ctx context.Context) error {
 			s.log.Debug("cannot note the revision of the store", "error", err)
 		}
 	}
+	return ctx.Err()
 }
 
 func (k *knownRevision) get() int64 {

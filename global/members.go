@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -16,15 +17,8 @@ import (
 // problem counts when it lasts: a server that restarts is no candidate for some seconds, and the
 // candidacy of one that was killed stays for as long.
 func (t *leadershipTerm) membersLoop(ctx context.Context) error {
-	tick := time.NewTicker(t.cfg.ReportInterval)
-	defer tick.Stop()
 	var seen problems
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	for range wait.Ticks(ctx, t.cfg.ReportInterval) {
 		servers, err := t.candidates(ctx)
 		if err != nil {
 			continue // the store does not respond, and that is shown elsewhere
@@ -39,6 +33,7 @@ func (t *leadershipTerm) membersLoop(ctx context.Context) error {
 		}
 		t.state.SetServerAlarms(seen.lasting(t.cfg.Clock(), t.cfg.ElectionTTL+t.cfg.ReportInterval, found))
 	}
+	return ctx.Err()
 }
 
 // problems are texts, each with the time since which it holds.

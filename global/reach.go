@@ -12,6 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 )
 
 // reachEvery is how often a standby asks its store for a sign of life. reachWait is how long it
@@ -65,14 +66,7 @@ func (r *reach) follow(ctx context.Context, asked store.Store, active func() boo
 	if !ok {
 		return nil
 	}
-	tick := time.NewTicker(reachEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	for range wait.Ticks(ctx, reachEvery) {
 		answered := active() || answers(ctx, asked)
 		if ctx.Err() != nil || !r.note(at.Where(), answered) {
 			continue
@@ -83,6 +77,7 @@ func (r *reach) follow(ctx context.Context, asked store.Store, active func() boo
 			log.Warn(at.Where()+" does not answer", "effect", "this server cannot become active")
 		}
 	}
+	return ctx.Err()
 }
 
 // answers reports whether a store answers. An error that the store returned is an answer too.

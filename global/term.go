@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/global/uplink"
 	"github.com/nusa-scheduler/nusa/internal/lease"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -145,43 +146,31 @@ func (t *leadershipTerm) setPredictor(p topology.Predictor) {
 
 // tickLoop does the work that depends only on time, once in each report interval.
 func (t *leadershipTerm) tickLoop(ctx context.Context) error {
-	tick := time.NewTicker(t.cfg.ReportInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-			t.uplink.Tick()
-			t.placer.Tick()
-			t.uplink.SendMatrix()
-			t.api.Tick()
-			t.noteKnown()
-			if err := t.updateLimits(ctx); err != nil {
-				return err
-			}
+	for range wait.Ticks(ctx, t.cfg.ReportInterval) {
+		t.uplink.Tick()
+		t.placer.Tick()
+		t.uplink.SendMatrix()
+		t.api.Tick()
+		t.noteKnown()
+		if err := t.updateLimits(ctx); err != nil {
+			return err
 		}
 	}
+	return ctx.Err()
 }
 
 // secondLoop runs once each second. It checks which regions are silent and what they confirm, and
 // counts the slots that drains still have to move.
 func (t *leadershipTerm) secondLoop(ctx context.Context) error {
-	tick := time.NewTicker(silenceCheck)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-			t.uplink.EndSilent()
-			t.state.NoticeSilence()
-			placer.CountDrains(t.placer)
-			if err := t.confirmRegions(ctx); err != nil {
-				return err
-			}
+	for range wait.Ticks(ctx, silenceCheck) {
+		t.uplink.EndSilent()
+		t.state.NoticeSilence()
+		placer.CountDrains(t.placer)
+		if err := t.confirmRegions(ctx); err != nil {
+			return err
 		}
 	}
+	return ctx.Err()
 }
 
 // confirmRegions stores which regions have confirmed what they run since a recovery of the store.
@@ -276,14 +265,7 @@ func (t *leadershipTerm) retire() {
 // term, because the end of the election does that. But without renewals the proof expires, and then
 // no lease is granted. If the candidacy is gone, renewLoop ends the term.
 func (t *leadershipTerm) renewLoop(ctx context.Context) error {
-	tick := time.NewTicker(t.cfg.ElectionTTL / 3)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	for range wait.Ticks(ctx, t.cfg.ElectionTTL/3) {
 		switch err := t.confirm(ctx); {
 		case errors.Is(err, store.ErrCompareFailed):
 			return err // another process removed the candidacy
@@ -291,6 +273,7 @@ func (t *leadershipTerm) renewLoop(ctx context.Context) error {
 			t.cfg.Logger.Debug("cannot verify that this server is the active one", "error", err)
 		}
 	}
+	return ctx.Err()
 }
 
 // confirm asks the store whether this server is still the elected one, and extends the proof.

@@ -9,6 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 )
 
 // historyPart says which part of the quota the audit records may take: one in historyPart. The same
@@ -139,30 +140,17 @@ func (t *leadershipTerm) answersLoop(ctx context.Context) error {
 	if err := t.reload(ctx, "idempotency records", load); err != nil {
 		return err
 	}
-	tick := time.NewTicker(t.cfg.ReportInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	for range wait.Ticks(ctx, t.cfg.ReportInterval) {
 		if err := t.trimAnswers(ctx, int(t.boundOf(idempotency.MaxBytes))); err != nil && ctx.Err() == nil {
 			t.cfg.Logger.Warn("the store keeps more idempotency records than it should", "error", err)
 		}
 	}
+	return ctx.Err()
 }
 
 // historyLoop moves jobs that have ended to the history, and bounds the history by age and number.
 func (t *leadershipTerm) historyLoop(ctx context.Context) error {
-	tick := time.NewTicker(t.cfg.ReportInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	for range wait.Ticks(ctx, t.cfg.ReportInterval) {
 		err := t.moveEnded(ctx)
 		for _, next := range []func(context.Context) error{t.forgetLeftovers, t.trimHistory} {
 			if err == nil {
@@ -173,6 +161,7 @@ func (t *leadershipTerm) historyLoop(ctx context.Context) error {
 			t.cfg.Logger.Warn("jobs that have ended stay in memory", "error", err)
 		}
 	}
+	return ctx.Err()
 }
 
 func (t *leadershipTerm) moveEnded(ctx context.Context) error {

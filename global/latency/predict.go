@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/topology"
 	"github.com/nusa-scheduler/nusa/topology/predict"
 )
@@ -35,16 +36,9 @@ type Predictor struct {
 // Run checks and fits until ctx ends. A fit for 1,000 regions takes seconds. So fits are rare, and
 // run concurrently with everything else; views use the latest one.
 func (p Predictor) Run(ctx context.Context) error {
-	tick := time.NewTicker(checkReports * p.ReportInterval)
-	defer tick.Stop()
 	var table *predict.Table
 	var fitted, took time.Duration
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	for range wait.Ticks(ctx, checkReports*p.ReportInterval) {
 		began := p.Clock()
 		if table != nil && table.Samples() > 0 && began-fitted < max(refitReports*p.ReportInterval, fitShare*took) {
 			continue
@@ -59,4 +53,5 @@ func (p Predictor) Run(ctx context.Context) error {
 		p.Set(table)
 		p.Log.Debug("round trips are predicted", "regions", len(view.Names()), "doubts", len(table.Doubts()), "took", took)
 	}
+	return ctx.Err()
 }

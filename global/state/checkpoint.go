@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -29,14 +30,7 @@ type Checkpoints struct {
 
 // Run stores checkpoints until ctx ends or a write fails.
 func (c Checkpoints) Run(ctx context.Context) error {
-	tick := time.NewTicker(c.Interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	for range wait.Ticks(ctx, c.Interval) {
 		c.State.Lock()
 		names := c.State.RegionNames()
 		c.State.Unlock()
@@ -50,6 +44,7 @@ func (c Checkpoints) Run(ctx context.Context) error {
 			}
 		}
 	}
+	return ctx.Err()
 }
 
 // store writes the checkpoint of a region if it has changed, one chunk in each request. If the

@@ -2,6 +2,7 @@ package wait
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +53,29 @@ func TestForEndsWithTheTimeOrTheContext(t *testing.T) {
 		start = time.Now()
 		if For(ctx, time.Minute) || time.Since(start) != time.Second {
 			t.Errorf("with an end of the context: %s", time.Since(start))
+		}
+	})
+}
+
+// TestTicksUntilTheContextEnds: the loop runs once in each interval, drops the ticks of a body that
+// takes long, and ends with the context or with break.
+func TestTicksUntilTheContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 75*time.Second)
+		defer cancel()
+		start, at := time.Now(), []time.Duration(nil)
+		for range Ticks(ctx, 10*time.Second) {
+			at = append(at, time.Since(start))
+			if len(at) == 2 {
+				For(ctx, 25*time.Second)
+			}
+		}
+		want := []time.Duration{10 * time.Second, 20 * time.Second, 45 * time.Second, 50 * time.Second, 60 * time.Second, 70 * time.Second}
+		if !slices.Equal(at, want) || time.Since(start) != 75*time.Second {
+			t.Errorf("ran at %v, ended after %s", at, time.Since(start))
+		}
+		for range Ticks(t.Context(), time.Second) {
+			break
 		}
 	})
 }

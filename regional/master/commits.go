@@ -3,20 +3,15 @@ package master
 import (
 	"context"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/wait"
 )
 
 // watchCommits reports when the region becomes unable to commit, and when it can commit
 // again. It runs until ctx ends.
 func (m *Master) watchCommits(ctx context.Context) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
 	was := false
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for range wait.Ticks(ctx, time.Second) {
 		waited := m.Uplink.CommitBlocked()
 		if blocked := waited > 0; blocked != was {
 			was = blocked
@@ -29,4 +24,5 @@ func (m *Master) watchCommits(ctx context.Context) error {
 			}
 		}
 	}
+	return nil
 }

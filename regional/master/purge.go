@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -41,15 +42,8 @@ type purger struct {
 
 // run makes a pass every purgeEvery until ctx ends.
 func (p *purger) run(ctx context.Context) error {
-	tick := time.NewTicker(purgeEvery)
-	defer tick.Stop()
 	began := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for range wait.Ticks(ctx, purgeEvery) {
 		led := time.Since(began) // measured by the monotonic clock
 		now := steadyNow(time.Now(), began, led)
 		err := p.purgeEnded(ctx, now)
@@ -63,6 +57,7 @@ func (p *purger) run(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // purgeEnded forgets jobs and allocations that have been ended for endedRetention.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/series"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/topology"
@@ -43,15 +44,8 @@ type Recorder struct {
 
 // Run adds samples until ctx ends.
 func (r *Recorder) Run(ctx context.Context) error {
-	tick := time.NewTicker(series.Base)
-	defer tick.Stop()
 	warned := false
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for range wait.Ticks(ctx, series.Base) {
 		store, _ := r.Store.Open()
 		if store == nil {
 			continue
@@ -65,6 +59,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 			warned = true
 		}
 	}
+	return nil
 }
 
 // measure returns the present values of edges, nodes and pools.

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -15,20 +16,14 @@ import (
 
 // Watch commits which nodes are lost and which are ready again, until ctx ends.
 func (a *Agents) Watch(ctx context.Context) error {
-	tick := time.NewTicker(max(a.cfg.NodeLease/8, 20*time.Millisecond))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for range wait.Ticks(ctx, max(a.cfg.NodeLease/8, 20*time.Millisecond)) {
 		a.LogSuspect() // earlier leases may have ended by now
 		if err := a.updateStatuses(ctx); err != nil {
 			return err
 		}
 		a.dropUnregistered()
 	}
+	return nil
 }
 
 // updateStatuses commits the status of every node whose committed status is outdated.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/job"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -99,14 +100,7 @@ func (w *wanFile) start(ctx context.Context, set func(*topology.Table), tell fun
 }
 
 func (w *wanFile) follow(ctx context.Context, set func(*topology.Table), tell func(string)) {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	for range wait.Ticks(ctx, pollInterval) {
 		table, text := w.poll()
 		if table != nil {
 			set(table)
