@@ -6,21 +6,23 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // used holds the kinds of GlobalMessage that an emulated region uses, by field number.
-var used = map[protowire.Number]bool{
-	1:  true, // welcome
-	2:  true, // refused
-	3:  true, // lease
-	4:  true, // orders
-	7:  true, // shapes
-	12: true, // changes of peers
-	13: true, // changes of asks
-	14: true, // changes of the column
-	15: true, // changes of the matrix
+var used = numbersOf(&nusav1.GlobalMessage{}, "welcome", "refused", "lease", "orders", "shapes",
+	"peer_changes", "ask_changes", "column_changes", "matrix_changes")
+
+// numbersOf returns the numbers of the named fields of a message.
+func numbersOf(m proto.Message, names ...protoreflect.Name) map[protowire.Number]bool {
+	out := map[protowire.Number]bool{}
+	for _, name := range names {
+		out[m.ProtoReflect().Descriptor().Fields().ByName(name).Number()] = true
+	}
+	return out
 }
 
 // codec decodes a message only if an emulated region uses the message. The lists of peers

@@ -32,10 +32,10 @@ const (
 	historyPrefix = root + "history/"
 	// historyLevel is the feature level from which servers know the history.
 	historyLevel = 3
-	// historyOverhead is what a job in the history counts in Room in addition to its record, in
-	// bytes.
+	// historyOverhead is the number of bytes that count in Room for a job in the history, in
+	// addition to the size of its record.
 	historyOverhead = 256
-	// historyMessage is the most bytes of the message in a line of the history.
+	// historyMessage is the greatest number of bytes of the message in a line of the history.
 	historyMessage = 200
 )
 
@@ -56,8 +56,8 @@ func InHistory(st *State, k JobKey) bool {
 	return ok
 }
 
-// inHistory returns the entry of a job in the history. A job in memory has none: a server that does
-// not know the history may have stored it again.
+// inHistory returns the entry of a job in the history. A job that is also in memory counts as not
+// being in the history: a server that does not know the history may have stored the job again.
 func inHistory(st *State, k JobKey) (history.Entry, bool) {
 	if j := st.Jobs[k]; j != nil && j.Record != nil {
 		return history.Entry{}, false
@@ -389,6 +389,12 @@ func decodeHistory(k JobKey, kv store.KV) (*recalled, error) {
 	return out, nil
 }
 
+// The fields of nusav1.HistoryRecord that entryOf reads.
+const (
+	historyLine  protowire.Number = 1
+	historyEnded protowire.Number = 2
+)
+
 // entryOf returns the entry of a stored record of the history. It does not decode the body, because
 // a million records may be loaded.
 func entryOf(kv store.KV) (history.Entry, error) {
@@ -409,9 +415,9 @@ func entryOf(kv store.KV) (history.Entry, error) {
 		}
 		if kind == protowire.BytesType {
 			switch v, _ := protowire.ConsumeBytes(b); field {
-			case 1:
+			case historyLine:
 				out.Line = slices.Clone(v)
-			case 2:
+			case historyEnded:
 				at := &timestamppb.Timestamp{}
 				if err := proto.Unmarshal(v, at); err != nil {
 					return history.Entry{}, bad
@@ -424,8 +430,8 @@ func entryOf(kv store.KV) (history.Entry, error) {
 	return out, nil
 }
 
-// entryOfMessage is entryOf for a record that this server has written. A nil record, which was
-// removed, gives the zero entry.
+// entryOfMessage returns the entry of a record that this server has written. A nil rec means that
+// the record was removed, and gives the zero entry.
 func entryOfMessage(key string, rec *nusav1.HistoryRecord, revision int64) history.Entry {
 	if rec == nil {
 		return history.Entry{}
