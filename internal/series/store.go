@@ -116,7 +116,7 @@ func (s *Store) warnDamaged(err error) {
 		s.log.Warn("the stack of the fault", "stack", string(f.stack))
 	}
 	s.log.Warn("the file of the time series is damaged: it is set aside, and history starts from the beginning",
-		"path", s.path, "aside", s.path+".damaged", "err", err)
+		"path", s.path, "aside", s.path+".damaged", "error", err)
 }
 
 // Append stores the values that were measured at now. Call it every 5 s, once for all

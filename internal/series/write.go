@@ -119,7 +119,7 @@ func (s *Store) end(w work, out outcome, err error) {
 		s.reg.removed = append(w.removed, s.reg.removed...)
 		if now := time.Now(); s.stats.Failing == nil || now.Sub(s.lastWarn) > warnAgain {
 			s.lastWarn = now
-			s.log.Warn("time series could not be written: history has a gap until they can", "path", s.path, "err", err)
+			s.log.Warn("time series could not be written: history has a gap until they can", "path", s.path, "error", err)
 		}
 		s.stats.Failing = err
 		return
@@ -206,7 +206,7 @@ func (s *Store) replace(cause error) {
 	s.file = nil
 	s.warnDamaged(cause)
 	if s.stats.SetAside >= maxSetAside {
-		s.log.Error("the third damaged file of the time series: nothing is written until a restart", "path", s.path)
+		s.log.Error("the file of the time series was damaged three times: nothing is written until a restart", "path", s.path)
 		return
 	}
 	if err := setAside(s.path, time.Now()); err != nil {

@@ -37,7 +37,7 @@ round ends when each instance runs exactly once.`,
 	f.DurationVar(&o.KillTimeout, "kill-timeout", 5*time.Second, "kill_timeout of the task")
 	f.IntVar(&o.Instances, "instances", 6, "instances of the job")
 	f.IntVar(&o.Regions, "regions", 3, "regions of the federation")
-	f.DurationVar(&o.Timeout, "timeout", 3*time.Minute, "bound of each wait of a round")
+	f.DurationVar(&o.Timeout, "timeout", 3*time.Minute, "how long each step of a round may take")
 	f.StringVar(&o.Dir, "dir", os.TempDir(), "parent of the temporary folder")
 	bindOutput(cmd, &out)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
