@@ -117,7 +117,7 @@ func regionalCommand() *cobra.Command {
 	f.IntVar(&cfg.ProbeRate, "probe-rate", 0, "at most this many latency probes a second (default 100)")
 	f.IntVar(&cfg.HistorySeries, "history-series", 0, "at most this many series of measured values are retained: edges, nodes, pools (default 20000)")
 	f.Int64Var(&historyMiB, "history-mib", 3<<10, "MiB that the retained measured values may take, 4 or more; 0 = retain none")
-	f.StringSliceVar(&probeKeys, "probe-key", nil, "key of latency probes, equal in all regions, 16 bytes or more; repeat to accept more (default: none; probes are then not authenticated)")
+	f.StringSliceVar(&probeKeys, "probe-key", nil, "key of latency probes, equal in all regions, 16 bytes or more; repeat to accept more (default: none, no proof)")
 	config.MarkSecret(f, "probe-key")
 	f.StringVar((*string)(&cfg.RaftLog), "raft-log", "wal", "store of the Raft log: wal (checksums, twice the appends a second) or boltdb; a change converts the data")
 	f.BoolVar(&fast, "fast-raft", false, "detect a dead master in half a second; for servers on one machine or rack")
