@@ -304,8 +304,8 @@ func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
 	st.putOrder(s.Region, s.WireKey(), Order{revision, rec})
 }
 
-// putFormerOrders puts the orders about the slots that a region owned before. It is for a region
-// whose record was removed and is stored again.
+// putFormerOrders puts the orders about former slots of a region whose record was removed and is
+// stored again.
 func (st *State) putFormerOrders(name string, revision int64) {
 	for k := range st.Moved {
 		for s := range st.Jobs[k].Slots.All() {
@@ -318,9 +318,8 @@ func (st *State) putFormerOrders(name string, revision int64) {
 
 // orderedSpec returns the record with the spec for the owner of a slot. A slot of an older version
 // keeps its spec until the placer rewrites the slot, also when the slot gets another owner. After
-// an election only the owner's log has that spec, so the order is sent without a spec. If the order
-// had the present spec, the owner would start the new version before its turn, and under the number
-// of the older version.
+// an election only the owner's log has that spec, so the order is sent without a spec. With the
+// present spec, the owner would start the new version before its turn, under the older number.
 func (st *State) orderedSpec(j *Job, old, s region.Slot) *Record {
 	key := s.WireKey()
 	for i, name := range [...]string{s.Region, old.Region} {
@@ -412,8 +411,8 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	}
 	if r == nil {
 		r = &Region{Name: name, Orders: link.NewOutbox[Order](st.Epoch, maxRemovals), SummaryKeys: map[string]struct{}{}}
-		// The outbox begins at the revision of the record. A region acknowledges an empty set of
-		// orders too, and position 0 would mean that it has acknowledged nothing.
+		// The outbox begins above position 0, because a region also acknowledges an empty set of
+		// orders.
 		r.Orders.ForgetUpTo(uint64(revision))
 		r.Life = region.Open(st.SessionConfig(), recordOf(name, rec), st.Clock())
 		st.Regions[name], st.names = r, nil
