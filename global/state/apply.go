@@ -316,10 +316,10 @@ func (st *State) putFormerOrders(name string, revision int64) {
 	}
 }
 
-// orderedSpec returns the record with the spec for the owner of a slot. A slot of an older version
-// keeps its spec until the placer rewrites the slot, also when the slot gets another owner. After
-// an election only the owner's log has that spec, so the order is sent without a spec. With the
-// present spec, the owner would start the new version before its turn, under the older number.
+// orderedSpec returns the record with the spec for a slot's owner. A slot of an older version keeps
+// its spec until the placer rewrites the slot, even if its owner changes. After an election only
+// the owner's log has that spec, so the order is sent without a spec. With the present spec, the
+// owner would start the new version before its turn, under the older number.
 func (st *State) orderedSpec(j *Job, old, s region.Slot) *Record {
 	key := s.WireKey()
 	for i, name := range [...]string{s.Region, old.Region} {
@@ -470,7 +470,7 @@ func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision i
 func (st *State) recharge(j *Job, old, s region.Slot) {
 	st.Demand.change(j, old, s)
 	if place.SameCharges(&old, &s) {
-		return // so the region is the same for the next plan
+		return
 	}
 	st.release(j.Place(), &old)
 	st.charge(j.Place(), &s)
@@ -498,9 +498,8 @@ func (st *State) release(j *place.Job, s *region.Slot) {
 	}
 }
 
-// TakeReport stores a report of a connected region. If the report includes fewer slots than the
-// previous report, the region's log was restored, and all its slots are charged again. The lock is
-// held.
+// TakeReport stores a report of a connected region. If it includes fewer slots than the last
+// report, the region's log was restored, and all its slots are charged again. The lock is held.
 func (st *State) TakeReport(r *Region, rep *nusav1.RegionReport) {
 	fewer := rep.GetSlotsRevision() < r.Report.GetSlotsRevision()
 	r.SetReport(rep, st.Clock(), false)
