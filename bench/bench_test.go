@@ -43,6 +43,7 @@ PASS
 	}
 	missed, stream := *fast, &federation.Result{}
 	slow := &missed
+	fast.Parts, fast.Ratios = &missed, map[string]float64{"decided_per_s": 1, "connect_s": 0.9951}
 	slow.RestartS, *stream = of(26.9), *fast
 	stream.Idle = nil
 	p := page{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/bench/federation"
@@ -23,7 +24,7 @@ const ofEtcd = 0.6
 
 func federationCases(quick bool) []federationCase {
 	if quick {
-		return []federationCase{{args: "--regions 5 --jobs 2000 --concurrency 64 --idle 500ms --etcd 500ms"}}
+		return []federationCase{{args: "--regions 5 --jobs 2000 --concurrency 64 --idle 500ms --etcd 500ms --parts 2000"}}
 	}
 	var out []federationCase
 	for _, regions := range []int{5, 50, 200, 1000} {
@@ -34,17 +35,17 @@ func federationCases(quick bool) []federationCase {
 			rest = connectedWell
 		}
 		out = append(out, federationCase{
-			args: size + " --jobs 20000 --concurrency 64",
+			args: size + " --jobs 20000 --concurrency 64 --parts 20000",
 			goal: "≥ 0.6 of etcd alone, offered ≤ 15 / 60 ms, ≤ 100 µs of CPU" + goal,
 			met: func(r *federation.Result) bool {
 				return r.DecidedPerS >= ofEtcd**r.EtcdJobsPerS && offered(r, 15, 60) && *r.ServerCPUUSPerJob <= 100 && rest(r)
 			},
 		}, federationCase{
-			args: size + " --jobs 20000 --concurrency 8 --stream --idle 0",
+			args: size + " --jobs 20000 --concurrency 8 --stream --idle 0 --parts 20000",
 			goal: "≥ 10,000 decided /s and ≥ 0.6 of etcd alone",
 			met:  func(r *federation.Result) bool { return r.DecidedPerS >= max(10_000, ofEtcd**r.EtcdJobsPerS) },
 		}, federationCase{
-			args: size + " --jobs 1000 --concurrency 1 --idle 0",
+			args: size + " --jobs 1000 --concurrency 1 --idle 0 --parts 1000",
 			goal: "offered ≤ 3 / 10 ms, running ≤ 10 / 30 ms, ≤ 300 µs of CPU",
 			met: func(r *federation.Result) bool {
 				return offered(r, 3, 10) && r.SubmitToRunningMS.P50 <= 10 && r.SubmitToRunningMS.P99 <= 30 && *r.ServerCPUUSPerJob <= 300
@@ -80,7 +81,7 @@ func (o options) federations(ctx context.Context) ([]federationMeasured, error) 
 			if err != nil {
 				return nil, err
 			}
-			fmt.Fprintf(os.Stderr, "  %.0f decided /s, etcd alone %.0f jobs/s\n", r.DecidedPerS, *r.EtcdJobsPerS)
+			fmt.Fprintf(os.Stderr, "  %.0f decided /s, the bare parts %.0f, etcd alone %.0f jobs/s\n", r.DecidedPerS, r.Parts.DecidedPerS, *r.EtcdJobsPerS)
 			m.results = append(m.results, r)
 		}
 		out = append(out, m)
@@ -128,7 +129,62 @@ func printFederations(w io.Writer, all []federationMeasured, plans []coreLine, m
 			}
 		}
 	}
+	printParts(w, all)
 	printPlans(w, plans)
+}
+
+// printParts writes the figures beside those of the bare parts.
+func printParts(w io.Writer, all []federationMeasured) {
+	for i, figures := range [][]federation.Figure{federation.LoadFigures, federation.RestFigures} {
+		head, rule := "| arguments |", "|---|"
+		for _, f := range figures {
+			head, rule = head+" "+f.Title+" |", rule+"---|"
+		}
+		var lines []string
+		for _, m := range all {
+			for _, r := range m.results {
+				if line := ofParts(r, figures); line != "" && (i == 0 || r.Idle != nil) {
+					lines = append(lines, fmt.Sprintf("| `%s` |%s\n", m.args, line))
+				}
+			}
+		}
+		if len(lines) == 0 {
+			continue
+		}
+		if i == 0 {
+			fmt.Fprint(w, partsIntro)
+		}
+		fmt.Fprintf(w, "\n%s\n%s\n%s", head, rule, strings.Join(lines, ""))
+	}
+}
+
+const partsIntro = `
+### Beside the bare parts
+
+Each run above measures the bare parts after the server, with the same jobs and regions.
+The bare parts are the gRPC server and the etcd of a global server without decisions:
+they receive, store and send what each global tier must, and do nothing else (package
+bench/federation/parts). A cell has the figure of Nusa, that of the bare parts, and the
+first divided by the second.
+`
+
+// ofParts returns the cells of a line: the figures, those of the bare parts, and the ratios.
+// It returns "" for a result without the bare parts.
+func ofParts(r *federation.Result, figures []federation.Figure) string {
+	if r.Parts == nil {
+		return ""
+	}
+	line := ""
+	for _, f := range figures {
+		own, _ := f.Of(r)
+		bare, _ := f.Of(r.Parts)
+		cell := short(own) + " / " + short(bare)
+		if ratio, known := r.Ratios[f.Name]; known {
+			cell += fmt.Sprintf(" = %.2f", ratio)
+		}
+		line += " " + cell + " |"
+	}
+	return line
 }
 
 // printPlans writes the benchmarks of the pure placer.

@@ -11,5 +11,6 @@
 //	figures.go      connect, idle time, CPU, memory and restart
 //	history.go      jobs that have ended, for the restarted server
 //	etcd.go         etcd alone, as a process
+//	ratios.go       the bare parts (package parts), and the figures divided by theirs
 //	clean.go        removal of jobs and regions from a running federation
 package federation

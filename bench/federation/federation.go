@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -39,8 +40,10 @@ type measurement struct {
 	addr string
 	// server is nil if Options.Against names a running server.
 	server *server
-	fleet  *emulate.Fleet
-	load   *load.Callers
+	// bare: server is the bare parts.
+	bare  bool
+	fleet *emulate.Fleet
+	load  *load.Callers
 	// warm, timed and after hold the jobs of the warm-up, of the measurement, and after
 	// the restart.
 	warm, timed, after *table
@@ -55,9 +58,7 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(loadGC))
-	m := &measurement{o: o, exe: o.Executable, name: "bench-" + report.RandomName(), r: &Result{
-		Regions: o.Regions, Jobs: o.Jobs, Concurrency: o.Concurrency, Stream: o.Stream, Rate: o.Rate,
-	}}
+	m := newMeasurement(o)
 	err := m.run(ctx)
 	if ctx.Err() != nil {
 		err = errInterrupted
@@ -67,6 +68,12 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	return m.r, err
+}
+
+func newMeasurement(o Options) *measurement {
+	return &measurement{o: o, exe: o.Executable, name: "bench-" + report.RandomName(), r: &Result{
+		Regions: o.Regions, Jobs: o.Jobs, Concurrency: o.Concurrency, Stream: o.Stream, Rate: o.Rate,
+	}}
 }
 
 func (m *measurement) run(ctx context.Context) error {
@@ -98,12 +105,34 @@ func (m *measurement) run(ctx context.Context) error {
 	if err := m.serve(ctx); err != nil {
 		return err
 	}
+	if err := m.parts(ctx); err != nil {
+		return err
+	}
 	after, err := m.etcdAlone(ctx) // the machine's speed may have changed
 	if err == nil && m.o.Etcd > 0 {
 		mean := report.Round((before+after)/2, 1)
 		m.r.EtcdJobsPerS = &mean
 	}
 	return err
+}
+
+// parts measures the bare parts with the same options, and compares them with the server.
+func (m *measurement) parts(ctx context.Context) error {
+	if m.o.Parts == 0 {
+		return nil
+	}
+	o := m.o
+	o.Jobs, o.History = m.o.Parts, 0
+	if o.Profile != "" {
+		o.Profile = filepath.Join(o.Profile, "parts")
+	}
+	p := newMeasurement(o)
+	p.exe, p.bare = m.exe, true
+	if err := p.serve(ctx); err != nil {
+		return fmt.Errorf("the bare parts: %w", err)
+	}
+	m.r.Parts, m.r.Ratios = p.r, ratiosOf(m.r, p.r)
+	return nil
 }
 
 // serve starts a server and measures it.
@@ -113,11 +142,11 @@ func (m *measurement) serve(ctx context.Context) error {
 			return fmt.Errorf("--profile: %w", err)
 		}
 	}
-	m.o.progress("starting the global server")
 	var err error
-	if m.server, err = startServer(m.o, m.exe); err != nil {
+	if m.server, err = startServer(m.o, m.exe, m.bare); err != nil {
 		return err
 	}
+	m.o.progress("%s is starting", m.server.Name)
 	defer m.server.close()
 	m.addr = m.server.addr
 	if err := m.server.awaitActive(ctx); err != nil {

@@ -139,7 +139,7 @@ func TestMeasure(t *testing.T) {
 // TestAgainst: a measurement of a running federation leaves neither jobs nor regions.
 func TestAgainst(t *testing.T) {
 	o := options(t)
-	s, err := startServer(o, os.Args[0])
+	s, err := startServer(o, os.Args[0], false)
 	if err != nil {
 		t.Fatal(err)
 	}

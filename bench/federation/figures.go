@@ -190,7 +190,7 @@ func (m *measurement) idle(ctx context.Context) error {
 func (m *measurement) restart(ctx context.Context) error {
 	ctx, cancel := report.Within(ctx, restartWithin, fmt.Errorf("not within %s", restartWithin))
 	defer cancel()
-	m.o.progress("restarting the global server")
+	m.o.progress("restarting %s", m.server.Name)
 	m.server.Kill()
 	if m.o.Profile != "" {
 		m.server.profiledTo(filepath.Join(m.o.Profile, "restart"), "--start")

@@ -11,16 +11,19 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/nusa-scheduler/nusa/bench/federation/parts"
 	"github.com/nusa-scheduler/nusa/global"
 )
 
-// TestMain runs the tests. With the arguments of `nusa global` or `nusa bench
-// federation-etcd` it is the program that the tests start.
+// TestMain runs the tests. With the arguments of `nusa global`, `nusa bench
+// federation-etcd` or `nusa bench federation-parts` it is the program that the tests start.
 func TestMain(m *testing.M) {
 	var err error
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == "global":
 		err = serveGlobal(os.Args[2:])
+	case len(os.Args) > 3 && os.Args[1] == "bench" && os.Args[2] == "federation-parts":
+		err = serveParts(os.Args[3], os.Args[4:])
 	case len(os.Args) > 3 && os.Args[1] == "bench":
 		err = etcdAlone(os.Args[3], os.Args[4:])
 	default:
@@ -48,6 +51,17 @@ func serveGlobal(args []string) error {
 		return err
 	}
 	return global.Run(context.Background(), cfg)
+}
+
+func serveParts(dir string, args []string) error {
+	cfg := parts.Config{Dir: dir}
+	f := flag.NewFlagSet("federation-parts", flag.ContinueOnError)
+	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "", "")
+	f.StringVar(&cfg.PeerAddr, "etcd-peer-addr", "", "")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	return parts.Run(context.Background(), cfg)
 }
 
 func etcdAlone(dir string, args []string) error {

@@ -38,6 +38,9 @@ type Options struct {
 	// Etcd is how long etcd alone is measured, once before and once after the server; 0 =
 	// not at all.
 	Etcd time.Duration
+	// Parts is how many jobs the bare parts get after the server (package parts), with the
+	// other options; 0 = they are not measured.
+	Parts int
 	// Timeout bounds the time until all regions are connected, and the time from the first
 	// submit until all slots are accepted.
 	Timeout time.Duration
@@ -47,7 +50,8 @@ type Options struct {
 	Dir string
 	// Profile is the folder for the server's CPU and heap profiles; empty = none.
 	Profile string
-	// Executable serves `global …` and `bench federation-etcd …`; default: this program.
+	// Executable serves `global …`, `bench federation-etcd …` and `bench federation-parts …`;
+	// default: this program.
 	Executable string
 	// Progress shows a line of text; "" ends the line. It may be nil.
 	Progress func(string)
@@ -75,6 +79,10 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--history: %d is not 0..%d", o.History, maxJobs)
 	case o.History > 0 && o.Against != "":
 		return errors.New("--history: needs a server on this machine, so it does not go with --against")
+	case o.Parts < 0 || o.Parts > maxJobs:
+		return fmt.Errorf("--parts: %d is not 0..%d", o.Parts, maxJobs)
+	case o.Parts > 0 && o.Against != "":
+		return errors.New("--parts: needs a server on this machine, so it does not go with --against")
 	case o.Rate > 0 && o.Stream:
 		return errors.New("--rate: is for unary calls, so it does not go with --stream")
 	case o.Idle < 0:

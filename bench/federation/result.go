@@ -3,6 +3,7 @@ package federation
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 )
 
@@ -45,6 +46,10 @@ type Result struct {
 	// RestartMemory is the memory of the restarted server after its first decision.
 	RestartMemory *Memory  `json:"restart_memory,omitempty"`
 	History       *History `json:"history,omitempty"`
+	// Parts has the same figures of the bare parts. Ratios has the figures divided by those of
+	// the bare parts, by the names of LoadFigures and RestFigures.
+	Parts  *Result            `json:"parts,omitempty"`
+	Ratios map[string]float64 `json:"ratios,omitempty"`
 
 	// The following figures are in the table only, not in the JSON.
 	Slots, Decided, Accepted, Watched int     `json:"-"`
@@ -165,6 +170,13 @@ func (r *Result) Table(w io.Writer) error {
 	if h := r.History; h != nil {
 		row("with a history", "%d jobs; %s", h.Jobs, h.Memory)
 		row("page of a list", "%s", h.PageMS)
+	}
+	for _, f := range slices.Concat(LoadFigures, RestFigures) {
+		if ratio, known := r.Ratios[f.Name]; known {
+			own, _ := f.Of(r)
+			bare, _ := f.Of(r.Parts)
+			row("of the parts", "%s: %.4g / %.4g = %.2f", f.Name, own, bare, ratio)
+		}
 	}
 	return t.Flush()
 }

@@ -21,7 +21,7 @@ const (
 	callWithin = time.Second
 )
 
-// server is the process of the measured global server.
+// server is the process of the measured global server, or of the bare parts.
 type server struct {
 	report.Server
 	dir, addr, etcd string // addr: gRPC
@@ -31,8 +31,8 @@ type server struct {
 	command []string
 }
 
-// startServer starts a global server with its data in a new folder.
-func startServer(o Options, exe string) (*server, error) {
+// startServer starts a global server, or the bare parts, with its data in a new folder.
+func startServer(o Options, exe string, bare bool) (*server, error) {
 	dir, err := os.MkdirTemp(o.Dir, "nusa-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("--dir: %w", err)
@@ -44,9 +44,14 @@ func startServer(o Options, exe string) (*server, error) {
 	}
 	addr := func(k int) string { return fmt.Sprintf("127.0.0.1:%d", ports[k]) }
 	s.addr, s.etcd = addr(0), addr(1)
+	data := filepath.Join(dir, "data")
 	s.command = []string{
-		"global", "--name", "g1", "--data-dir", filepath.Join(dir, "data"), "--grpc-addr", addr(0), "--http-addr", "-",
+		"global", "--name", "g1", "--data-dir", data, "--grpc-addr", addr(0), "--http-addr", "-",
 		"--etcd-client-addr", addr(1), "--etcd-peer-addr", addr(2), "--log-level", "error",
+	}
+	if bare {
+		s.Name = "the process of the bare parts"
+		s.command = []string{"bench", "federation-parts", data, "--grpc-addr", addr(0), "--etcd-peer-addr", addr(2)}
 	}
 	s.Args = s.command
 	if o.Profile != "" {
@@ -78,7 +83,7 @@ func (s *server) close() {
 
 // awaitActive waits until the server is the active global server.
 func (s *server) awaitActive(ctx context.Context) error {
-	ctx, cancel := report.Within(ctx, activeWithin, fmt.Errorf("the global server was not active within %s", activeWithin))
+	ctx, cancel := report.Within(ctx, activeWithin, fmt.Errorf("%s was not active within %s", s.Name, activeWithin))
 	defer cancel()
 	for {
 		if s.active(ctx) {

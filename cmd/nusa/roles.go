@@ -24,10 +24,6 @@ const rolesGroup = "roles"
 // maxServers bounds the servers of a region.
 const maxServers = 9
 
-// heapBudget is a heap size in bytes. While the heap is smaller, a server collects garbage
-// rarely.
-const heapBudget = 256 << 20
-
 func globalCommand() *cobra.Command {
 	var r role
 	var cfg global.Config
@@ -75,7 +71,7 @@ func globalCommand() *cobra.Command {
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		cfg.Ready = func(a global.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
 		warnLoopback(r.logger, cmd.ErrOrStderr(), loopbackWarning(cmd.Flags()))
-		defer serve.PaceCollector(heapBudget)()
+		defer serve.PaceCollector(serve.HeapBudget)()
 		return global.Run(cmd.Context(), cfg)
 	}
 	return cmd
@@ -151,7 +147,7 @@ func regionalCommand() *cobra.Command {
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		cfg.Ready = func(a regional.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
 		warnLoopback(r.logger, cmd.ErrOrStderr(), loopbackWarning(cmd.Flags()))
-		defer serve.PaceCollector(heapBudget)()
+		defer serve.PaceCollector(serve.HeapBudget)()
 		return regional.Run(cmd.Context(), cfg)
 	}
 	return cmd

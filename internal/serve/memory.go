@@ -25,6 +25,9 @@ const (
 	restAfter = 5 * time.Second
 )
 
+// HeapBudget is the budget of global and regional servers for PaceCollector.
+const HeapBudget = 256 << 20
+
 // PaceCollector lets the garbage collector run rarely while the heap is small, and more
 // often as the heap grows. So memory is used for speed up to about budget bytes of heap,
 // while the program allocates much. When the program comes to rest, unused memory returns

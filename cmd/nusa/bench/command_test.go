@@ -61,6 +61,8 @@ func TestFederationFlags(t *testing.T) {
 		"--etcd -1s":                        "--etcd: -1s is less than 0",
 		"--dir " + dir + "/none":            `--dir: "` + dir + `/none" is not a folder`,
 		"--against here":                    `--against: "here" is not host:port`,
+		"--parts -1":                        "--parts: -1 is not 0..1000000",
+		"--against 127.0.0.1:1 --parts 5":   "--parts: needs a server on this machine, so it does not go with --against",
 		"--against 127.0.0.1:1 --profile x": "--profile: needs a server on this machine, so it does not go with --against",
 		"--against 127.0.0.1:1":             "--against 127.0.0.1:1: no global server answers there: connection refused",
 		"-o xml":                            `--output: "xml" is not one of table, json, yaml`,

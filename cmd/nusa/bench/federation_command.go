@@ -9,17 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/bench/federation"
+	"github.com/nusa-scheduler/nusa/bench/federation/parts"
 	"github.com/nusa-scheduler/nusa/bench/report"
+	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
-func federationCommand() *cobra.Command {
-	o := federation.Options{}
-	var out report.Output
-	var trace replayFlags
-	cmd := &cobra.Command{
-		Use:   "federation",
-		Short: "Measure how fast the global tier decides in which regions jobs run",
-		Long: `Starts a global server as a process, with its etcd on disk in a temporary folder,
+const federationLong = `Starts a global server as a process, with its etcd on disk in a temporary folder,
 and emulated regions over the real protocol. The regions connect at once. They accept
 each slot, report its instances as running, and report capacity and round trips as
 often as regions do. The round trips are those that Azure publishes. A third of the
@@ -32,6 +27,11 @@ four keys, one job in a transaction, or 31 jobs with --stream. Afterwards the se
 idles with all its regions. Then the command kills the server, starts it again and waits
 for its first decision.
 
+--parts then measures the bare parts in the same way: a process with the gRPC server and
+the etcd of a global server that decides nothing. It receives, stores and sends what
+each global tier must, so it shows what this machine allows. "ratios" are the figures of
+the server divided by those of the bare parts.
+
 --against measures a running federation, but not its processes. The emulated regions
 join with a special label, which the jobs ask for. Jobs and regions are removed
 afterwards, also after Ctrl-C.
@@ -42,7 +42,16 @@ nodes. They are so large that the trace needs the share --load of them. FILE is 
 file of virtual machines (arrival_s, batch_id, cpu_cores, memory_gb, duration_max_s,
 censored) or of pods (cpu_milli, memory_mib, creation_time, deletion_time), or a log in
 the Standard Workload Format. It may be compressed with gzip. Equal requests of one
-batch become one job.`,
+batch become one job.`
+
+func federationCommand() *cobra.Command {
+	o := federation.Options{}
+	var out report.Output
+	var trace replayFlags
+	cmd := &cobra.Command{
+		Use:   "federation",
+		Short: "Measure how fast the global tier decides in which regions jobs run",
+		Long:  federationLong,
 		Example: "  nusa bench federation --regions 50 --jobs 20000 --concurrency 64\n" +
 			"  nusa bench federation --jobs 20000 --stream --concurrency 8 -o json\n" +
 			"  nusa bench federation --regions 200 --jobs 1000 --rate 50 --idle 0\n" +
@@ -59,6 +68,7 @@ batch become one job.`,
 	f.StringVar(&o.Against, "against", "", "host:port of the active server of a running federation to measure instead")
 	f.DurationVar(&o.Idle, "idle", 30*time.Second, "time without submits to measure afterwards; 0 = none")
 	f.DurationVar(&o.Etcd, "etcd", 2*time.Second, "time to measure etcd alone, before and after; 0 = not")
+	f.IntVar(&o.Parts, "parts", 0, "jobs for the bare parts, measured after the server; 0 = none; not with --against")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "bound of connecting, and of the time from the first submit until all is accepted")
 	f.IntVar(&o.History, "history", 0, "jobs that have ended, in the store of the restarted server, whose memory and lists are measured then; not with --against")
 	f.StringVar(&o.Dir, "dir", os.TempDir(), "parent of the temporary folder with the server's data")
@@ -106,5 +116,23 @@ func federationEtcdCommand() *cobra.Command {
 	}
 	cmd.Flags().IntVar(&jobs, "jobs", 1, "jobs of a transaction")
 	cmd.Flags().DurationVar(&d, "for", time.Second, "measured time")
+	return cmd
+}
+
+// federationPartsCommand returns the hidden command that runs the bare parts, for nusa bench
+// federation.
+func federationPartsCommand() *cobra.Command {
+	var cfg parts.Config
+	cmd := &cobra.Command{
+		Use: "federation-parts FOLDER", Hidden: true, Args: cobra.ExactArgs(1),
+		Short: "Run the bare parts of a global server",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg.Dir = args[0]
+			defer serve.PaceCollector(serve.HeapBudget)()
+			return parts.Run(cmd.Context(), cfg)
+		},
+	}
+	cmd.Flags().StringVar(&cfg.GRPCAddr, "grpc-addr", "", "address for callers and regions")
+	cmd.Flags().StringVar(&cfg.PeerAddr, "etcd-peer-addr", "", "peer address of etcd")
 	return cmd
 }
