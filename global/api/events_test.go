@@ -107,7 +107,7 @@ func TestInstancesAreFollowedAgain(t *testing.T) {
 	st.Lock()
 	st.Regions["alpha"] = &state.Region{
 		Name: "alpha", Record: &nusav1.Region{ClusterId: "c", Definition: &nusav1.RegionDefinition{Name: "alpha"}},
-		Session: &state.Session{Conn: conn},
+		Session: &state.Session{Conn: func() (*grpc.ClientConn, error) { return conn, nil }},
 	}
 	st.Unlock()
 	for range 2 * eventlog.Retained {

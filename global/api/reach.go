@@ -30,6 +30,15 @@ type regionConn struct {
 
 // dial returns the tunnel to one region.
 func (t *Term) dial(name string) (*grpc.ClientConn, error) {
+	connect, err := t.tunnel(name)
+	if err != nil {
+		return nil, err
+	}
+	return connect()
+}
+
+// tunnel returns the function that makes the tunnel to a region.
+func (t *Term) tunnel(name string) (func() (*grpc.ClientConn, error), error) {
 	t.State.Lock()
 	defer t.State.Unlock()
 	r := t.State.Regions[name]
@@ -45,13 +54,13 @@ func (t *Term) dial(name string) (*grpc.ClientConn, error) {
 // reach returns the tunnels to the named regions, and an error for each named region that is not
 // connected. A nil names means all regions.
 func (t *Term) reach(names []string) ([]regionConn, []*nusav1.PartialError) {
+	var conns []regionConn
+	var errs []*nusav1.PartialError
+	connect := map[string]func() (*grpc.ClientConn, error){}
 	t.State.Lock()
-	defer t.State.Unlock()
 	if names == nil {
 		names = t.State.RegionNames()
 	}
-	var conns []regionConn
-	var errs []*nusav1.PartialError
 	for _, name := range names {
 		switch r := t.State.Regions[name]; {
 		case r == nil || r.Record.GetClusterId() == "":
@@ -59,8 +68,20 @@ func (t *Term) reach(names []string) ([]regionConn, []*nusav1.PartialError) {
 		case r.Session == nil:
 			errs = append(errs, &nusav1.PartialError{Region: name, Message: t.State.Sight().Absence(name)})
 		default:
-			conns = append(conns, regionConn{name, r.Session.Conn})
+			connect[name] = r.Session.Conn
 		}
+	}
+	t.State.Unlock()
+	for _, name := range names {
+		if connect[name] == nil {
+			continue
+		}
+		conn, err := connect[name]()
+		if err != nil {
+			errs = append(errs, &nusav1.PartialError{Region: name, Message: status.Convert(err).Message()})
+			continue
+		}
+		conns = append(conns, regionConn{name, conn})
 	}
 	return conns, errs
 }

@@ -241,11 +241,20 @@ func (a *regionAnswers) ask(ctx context.Context, regions []string) {
 // conn returns the tunnel to a region, or nil if the region is not connected.
 func (a *regionAnswers) conn(name string) *grpc.ClientConn {
 	a.st.Lock()
-	defer a.st.Unlock()
-	if r := a.st.Regions[name]; r != nil && r.Session != nil {
-		return r.Session.Conn
+	r := a.st.Regions[name]
+	var session *state.Session
+	if r != nil {
+		session = r.Session
 	}
-	return nil
+	a.st.Unlock()
+	if session == nil {
+		return nil
+	}
+	conn, err := session.Conn()
+	if err != nil {
+		return nil // the session has ended
+	}
+	return conn
 }
 
 // takeAnswer replaces the estimates about a region in the snapshot by the region's answer.

@@ -102,8 +102,9 @@ type Region struct {
 type Session struct {
 	// Number identifies the stream within one leadership term.
 	Number uint64
-	// Conn is the tunnel to the region's own services.
-	Conn *grpc.ClientConn
+	// Conn returns the tunnel to the region's own services. The first call makes the tunnel, because
+	// few regions are called and a tunnel takes memory.
+	Conn func() (*grpc.ClientConn, error)
 	// Wake makes the stream send what is unsent. It does not block.
 	Wake func()
 	// Refuse ends the stream and sends the region the reason.

@@ -70,14 +70,7 @@ func (s *Server) open(ctx context.Context, c *session, h *nusav1.RegionHello) er
 	if err := s.register(ctx, c, h); err != nil {
 		return err
 	}
-	conn, err := s.Hub.Conn("region "+name, func(_ context.Context, id string) error {
-		c.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Tunnel{Tunnel: &nusav1.TunnelRequest{Id: id}}})
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("tunnels to region %s: %w", name, err)
-	}
-	c.region, c.shared.Conn = name, conn
+	c.region, c.shared.Conn = name, c.tunnel.conn
 	c.inbox = link.NewInbox[*nusav1.JobSummary](maxSummaries)
 	for range maxRegistrations {
 		welcomed, err := s.welcome(c, h)
@@ -85,14 +78,12 @@ func (s *Server) open(ctx context.Context, c *session, h *nusav1.RegionHello) er
 			err = s.register(ctx, c, h) // the record has changed, for example by a verdict
 		}
 		if err != nil {
-			conn.Close()
 			return err
 		}
 		if welcomed {
 			return nil
 		}
 	}
-	conn.Close()
 	return &refusal{message: "the record of region " + name + " changes too often"}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -74,6 +75,7 @@ type session struct {
 	queue chan *nusav1.RegionMessage
 	// shared is the part that the rest of the server uses.
 	shared state.Session
+	tunnel tunnelOnce
 
 	// edges are the edges of the column that the sender is about to send. Only the sender uses
 	// them.
@@ -116,11 +118,55 @@ func (s *Server) newSession(cancel context.CancelCauseFunc) *session {
 		out: make(chan *nusav1.GlobalMessage, sessionQueue), woken: make(chan struct{}, 1),
 		queue: make(chan *nusav1.RegionMessage, receiveQueue),
 	}
+	c.tunnel.dial = c.dial
 	c.shared = state.Session{
 		Number: s.streams.Add(1), Wake: c.wake,
 		Refuse: func(message string) { cancel(&refusal{message: message}) },
 	}
 	return c
+}
+
+// dial makes the tunnel to the region's own services.
+func (c *session) dial() (*grpc.ClientConn, error) {
+	conn, err := c.server.Hub.Conn("region "+c.region, func(_ context.Context, id string) error {
+		c.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Tunnel{Tunnel: &nusav1.TunnelRequest{Id: id}}})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("tunnels to region %s: %w", c.region, err)
+	}
+	return conn, nil
+}
+
+// tunnelOnce makes the connection of a session at the first use, and none after close.
+type tunnelOnce struct {
+	dial   func() (*grpc.ClientConn, error)
+	mu     sync.Mutex
+	made   *grpc.ClientConn
+	closed bool
+}
+
+func (t *tunnelOnce) conn() (*grpc.ClientConn, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.made != nil {
+		return t.made, nil // after close, its calls fail
+	}
+	if t.closed {
+		return nil, status.Error(codes.Unavailable, "the region's session has ended")
+	}
+	var err error
+	t.made, err = t.dial()
+	return t.made, err
+}
+
+func (t *tunnelOnce) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	if t.made != nil {
+		_ = t.made.Close() // fails only if it is closed already
+	}
 }
 
 func (c *session) wake() {

@@ -260,11 +260,11 @@ func (s *Server) endSession(c *session, cause error) {
 	st.Lock()
 	defer st.Unlock()
 	c.closed = true
+	c.tunnel.close()
 	s.turns.give(c, st.Clock())
 	if !c.opened.Load() {
 		return
 	}
-	c.shared.Conn.Close()
 	if s.live[c.region] == c {
 		delete(s.live, c.region)
 	}
