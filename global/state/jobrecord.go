@@ -13,6 +13,8 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/submits"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -110,6 +112,11 @@ func (s Spec) record(head *nusav1.JobRecord, name string, encoded []byte) (*Reco
 	if err != nil {
 		return nil, fmt.Errorf("encode the record: %w", err)
 	}
+	return s.encodedRecord(head, raw, name, encoded), nil
+}
+
+// encodedRecord is record for a caller that has the encoded head.
+func (s Spec) encodedRecord(head *nusav1.JobRecord, raw []byte, name string, encoded []byte) *Record {
 	if since := head.GetSince(); len(since) > 0 {
 		s.job.Groups = slices.Clone(s.job.Groups)
 		for i := range s.job.Groups {
@@ -121,7 +128,7 @@ func (s Spec) record(head *nusav1.JobRecord, name string, encoded []byte) (*Reco
 	return &Record{
 		head: raw, spec: encoded, place: s.job, labels: s.labels, rules: s.rules,
 		run: head.GetJob().GetRun(), since: head.GetSince(), purge: head.GetPurge(),
-	}, nil
+	}
 }
 
 // The fields of nusav1.JobRecord and nusav1.Job with the spec.
@@ -139,6 +146,52 @@ func (r *Record) stored() []byte {
 	out = append(append(out, formatProto), r.head...)
 	out = protowire.AppendVarint(protowire.AppendTag(out, recordJob, protowire.BytesType), uint64(spec))
 	return protowire.AppendBytes(protowire.AppendTag(out, jobSpec, protowire.BytesType), r.spec)
+}
+
+// split returns the two parts of a stored record. It returns false if an earlier version stored the
+// record in another form.
+func split(value []byte) (head, spec []byte, ok bool) {
+	if len(value) == 0 || value[0] != formatProto {
+		return nil, nil, false
+	}
+	var last []byte
+	for rest := value[1:]; len(rest) > 0; {
+		field, kind, n := protowire.ConsumeField(rest)
+		if n < 0 {
+			return nil, nil, false
+		}
+		_, _, tag := protowire.ConsumeTag(rest)
+		last = nil
+		if field == recordJob && kind == protowire.BytesType {
+			head = value[1 : len(value)-len(rest)]
+			last, _ = protowire.ConsumeBytes(rest[tag:n])
+		}
+		rest = rest[n:]
+	}
+	field, kind, tag := protowire.ConsumeTag(last)
+	if tag < 0 || field != jobSpec || kind != protowire.BytesType {
+		return nil, nil, false
+	}
+	spec, n := protowire.ConsumeBytes(last[tag:])
+	return head[:len(head):len(head)], spec, n == len(last)-tag
+}
+
+// loadRecord returns a stored record. specs has the specs that were loaded before: most jobs differ
+// from another one only in their name. The record keeps the value.
+func loadRecord(kv store.KV, specs *submits.Cache[Spec]) (*Record, error) {
+	rec := &nusav1.JobRecord{}
+	head, encoded, ok := split(kv.Value)
+	if !ok || proto.Unmarshal(head, rec) != nil || rec.GetJob().GetSpec() != nil {
+		if err := Decode(kv, rec); err != nil {
+			return nil, err
+		}
+		return NewRecord(rec)
+	}
+	name, spec, err := specs.Get(encoded, func(spec *nusav1.JobSpec) (Spec, int, error) { return parsedSpec(spec), len(encoded), nil })
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", kv.Key, ErrFormat, err)
+	}
+	return spec.encodedRecord(rec, head, name, encoded), nil
 }
 
 // hash returns a number that is usually different for different groups.

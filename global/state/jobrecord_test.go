@@ -1,12 +1,16 @@
 package state
 
 import (
+	"errors"
+	"reflect"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/submits"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -35,6 +39,16 @@ func TestFullRecordEqualsTheStoredRecord(t *testing.T) {
 	if err := Decode(store.KV{Value: stored.stored()}, read); err != nil || !proto.Equal(read, want) {
 		t.Errorf("another server reads %v, %v; want %v", read, err, want)
 	}
+	earlier, err := Encode(want) // as an earlier version stored it
+	if err != nil {
+		t.Fatal(err)
+	}
+	var specs submits.Cache[Spec]
+	for _, value := range [][]byte{stored.stored(), stored.stored(), earlier} {
+		if got, err := loadRecord(store.KV{Value: value}, &specs); err != nil || !reflect.DeepEqual(got, stored) || !proto.Equal(got.Full(), want) {
+			t.Errorf("loaded %+v, %v; want %+v", got, err, stored)
+		}
+	}
 	changed := stored.Full()
 	changed.Purge, changed.Job.Stopped, changed.Job.Spec.Name, changed.Job.Run = false, false, "other", 1
 	if !proto.Equal(stored.Full(), want) || !proto.Equal(rec, want) {
@@ -46,5 +60,32 @@ func TestFullRecordEqualsTheStoredRecord(t *testing.T) {
 	var none *Record
 	if none.Full() != nil || none.Spec() != nil || none.Version() != 0 || none.Run(7) != 7 || none.Stopped() || none.Purge() || none.HasGroup("web") {
 		t.Error("a missing record")
+	}
+}
+
+// TestLoadedJobsShareASpec: jobs that differ only in their names share the parsed spec, and each has
+// its own name and version. What cannot be decoded is an error.
+func TestLoadedJobsShareASpec(t *testing.T) {
+	var specs submits.Cache[Spec]
+	var groups []place.Group
+	for i, name := range []string{"a", "b", "c"} {
+		rec, err := NewRecord(&nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob(name, 3), Version: int64(i + 1)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := loadRecord(store.KV{Key: "k", Value: rec.stored()}, &specs)
+		if err != nil || got.place.Name != name || got.Version() != int64(i+1) || got.Spec().GetName() != name {
+			t.Fatalf("%s: %+v, %v", name, got, err)
+		}
+		if groups != nil && &groups[0] != &got.place.Groups[0] {
+			t.Error("the groups are not shared")
+		}
+		groups = got.place.Groups
+		for n := range rec.stored() {
+			_, _ = loadRecord(store.KV{Key: "k", Value: rec.stored()[:n]}, &specs) // does not panic
+		}
+		if _, err := loadRecord(store.KV{Key: "k", Value: append(rec.stored(), 0xff)}, &specs); !errors.Is(err, ErrFormat) {
+			t.Errorf("a broken record: %v", err)
+		}
 	}
 }

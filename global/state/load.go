@@ -20,6 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/submits"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -307,11 +308,12 @@ func readRecords(ctx context.Context, s store.Store, prefix string) ([]record, e
 	var parts [][]record
 	var decoders errgroup.Group
 	decoders.SetLimit(runtime.GOMAXPROCS(0))
+	var specs submits.Cache[Spec]
 	_, listed := s.List(ctx, prefix, func(kv store.KV) error {
 		if n := len(parts); n == 0 || len(parts[n-1]) == decodeAtOnce {
 			if n > 0 {
 				part := parts[n-1]
-				decoders.Go(func() error { return decodeAll(part) })
+				decoders.Go(func() error { return decodeAll(part, &specs) })
 			}
 			parts = append(parts, make([]record, 0, decodeAtOnce))
 		}
@@ -320,7 +322,7 @@ func readRecords(ctx context.Context, s store.Store, prefix string) ([]record, e
 		return nil
 	})
 	if n := len(parts); n > 0 {
-		decoders.Go(func() error { return decodeAll(parts[n-1]) })
+		decoders.Go(func() error { return decodeAll(parts[n-1], &specs) })
 	}
 	if err := errors.Join(listed, decoders.Wait()); err != nil {
 		return nil, err
@@ -330,23 +332,25 @@ func readRecords(ctx context.Context, s store.Store, prefix string) ([]record, e
 	return records, nil
 }
 
-// decodeAll decodes the values of records.
-func decodeAll(records []record) error {
+// decodeAll decodes the values of records. specs is shared by the records of jobs.
+func decodeAll(records []record, specs *submits.Cache[Spec]) error {
 	for i := range records {
 		r := &records[i]
-		msg := newRecord(r.kv.Key)
-		if err := Decode(r.kv, msg); err != nil {
+		if err := decodeOne(r, specs); err != nil {
 			return err
-		}
-		r.value = msg
-		if rec, ok := msg.(*nusav1.JobRecord); ok {
-			made, err := NewRecord(rec)
-			if err != nil {
-				return err
-			}
-			r.value = made
 		}
 		r.kv.Value = nil
 	}
 	return nil
+}
+
+func decodeOne(r *record, specs *submits.Cache[Spec]) (err error) {
+	msg := newRecord(r.kv.Key)
+	switch msg.(type) {
+	case *nusav1.JobRecord:
+		r.value, err = loadRecord(r.kv, specs)
+	default:
+		r.value, err = msg, Decode(r.kv, msg)
+	}
+	return err
 }

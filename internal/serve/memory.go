@@ -19,7 +19,7 @@ const (
 	// collectEvery is the interval of collections that costs little. A program that
 	// allocates less than the budget in that time gets less memory than the budget.
 	collectEvery = 10 * time.Second
-	// busyRate is the number of bytes that a busy program allocates in a second at least.
+	// busyRate is the number of bytes that a busy program allocates in a second on average.
 	// restAfter is how long a program must not be busy until it is at rest.
 	busyRate  = 16 << 20
 	restAfter = 5 * time.Second
@@ -71,8 +71,8 @@ func paceCollector(ctx context.Context, budget uint64) {
 // program that has just started.
 type pacer struct {
 	budget uint64
-	// allocated is the number of bytes allocated up to the latest step. rate is the number
-	// of bytes allocated in a second. It rises at once and falls slowly.
+	// allocated is the number of bytes allocated up to the latest step. rate is the mean
+	// number of bytes allocated in a second. It rises fast and falls slowly.
 	allocated, rate uint64
 	// quiet is the number of steps since the program was busy. rested: the program has
 	// returned its memory since then.
@@ -85,8 +85,8 @@ type pacer struct {
 // kernel now.
 func (p *pacer) step(live, allocated uint64) (percent int, release bool) {
 	now := (allocated - p.allocated) / uint64(paceInterval/time.Second)
-	p.allocated, p.rate = allocated, max(now, p.rate/10*9)
-	if now >= busyRate {
+	p.allocated, p.rate = allocated, max((p.rate+now)/2, (p.rate*9+now)/10)
+	if p.rate >= busyRate {
 		p.quiet, p.rested = 0, false
 	}
 	p.quiet++

@@ -51,9 +51,19 @@ func TestMemoryReturnsOnceAtRest(t *testing.T) {
 	if got := run(60, mib); got != 20 {
 		t.Errorf("at rest: %d percent", got)
 	}
-	run(1, 200*mib)
+	if len(released) != 1 || released[0] < 50 || released[0] > 80 {
+		t.Errorf("memory returned in seconds %v", released)
+	}
+	for range 20 { // a little work now and then is rest
+		run(1, 20*mib)
+		run(9, mib)
+	}
+	if len(released) != 1 {
+		t.Errorf("memory returned in seconds %v", released)
+	}
+	run(5, 200*mib)
 	run(60, mib)
-	if len(released) != 2 || released[0] != 46 || released[1] != 107 {
+	if len(released) != 2 {
 		t.Errorf("memory returned in seconds %v", released)
 	}
 }
