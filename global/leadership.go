@@ -3,6 +3,7 @@ package global
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -90,12 +91,9 @@ func (s *server) lead(ctx context.Context) error {
 		}
 	}()
 	start := time.Now()
-	term, err := newTerm(ctx, s, election)
+	term, loaded, err := s.load(ctx, election)
+	defer loaded()
 	if err != nil {
-		return err
-	}
-	if err := term.confirm(ctx); err != nil {
-		term.retire()
 		return err
 	}
 	watching, cancel := context.WithCancel(term.ctx)
@@ -111,12 +109,52 @@ func (s *server) lead(ctx context.Context) error {
 	}()
 	s.active.Store(term)
 	s.leader.changed(s.leader.self)
+	loaded()
 	s.log.Info("active", "name", s.cfg.Name, "jobs", len(term.state.Jobs), "regions", len(term.state.Regions), "took", time.Since(start))
 	err = term.run()
 	s.active.Store(nil)
 	cancel()
 	<-ended
 	return err
+}
+
+// load begins a term. Until the caller calls loaded, regions wait for the term.
+func (s *server) load(ctx context.Context, election store.Election) (term *leadershipTerm, loaded func(), err error) {
+	loading := make(chan struct{})
+	s.loading.Store(&loading)
+	loaded = sync.OnceFunc(func() {
+		s.loading.Store(nil)
+		close(loading)
+	})
+	term, err = newTerm(ctx, s, election)
+	if err != nil {
+		return nil, loaded, err
+	}
+	if err := term.confirm(ctx); err != nil {
+		term.retire()
+		return nil, loaded, err
+	}
+	return term, loaded, nil
+}
+
+// awaitMost is how long a region waits for the load at most. It is less than the time in which a
+// region expects its welcome.
+const awaitMost = 20 * time.Second
+
+// awaitLoaded waits while this server is elected and loads the records. Otherwise it returns at once.
+// A region that was refused instead would come back only after a pause of up to five seconds.
+func (s *server) awaitLoaded(ctx context.Context) {
+	loading := s.loading.Load()
+	if loading == nil {
+		return
+	}
+	late := time.NewTimer(awaitMost)
+	defer late.Stop()
+	select {
+	case <-*loading:
+	case <-late.C:
+	case <-ctx.Done():
+	}
 }
 
 // servers returns all candidates of the election, the active one first.

@@ -219,3 +219,47 @@ func TestIdleStreamsEndWithTheTerm(t *testing.T) {
 		}
 	}
 }
+
+// slowLoad calls begun when the load of the jobs begins, and goes on a second later.
+type slowLoad struct {
+	store.Store
+	begun func()
+}
+
+func (s *slowLoad) List(ctx context.Context, prefix string, visit func(store.KV) error) (int64, error) {
+	if prefix == "/nusa/v1/jobs/" {
+		s.begun()
+		time.Sleep(time.Second)
+	}
+	return s.Store.List(ctx, prefix, visit)
+}
+
+// TestRegionsWaitForTheLoad: a region that connects while the server loads the records is welcomed
+// when they are loaded. If it were refused, it would come back only after a pause.
+func TestRegionsWaitForTheLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation()
+		first := make(chan *nusav1.GlobalMessage, 1)
+		load := &slowLoad{begun: func() {
+			go func() {
+				stream, err := nusav1.NewFederationClient(f.dial(t, "g1:7600")).Session(t.Context())
+				if err == nil {
+					err = stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Hello{Hello: helloOf("alpha", 1)}})
+				}
+				var m *nusav1.GlobalMessage
+				if err == nil {
+					m, err = stream.Recv()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				first <- m
+			}()
+		}}
+		s := f.start(t, "g1", func(c *Config) { load.Store, c.Store = c.Store, load })
+		if m := <-first; m.GetWelcome() == nil {
+			t.Errorf("the region got %v", m)
+		}
+		s.stop()
+	})
+}

@@ -38,6 +38,9 @@ type server struct {
 	leader *leaderTracker
 	// active is nil while the server is not the active one.
 	active atomic.Pointer[leadershipTerm]
+	// loading is closed when the server has become the active one, or cannot. nil: it is not
+	// elected, or serves already.
+	loading atomic.Pointer[chan struct{}]
 	// usage is how full the store was at the latest measurement. nil: not measured yet.
 	usage atomic.Pointer[room.Usage]
 	// reach knows whether the store answers.
@@ -128,6 +131,7 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 func (s *server) listen(ctx context.Context) error {
 	f := forward.New(s.target)
 	f.WhyNoOther(s.reach.why)
+	f.Await(nusav1.Federation_Session_FullMethodName, s.awaitLoaded)
 	f.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(submits.Request) })
 	web, err := serve.Open(ctx, serve.Options{
 		Net: s.cfg.Net, Logger: s.log, GRPCAddr: s.cfg.GRPCAddr, HTTPAddr: s.cfg.HTTPAddr,

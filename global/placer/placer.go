@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -156,7 +155,7 @@ func (p *Placer) Tick() {
 // place plans every pending job once, the most urgent first.
 func (p *Placer) place(ctx context.Context) error {
 	p.st.Lock()
-	keys := slices.SortedFunc(maps.Keys(p.st.Pending), p.byUrgency)
+	keys := p.byUrgency()
 	leftOut := p.given.leftOut
 	if len(keys) == 0 || len(keys) > planJobs {
 		p.latest = latest{}
@@ -226,18 +225,32 @@ func sameSet(a, b place.Action) bool {
 	return a.Set != "" && a.Set == b.Set && a.Job == b.Job && a.Namespace == b.Namespace
 }
 
-// byUrgency orders jobs by priority, then age. The lock is held.
-func (p *Placer) byUrgency(a, b state.JobKey) int {
-	x, y := p.st.Jobs[a], p.st.Jobs[b]
-	switch {
-	case x == nil || y == nil:
-		return strings.Compare(a.String(), b.String())
-	case x.Place().Priority != y.Place().Priority:
-		return y.Place().Priority - x.Place().Priority
-	case x.Revision != y.Revision:
-		return int(x.Revision - y.Revision)
+// byUrgency returns the pending jobs by priority, then age. The lock is held.
+func (p *Placer) byUrgency() []state.JobKey {
+	type pending struct {
+		key      state.JobKey
+		priority int
+		revision int64
 	}
-	return strings.Compare(a.String(), b.String())
+	jobs := make([]pending, 0, len(p.st.Pending))
+	for k := range p.st.Pending {
+		of := pending{key: k}
+		if j := p.st.Jobs[k]; j != nil {
+			of.priority, of.revision = j.Place().Priority, j.Revision
+		}
+		jobs = append(jobs, of)
+	}
+	slices.SortFunc(jobs, func(a, b pending) int {
+		if c := cmp.Or(b.priority-a.priority, cmp.Compare(a.revision, b.revision)); c != 0 {
+			return c
+		}
+		return cmp.Or(strings.Compare(a.key.Namespace, b.key.Namespace), strings.Compare(a.key.Name, b.key.Name))
+	})
+	keys := make([]state.JobKey, len(jobs))
+	for i := range jobs {
+		keys[i] = jobs[i].key
+	}
+	return keys
 }
 
 // apply writes actions in one transaction. It leaves out actions for a job or a slot that has

@@ -35,6 +35,7 @@ type Forwarder struct {
 	exempt     []string
 	requests   map[string]func() proto.Message
 	whyNoOther func() string
+	awaits     map[string]func(context.Context)
 }
 
 // New returns a forwarder. exempt lists full methods (for example
@@ -64,6 +65,16 @@ func (f *Forwarder) ReadRequestsAs(method string, newRequest func() proto.Messag
 // one can. The text becomes part of the error about a leader that does not respond. Call
 // WhyNoOther before the server serves calls.
 func (f *Forwarder) WhyNoOther(why func() string) { f.whyNoOther = why }
+
+// Await sets a function that streams of the full method call while no leader is known. When
+// await returns, the leader is looked up once more. await must return soon after its
+// context ends. Call Await before the server serves calls.
+func (f *Forwarder) Await(method string, await func(context.Context)) {
+	if f.awaits == nil {
+		f.awaits = map[string]func(context.Context){}
+	}
+	f.awaits[method] = await
+}
 
 // Unary returns the interceptor for unary calls.
 func (f *Forwarder) Unary() grpc.UnaryServerInterceptor {
@@ -97,6 +108,10 @@ func (f *Forwarder) Unary() grpc.UnaryServerInterceptor {
 func (f *Forwarder) Stream() grpc.StreamServerInterceptor {
 	return func(srv any, down grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		conn, err := f.target(down.Context(), info.FullMethod)
+		if await := f.awaits[info.FullMethod]; err != nil && await != nil {
+			await(down.Context())
+			conn, err = f.target(down.Context(), info.FullMethod)
+		}
 		if err != nil {
 			return err
 		}

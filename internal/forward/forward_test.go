@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -91,11 +92,14 @@ func (s system) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse
 }
 
 // start runs a server and returns it with a connection to it. leader is the server's
-// Leader.
-func start(t *testing.T, name string, leader forward.Leader) (*server, *grpc.ClientConn) {
+// Leader. set changes its forwarder.
+func start(t *testing.T, name string, leader forward.Leader, set ...func(*forward.Forwarder)) (*server, *grpc.ClientConn) {
 	t.Helper()
 	s := &server{name: name, seen: make(chan metadata.MD, 8), ended: make(chan error, 8)}
 	f := forward.New(leader)
+	for _, change := range set {
+		change(f)
+	}
 	g := grpc.NewServer(grpc.ChainUnaryInterceptor(f.Unary()), grpc.ChainStreamInterceptor(f.Stream()))
 	nusav1.RegisterJobsServer(g, s)
 	nusav1.RegisterAllocationsServer(g, allocations{})
@@ -275,6 +279,48 @@ func TestNoLeaderAndExempt(t *testing.T) {
 	if err != nil || info.GetName() != "lonely" {
 		t.Errorf("System: %v, %v", info, err)
 	}
+}
+
+// TestStreamsAwaitTheLeader: a stream of the awaited method waits until the server leads, and other
+// streams and calls do not.
+func TestStreamsAwaitTheLeader(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	var leads atomic.Bool
+	waiting, elected := make(chan struct{}), make(chan struct{})
+	leader := func() (*grpc.ClientConn, bool, error) { return nil, leads.Load(), nil }
+	_, conn := start(t, "slow", leader, func(f *forward.Forwarder) {
+		f.Await(nusav1.Jobs_SubmitMany_FullMethodName, func(ctx context.Context) {
+			close(waiting)
+			select {
+			case <-elected:
+			case <-ctx.Done():
+			}
+		})
+	})
+	stream, err := nusav1.NewJobsClient(conn).SubmitMany(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-waiting
+	logs, err := nusav1.NewAllocationsClient(conn).Logs(t.Context(), &nusav1.LogsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := logs.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("another stream: %v", err)
+	}
+	leads.Store(true)
+	close(elected)
+	if err := stream.Send(&nusav1.SubmitRequest{IdempotencyKey: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := stream.Recv(); err != nil || r.GetError() != "x" {
+		t.Errorf("got %v, %v", r, err)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = stream.Recv() // the server's status
 }
 
 // TestWhyNoOtherLeader: the error about a leader that does not respond says why no other
