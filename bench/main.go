@@ -72,32 +72,12 @@ func run(ctx context.Context, o options) error {
 	if o.federationOnly {
 		return o.federationsOnly(ctx)
 	}
-	began := time.Now()
-	set := full()
-	if o.quick {
-		set = quick()
-	}
-	if o.topologyOnly {
-		set = nil
-	}
-	p := page{machine: thisMachine(ctx), began: began, runs: o.runs}
+	p := page{machine: thisMachine(ctx), began: time.Now(), runs: o.runs}
 	if err := p.ceiling(ctx, o); err != nil {
 		return err
 	}
-	for _, s := range set {
-		if !only.MatchString(s.args) {
-			continue
-		}
-		m := measured{scenario: s}
-		for range o.runs {
-			r, err := measureOne[region.Result](ctx, o, "region", s.args)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(os.Stderr, "  %.0f placed /s, %.0f acknowledged /s\n", r.PlacementsPerS, r.AcknowledgedPerS)
-			m.results = append(m.results, r)
-		}
-		p.measured = append(p.measured, m)
+	if err := p.regions(ctx, o, only); err != nil {
+		return err
 	}
 	if err := p.ceiling(ctx, o); err != nil { // the machine's speed may have changed
 		return err
@@ -124,8 +104,35 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	p.took = time.Since(began)
+	p.took = time.Since(p.began)
 	return o.write(p)
+}
+
+// regions measures the scenarios of a region whose arguments match only.
+func (p *page) regions(ctx context.Context, o options, only *regexp.Regexp) error {
+	set := full()
+	if o.quick {
+		set = quick()
+	}
+	if o.topologyOnly {
+		set = nil
+	}
+	for _, s := range set {
+		if !only.MatchString(s.args) {
+			continue
+		}
+		m := measured{scenario: s}
+		for range o.runs {
+			r, err := measureOne[region.Result](ctx, o, "region", s.args)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(os.Stderr, "  %.0f placed /s, %.0f acknowledged /s\n", r.PlacementsPerS, r.AcknowledgedPerS)
+			m.results = append(m.results, r)
+		}
+		p.measured = append(p.measured, m)
+	}
+	return nil
 }
 
 func (o options) write(p page) error {
