@@ -161,33 +161,46 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 		}
 		switch {
 		case s.Desired != state.Run:
-			stay := exempt(view, s)
 			if complete {
-				out = append(out, stay...)
-			}
-			if complete && len(stay) == 0 && !livesIn(view, s) {
-				left := leftBehind(view, s)
-				for _, a := range ended(view, s) {
-					out = sayWhatMayRun(out, a, left)
-				}
+				out = append(out, givenUp(view, s)...)
 			}
 		case s.State != state.SlotDone && complete && done(view, g, s):
 			out = append(out, doneAnswers(view, s)...)
 		case s.State != state.SlotDone:
-			var binds bool
-			var stop time.Duration
-			if s.Unbound || s.State != state.SlotAccepted {
-				stop, binds = bound(view, s)
-			}
-			if s.State == state.SlotAccepted && !binds {
-				continue // the global tier already has this answer
-			}
-			for _, r := range s.Ranges() {
-				a := answer(s, r[0], r[1], state.SlotAccepted)
-				a.Bound, a.StopTime = binds, stop
-				out = append(out, a)
-			}
+			out = append(out, accepted(view, s)...)
 		}
+	}
+	return out
+}
+
+// givenUp returns the answers about a slot that must stop or is revoked: about the instances that
+// stay, or else, once nothing of the slot lives, about all of its instances.
+func givenUp(view *state.View, s *state.Slot) (out []state.Answer) {
+	if stay := exempt(view, s); len(stay) > 0 || livesIn(view, s) {
+		return stay
+	}
+	left := leftBehind(view, s)
+	for _, a := range ended(view, s) {
+		out = sayWhatMayRun(out, a, left)
+	}
+	return out
+}
+
+// accepted returns the answers that the region accepts a slot, and which leases bind it. It returns
+// none if the global tier already has these answers.
+func accepted(view *state.View, s *state.Slot) (out []state.Answer) {
+	var binds bool
+	var stop time.Duration
+	if s.Unbound || s.State != state.SlotAccepted {
+		stop, binds = bound(view, s)
+	}
+	if s.State == state.SlotAccepted && !binds {
+		return nil
+	}
+	for _, r := range s.Ranges() {
+		a := answer(s, r[0], r[1], state.SlotAccepted)
+		a.Bound, a.StopTime = binds, stop
+		out = append(out, a)
 	}
 	return out
 }
