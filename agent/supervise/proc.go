@@ -19,7 +19,7 @@ type stat struct {
 	state                       string
 	ticks                       uint64 // start time of the process since boot, in clock ticks
 	// cpu is the CPU time of the process and of its reaped children, in hundredths of a
-	// second. reaped is the part of its reaped children.
+	// second. reaped is the CPU time of the reaped children alone.
 	cpu, reaped uint64
 }
 

@@ -81,9 +81,9 @@ func (l *Log) After(token string) uint64 {
 	return n + 1
 }
 
-// Start returns the number of the first event for a new watch. It follows the token's event.
-// Without a token it is the first event that is not older than since. If the log does not retain
-// all events of that time, missing is a reset event that says so.
+// Start returns the number of the first event for a new watch: the event after the token's
+// event, or without a token the first event that is not older than since. If the log does not
+// retain all events of that time, missing is a reset event that says so.
 func (l *Log) Start(token string, since time.Duration) (n uint64, missing *nusav1.Event) {
 	if token != "" || since <= 0 {
 		return l.After(token), nil
