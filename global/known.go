@@ -13,8 +13,10 @@ import (
 	"sync"
 
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/wait"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // knownRevision is the greatest revision of the store that this server has seen. With a
@@ -48,8 +50,8 @@ func openKnownRevision(dir *serve.DataDir) (*knownRevision, error) {
 	return k, nil
 }
 
-// knownRegions are the regions that have connected, as far as this server has seen as the active
-// one. With a data directory the names outlive the process. A store that was restored from an old
+// knownRegions are the regions that have connected, as far as this server has seen. With a data
+// directory the names outlive the process. A store that was restored from an old
 // copy may not have all of them. Safe for concurrent use.
 type knownRegions struct {
 	path string // empty: no data directory
@@ -104,28 +106,73 @@ func (k *knownRegions) note(names []string) error {
 		}
 	}
 	k.latest = now
+	return k.store(changed)
+}
+
+// add stores further names. A standby cannot know which regions operators have removed.
+func (k *knownRegions) add(names []string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	changed := false
+	for _, name := range names {
+		changed = changed || !k.names[name]
+		k.names[name] = true
+	}
+	return k.store(changed)
+}
+
+// store writes the names into the data directory if they have changed. The lock is held.
+func (k *knownRegions) store(changed bool) error {
 	if !changed || k.path == "" {
 		return nil
 	}
 	return serve.ReplaceFile(k.path, []byte(strings.Join(slices.Sorted(maps.Keys(k.names)), "\n")+"\n"))
 }
 
-// noteRevisions notes the revision of the store again and again while this server is a standby.
-// After the store was restored from an old copy, this server may be the first one that is elected.
-func (s *server) noteRevisions(ctx context.Context) error {
+// regionsEvery is the number of notes of a standby after which it reads the regions again.
+const regionsEvery = 6
+
+// noteKnown notes the revision and the regions of the store again and again while this server is a
+// standby. After the store was restored from an old copy, this server may be the first one that is
+// elected.
+func (s *server) noteKnown(ctx context.Context) error {
+	n := 0
 	for range wait.Ticks(ctx, s.cfg.ReportInterval) {
 		if s.active.Load() != nil {
-			continue // the active server's term notes it
+			continue // the active server's term notes both
 		}
 		_, _, revision, err := s.store.Get(ctx, state.ClusterKey)
 		if err == nil {
 			err = s.known.note(revision)
 		}
+		if err == nil && n%regionsEvery == 0 {
+			err = s.addRegions(ctx)
+		}
+		n++
 		if err != nil {
-			s.log.Debug("cannot note the revision of the store", "error", err)
+			s.log.Debug("cannot note what the store has", "error", err)
 		}
 	}
 	return ctx.Err()
+}
+
+// addRegions notes the regions of the store that have connected.
+func (s *server) addRegions(ctx context.Context) error {
+	var names []string
+	_, err := s.store.List(ctx, state.RegionPrefix, func(kv store.KV) error {
+		r := new(nusav1.Region)
+		if err := state.Decode(kv, r); err != nil {
+			return err
+		}
+		if r.GetClusterId() != "" {
+			names = append(names, strings.TrimPrefix(kv.Key, state.RegionPrefix))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.regions.add(names)
 }
 
 func (k *knownRevision) get() int64 {

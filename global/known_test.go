@@ -46,4 +46,10 @@ func TestKnownRegions(t *testing.T) {
 			t.Errorf("%s: %q, want %q", step.what, got, step.want)
 		}
 	}
+	if err := k.add([]string{"alpha", "delta"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := open().begin(); !slices.Equal(got, []string{"alpha", "delta", "gamma"}) {
+		t.Errorf("after the note of a standby: %q", got)
+	}
 }

@@ -101,7 +101,7 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 	g.Go(func() error {
 		return s.reach.follow(gctx, s.store, func() bool { return s.active.Load() != nil }, s.log)
 	})
-	g.Go(func() error { return s.noteRevisions(gctx) })
+	g.Go(func() error { return s.noteKnown(gctx) })
 	g.Go(func() error {
 		select {
 		case <-gctx.Done():

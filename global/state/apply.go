@@ -29,9 +29,9 @@ func (st *State) apply(key string, msg any, revision int64) {
 	case strings.HasPrefix(key, slotPrefix):
 		slot, _ := msg.(*nusav1.Slot)
 		st.applySlot(key[len(slotPrefix):], slot, revision)
-	case strings.HasPrefix(key, regionPrefix):
+	case strings.HasPrefix(key, RegionPrefix):
 		rec, _ := msg.(*nusav1.Region)
-		st.applyRegion(key[len(regionPrefix):], rec, revision)
+		st.applyRegion(key[len(RegionPrefix):], rec, revision)
 	case strings.HasPrefix(key, resultPrefix):
 		rec, _ := msg.(*nusav1.ResultRecord)
 		if j := st.jobForRecord(jobOfKey(key, resultPrefix), rec != nil); j != nil {

@@ -15,7 +15,7 @@ import (
 func TestPlanThatSaysTheSameWakesNobody(t *testing.T) {
 	now := time.Minute
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return now })
-	st.apply(regionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)
+	st.apply(RegionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)
 	st.apply(jobPrefix+"default/api", &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 6), Version: 1}}, 2)
 	slot := failover.Slot{Namespace: "default", Job: "api", Group: "web", To: 6}
 	for _, c := range []struct {
@@ -45,8 +45,8 @@ func TestPlanThatSaysTheSameWakesNobody(t *testing.T) {
 // record, and is written once.
 func TestDroppedSlotThatAFormerOwnerMayRun(t *testing.T) {
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
-	st.apply(regionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)
-	st.apply(regionPrefix+"seoul", &nusav1.Region{ClusterId: "s", Lost: &nusav1.LostRegion{NothingRuns: true}}, 2)
+	st.apply(RegionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)
+	st.apply(RegionPrefix+"seoul", &nusav1.Region{ClusterId: "s", Lost: &nusav1.LostRegion{NothingRuns: true}}, 2)
 	st.apply(jobPrefix+"default/api", &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 6), Version: 1, Stopped: true}}, 3)
 	for i, mayRun := range []bool{true, false} {
 		s := region.Slot{
@@ -76,8 +76,8 @@ func TestDroppedSlotThatAFormerOwnerMayRun(t *testing.T) {
 // that the region may still run. The plan is made again when their number changes.
 func TestFormerOwnersCountInThePlan(t *testing.T) {
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return time.Minute })
-	st.apply(regionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)
-	st.apply(regionPrefix+"seoul", &nusav1.Region{ClusterId: "s"}, 2)
+	st.apply(RegionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)
+	st.apply(RegionPrefix+"seoul", &nusav1.Region{ClusterId: "s"}, 2)
 	st.apply(jobPrefix+"default/api", &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 6), Version: 1}}, 3)
 	slot := func(mayRun bool) region.Slot {
 		return region.Slot{Namespace: "default", Job: "api", Group: "web", To: 3, Region: "seoul", State: region.Accepted, Desired: region.DesiredRun,
@@ -106,7 +106,7 @@ func TestFormerOwnersCountInThePlan(t *testing.T) {
 // a region may still run it. Its owner must not get the present spec.
 func TestOrderOfAnEarlierVersion(t *testing.T) {
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
-	st.apply(regionPrefix+"seoul", &nusav1.Region{ClusterId: "s"}, 1)
+	st.apply(RegionPrefix+"seoul", &nusav1.Region{ClusterId: "s"}, 1)
 	st.apply(jobPrefix+"default/api", &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 6), Version: 2}}, 2)
 	for version := range int64(3) {
 		s := region.Slot{
@@ -138,8 +138,8 @@ func TestOrderToAFormerOwnerSaysWhatIsAwaited(t *testing.T) {
 // slots changes, or the job of one, or what a plan says about that job. Other jobs do not matter.
 func TestJobElsewhereLeavesThePlan(t *testing.T) {
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return time.Minute })
-	st.apply(regionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)
-	st.apply(regionPrefix+"seoul", &nusav1.Region{ClusterId: "s"}, 2)
+	st.apply(RegionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)
+	st.apply(RegionPrefix+"seoul", &nusav1.Region{ClusterId: "s"}, 2)
 	revision := int64(2)
 	put := func(name, at string, state region.SlotState) {
 		revision++
@@ -178,7 +178,7 @@ func TestJobElsewhereLeavesThePlan(t *testing.T) {
 // if all of its work moved then.
 func TestNoteNamesFirstAndLastMove(t *testing.T) {
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return time.Minute })
-	st.apply(regionPrefix+"jakarta", &nusav1.Region{ClusterId: "j"}, 1)
+	st.apply(RegionPrefix+"jakarta", &nusav1.Region{ClusterId: "j"}, 1)
 	st.apply(jobPrefix+"default/api", &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 6), Version: 1}}, 2)
 	slot := func(from int, in time.Duration) failover.SlotDue {
 		return failover.SlotDue{Slot: failover.Slot{Namespace: "default", Job: "api", Group: "web", From: from, To: from + 1}, Moves: true, In: in}

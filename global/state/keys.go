@@ -22,7 +22,7 @@ const (
 	leadershipKey    = root + "leadership"
 	jobPrefix        = root + "jobs/"
 	slotPrefix       = root + "slots/"
-	regionPrefix     = root + "regions/"
+	RegionPrefix     = root + "regions/"
 	idemPrefix       = root + "idempotency/"
 	resultPrefix     = root + "results/"
 	HealthyPrefix    = root + "healthy/"
@@ -32,7 +32,7 @@ const (
 )
 
 // loaded are the prefixes of the records that Load reads, in the order of reading.
-var loaded = [...]string{leadershipKey, regionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix, historyPrefix}
+var loaded = [...]string{leadershipKey, RegionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix, historyPrefix}
 
 // JobKey names a job.
 type JobKey struct{ Namespace, Name string }
@@ -63,7 +63,7 @@ func jobOfSlot(s region.Slot) JobKey { return JobKey{s.Namespace, s.Job} }
 func slotKey(s region.Slot) string { return slotPrefix + s.Key() }
 
 // regionKey returns the store key of a region.
-func regionKey(name string) string { return regionPrefix + name }
+func regionKey(name string) string { return RegionPrefix + name }
 
 func originKey(domain string) string { return originPrefix + domain }
 
@@ -80,7 +80,7 @@ func newRecord(key string) proto.Message {
 		return new(nusav1.JobRecord)
 	case strings.HasPrefix(key, slotPrefix):
 		return new(nusav1.Slot)
-	case strings.HasPrefix(key, regionPrefix):
+	case strings.HasPrefix(key, RegionPrefix):
 		return new(nusav1.Region)
 	case strings.HasPrefix(key, resultPrefix):
 		return new(nusav1.ResultRecord)

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -127,4 +128,35 @@ func restored(t *testing.T, snapshot string) *store.Etcd {
 		t.Fatal(err)
 	}
 	return openAlone(t, dir)
+}
+
+// TestSurplusWithADeadEndpoint: the endpoint that answers first counts.
+func TestSurplusWithADeadEndpoint(t *testing.T) {
+	t.Parallel()
+	member, err := store.OpenEtcd(t.Context(), store.EtcdConfig{
+		Name: "one", DataDir: t.TempDir(), ClientAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer member.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	e, err := store.OpenEtcd(t.Context(), store.EtcdConfig{
+		Endpoints: []string{silent.Addr().String(), "127.0.0.1:1", member.ClientAddr()}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for range 5 {
+		start := time.Now()
+		surplusOf(t, e)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("the answer took %s", took)
+		}
+	}
 }
