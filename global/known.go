@@ -58,7 +58,7 @@ type knownRegions struct {
 
 	mu    sync.Mutex
 	names map[string]bool
-	// latest are the names of the latest note in the same term.
+	// latest has the names that the latest call of note in the same term had.
 	latest map[string]bool
 }
 

@@ -137,8 +137,8 @@ func (s *server) load(ctx context.Context, election store.Election) (term *leade
 	return term, loaded, nil
 }
 
-// awaitMost is how long a region waits for the load at most. It is less than the time in which a
-// region expects its welcome.
+// awaitMost bounds the wait of a region for the load. It is less than the time in which a region
+// expects its welcome.
 const awaitMost = 20 * time.Second
 
 // awaitLoaded waits while this server is elected and loads the records. Otherwise it returns at once.

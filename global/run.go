@@ -45,8 +45,8 @@ type server struct {
 	usage atomic.Pointer[room.Usage]
 	// reach knows whether the store answers.
 	reach reach
-	// known is the greatest revision of the store that this server has seen, and regions are the
-	// regions.
+	// known is the greatest revision of the store that this server has seen. regions are the
+	// regions that it has seen.
 	known   *knownRevision
 	regions *knownRegions
 	// federation is the id of the federation.

@@ -43,7 +43,8 @@ type leadershipTerm struct {
 	election lease.Holder
 	// observeVerdicts gets the number of regions that were declared lost.
 	observeVerdicts func(int)
-	// known is the greatest revision that this server has seen, and regions are the regions.
+	// known is the greatest revision that this server has seen. regions are the regions that it has
+	// seen.
 	known   *knownRevision
 	regions *knownRegions
 	// began is when the term began, on the wall clock.

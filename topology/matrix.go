@@ -284,7 +284,8 @@ func (m *Matrix) cells(i int) []cell {
 	return r.cells
 }
 
-// times is cells for the times of a row that has cells.
+// times returns the times of a row, which the matrix may change. The row must have cells.
+// Times that a view shares are copied first.
 func (m *Matrix) times(i int) []times {
 	r := &m.rows[i]
 	if r.sharedTimes {

@@ -29,7 +29,8 @@ type Cost struct {
 
 // Usage is what the process of a server uses in one phase.
 type Usage struct {
-	// Cores is the mean number of busy cores. WorstCores is that of the busiest second.
+	// Cores is the mean number of busy cores. WorstCores is the number of busy cores in the
+	// busiest second.
 	Cores      float64 `json:"cores"`
 	WorstCores float64 `json:"worst_cores"`
 	// RSSMB is the mean resident memory, PeakRSSMB the greatest of those seen once a second.

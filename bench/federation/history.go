@@ -31,7 +31,7 @@ const (
 // History holds the figures of the restarted server with jobs that have ended.
 type History struct {
 	Jobs int `json:"jobs"`
-	// Memory is that of the restarted server, after the lists.
+	// Memory is the memory of the restarted server after the lists.
 	Memory
 	// PageMS is the time for a page of a list.
 	PageMS Pair `json:"page_ms"`

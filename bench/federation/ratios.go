@@ -10,7 +10,7 @@ import (
 type Figure struct {
 	// Name is the figure's name in Result.Ratios. Title is its name for people.
 	Name, Title string
-	// Of returns the figure of a result; false if it was not measured.
+	// Of returns the figure of a result, or false if the figure was not measured.
 	Of func(*Result) (float64, bool)
 }
 

@@ -25,8 +25,8 @@ const (
 type server struct {
 	report.Server
 	dir, addr, etcd string // addr: gRPC
-	// profile is the prefix of the files with the server's profiles. command are the arguments
-	// of the server without its profiles.
+	// profile is the prefix of the files with the server's profiles. command has the arguments
+	// of the server, without the flags for profiles.
 	profile string
 	command []string
 }

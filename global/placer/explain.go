@@ -66,9 +66,9 @@ func Explain(st *state.State, k state.JobKey, group string) (*nusav1.Explanation
 // maxMoves bounds the moves that the note of an explanation names.
 const maxMoves = 4
 
-// moved says which slots of the groups a verdict has moved, and why each went where it is. ofMove
-// names the groups whose stored decision is that of a move. The other stored decisions are older
-// than the moves. It returns "" if there are none.
+// moved says which slots of the groups a verdict has moved, and why each of them went to its
+// region. It returns "" if no slot was moved. ofMove names the groups whose stored decision is
+// about the move. The stored decisions about the other groups are older than the moves.
 func (d *lastDecisions) moved(groups []*nusav1.GroupExplanation, ofMove map[string]bool) string {
 	var moves []string
 	older := false

@@ -17,8 +17,9 @@ func Keeps(s region.Slot, name string, w *nusav1.RegionWork) int32 {
 	return max(0, min(int32(s.To), w.GetTo())-max(int32(s.From), w.GetFrom()))
 }
 
-// Starts returns how many instances of a region's slots a recovery starts, by job and group: those
-// that are not in the list of the work that the region runs. The slots are sorted by job and group.
+// Starts returns how many instances of a region's slots a recovery starts, by job and group. work
+// lists what the region runs, so all other instances of the slots start. The slots are sorted by
+// job and group.
 func Starts(name string, slots []region.Slot, work []*nusav1.RegionWork) (out []*nusav1.LostWork) {
 	type key struct{ namespace, job, group string }
 	runs := map[key][]*nusav1.RegionWork{}

@@ -115,7 +115,7 @@ func (s Spec) record(head *nusav1.JobRecord, name string, encoded []byte) (*Reco
 	return s.encodedRecord(head, raw, name, encoded), nil
 }
 
-// encodedRecord is record for a caller that has the encoded head.
+// encodedRecord returns the Record of a job, like record. raw is the encoded head.
 func (s Spec) encodedRecord(head *nusav1.JobRecord, raw []byte, name string, encoded []byte) *Record {
 	if since := head.GetSince(); len(since) > 0 {
 		s.job.Groups = slices.Clone(s.job.Groups)

@@ -73,7 +73,7 @@ func Recall(ctx context.Context, st *State, s store.Store, k JobKey) error {
 	return err
 }
 
-// recall is Recall. It returns the job, or nil if the job is not in the history.
+// recall does what Recall does, and returns the job, or nil if the job is not in the history.
 func recall(ctx context.Context, st *State, s store.Store, k JobKey) (*recalled, error) {
 	st.Lock()
 	e, there := inHistory(st, k)

@@ -26,8 +26,8 @@ type Surplus struct {
 const memberTimeout = 2 * time.Second
 
 // Surplus implements Store. It asks the members of an external etcd at the same time, and takes the
-// first answer. A member must have everything that was committed before. Otherwise its log could be
-// a shorter part of the same log.
+// first answer. A member answers only when it has everything that was committed before. Otherwise
+// the length of its log could be that of a shorter part of the same log.
 func (e *Etcd) Surplus(ctx context.Context) (Surplus, error) {
 	const what = "the length of the store's log: %w"
 	if e.member != nil {

@@ -14,7 +14,7 @@ const (
 	// paceInterval is the interval at which GOGC is set again.
 	paceInterval = time.Second
 	// restPercent, leastPercent and mostPercent bound GOGC; Go's default is 100. restPercent
-	// is the bound at rest, leastPercent the one under load.
+	// is the lower bound at rest, and leastPercent the lower bound under load.
 	restPercent, leastPercent, mostPercent = 20, 60, 400
 	// collectEvery is the interval of collections that costs little. A program that
 	// allocates less than the budget in that time gets less memory than the budget.

@@ -112,7 +112,7 @@ func federationOf(root crypto.PublicKey) (string, error) {
 }
 
 // NewAuthority returns the authority with a certificate and its key. The certificate may be
-// from elsewhere, but it must be that of a federation or of a region.
+// made by another program, but it must name a federation or a region.
 func NewAuthority(cert *x509.Certificate, key crypto.Signer) (*Authority, error) {
 	id, err := idOf(cert)
 	if err != nil {
@@ -141,9 +141,9 @@ func (a *Authority) NewRegion(region string, env Env) (*Authority, error) {
 	return &Authority{ID: id, Cert: cert, Key: key}, nil
 }
 
-// Issue returns a certificate for an ID and a public key. The certificate ends with its
-// authority's at the latest. The root issues for the whole federation but not for itself. A
-// region issues for its own servers and agents.
+// Issue returns a certificate for an ID and a public key. The certificate does not outlive
+// the certificate of its authority. The root issues for the whole federation but not for
+// itself. A region issues for its own servers and agents.
 func (a *Authority) Issue(id identity.ID, key crypto.PublicKey, life time.Duration, env Env) (*x509.Certificate, error) {
 	if err := id.Check(); err != nil {
 		return nil, err
@@ -261,7 +261,7 @@ func sign(t, parent *x509.Certificate, key crypto.PublicKey, signer crypto.Signe
 	return cert, nil
 }
 
-// matches returns an error if the key is not that of the certificate.
+// matches returns an error if the certificate is not for the key.
 func matches(cert *x509.Certificate, key crypto.Signer) error {
 	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !public.Equal(cert.PublicKey) {

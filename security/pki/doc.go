@@ -1,7 +1,8 @@
 // Package pki issues and verifies the certificates of a federation. The root certificate
 // issues the certificates of global servers, operators and regions. A region's certificate
-// issues those of the region's servers and agents, so a region works without the global
-// tier. The package is a core: callers pass the time and the source of randomness.
+// issues the certificates of the region's servers and agents, so a region works without
+// the global tier. The package is a core: callers pass the time and the source of
+// randomness.
 //
 //   - authority.go: certificate authorities, and the certificates that they issue
 //   - request.go: certificate requests, for members that create their own key

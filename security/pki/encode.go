@@ -15,8 +15,8 @@ import (
 const (
 	// maxPEM bounds a PEM text, in bytes.
 	maxPEM = 64 << 10
-	// maxChain bounds the certificates of a member: its own, its region's, and perhaps the
-	// root. maxRoots bounds the roots that a member trusts.
+	// maxChain bounds the certificates that a member shows: its own, its region's, and
+	// perhaps the root. maxRoots bounds the roots that a member trusts.
 	maxChain, maxRoots = 4, 16
 )
 
@@ -33,8 +33,8 @@ const typeCertificate = "CERTIFICATE"
 // Credentials are what a member needs to prove its identity: its certificate, its key, and
 // the roots that it trusts.
 type Credentials struct {
-	// Chain is the member's certificate, followed by that of its authority unless this is a
-	// root.
+	// Chain is the member's certificate, followed by the certificate of its authority unless
+	// the authority is a root.
 	Chain []*x509.Certificate
 	Key   crypto.Signer
 	Roots *Roots
@@ -58,7 +58,8 @@ func EncodeKey(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// ParseCertificates reads a PEM text that holds certificates and nothing else, at most most.
+// ParseCertificates reads a PEM text that holds certificates and nothing else. most bounds
+// their number.
 func ParseCertificates(text []byte, most int) ([]*x509.Certificate, error) {
 	if len(text) > maxPEM {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrCertificate, len(text), maxPEM)
@@ -130,8 +131,8 @@ func parseKeyBlock(block *pem.Block) (any, error) {
 	return key, nil
 }
 
-// ParseCredentials reads the PEM texts of a member. The key must be that of the certificate.
-// It does not verify the certificate: see Verify.
+// ParseCredentials reads the PEM texts of a member. The certificate must be for the key.
+// ParseCredentials does not verify the certificate: see Verify.
 func ParseCredentials(chain, key, roots []byte) (Credentials, error) {
 	var c Credentials
 	var err error

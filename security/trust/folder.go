@@ -27,8 +27,8 @@ const maxFile = 64 << 10
 type files struct{ cert, key, roots string }
 
 // Write writes credentials into a folder, which is created if it does not exist. A program
-// that uses the folder reads the files again. It uses them once the key is that of the
-// certificate, so the order of the files does not matter.
+// that uses the folder reads the changed files. It uses them only when the certificate is
+// for the key, so the order in which Write writes the files does not matter.
 func Write(dir string, c pki.Credentials) error {
 	key, err := pki.EncodeKey(c.Key)
 	if err != nil {

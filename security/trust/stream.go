@@ -33,9 +33,9 @@ func (s *Source) streamConfig(rules identity.Rules) *tls.Config {
 	return c
 }
 
-// Listener returns a listener whose connections are encrypted, and whose peers are those that
-// the rules allow. The handshake of a connection is a part of its first Read or Write, so a
-// silent peer delays nobody. With a nil Source the result is the given listener.
+// Listener returns a listener whose connections are encrypted. It accepts only peers that the
+// rules allow. The handshake of a connection is a part of its first Read or Write, so a silent
+// peer delays nobody. With a nil Source the result is the given listener.
 func (s *Source) Listener(lis net.Listener, rules identity.Rules) net.Listener {
 	if s == nil {
 		return lis

@@ -49,8 +49,8 @@ type Carried interface {
 	Carrier() (identity.ID, bool)
 }
 
-// Server returns the credentials of a gRPC server. Its clients are those that the rules allow.
-// The result is nil for a nil Source.
+// Server returns the credentials of a gRPC server that accepts only clients that the rules
+// allow. The result is nil for a nil Source.
 func (s *Source) Server(rules identity.Rules) credentials.TransportCredentials {
 	if s == nil {
 		return nil

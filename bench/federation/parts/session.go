@@ -17,7 +17,7 @@ const (
 	federationID = "parts"
 	// epoch numbers the orders of all processes, because regions have got all earlier ones.
 	epoch = "parts"
-	// lease and reportInterval are those of a global server.
+	// lease and reportInterval are the defaults of a global server.
 	lease          = 15 * time.Second
 	reportInterval = 5 * time.Second
 	// ordersItems bounds the orders of one message.

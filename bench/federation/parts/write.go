@@ -13,7 +13,7 @@ import (
 const (
 	// waiting bounds the requests that wait for a transaction.
 	waiting = 1024
-	// inFlight is the most transactions that are written at the same time.
+	// inFlight bounds the transactions that are written at the same time.
 	inFlight = 2
 	// patience is how long patient requests wait for another request.
 	patience = 2 * time.Millisecond

@@ -93,8 +93,8 @@ func completeText(j *nusav1.Job, sum groupTotals) string {
 	return fmt.Sprintf("%d/%d", sum.Complete, sum.desired)
 }
 
-// writeView says that a server of a region has answered, which knows only a part of the
-// federation's jobs.
+// writeView says that the server that answered belongs to a region, and knows only a part
+// of the federation's jobs.
 func writeView(w *term.Screen, region string) {
 	if region != "" {
 		fmt.Fprintln(w)

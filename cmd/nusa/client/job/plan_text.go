@@ -111,12 +111,13 @@ func writeRemarks(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 	}
 }
 
-// oldReport is the age from which on the plan names the age of a report.
+// oldReport is the age above which the plan names the age of a report.
 const oldReport = time.Second
 
-// reportsText says how old the reports are that a submit would rely on: those of the regions
-// that would get instances, and of those that lack room. A plan asks the regions, but a
-// submit does not. The text is "" if nothing would change, or if all reports are new.
+// reportsText says how old the reports are that a submit would rely on: the reports of the
+// regions that would get instances, and of the regions that lack room. A plan asks the
+// regions, but a submit does not. The text is "" if nothing would change, or if all reports
+// are new.
 func reportsText(p *nusav1.PlanResponse) string {
 	if len(p.GetDiff()) == 0 {
 		return ""

@@ -110,8 +110,8 @@ func writeEnded(c *cli.Session, ref *nusav1.JobRef, j *nusav1.Job, all []*nusav1
 	}
 }
 
-// inOneRegion reports whether the status names only one region, as that of a regional
-// server does.
+// inOneRegion reports whether the status names only one region, as the status from a
+// regional server does.
 func inOneRegion(s *nusav1.JobStatus) bool {
 	names := map[string]bool{}
 	for _, g := range s.GetGroups() {
