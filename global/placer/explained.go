@@ -13,7 +13,7 @@ const (
 	fullPlanVerdicts = 4096
 	// verdictsRetained bounds the verdicts about regions in all stored explanations. A verdict
 	// takes some 300 bytes.
-	verdictsRetained = 50_000
+	verdictsRetained = 25_000
 )
 
 // explainsAll reports whether a plan of these jobs explains every region.

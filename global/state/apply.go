@@ -136,10 +136,10 @@ func (st *State) weigh(j *Job) {
 	was := j.weight
 	j.weight = 0
 	if j.Record != nil {
-		j.weight += int64(len(j.Record.encoded())) + room.JobOverhead
+		j.weight += int64(j.Record.specSize()) + room.JobOverhead
 	}
 	if j.Healthy != nil {
-		j.weight += int64(len(j.Healthy.encoded()))
+		j.weight += int64(j.Healthy.specSize())
 	}
 	st.Room.Weigh(j.Key.Namespace, was, j.weight)
 }

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
@@ -24,8 +25,10 @@ import (
 type Record struct {
 	// head is the encoded JobRecord without Job.spec.
 	head []byte
-	// spec is the encoded JobSpec, in the form in which regions get it.
-	spec []byte
+	// rest is the encoded JobSpec, in the form in which regions get it. named: rest lacks the job's
+	// name, with which the spec begins. Jobs that differ only in their names share rest.
+	rest  []byte
+	named bool
 	// place is the job without slots, in the form that package place takes. applyJob sets its
 	// revision and run once the record is stored.
 	place  place.Job
@@ -77,11 +80,17 @@ type Spec struct {
 	job    place.Job
 	labels map[string]string
 	rules  []groupRules // in the order of job.Groups
+	// rest is the encoded spec without its name, see Record.rest. It is nil for a Spec that only one
+	// job has.
+	rest []byte
 }
 
 // NewSpec returns a Spec. The caller must not change spec afterwards.
 func NewSpec(spec *nusav1.JobSpec) *Spec {
 	out := parsedSpec(spec)
+	if encoded, err := (proto.MarshalOptions{Deterministic: true}).Marshal(spec); err == nil {
+		_, out.rest, _ = submits.CutName(encoded)
+	}
 	return &out
 }
 
@@ -125,11 +134,21 @@ func (s Spec) encodedRecord(head *nusav1.JobRecord, raw []byte, name string, enc
 		s.share()
 	}
 	s.job.Name, s.job.Version, s.job.Stopped = name, head.GetJob().GetVersion(), head.GetJob().GetStopped()
-	return &Record{
-		head: raw, spec: encoded, place: s.job, labels: s.labels, rules: s.rules,
+	out := &Record{
+		head: raw, rest: encoded, place: s.job, labels: s.labels, rules: s.rules,
 		run: head.GetJob().GetRun(), since: head.GetSince(), purge: head.GetPurge(),
 	}
+	if before := len(encoded) - len(s.rest); s.rest != nil && before == nameSize(name) && bytes.Equal(encoded[before:], s.rest) {
+		out.rest, out.named = s.rest, true
+	}
+	return out
 }
+
+// specName is the field of nusav1.JobSpec with the name.
+const specName protowire.Number = 1
+
+// nameSize returns the size of the encoded name of a job.
+func nameSize(name string) int { return protowire.SizeTag(specName) + protowire.SizeBytes(len(name)) }
 
 // The fields of nusav1.JobRecord and nusav1.Job with the spec.
 const (
@@ -141,11 +160,32 @@ const (
 // the spec and then with only the spec. A reader merges the two, so the spec need not be encoded
 // again.
 func (r *Record) stored() []byte {
-	spec := protowire.SizeTag(jobSpec) + protowire.SizeBytes(len(r.spec))
+	size := r.specSize()
+	spec := protowire.SizeTag(jobSpec) + protowire.SizeBytes(size)
 	out := make([]byte, 0, 1+len(r.head)+protowire.SizeTag(recordJob)+protowire.SizeBytes(spec))
 	out = append(append(out, formatProto), r.head...)
 	out = protowire.AppendVarint(protowire.AppendTag(out, recordJob, protowire.BytesType), uint64(spec))
-	return protowire.AppendBytes(protowire.AppendTag(out, jobSpec, protowire.BytesType), r.spec)
+	out = protowire.AppendVarint(protowire.AppendTag(out, jobSpec, protowire.BytesType), uint64(size))
+	return r.appendSpec(out)
+}
+
+// specSize returns the size of the encoded spec.
+func (r *Record) specSize() int {
+	switch {
+	case r == nil:
+		return 0
+	case r.named:
+		return nameSize(r.place.Name) + len(r.rest)
+	}
+	return len(r.rest)
+}
+
+// appendSpec appends the encoded spec.
+func (r *Record) appendSpec(to []byte) []byte {
+	if r.named {
+		to = protowire.AppendString(protowire.AppendTag(to, specName, protowire.BytesType), r.place.Name)
+	}
+	return append(to, r.rest...)
 }
 
 // split returns the two parts of a stored record. It returns false if an earlier version stored the
@@ -177,7 +217,7 @@ func split(value []byte) (head, spec []byte, ok bool) {
 }
 
 // loadRecord returns a stored record. specs has the specs that were loaded before: most jobs differ
-// from another one only in their name. The record keeps the value.
+// from another one only in their name. The record may keep the value.
 func loadRecord(kv store.KV, specs *submits.Cache[Spec]) (*Record, error) {
 	rec := &nusav1.JobRecord{}
 	head, encoded, ok := split(kv.Value)
@@ -187,11 +227,20 @@ func loadRecord(kv store.KV, specs *submits.Cache[Spec]) (*Record, error) {
 		}
 		return NewRecord(rec)
 	}
-	name, spec, err := specs.Get(encoded, func(spec *nusav1.JobSpec) (Spec, int, error) { return parsedSpec(spec), len(encoded), nil })
+	name, spec, err := specs.Get(encoded, func(spec *nusav1.JobSpec) (Spec, int, error) {
+		out := parsedSpec(spec)
+		_, rest, _ := submits.CutName(encoded)
+		out.rest = bytes.Clone(rest)
+		return out, len(encoded), nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", kv.Key, ErrFormat, err)
 	}
-	return spec.encodedRecord(rec, head, name, encoded), nil
+	out := spec.encodedRecord(rec, head, name, encoded)
+	if out.named {
+		out.head = bytes.Clone(head) // so that the rest of the value is garbage
+	}
+	return out, nil
 }
 
 // hash returns a number that is usually different for different groups.
@@ -263,15 +312,19 @@ func (r *Record) Spec() *nusav1.JobSpec {
 		return nil
 	}
 	spec := &nusav1.JobSpec{}
-	_ = proto.Unmarshal(r.spec, spec) // cannot fail: newJobRecord has the encoded form of a message
+	_ = proto.Unmarshal(r.encoded(), spec) // cannot fail: newJobRecord has the encoded form of a message
 	return spec
 }
 
+// encoded returns the encoded spec. The caller must not change it.
 func (r *Record) encoded() []byte {
-	if r == nil {
+	switch {
+	case r == nil:
 		return nil
+	case r.named:
+		return r.appendSpec(make([]byte, 0, r.specSize()))
 	}
-	return r.spec
+	return r.rest
 }
 
 // ToPlace returns the job in the form that package place takes, without its slots. revision is the

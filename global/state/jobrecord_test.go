@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"errors"
 	"reflect"
 	"testing"
@@ -45,7 +46,7 @@ func TestFullRecordEqualsTheStoredRecord(t *testing.T) {
 	}
 	var specs submits.Cache[Spec]
 	for _, value := range [][]byte{stored.stored(), stored.stored(), earlier} {
-		if got, err := loadRecord(store.KV{Value: value}, &specs); err != nil || !reflect.DeepEqual(got, stored) || !proto.Equal(got.Full(), want) {
+		if got, err := loadRecord(store.KV{Value: value}, &specs); err != nil || !reflect.DeepEqual(got.place, stored.place) || !bytes.Equal(got.stored(), stored.stored()) || !proto.Equal(got.Full(), want) {
 			t.Errorf("loaded %+v, %v; want %+v", got, err, stored)
 		}
 	}
@@ -68,6 +69,7 @@ func TestFullRecordEqualsTheStoredRecord(t *testing.T) {
 func TestLoadedJobsShareASpec(t *testing.T) {
 	var specs submits.Cache[Spec]
 	var groups []place.Group
+	var rest []byte
 	for i, name := range []string{"a", "b", "c"} {
 		rec, err := NewRecord(&nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob(name, 3), Version: int64(i + 1)}})
 		if err != nil {
@@ -77,10 +79,10 @@ func TestLoadedJobsShareASpec(t *testing.T) {
 		if err != nil || got.place.Name != name || got.Version() != int64(i+1) || got.Spec().GetName() != name {
 			t.Fatalf("%s: %+v, %v", name, got, err)
 		}
-		if groups != nil && &groups[0] != &got.place.Groups[0] {
-			t.Error("the groups are not shared")
+		if groups != nil && (&groups[0] != &got.place.Groups[0] || &rest[0] != &got.rest[0]) {
+			t.Error("the groups, or the encoded specs, are not shared")
 		}
-		groups = got.place.Groups
+		groups, rest = got.place.Groups, got.rest
 		for n := range rec.stored() {
 			_, _ = loadRecord(store.KV{Key: "k", Value: rec.stored()[:n]}, &specs) // does not panic
 		}

@@ -47,10 +47,10 @@ func (c *recalls) put(r *recalled) {
 	if c.by == nil {
 		c.by = map[JobKey]*recalled{}
 	}
-	c.by[r.key], c.order, c.bytes = r, append(c.order, r), c.bytes+len(r.record.encoded())
+	c.by[r.key], c.order, c.bytes = r, append(c.order, r), c.bytes+r.record.specSize()
 	for len(c.order) > recalledMost || c.bytes > recalledBytes && len(c.order) > 1 {
 		old := c.order[0]
-		c.order[0], c.order, c.bytes = nil, c.order[1:], c.bytes-len(old.record.encoded())
+		c.order[0], c.order, c.bytes = nil, c.order[1:], c.bytes-old.record.specSize()
 		if c.by[old.key] == old {
 			delete(c.by, old.key)
 		}

@@ -129,7 +129,7 @@ func TestJobsWithManySlotsLeaveMemory(t *testing.T) {
 // TestRecalledJobsAreBounded: many jobs are recalled at a time, and their number and size are
 // bounded.
 func TestRecalledJobsAreBounded(t *testing.T) {
-	small := &Record{spec: make([]byte, 100)}
+	small := &Record{rest: make([]byte, 100)}
 	var c recalls
 	key := func(i int) JobKey { return JobKey{"default", fmt.Sprint(i)} }
 	for i := range 2 * recalledMost {
@@ -139,7 +139,7 @@ func TestRecalledJobsAreBounded(t *testing.T) {
 	if len(c.order) != recalledMost || len(c.by) > recalledMost || c.by[key(2*recalledMost-1)] == nil || c.by[key(2*recalledMost-1000)] == nil || c.by[key(0)] != nil {
 		t.Errorf("%d jobs in %d entries", len(c.by), len(c.order))
 	}
-	large := &Record{spec: make([]byte, recalledBytes/10)}
+	large := &Record{rest: make([]byte, recalledBytes/10)}
 	for i := range 100 {
 		c.put(&recalled{key: key(i), record: large})
 	}

@@ -112,7 +112,7 @@ func (t *Tx) checkRoom(k JobKey, size int) error {
 	grows, version := int64(size), false
 	if j := t.State.Jobs[k]; j != nil && j.Record != nil {
 		version = true
-		grows -= int64(len(j.Record.encoded()))
+		grows -= int64(j.Record.specSize())
 	} else {
 		grows += room.JobOverhead
 	}

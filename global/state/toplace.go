@@ -353,7 +353,7 @@ func (j *Job) Rollout(see Sight) place.Rollout {
 	out.AllRunning = out.AllRunning && desired > 0
 	// The first version of a new run has no version to revert to.
 	if h := j.Healthy; h != nil && h.Run(0) == j.Record.Run(j.Revision) {
-		out.Healthy, out.SameSpec = h.Version(), bytes.Equal(h.spec, j.Record.encoded())
+		out.Healthy, out.SameSpec = h.Version(), bytes.Equal(h.encoded(), j.Record.encoded())
 	}
 	return out
 }

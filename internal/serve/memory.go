@@ -85,7 +85,7 @@ type pacer struct {
 // kernel now.
 func (p *pacer) step(live, allocated uint64) (percent int, release bool) {
 	now := (allocated - p.allocated) / uint64(paceInterval/time.Second)
-	p.allocated, p.rate = allocated, max((p.rate+now)/2, (p.rate*9+now)/10)
+	p.allocated, p.rate = allocated, max((p.rate+now)/2, (p.rate*4+now)/5)
 	if p.rate >= busyRate {
 		p.quiet, p.rested = 0, false
 	}
