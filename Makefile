@@ -20,8 +20,8 @@ build: ## build bin/nusa
 	CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o agent/supervise/slim/nusa-supervise ./cmd/nusa-supervise
 	CGO_ENABLED=0 $(GO) build -tags $(TAGS),slim -ldflags '$(LDFLAGS)' -o bin/nusa ./cmd/nusa
 
-demo: build ## run a whole federation on this machine, with a job
-	@./bin/nusa demo
+demo: build ## run a whole federation on this machine, with a job; cut a region off
+	@./bin/nusa demo --failover
 
 test: ## run all tests: no root, no server, only loopback
 	$(TEST) ./...

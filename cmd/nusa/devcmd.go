@@ -248,7 +248,7 @@ func demoCommand() *cobra.Command {
 and runs the commands that show its state.
 On a terminal the federation then stays until Ctrl-C.
 
-With --failover the demo cuts a region off, shows its instances running elsewhere,
+With --failover the demo then cuts a region off, shows its instances running elsewhere,
 connects the region again, and shows that its instances never stopped.
 ` + wanHelp,
 	}
@@ -277,17 +277,14 @@ connects the region again, and shows that its instances never stopped.
 			announce(cmd, f, term.IsTerminal(os.Stdout))
 			show.Go(func() error {
 				defer cancel()
-				if failover {
-					return demonstrateFailover(ctx, cmd, f)
-				}
 				if name != "" {
-					return demonstrate(ctx, cmd, f, file, name)
+					return demonstrate(ctx, cmd, f, file, name, failover)
 				}
 				file, name, err := demoJob(f)
 				if err != nil {
 					return err
 				}
-				return demonstrate(ctx, cmd, f, file, name)
+				return demonstrate(ctx, cmd, f, file, name, failover)
 			})
 		}
 		err := d.run(ctx, cmd)
@@ -320,9 +317,9 @@ func jobName(file string) (string, error) {
 	return spec.GetName(), err
 }
 
-// demonstrate runs the commands that a typical operator would run. On a terminal it then
-// waits until ctx ends.
-func demonstrate(ctx context.Context, cmd *cobra.Command, f dev.Federation, file, name string) error {
+// demonstrate runs the commands that a typical operator would run, and the steps of
+// --failover if asked to. On a terminal it then waits until ctx ends.
+func demonstrate(ctx context.Context, cmd *cobra.Command, f dev.Federation, file, name string, failover bool) error {
 	first, nusa := f.Names[0], program(cmd)
 	steps := []struct {
 		why  string
@@ -339,18 +336,15 @@ func demonstrate(ctx context.Context, cmd *cobra.Command, f dev.Federation, file
 			return ignoreEnd(ctx, err)
 		}
 	}
-	return stay(ctx, cmd, tryNext(f, nusa, name))
-}
-
-// demonstrateFailover runs the steps of `nusa demo --failover`.
-func demonstrateFailover(ctx context.Context, cmd *cobra.Command, f dev.Federation) error {
-	d := failoverDemo{w: cmd.OutOrStdout(), f: f, show: func(ctx context.Context, why string, args ...string) error {
-		return show(ctx, cmd, f, why, args...)
-	}}
-	if err := d.run(ctx); err != nil {
-		return ignoreEnd(ctx, err)
+	if failover {
+		d := failoverDemo{w: cmd.OutOrStdout(), f: f, show: func(ctx context.Context, why string, args ...string) error {
+			return show(ctx, cmd, f, why, args...)
+		}}
+		if err := d.run(ctx); err != nil {
+			return ignoreEnd(ctx, err)
+		}
 	}
-	return stay(ctx, cmd, tryNext(f, program(cmd), failoverName))
+	return stay(ctx, cmd, tryNext(f, nusa, name))
 }
 
 // show prints a comment and a command line, and runs the command in this process.

@@ -76,6 +76,25 @@ func TestFederationFlags(t *testing.T) {
 	}
 }
 
+func TestFailoverScaleFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"failover-moves --instances 0":      "--instances: 0 is not 1..1000000",
+		"failover-moves --regions 1":        "--regions: 1 is not 2..10000",
+		"failover-cost --regions 2":         "--regions: 2 is not 3..10000",
+		"failover-cost --lease 2s":          "--lease must be at least 3s, --timeout more than 0",
+		"failover-cost --phase 1s":          "--phase: 1s is less than 2s",
+		"failover-moves --timeout 0s":       "--lease must be at least 3s, --timeout more than 0",
+		"failover-moves --after 10s -o xml": "--output: \"xml\" is not one of table, json, yaml",
+	} {
+		cmd := Command(nil)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(strings.Fields(args))
+		if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("%s:\n got %v\nwant %s", args, err, want)
+		}
+	}
+}
+
 func TestAgentFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"--tasks 0":    "--tasks: 0 is not 1..5000",
