@@ -31,6 +31,7 @@ func DryRun(ctx context.Context, st *state.State, spec *nusav1.JobSpec) (*nusav1
 		return nil, err
 	}
 	plan, answers := planWithAnswers(ctx, st, k, spec, snapshot)
+	out.Warnings = append(out.Warnings, awaitsReports(k, answers.byReports, plan)...)
 	out.Slots = slotsAfter(slots, plan, k)
 	waits := rolloutWaits(plan)[k]
 	for _, s := range out.Slots {
@@ -54,6 +55,38 @@ func DryRun(ctx context.Context, st *state.State, spec *nusav1.JobSpec) (*nusav1
 		out.Explanation.Groups = append(out.Explanation.Groups, e)
 	}
 	return out, nil
+}
+
+// awaitsReports says which instances have room, but only by the answers of regions that were asked
+// for the dry run. A submit relies on their reports, which are older.
+func awaitsReports(k state.JobKey, byReports, byAnswers place.Plan) (out []string) {
+	unplaced := map[string]int{}
+	for _, g := range byAnswers.Groups {
+		if g.Namespace == k.Namespace && g.Job == k.Name {
+			unplaced[g.Group] = g.Unplaced
+		}
+	}
+	for _, g := range byReports.Groups {
+		left, known := unplaced[g.Group]
+		if !known || g.Namespace != k.Namespace || g.Job != k.Name || g.Unplaced <= left {
+			continue
+		}
+		age := time.Duration(0)
+		for _, v := range g.Regions {
+			for _, in := range v.Inputs {
+				if in.Name == "report" {
+					age = max(age, in.Age)
+				}
+			}
+		}
+		instances := fmt.Sprintf("%d instances", g.Unplaced-left)
+		if g.Unplaced-left == 1 {
+			instances = "1 instance"
+		}
+		out = append(out, fmt.Sprintf("the reports of the regions are up to %s old: after a submit now, %s of %s would wait for the next reports",
+			age.Round(100*time.Millisecond), instances, g.Group))
+	}
+	return out
 }
 
 // submitted returns a snapshot with a job as a submit would leave it, and the slots that the job
@@ -162,6 +195,8 @@ type regionAnswers struct {
 	spec     *nusav1.JobSpec
 	snapshot place.Snapshot
 	hashes   map[string]uint64 // hashes of the asks, by name of the group
+	// byReports is the plan before any region has answered.
+	byReports place.Plan
 	// byRegion has a nil entry for a region that was asked and did not answer.
 	byRegion map[string]*nusav1.Explanation
 }
@@ -179,6 +214,7 @@ func planWithAnswers(ctx context.Context, st *state.State, k state.JobKey, spec 
 		}
 	}
 	plan := place.MakePlan(snapshot)
+	a.byReports = plan
 	for range askRounds {
 		regions := a.unsure(plan)
 		if len(regions) == 0 {

@@ -22,6 +22,9 @@ import (
 // asIfNew is the note of an explanation whose decision is no longer stored.
 const asIfNew = "the decision is no longer stored: explained as if placed now, without the present instances of the job"
 
+// asItIs is the note of an explanation whose decision does not describe the present instances.
+const asItIs = "instances or regions have changed since the decision: explained as they are now"
+
 // maxNearResults bounds the near results in a group's explanation.
 const maxNearResults = 4096
 
@@ -152,15 +155,21 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 			out.cutOff[name] = silent
 		}
 	}
+	outdated := false
 	for _, d := range j.Decisions {
-		name := d.Group
-		if d.Full {
-			out.held[name] = d
+		switch {
+		case d.Full && !d.Moved && !j.Place().Stopped && isOutdated(st, j, d):
+			outdated = true
+		case d.Full:
+			out.held[d.Group] = d
 		}
 	}
 	switch {
 	case len(out.held) == len(j.Place().Groups):
-	case out.unsatisfied():
+	case outdated, out.unsatisfied():
+		if outdated {
+			out.note = asItIs
+		}
 		job := j.ToPlace(st.Sight())
 		job.Disconnected = st.DisconnectedOf(j)
 		out.snapshot = explainSnapshot(st, job)
@@ -168,6 +177,29 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 		out.snapshot, out.note = snapshotWithout(st, j), asIfNew
 	}
 	return out, true
+}
+
+// isOutdated reports whether the regions of a decision have other instances now, or were drained or
+// cordoned since, or no longer are. The lock is held.
+func isOutdated(st *state.State, j *state.Job, d state.Decision) bool {
+	owned := map[string]int{}
+	for s := range j.Slots.All() {
+		if s.Group == d.Group && s.Desired == region.DesiredRun {
+			owned[s.Region] += s.Count()
+		}
+	}
+	for _, v := range d.Regions {
+		r := st.Regions[v.Region]
+		switch {
+		case r == nil || j.Place().Type != place.System && v.Taken != owned[v.Region]:
+			return true
+		case r.Record.GetLost() != nil || r.Session == nil: // the verdict gets that reason, see update
+		case v.Reason == place.ReasonNotAllowed:
+		case (v.Reason == place.ReasonCordoned) != r.Record.GetCordoned(), (v.Reason == place.ReasonDraining) != (r.Record.GetDraining() && !r.Record.GetCordoned()):
+			return true
+		}
+	}
+	return false
 }
 
 // unsatisfied reports whether instances have no region, or are lost in their region. Then the
@@ -328,13 +360,13 @@ func addRolloutWait(r *nusav1.RegionVerdict, waits map[string]string) {
 }
 
 // groupToProto returns a decision in the form of the API. It states the ages that the inputs had at
-// the time of the decision.
+// the time of the decision. The number that fits includes the instances that the region has.
 func groupToProto(g place.GroupExplanation) *nusav1.GroupExplanation {
 	out := &nusav1.GroupExplanation{Group: g.Group, Desired: int32(g.Desired), Unplaced: int32(g.Unplaced), Pending: state.CountsToProto(g.Pending)}
 	out.Divide, out.DivideWhy = nusav1.Divide(nusav1.Divide_value["DIVIDE_"+strings.ToUpper(string(g.Rule.Divide))]), g.Rule.Why
 	for _, v := range g.Regions {
 		r := &nusav1.RegionVerdict{
-			Region: v.Region, Taken: int32(v.Taken), Fits: int32(v.Fits),
+			Region: v.Region, Taken: int32(v.Taken), Fits: int32(v.Taken - v.New + v.Fits),
 			Reason: state.ReasonToProto(v.Reason), Message: v.Message, Score: v.Score,
 		}
 		for _, t := range v.Terms {

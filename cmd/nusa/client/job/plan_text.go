@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -84,9 +83,6 @@ func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 			writeRemedy(w, groupOf(p.GetExplanation(), g))
 		}
 	}
-	if text := reportsText(p); text != "" {
-		w.Note("", text)
-	}
 	writeRemarks(w, of, p)
 	if len(p.GetDiff()) > 0 {
 		check := fmt.Sprint(p.GetRevision())
@@ -109,38 +105,6 @@ func writeRemarks(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 	for _, warning := range warnings {
 		fmt.Fprintf(w, "%s%s\n", w.Wait("warning: "), cli.WithProgram(term.OneLine(warning), w.Program))
 	}
-}
-
-// oldReport is the age above which the plan names the age of a report.
-const oldReport = time.Second
-
-// reportsText says how old the reports are that a submit would rely on: the reports of the
-// regions that would get instances, and of the regions that lack room. A plan asks the
-// regions, but a submit does not. The text is "" if nothing would change, or if all reports
-// are new.
-func reportsText(p *nusav1.PlanResponse) string {
-	if len(p.GetDiff()) == 0 {
-		return ""
-	}
-	gets := map[string]bool{}
-	for _, s := range p.GetSlots() {
-		gets[s.GetRegion()] = gets[s.GetRegion()] || s.GetState() == nusav1.SlotState_SLOT_STATE_OFFERED
-	}
-	oldest, of := time.Duration(0), ""
-	for _, g := range p.GetExplanation().GetGroups() {
-		for _, r := range g.GetRegions() {
-			for _, i := range r.GetInputs() {
-				age := i.GetAge().AsDuration()
-				if i.GetName() == "report" && age > oldest && (gets[r.GetRegion()] || r.GetReason() == nusav1.Reason_REASON_NO_CAPACITY) {
-					oldest, of = age, r.GetRegion()
-				}
-			}
-		}
-	}
-	if oldest < oldReport {
-		return ""
-	}
-	return fmt.Sprintf("the latest report of %s is %s old: a submit counts what ended there since then only with the next report", of, term.Duration(oldest))
 }
 
 // writeNewJob writes every field that the author wrote, and the number of defaults.

@@ -98,33 +98,3 @@ func TestNodesHaveAReason(t *testing.T) {
 		t.Errorf("%q, want fits", free[0].message)
 	}
 }
-
-// TestAgeOfReportsInPlans: a plan names the age of a report on which its submit depends.
-func TestAgeOfReportsInPlans(t *testing.T) {
-	verdict := func(region string, age time.Duration, reason nusav1.Reason) *nusav1.RegionVerdict {
-		return &nusav1.RegionVerdict{Region: region, Reason: reason, Inputs: []*nusav1.InputAge{{Name: "report", Age: sample.Lasting(age)}, {Name: "rtt tokyo", Age: sample.Lasting(time.Hour)}}}
-	}
-	plan := func(all ...*nusav1.RegionVerdict) *nusav1.PlanResponse {
-		return &nusav1.PlanResponse{Diff: []*nusav1.DiffLine{{}}, Slots: []*nusav1.Slot{{Region: "tokyo", State: nusav1.SlotState_SLOT_STATE_OFFERED}},
-			Explanation: &nusav1.Explanation{Groups: []*nusav1.GroupExplanation{{Regions: all}}}}
-	}
-	const full, lower = nusav1.Reason_REASON_NO_CAPACITY, nusav1.Reason_REASON_LOWER_SCORE
-	said := func(region, age string) string {
-		return "the latest report of " + region + " is " + age + " old: a submit counts what ended there since then only with the next report"
-	}
-	same := plan(verdict("tokyo", 4*time.Second, 0))
-	same.Diff = nil
-	for name, c := range map[string]struct {
-		plan *nusav1.PlanResponse
-		want string
-	}{
-		"of a region that gets instances": {plan(verdict("tokyo", 4*time.Second, 0), verdict("seoul", 5*time.Second, lower)), said("tokyo", "4s")},
-		"of a region without room":        {plan(verdict("tokyo", 2*time.Second, 0), verdict("seoul", 3*time.Second, full)), said("seoul", "3s")},
-		"new":                             {plan(verdict("tokyo", 900*time.Millisecond, 0)), ""},
-		"nothing would change":            {same, ""},
-	} {
-		if got := reportsText(c.plan); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
-	}
-}

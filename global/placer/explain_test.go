@@ -1,0 +1,75 @@
+package placer
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/state"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestExplanationDescribesThePresent: a stored decision that speaks of another placement, or of
+// another state of a region, is replaced by the present verdicts.
+func TestExplanationDescribesThePresent(t *testing.T) {
+	p := submitting(t)
+	p.submit(t, "api", 2, 1000)
+	k := keyOfName("api")
+	verdict := func(note, message string, taken, fits int32) {
+		t.Helper()
+		e, ok := Explain(p.st, k, "")
+		if !ok || len(e.GetGroups()) != 1 || len(e.GetGroups()[0].GetRegions()) != 1 {
+			t.Fatalf("%v", e)
+		}
+		v := e.GetGroups()[0].GetRegions()[0]
+		if e.GetNote() != note || v.GetMessage() != message || v.GetTaken() != taken || v.GetFits() != fits {
+			t.Errorf("note %q, %q, takes %d, fits %d; want %q, %q, %d, %d", e.GetNote(), v.GetMessage(), v.GetTaken(), v.GetFits(), note, message, taken, fits)
+		}
+	}
+	verdict("", "takes 2", 2, 2)
+	change := func(what func(*nusav1.Region)) {
+		t.Helper()
+		if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
+			old, _ := tx.Region("sea")
+			next := proto.CloneOf(old)
+			what(next)
+			return tx.PutRegion("sea", next)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(func(r *nusav1.Region) { r.Draining = true })
+	verdict(asItIs, "an operator moves its work away", 2, 2)
+	change(func(r *nusav1.Region) { r.Draining, r.Cordoned = false, true })
+	verdict(asItIs, "an operator cordoned it", 2, 2)
+	change(func(r *nusav1.Region) { r.Cordoned = false })
+	verdict("", "takes 2", 2, 2)
+}
+
+// TestPlanSaysWhatWaitsForReports: a dry run that finds room only by the answers of regions says
+// that a submit waits for their reports.
+func TestPlanSaysWhatWaitsForReports(t *testing.T) {
+	k := keyOfName("api")
+	plan := func(job string, unplaced int) place.Plan {
+		return place.Plan{Groups: []place.GroupExplanation{{Namespace: "default", Job: job, Group: "web", Unplaced: unplaced, Regions: []place.RegionVerdict{
+			{Region: "sea", Inputs: []place.Input{{Name: "report", Age: 3200 * time.Millisecond}, {Name: "rtt weu", Age: time.Hour}}},
+		}}}}
+	}
+	const text = "the reports of the regions are up to 3.2s old: after a submit now, 1 instance of web would wait for the next reports"
+	for name, c := range map[string]struct {
+		reports, answers place.Plan
+		want             string
+	}{
+		"only the answers have room": {plan("api", 3), plan("api", 2), text},
+		"the same":                   {plan("api", 3), plan("api", 3), ""},
+		"only the reports have room": {plan("api", 0), plan("api", 3), ""},
+		"another job":                {plan("web", 3), plan("web", 2), ""},
+	} {
+		got := awaitsReports(k, c.reports, c.answers)
+		if (c.want == "") != (len(got) == 0) || len(got) > 0 && got[0] != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
