@@ -117,7 +117,7 @@ func askAll[T any](ctx context.Context, conns []regionConn, call func(context.Co
 // failureText says why a region did not answer its part of a call.
 func failureText(err error) string {
 	if status.Code(err) == codes.DeadlineExceeded {
-		return fmt.Sprintf("it did not answer within %s, so it may be cut off: `nusa region list` shows that soon", regionDeadline)
+		return fmt.Sprintf("no answer within %s: it may be cut off, which `nusa region list` shows soon", regionDeadline)
 	}
 	return status.Convert(err).Message()
 }

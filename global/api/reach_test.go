@@ -22,7 +22,7 @@ func TestSilentRegionIsExplained(t *testing.T) {
 		return 0, status.FromContextError(ctx.Err()).Err()
 	})
 	want := map[string]string{
-		"tokyo": "it did not answer within 5s, so it may be cut off: `nusa region list` shows that soon",
+		"tokyo": "no answer within 5s: it may be cut off, which `nusa region list` shows soon",
 		"seoul": "own text",
 	}
 	for _, e := range errs {

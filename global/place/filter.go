@@ -190,7 +190,7 @@ func (ev *evaluator) message(g *Group, c *candidate) string {
 	case ReasonCordoned:
 		return "an operator cordoned it"
 	case ReasonLost:
-		return "declared lost"
+		return "it was declared lost"
 	case ReasonDisconnected:
 		if r.NeverConnected {
 			return "never connected"

@@ -158,7 +158,7 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 	outdated := false
 	for _, d := range j.Decisions {
 		switch {
-		case d.Full && !d.Moved && !j.Place().Stopped && isOutdated(st, j, d):
+		case d.Full && !j.Place().Stopped && isOutdated(st, j, d):
 			outdated = true
 		case d.Full:
 			out.held[d.Group] = d
@@ -195,6 +195,8 @@ func isOutdated(st *state.State, j *state.Job, d state.Decision) bool {
 			return true
 		case r.Record.GetLost() != nil || r.Session == nil: // the verdict gets that reason, see update
 		case v.Reason == place.ReasonNotAllowed:
+		case v.Reason == place.ReasonLost, v.Reason == place.ReasonDisconnected:
+			return true
 		case (v.Reason == place.ReasonCordoned) != r.Record.GetCordoned(), (v.Reason == place.ReasonDraining) != (r.Record.GetDraining() && !r.Record.GetCordoned()):
 			return true
 		}

@@ -12,7 +12,7 @@ import (
 // TestEndedSessionNamesThePeer: the error names the peer whose session has ended. Errors
 // that the peer returned, and a cancellation by the caller, are not changed.
 func TestEndedSessionNamesThePeer(t *testing.T) {
-	dial := errors.New("tunnel to node n1: peer did not open the tunnel in time")
+	dial := errors.New("tunnel to node n1: no answer in time, it may be cut off")
 	dialErr := func() error { return dial }
 	const ended = "the session with node n1 has ended meanwhile; `nusa node status n1` says whether it is back"
 	canceled, cancel := context.WithCancel(t.Context())
@@ -28,8 +28,8 @@ func TestEndedSessionNamesThePeer(t *testing.T) {
 		{t.Context(), codes.Unavailable, "error reading from server: EOF", codes.Unavailable, ended},
 		{t.Context(), codes.Unavailable, `connection error: desc = "error reading from server: io: read/write on closed pipe"`, codes.Unavailable, ended},
 		{t.Context(), codes.Unavailable, "transport is closing", codes.Unavailable, ended},
-		{t.Context(), codes.Unavailable, `connection error: desc = "transport: Error while dialing: tunnel to node n1: peer did not open the tunnel in time"`,
-			codes.Unavailable, "tunnel to node n1: peer did not open the tunnel in time"},
+		{t.Context(), codes.Unavailable, `connection error: desc = "transport: Error while dialing: tunnel to node n1: no answer in time, it may be cut off"`,
+			codes.Unavailable, "tunnel to node n1: no answer in time, it may be cut off"},
 		{t.Context(), codes.Unavailable, "the engine restarts", codes.Unavailable, "the engine restarts"},
 		{t.Context(), codes.NotFound, "no connection error is known", codes.NotFound, "no connection error is known"},
 		{canceled, codes.Canceled, "context canceled", codes.Canceled, "context canceled"},

@@ -36,8 +36,8 @@ const maxReply = 16 << 20
 var (
 	// ErrTooMany means that no more tunnels may be open or requested.
 	ErrTooMany = errors.New("too many tunnels")
-	// ErrNoAnswer means that the peer did not open the tunnel in time.
-	ErrNoAnswer = errors.New("peer did not open the tunnel in time")
+	// ErrNoAnswer means that the no answer in time, it may be cut off.
+	ErrNoAnswer = errors.New("no answer in time, it may be cut off")
 	// ErrClosed means that the hub or the listener is closed.
 	ErrClosed = errors.New("tunnels are closed")
 )

@@ -44,6 +44,12 @@ version was reverted. job plan: 0 no change, 1 changes, 255 error.`,
 		Args:          cobra.ArbitraryArgs,
 		RunE:          cli.HelpOrUnknown,
 	}
+	cli.Instead(root, "job run", "run", "submit", "apply")
+	cli.Instead(root, "job list", "list", "ls", "ps", "jobs")
+	cli.Instead(root, "job status", "status", "describe")
+	cli.Instead(root, "job stop", "stop", "rm", "delete")
+	cli.Instead(root, "alloc logs", "logs")
+	cli.Instead(root, "alloc exec", "exec")
 	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetHelpCommand(helpCommand())
 	root.SetHelpFunc(cli.Help)

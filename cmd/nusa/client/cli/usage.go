@@ -30,7 +30,7 @@ func HelpOrUnknown(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = ", did you mean " + strings.Join(near, " or ") + "?"
 	}
-	for _, sub := range cmd.Commands() {
+	for _, sub := range append([]*cobra.Command{cmd}, cmd.Commands()...) {
 		if instead := sub.Annotations[insteadKey+args[0]]; instead != "" {
 			hint = fmt.Sprintf(", did you mean `%s %s`?", cmd.Root().CommandPath(), instead)
 		}
@@ -42,8 +42,8 @@ func HelpOrUnknown(cmd *cobra.Command, args []string) error {
 // does not exist.
 const insteadKey = "nusa-instead-of-"
 
-// Instead adds a suggestion to a command. If the user types one of the names as a command,
-// the error suggests line. line does not begin with "nusa".
+// Instead adds a suggestion to a command. If the user types one of the names as a command
+// beside it, or below it, the error suggests line. line does not begin with "nusa".
 func Instead(cmd *cobra.Command, line string, names ...string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -53,14 +53,15 @@ func Instead(cmd *cobra.Command, line string, names ...string) {
 	}
 }
 
-// UnknownCommand returns an error if a command line asks for the help of a command that
-// does not exist. cobra itself would print the help of the parent command.
+// UnknownCommand returns an error if a command line with flags names a command that does not
+// exist. cobra itself would say that the parent command does not have the flag, or print
+// its help.
 func UnknownCommand(root *cobra.Command, args []string) error {
-	if !slices.ContainsFunc(args, func(a string) bool { return a == "--help" || a == "-h" }) {
+	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") }) {
 		return nil
 	}
 	cmd, rest, err := root.Find(args)
-	if err != nil || !cmd.HasSubCommands() {
+	if err != nil || !cmd.HasSubCommands() || len(rest) > 0 && slices.Contains(ofCobra, rest[0]) {
 		return nil
 	}
 	for i := 0; i < len(rest) && rest[i] != "--"; i++ {
@@ -69,16 +70,24 @@ func UnknownCommand(root *cobra.Command, args []string) error {
 			return HelpOrUnknown(cmd, rest[i:])
 		}
 		name = strings.TrimPrefix(name, "-")
+		name, _, _ = strings.Cut(name, "=")
 		flag := cmd.Flag(name)
 		if len(name) == 1 {
 			flag = cmd.PersistentFlags().ShorthandLookup(name)
 		}
-		if flag != nil && flag.NoOptDefVal == "" {
+		switch {
+		case name == "help", name == "h", strings.Contains(rest[i], "="):
+		case flag == nil:
+			return nil // cobra names the unknown flag
+		case flag.NoOptDefVal == "":
 			i++ // skip the flag's value
 		}
 	}
 	return nil
 }
+
+// ofCobra are the commands that cobra adds when the root command runs.
+var ofCobra = []string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
 
 // Positional checks the number of arguments. A name in [] is optional.
 func Positional(names ...string) cobra.PositionalArgs {

@@ -27,12 +27,9 @@ return.`,
 				return err
 			}
 			applied := apply
-			if !applied {
+			if !applied && len(resp.GetMoves()) > 0 {
 				r, err := c.Regions().Get(ctx, &nusav1.GetRegionRequest{Name: args[0]})
-				if err != nil {
-					return err
-				}
-				applied = r.GetReturning()
+				applied = err == nil && r.GetReturning() // without it, only the last line differs
 			}
 			return c.Print(resp, func(w *term.Screen) { writeFailback(w, args[0], resp, applied) })
 		}),
