@@ -29,5 +29,6 @@
 //
 // The decisions are in pure cores: state (the meaning of the committed log), sched (which
 // node runs each instance), accept (the answers to the global tier), presence (which nodes
-// are lost) and regionlease (how long the region's lease lasts).
+// are lost), regionlease (how long the region's lease lasts) and voters (which servers vote
+// in the Raft group).
 package regional

@@ -5,8 +5,7 @@
 //
 //   - quorum.go: Group: opens Raft, forms the group, reports changes of the leader
 //   - restore.go: a new group that begins with the state of a former group
-//   - members.go: the leader's loop that applies the membership plan
-//   - plan.go: the membership plan, and the formation of a new group; both are pure
+//   - members.go: the leader's loop that applies the membership plan (regional/voters)
 //   - waiting.go: warnings of a server that waits for other servers
 //   - snapshot.go: when a snapshot is taken (its content: regional/raftlog/codec.go), and how
 //     many entries stay in the log after it

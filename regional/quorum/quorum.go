@@ -14,6 +14,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/regional/gossip"
+	"github.com/nusa-scheduler/nusa/regional/voters"
 )
 
 // Config is the configuration of a Group.
@@ -37,7 +38,7 @@ type Config struct {
 	Others bool
 
 	Heartbeat, Election, LeaderLease, Commit time.Duration
-	// ReplaceAfter and DeadAfter are explained at View.
+	// ReplaceAfter and DeadAfter are explained at voters.View.
 	ReplaceAfter, DeadAfter time.Duration
 
 	Gossip *gossip.Group
@@ -212,22 +213,22 @@ func (g *Group) Run(ctx context.Context) error {
 // form publishes the set of servers with which this server would form a group. Once all of
 // them have published the same set, form forms the group. The returned Formation says why
 // the group is not formed yet. It is empty if the server belongs to a group.
-func (g *Group) form() (Formation, error) {
+func (g *Group) form() (voters.Formation, error) {
 	local := g.cfg.Gossip.Local()
 	belongs := g.existing || len(g.GetConfiguration().Configuration().Servers) > 0
 	next := local
 	next.Bootstrapped, next.Cluster = belongs, g.cfg.Cluster()
 	if belongs {
 		next.Candidates = ""
-		return Formation{}, g.cfg.Gossip.SetLocal(next)
+		return voters.Formation{}, g.cfg.Gossip.SetLocal(next)
 	}
-	var seen []Candidate
+	var seen []voters.Candidate
 	for _, m := range g.cfg.Gossip.Members() {
 		if m.Alive {
-			seen = append(seen, Candidate{ID: m.ID, Addr: m.Raft, Expect: m.Expect, Bootstrapped: m.Bootstrapped, Candidates: m.Candidates})
+			seen = append(seen, voters.Candidate{ID: m.ID, Addr: m.Raft, Expect: m.Expect, Bootstrapped: m.Bootstrapped, Candidates: m.Candidates})
 		}
 	}
-	f := Form(g.cfg.ID, seen, g.cfg.Expect, g.cfg.Others && len(seen) < 2)
+	f := voters.Form(g.cfg.ID, seen, g.cfg.Expect, g.cfg.Others && len(seen) < 2)
 	next.Candidates = f.Hash
 	if err := g.cfg.Gossip.SetLocal(next); err != nil || !f.Ready {
 		return f, err

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/nusa-scheduler/nusa/regional/voters"
 )
 
 const (
@@ -38,7 +40,7 @@ func (p *waitReport) due(waiting bool, now time.Time) bool {
 
 // reportWaiting logs why there is no master, at most every repeatEvery. Either no group
 // could be formed yet, or too few voters are alive.
-func (g *Group) reportWaiting(p *waitReport, f Formation) {
+func (g *Group) reportWaiting(p *waitReport, f voters.Formation) {
 	leader, _ := g.LeaderWithID()
 	if !p.due(leader == "", time.Now()) {
 		return
@@ -51,8 +53,8 @@ func (g *Group) reportWaiting(p *waitReport, f Formation) {
 			names[m.ID] = m.Name
 		}
 	}
-	voters := g.GetConfiguration().Configuration().Servers
-	if len(voters) == 0 {
+	members := g.GetConfiguration().Configuration().Servers
+	if len(members) == 0 {
 		advice := "start the other servers, each with the gossip address of one of those found (--join), or set --bootstrap-expect to their number"
 		if len(found) >= g.cfg.Expect {
 			advice = "if this goes on, look at the other servers' logs"
@@ -62,14 +64,14 @@ func (g *Group) reportWaiting(p *waitReport, f Formation) {
 			"no_answer_from", g.cfg.Gossip.Missing(), "reason", f.Why, "todo", advice)
 		return
 	}
-	here, missing := present(voters, names)
-	if len(here) >= majority(len(voters)) {
+	here, missing := present(members, names)
+	if len(here) >= voters.Majority(len(members)) {
 		g.cfg.Logger.Warn("the region has no master: an election is under way",
-			"voters", len(voters), "here", here, "missing", missing)
+			"voters", len(members), "here", here, "missing", missing)
 		return
 	}
 	g.cfg.Logger.Warn("the region has no quorum: nothing can be decided, running tasks go on",
-		"voters", len(voters), "needed", majority(len(voters)), "here", here, "missing", missing,
+		"voters", len(members), "needed", voters.Majority(len(members)), "here", here, "missing", missing,
 		"no_answer_from", g.cfg.Gossip.Missing(),
 		"todo", "start the missing servers again with their data directories; this one must be able to reach them")
 }

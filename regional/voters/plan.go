@@ -1,4 +1,6 @@
-package quorum
+// Package voters decides which servers are voters of a region's Raft group: Form says when
+// servers form a new group, and Plan says which servers the leader adds and removes.
+package voters
 
 import (
 	"cmp"
@@ -54,8 +56,8 @@ type Peer struct {
 	Bootstrapped bool
 }
 
-// foreign reports whether the server has the log of another group.
-func (p Peer) foreign(cluster string) bool { return p.Bootstrapped && p.Cluster != cluster }
+// Foreign reports whether the server has the log of another group.
+func (p Peer) Foreign(cluster string) bool { return p.Bootstrapped && p.Cluster != cluster }
 
 // View is everything on which a membership plan depends.
 type View struct {
@@ -89,7 +91,7 @@ func Plan(v View) []Change {
 		// While a voter is silent, the group must not come to depend on a new server,
 		// because that server may fail to catch up. If a voter has been silent only for a
 		// moment, the new server waits too, because it may have to replace that voter.
-		if s.count >= MaxVoters || s.undecided(v) || s.count > s.living && s.living < majority(s.count+1) {
+		if s.count >= MaxVoters || s.undecided(v) || s.count > s.living && s.living < Majority(s.count+1) {
 			break
 		}
 		out = append(out, Change{Op: Add, ID: id, Addr: s.peers[id].Addr, Why: "a new server"})
@@ -142,7 +144,7 @@ func newSurvey(v View) *survey {
 		s.dead = append(s.dead, x.ID)
 	}
 	for _, p := range v.Peers {
-		if !voters[p.ID] && p.Alive && !p.foreign(v.Cluster) {
+		if !voters[p.ID] && p.Alive && !p.Foreign(v.Cluster) {
 			s.joiners = append(s.joiners, p.ID)
 		}
 	}
@@ -177,7 +179,7 @@ func (s *survey) removals(v View) []Change {
 		default:
 			continue
 		}
-		if s.living < majority(s.count) || s.living < majority(s.count-1) {
+		if s.living < Majority(s.count) || s.living < Majority(s.count-1) {
 			continue
 		}
 		out = append(out, Change{Op: Remove, ID: id, Why: why})
@@ -186,7 +188,8 @@ func (s *survey) removals(v View) []Change {
 	return out
 }
 
-func majority(n int) int { return n/2 + 1 }
+// Majority returns how many of n voters are a majority.
+func Majority(n int) int { return n/2 + 1 }
 
 // Candidate is what a server knows about another server when a new group forms.
 type Candidate struct {

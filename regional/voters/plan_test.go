@@ -1,4 +1,4 @@
-package quorum_test
+package voters_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/nusa-scheduler/nusa/regional/quorum"
+	"github.com/nusa-scheduler/nusa/regional/voters"
 )
 
 const (
@@ -16,21 +16,21 @@ const (
 	deadAfter    = time.Hour
 )
 
-func view(servers string, peers ...quorum.Peer) quorum.View {
-	v := quorum.View{Self: "a", Cluster: "C", Unseen: time.Minute, ReplaceAfter: replaceAfter, DeadAfter: deadAfter, Peers: peers}
+func view(servers string, peers ...voters.Peer) voters.View {
+	v := voters.View{Self: "a", Cluster: "C", Unseen: time.Minute, ReplaceAfter: replaceAfter, DeadAfter: deadAfter, Peers: peers}
 	for _, id := range strings.Fields(servers) {
-		v.Servers = append(v.Servers, quorum.Server{ID: id, Addr: id + ":1"})
+		v.Servers = append(v.Servers, voters.Server{ID: id, Addr: id + ":1"})
 	}
 	return v
 }
 
-func member(id string) quorum.Peer {
-	return quorum.Peer{ID: id, Addr: id + ":1", Alive: true, Cluster: "C", Bootstrapped: true}
+func member(id string) voters.Peer {
+	return voters.Peer{ID: id, Addr: id + ":1", Alive: true, Cluster: "C", Bootstrapped: true}
 }
 
-func fresh(id string) quorum.Peer { return quorum.Peer{ID: id, Addr: id + ":1", Alive: true} }
+func fresh(id string) voters.Peer { return voters.Peer{ID: id, Addr: id + ":1", Alive: true} }
 
-func silent(id string, d time.Duration) quorum.Peer {
+func silent(id string, d time.Duration) voters.Peer {
 	p := member(id)
 	p.Alive, p.Silent = false, d
 	return p
@@ -45,7 +45,7 @@ func TestPlan(t *testing.T) {
 	moved.Addr = "b:2"
 	for _, test := range []struct {
 		name string
-		view quorum.View
+		view voters.View
 		want string
 	}{
 		{"nothing to do", view("a b c", member("a"), member("b"), member("c")), ""},
@@ -82,7 +82,7 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string
-			for _, c := range quorum.Plan(test.view) {
+			for _, c := range voters.Plan(test.view) {
 				got = append(got, c.String())
 			}
 			if s := strings.Join(got, "; "); s != test.want {
@@ -96,12 +96,12 @@ func TestPlan(t *testing.T) {
 // after every step of the plan. The leader stays a voter.
 func TestPlanKeepsQuorum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 9).Draw(t, "voters")
+		n := rapid.IntRange(1, 9).Draw(t, "group")
 		v := view("")
 		alive := map[string]bool{"a": true}
 		for i := range n {
 			id := string(rune('a' + i))
-			v.Servers = append(v.Servers, quorum.Server{ID: id, Addr: id + ":1"})
+			v.Servers = append(v.Servers, voters.Server{ID: id, Addr: id + ":1"})
 			p := member(id)
 			if i > 0 && rapid.Bool().Draw(t, "dead") {
 				p = silent(id, time.Duration(rapid.IntRange(0, 7200).Draw(t, "silent"))*time.Second)
@@ -120,38 +120,38 @@ func TestPlanKeepsQuorum(t *testing.T) {
 			}
 			return living
 		}
-		voters := map[string]bool{}
+		group := map[string]bool{}
 		for _, s := range v.Servers {
-			voters[s.ID] = true
+			group[s.ID] = true
 		}
-		before := count(voters) > len(voters)/2
-		for _, c := range quorum.Plan(v) {
-			if c.Op == quorum.Remove {
+		before := count(group) > len(group)/2
+		for _, c := range voters.Plan(v) {
+			if c.Op == voters.Remove {
 				if alive[c.ID] {
 					t.Fatalf("%v removes a live server", c)
 				}
-				delete(voters, c.ID)
+				delete(group, c.ID)
 			} else {
-				voters[c.ID], alive[c.ID] = true, true
+				group[c.ID], alive[c.ID] = true, true
 			}
-			if before && count(voters) <= len(voters)/2 {
-				t.Fatalf("after %v only %d of %d voters live", c, count(voters), len(voters))
+			if before && count(group) <= len(group)/2 {
+				t.Fatalf("after %v only %d of %d voters live", c, count(group), len(group))
 			}
 		}
-		if len(voters) > quorum.MaxVoters {
-			t.Fatalf("%d voters", len(voters))
+		if len(group) > voters.MaxVoters {
+			t.Fatalf("%d voters", len(group))
 		}
 	})
 }
 
 func TestForm(t *testing.T) {
-	c := func(id string, expect int) quorum.Candidate {
-		return quorum.Candidate{ID: id, Addr: id + ":1", Expect: expect}
+	c := func(id string, expect int) voters.Candidate {
+		return voters.Candidate{ID: id, Addr: id + ":1", Expect: expect}
 	}
-	three := []quorum.Candidate{c("a", 3), c("b", 3), c("c", 3)}
-	hash := quorum.Form("a", three, 3, false).Hash
-	agreed := func(ids ...string) []quorum.Candidate {
-		out := append([]quorum.Candidate(nil), three...)
+	three := []voters.Candidate{c("a", 3), c("b", 3), c("c", 3)}
+	hash := voters.Form("a", three, 3, false).Hash
+	agreed := func(ids ...string) []voters.Candidate {
+		out := append([]voters.Candidate(nil), three...)
 		for i := range out {
 			for _, id := range ids {
 				if out[i].ID == id {
@@ -167,25 +167,25 @@ func TestForm(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		self  string
-		seen  []quorum.Candidate
+		seen  []voters.Candidate
 		want  int
 		alone bool
 		ready bool
 		why   string
 	}{
 		{"too few", "a", three[:2], 3, false, false, "2 of 3 expected servers seen"},
-		{"one is enough for itself", "a", []quorum.Candidate{c("a", 1)}, 1, false, true, ""},
-		{"but not before others have responded", "a", []quorum.Candidate{c("a", 1)}, 1, true, false, "1 of 1 expected servers seen"},
+		{"one is enough for itself", "a", []voters.Candidate{c("a", 1)}, 1, false, true, ""},
+		{"but not before others have responded", "a", []voters.Candidate{c("a", 1)}, 1, true, false, "1 of 1 expected servers seen"},
 		{"not before all name the same", "a", agreed("b"), 3, false, false, "c does not name the same servers yet"},
 		{"all agree", "b", agreed("a", "b", "c"), 3, false, true, ""},
 		{"its own hash does not matter", "a", agreed("b", "c"), 3, false, true, ""},
 		{"the first ones of too many", "a", grown, 3, false, true, ""},
 		{"the rest wait", "d", grown, 3, false, false, "enough others form the group: waiting to be added to it"},
-		{"never beside an existing group", "a", []quorum.Candidate{c("a", 3), belongs, c("c", 3)}, 3, false, false, "b belongs to a group: waiting to be added to it"},
-		{"never with different expectations", "a", []quorum.Candidate{c("a", 3), c("b", 5), c("c", 3)}, 3, false, false, "b expects 5 servers, this one 3: make bootstrap_expect equal"},
+		{"never beside an existing group", "a", []voters.Candidate{c("a", 3), belongs, c("c", 3)}, 3, false, false, "b belongs to a group: waiting to be added to it"},
+		{"never with different expectations", "a", []voters.Candidate{c("a", 3), c("b", 5), c("c", 3)}, 3, false, false, "b expects 5 servers, this one 3: make bootstrap_expect equal"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := quorum.Form(test.self, test.seen, test.want, test.alone)
+			f := voters.Form(test.self, test.seen, test.want, test.alone)
 			if f.Ready != test.ready || f.Why != test.why {
 				t.Errorf("ready %v, why %q; want %v, %q", f.Ready, f.Why, test.ready, test.why)
 			}
