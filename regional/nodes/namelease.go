@@ -25,18 +25,9 @@ func (e *nameTakenError) Error() string {
 		e.name, e.holder, e.address, e.silent.Round(time.Millisecond), e.lease)
 }
 
-// claimName gives a node name to the agent of a hello. A name is free when its holder is
-// lost or has left.
-//
-// In three cases claimName accepts an agent although another agent holds the name:
-//   - The node is registered under the name and is ready. Two nodes of one name may remain from
-//     versions in which names had no holder.
-//   - The node is registered under the name and is charged for allocations. It was lost and may
-//     still run them. Only its session can order it to stop them.
-//   - The node was forgotten together with its allocations, but it still has orders.
+// claimName gives a node name to the agent of a hello, as presence.Claim decides.
 func (a *Agents) claimName(h *nusav1.AgentHello) error {
 	view, now := a.cfg.FSM.View(), a.cfg.Clock()
-	own, registered := view.Node(h.GetNodeId())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.nameHolders == nil {
@@ -53,30 +44,27 @@ func (a *Agents) claimName(h *nusav1.AgentHello) error {
 		a.nameHolders[h.GetName()] = h.GetNodeId()
 		return nil
 	}
-	needed := registered && own.Name == h.GetName() && (own.Status == state.NodeReady || view.Use(own.ID).Allocs > 0)
-	if needed || !registered && h.GetIndex() > 0 {
-		a.cfg.Logger.Warn("two agents of one name: stop one of them and give it another --name", "node", h.GetName(), "id", h.GetNodeId(), "other", id,
-			"allocations", view.Use(h.GetNodeId()).Allocs)
-		return nil
+	c := presence.Claim{
+		Name: h.GetName(), Charged: view.Use(h.GetNodeId()).Allocs, Index: h.GetIndex(),
+		Contact: presence.New(a.cfg.Elected), Lease: a.cfg.NodeLease, Now: now,
 	}
-	taken := &nameTakenError{name: h.GetName(), holder: id, address: "an address not known yet", lease: a.cfg.NodeLease}
-	contact := presence.New(a.cfg.Elected)
+	c.Own, _ = view.Node(h.GetNodeId())
+	c.Holder, _ = view.Node(id)
 	if holder := a.nodes[id]; holder != nil {
 		holder.mu.Lock()
-		contact = holder.contact
+		c.Contact = holder.contact
 		holder.mu.Unlock()
 	}
-	free := contact.HasLeft()
-	taken.silent = now - contact.Seen()
-	holder, known := view.Node(id)
-	switch {
-	case known:
-		free = free || holder.Status != state.NodeReady || holder.Name != h.GetName()
-		taken.address = holder.Address
-	default: // the holder is being registered now, or was forgotten
-		free = free || contact.SilentFor(taken.lease, now)
-	}
-	if !free {
+	switch c.Outcome() {
+	case presence.Shared:
+		a.cfg.Logger.Warn("two agents of one name: stop one of them and give it another --name", "node", h.GetName(), "id", h.GetNodeId(), "other", id,
+			"allocations", c.Charged)
+		return nil
+	case presence.Taken:
+		taken := &nameTakenError{name: h.GetName(), holder: id, address: "an address not known yet", lease: c.Lease, silent: now - c.Contact.Seen()}
+		if c.Holder != nil {
+			taken.address = c.Holder.Address
+		}
 		return taken
 	}
 	a.nameHolders[h.GetName()] = h.GetNodeId()
