@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/hashicorp/raft"
@@ -78,7 +79,7 @@ func (r *Restored) begin(fsm *raftlog.FSM, index uint64) error {
 	case r.Incarnation != 0:
 		next = r.Incarnation
 	}
-	entry := raftlog.Entry(&state.Command{BumpIncarnation: &state.BumpIncarnation{Incarnation: next, RestoreID: uuid.NewString()}})
+	entry := raftlog.Entry(&state.Command{NowUnixNano: time.Now().UnixNano(), BumpIncarnation: &state.BumpIncarnation{Incarnation: next, RestoreID: uuid.NewString()}})
 	if err, failed := fsm.Apply(&raft.Log{Index: index, Type: raft.LogCommand, Data: entry}).(error); failed {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // massLeast is the least number of regions of a mass loss.
@@ -63,7 +65,7 @@ func (s Snapshot) massLoss(due []RegionDue) massLoss {
 			first++
 		}
 		n := i - first + 1
-		if moving > 0 && n >= massLeast && 3*n > all && n > out.fell {
+		if moving > 0 && n >= massLeast && !plant.Is(plant.MassLossIgnored) && 3*n > all && n > out.fell {
 			out = massLoss{paused: true, fell: n, of: all, longest: q.silent}
 		}
 	}

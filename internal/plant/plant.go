@@ -53,8 +53,14 @@ const (
 	// NoConfirmation: after a recovery of the store, leases are granted before every region
 	// has confirmed what it runs.
 	NoConfirmation Bug = "no confirmation after a recovery"
+	// BindingForgotten: after an upgrade of a region, agents that do not know a lease
+	// count as if they had.
+	BindingForgotten Bug = "binding counts before it is known"
+	// MassLossIgnored: regions are declared lost although many fell silent together.
+	MassLossIgnored Bug = "mass loss ignored"
 )
 
 // Bugs lists all bugs.
 var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, WallClock, LeaseForgotten, LateStart, SuspendedKill,
-	OlderRenewal, NewestOnly, FenceBack, OldStore, OldLog, AckBeforeSync, AnswerOnce, DeltaLate, Unverified, ActBeforeStore, LostAtElection, LevelIgnored, NoConfirmation}
+	OlderRenewal, NewestOnly, FenceBack, OldStore, OldLog, AckBeforeSync, AnswerOnce, DeltaLate, Unverified, ActBeforeStore, LostAtElection, LevelIgnored, NoConfirmation,
+	BindingForgotten, MassLossIgnored}

@@ -18,10 +18,10 @@ func bound(view *state.View, s *state.Slot) (stop time.Duration, ok bool) {
 	stop = job.Group(key.Group).KillTimeout
 	for a := range view.GroupAllocs(key) {
 		inside := job.Type == state.System || a.Index >= s.From && a.Index < s.To
-		if !inside || !a.Live() && !a.Charged || a.JobVersion == s.JobVersion {
+		if !inside || !a.Live() && !a.Charged || a.JobVersion == s.JobVersion && !a.BindingUnknown {
 			continue
 		}
-		if !binds(view, key, a.JobVersion) {
+		if a.BindingUnknown || !binds(view, key, a.JobVersion) {
 			return 0, false
 		}
 		was, _ := view.Job(key.JobKey(), a.JobVersion)
@@ -31,11 +31,11 @@ func bound(view *state.View, s *state.Slot) (stop time.Duration, ok bool) {
 }
 
 // leftUnbound reports whether an attempt that was given up may still run, although nothing
-// else may run for its index. No lease binds such an attempt, and its node has not
+// else may run for its index. No lease certainly binds such an attempt, and its node has not
 // confirmed its end. Nothing else may run for the index if a lease binds the slot, or if
 // the global tier waits for the attempt's end.
 func leftUnbound(view *state.View, s *state.Slot, a *state.Alloc) bool {
-	return !a.Live() && a.Charged && binding(view, s.Key(), a.JobVersion) == state.BindNone &&
+	return !a.Live() && a.Charged && bindingOf(view, a) == state.BindNone &&
 		(s.Unbound || binding(view, s.Key(), s.JobVersion) != state.BindNone)
 }
 
@@ -46,7 +46,7 @@ func leftBehind(view *state.View, s *state.Slot) (left map[int32]bool) {
 		return nil // each region has other instances of a system job
 	}
 	for a := range view.GroupAllocs(s.Key()) {
-		if a.State == state.Lost && a.Charged && a.Index >= s.From && a.Index < s.To && binding(view, s.Key(), a.JobVersion) == state.BindNone {
+		if a.State == state.Lost && a.Charged && a.Index >= s.From && a.Index < s.To && bindingOf(view, a) == state.BindNone {
 			if left == nil {
 				left = map[int32]bool{}
 			}
@@ -78,6 +78,14 @@ func sayWhatMayRun(out []state.Answer, a state.Answer, left map[int32]bool) []st
 func binds(view *state.View, key state.GroupKey, version int64) bool {
 	b := binding(view, key, version)
 	return b == state.BindRegion || b == state.BindBoth
+}
+
+// bindingOf returns the leases that certainly bind an attempt.
+func bindingOf(view *state.View, a *state.Alloc) state.Binding {
+	if a.BindingUnknown {
+		return state.BindNone
+	}
+	return binding(view, a.Key(), a.JobVersion)
 }
 
 // binding returns the leases that bind a group in a version of its job.

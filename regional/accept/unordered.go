@@ -5,7 +5,9 @@ import "github.com/nusa-scheduler/nusa/regional/state"
 // Unordered counts the attempts of jobs of the federation that may run although the region
 // has no order for their index. complete is false while the log cannot show all of them:
 // while a change of slot orders is incomplete, and after a restore of the log, when a node
-// that has not connected since may run attempts that the log does not have.
+// that has not connected since may run attempts that the log does not have. It is also
+// false until every server of the region has the feature level that shows which leases
+// bind what runs.
 func Unordered(view *state.View) (n int, complete bool) {
 	c := view.Cluster()
 	for g := range view.Groups() {
@@ -13,12 +15,12 @@ func Unordered(view *state.View) (n int, complete bool) {
 			continue
 		}
 		for a := range view.AllocsIn(g) {
-			if !ordered(view, g, a.Index) && (a.Live() || a.Charged && binding(view, g.Key, a.JobVersion) == state.BindNone) {
+			if !ordered(view, g, a.Index) && (a.Live() || a.Charged && bindingOf(view, a) == state.BindNone) {
 				n++
 			}
 		}
 	}
-	return n, !c.OrdersIncomplete && !c.Recovered
+	return n, !c.OrdersIncomplete && !c.Recovered && c.FeatureLevel >= state.BindingLevel
 }
 
 // ordered reports whether one of the slots of a group covers an index. A slot of a system

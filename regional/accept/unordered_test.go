@@ -17,6 +17,8 @@ func TestUnordered(t *testing.T) {
 			t.Errorf("%s: %d, %v, want %d, %v", what, got, known, n, complete)
 		}
 	}
+	expect("a server of the region has an earlier version", 0, false)
+	r.do(state.Command{SetLimits: &state.SetLimits{FeatureLevel: 2, NodeLease: time.Second}})
 	expect("nothing runs", 0, true)
 	r.order(0, 2, 5, state.Run, state.SlotAccepted)
 	r.place(0)
@@ -34,7 +36,36 @@ func TestUnordered(t *testing.T) {
 	r.lost(state.NodeReady)
 	r.do(state.Command{AgentReports: &state.AgentReports{NodeID: "n1", Full: true}})
 	expect("the node is back, and nothing runs there", 0, true)
-	r.do(state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1, NodeLease: time.Second}})
 	r.do(state.Command{BumpIncarnation: &state.BumpIncarnation{Incarnation: 2}})
 	expect("the log of the region was restored, too", 0, false)
+}
+
+// TestUnknownBindingsDoNotCount: a region was upgraded, and the agent of a lost node may not
+// know that a lease binds its instance. The slot does not count as bound, and the region
+// does not give up the instance as if the lease had ended it.
+func TestUnknownBindingsDoNotCount(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		r := newRegion(t, state.Service)
+		r.jobs[1].Groups[0].Disconnect = state.Disconnect{StopRunning: true, StopInRegion: true}
+		r.order(0, 1, 5, state.Run, state.SlotOffered)
+		r.place(0)
+		r.report(0, state.Running)
+		r.do(state.Command{SetLimits: &state.SetLimits{FeatureLevel: 2, NodeLease: time.Second}})
+		if known {
+			r.do(state.Command{OrdersStored: &state.OrdersStored{NodeID: "n1", Index: r.index}})
+		}
+		if got := Answers(r.Snapshot()); len(got) != 1 || got[0].Bound != known {
+			t.Errorf("known %v: answers %+v", known, got)
+		}
+		r.lost(state.NodeLost)
+		r.do(state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{ID: "a0", Reason: state.ReasonNodeLost, GiveUp: true}}}})
+		r.order(0, 1, 5, state.Revoke, state.SlotAccepted)
+		if got := Answers(r.Snapshot()); len(got) != map[bool]int{true: 1, false: 0}[known] {
+			t.Errorf("known %v: revoked: answers %+v", known, got)
+		}
+		r.do(state.Command{ApplyOrders: &state.ApplyOrders{Removed: []string{"default/api/web/0"}}})
+		if n, _ := Unordered(r.Snapshot()); (n == 0) != known {
+			t.Errorf("known %v: %d instances may run without an order", known, n)
+		}
+	}
 }

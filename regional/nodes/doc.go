@@ -11,6 +11,7 @@
 //	           more than the log), registration, attach and detach
 //	receive    handles the messages of an agent
 //	reports    turns an agent's reports into commands of the log (regional/state applies them)
+//	bindings   commits that a node's supervisors know which leases bind their tasks
 //	send       sends the messages to an agent: grants, acknowledgements, orders
 //	sendstate  decides which goroutine sends on a session
 //	turns      the queue of sessions that have something to send

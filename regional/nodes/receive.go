@@ -68,10 +68,14 @@ func (ss *session) handle(ctx context.Context, m wire.AgentMessage) (sendNow boo
 			return false, err
 		}
 	}
-	// An orders_ack needs no action: the agent's next hello says which orders the outbox
-	// must send again.
+	if err := ss.noteStored(m.OrdersAck); err != nil {
+		return false, err
+	}
 	switch m.Kind {
 	case wire.KindLease:
+		if err := ss.confirmBindings(ctx); err != nil {
+			return false, err
+		}
 		if err := ss.finishResync(ctx); err != nil { // the agent sends the missing reports before its first lease request
 			return false, err
 		}

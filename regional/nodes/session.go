@@ -19,6 +19,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
@@ -64,6 +65,8 @@ type session struct {
 	incoming wire.IncomingMessage
 	inbox    *link.Inbox[state.AllocReport]
 	inFlight *raftlog.Proposal
+	// informed says which orders the node's supervisors know. Only the receiver uses it.
+	informed presence.Informed
 
 	// cursor is the agent's position in the node's outbox. The node's lock guards cursor.
 	cursor *link.Cursor[uint64]
@@ -346,7 +349,11 @@ func (ss *session) attach() {
 	}
 	n.session = ss
 	n.fill(ss.agents.cfg.FSM.View(), ss.agents.cfg.Epoch)
-	ss.cursor = n.outbox.Cursor(link.Position(wire.PositionFromProto(ss.hello.GetOrders())))
+	have := wire.PositionFromProto(ss.hello.GetOrders())
+	if have.Epoch == ss.agents.cfg.Epoch {
+		ss.informed.Stored(have.Sequence)
+	}
+	ss.cursor = n.outbox.Cursor(link.Position(have))
 }
 
 func (ss *session) supersede() {

@@ -8,5 +8,7 @@
 //
 //   - presence.go: a node's contact with its master, event by event
 //   - absence.go: how long a lost node has been absent, and until when its lease may last
+//   - claim.go: whether an agent may have a node name that another node holds
+//   - informed.go: whether the supervisors of a node know which leases bind their tasks
 //   - suspect.go: whether the log may be an old copy after the servers were started
 package presence

@@ -85,11 +85,11 @@ func (in *Input) replacementDue(spec *state.Group, a *state.Alloc, system bool) 
 	if plant.Is(plant.WallClock) {
 		return n.StatusUnixNano + int64(max(after, in.longestLease(state.BindNode)+ordered.KillTimeout)), true
 	}
-	switch binding := ordered.Binding(a.Local); {
+	switch binding := a.Binding(ordered); {
 	case binding != state.BindNone:
 		left = max(left, absent.LeaseLeft(in.longestLease(binding), ordered.KillTimeout))
 	case bound(spec, a.Local):
-		return 0, false // no lease ends the instance that the node was ordered to run
+		return 0, false // no lease certainly ends the instance that the node was ordered to run
 	}
 	return in.NowUnixNano + int64(left), true
 }
@@ -139,7 +139,7 @@ func (in *Input) nodeStatus(a *state.Alloc) string {
 // The text is empty if the allocation runs nowhere.
 func (in *Input) stillRunning(a *state.Alloc, spec *state.Group) string {
 	n, ok := in.View.Node(a.NodeID)
-	if !ok || n.Status != state.NodeLost || spec == nil || bound(spec, a.Local) {
+	if !ok || n.Status != state.NodeLost || spec == nil || a.Binding(spec) != state.BindNone {
 		return ""
 	}
 	return "; " + a.NodeName + " is silent and may run it until it is back"

@@ -25,7 +25,7 @@ func (d *decision) mayReplace(lost []*state.Alloc) bool {
 		}
 	}
 	for _, a := range lost {
-		if bound(in.orderedGroup(a, d.spec), a.Local) || a.Desired == state.Stop {
+		if a.Binding(in.orderedGroup(a, d.spec)) != state.BindNone || a.Desired == state.Stop {
 			d.out.giveUp(a, state.ReasonNodeLost, "its node is "+in.nodeStatus(a))
 		}
 	}
@@ -46,7 +46,7 @@ func (d *decision) stopUnwanted() {
 		}
 		spec := in.orderedGroup(a, nil)
 		due, ever := in.replacementDue(spec, a, d.system)
-		if ever && spec != nil && !bound(spec, a.Local) && d.boundNow(a.Index) {
+		if ever && spec != nil && a.Binding(spec) == state.BindNone && d.boundNow(a.Index) {
 			ever = false // the slot's next owner would run the instance a second time
 		}
 		switch {
@@ -80,7 +80,7 @@ func BoundLeft(in Input, nodeID string) time.Duration {
 
 // MustWait reports whether only the node itself, or an operator, may end a live allocation
 // of a lost node. There are two cases. The group is not to be replaced. Or the group must
-// not run twice, and no lease ends the version that the node was ordered to run.
+// not run twice, and no lease certainly ends the version that the node was ordered to run.
 func MustWait(view *state.View, a *state.Alloc) bool {
 	in := Input{View: view}
 	ordered := in.orderedGroup(a, nil)
@@ -91,7 +91,7 @@ func MustWait(view *state.View, a *state.Alloc) bool {
 		return true
 	}
 	g, ok := view.Group(a.Key())
-	if !ok || bound(ordered, a.Local) {
+	if !ok || a.Binding(ordered) != state.BindNone {
 		return false
 	}
 	s := state.SlotOf(g.Slots, a.Index)
@@ -121,7 +121,7 @@ func (d *decision) boundNow(index int32) bool {
 // earlier version that the node was ordered to run.
 func (d *decision) mayRunUnbound(index int32) bool {
 	return bound(d.spec, d.g.Key.Local) && slices.ContainsFunc(d.unconfirmed, func(a *state.Alloc) bool {
-		return a.Index == index && !bound(d.p.in.orderedGroup(a, d.spec), a.Local)
+		return a.Index == index && a.Binding(d.p.in.orderedGroup(a, d.spec)) == state.BindNone
 	})
 }
 

@@ -277,6 +277,10 @@ func (w *world) run(t *testing.T, where, line string) {
 		if d := a.duration("region", 0); d > 0 && res.Err == nil {
 			res = w.apply(state.Command{JoinFederation: &state.JoinFederation{FederationID: "f", Term: 1, Nonce: "n", Fence: 1, Lease: d}})
 		}
+	case "level":
+		res = w.apply(state.Command{SetLimits: &state.SetLimits{FeatureLevel: uint32(a.int("to", 0))}})
+	case "informed": // the supervisors of a node know all orders
+		res = w.apply(state.Command{OrdersStored: &state.OrdersStored{NodeID: a.word(1), Index: w.st.Snapshot().Index()}})
 	case "link":
 		w.link = a.word(1) == "up"
 	case "report":

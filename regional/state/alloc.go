@@ -51,6 +51,19 @@ type Alloc struct {
 // Key returns the allocation's group.
 func (a *Alloc) Key() GroupKey { return GroupKey{a.Namespace, a.Job, a.Group, a.Local} }
 
+// Binding returns the leases that certainly bind the allocation. g is its group in the
+// version of the allocation.
+func (a *Alloc) Binding(g *Group) Binding {
+	if a.BindingUnknown {
+		return BindNone
+	}
+	return g.Binding(a.Local)
+}
+
+// unsure reports whether it matters that the allocation's binding is unknown: while
+// the allocation may run.
+func (a *Alloc) unsure() bool { return a.BindingUnknown && a.Charged }
+
 // Live reports whether the allocation has not ended.
 func (a *Alloc) Live() bool { return !a.State.Terminal() }
 
@@ -83,6 +96,9 @@ type Placement struct {
 	Generation  int64
 	Incarnation uint64
 	Resources   Resources
+	// BindingUnknown is true while the agent may have only the order of an earlier version of
+	// the job, which other leases bind. No lease then certainly ends the allocation.
+	BindingUnknown bool
 }
 
 // NodeRef names an allocation's node, by the name that the node had when the allocation was
@@ -154,6 +170,7 @@ type AllocRecord struct {
 	RunningUnixNano  int64
 	PlacedBecause    string
 	Apart            []string
+	BindingUnknown   bool
 }
 
 func (a *Alloc) record() AllocRecord {
@@ -168,7 +185,7 @@ func (a *Alloc) record() AllocRecord {
 		CreateIndex: a.CreateIndex, OrderIndex: a.OrderIndex, ModifyIndex: a.ModifyIndex, Attempt: a.Attempt,
 		Resources: a.Resources, Dedicated: a.Dedicated, Ports: a.Ports, GPUs: a.GPUs,
 		CreatedUnixNano: a.CreatedUnixNano, ModifiedUnixNano: a.ModifiedUnixNano, RunningUnixNano: a.RunningUnixNano,
-		PlacedBecause: a.PlacedBecause, Apart: a.Apart,
+		PlacedBecause: a.PlacedBecause, Apart: a.Apart, BindingUnknown: a.BindingUnknown,
 	}
 }
 
@@ -193,7 +210,7 @@ func (d *dedup) alloc(r *AllocRecord, of *group) *Alloc {
 			gid:       of.gid,
 			Namespace: g.Namespace, Job: g.Job, Group: g.Group, Local: g.Local, Dedicated: r.Dedicated,
 			JobVersion: r.JobVersion, GroupHash: r.GroupHash, Run: r.Run, Generation: r.Generation,
-			Incarnation: r.Incarnation, Resources: r.Resources,
+			Incarnation: r.Incarnation, Resources: r.Resources, BindingUnknown: r.BindingUnknown,
 		}),
 		NodeRef: canonical(d.nodeRefs, NodeRef{r.NodeID, r.NodeName, r.NodeNum}),
 		Grants:  grants(r.Ports, r.GPUs, r.Apart),

@@ -18,6 +18,9 @@ func (t *txn) putAllocOf(g *group, a *Alloc) {
 	in.put(a)
 	if old != nil {
 		t.byState[old.State]--
+		if old.unsure() {
+			t.unsure--
+		}
 	} else {
 		g.allocs++
 		t.addID(a.ID, ref)
@@ -26,6 +29,9 @@ func (t *txn) putAllocOf(g *group, a *Alloc) {
 		}
 	}
 	t.byState[a.State]++
+	if a.unsure() {
+		t.unsure++
+	}
 	was := old != nil && old.Charged
 	if a.Charged != was {
 		t.charge(a, a.Charged)

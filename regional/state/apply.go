@@ -81,6 +81,8 @@ func (t *txn) dispatch(cmd *Command) error {
 		return applyRebind(t, cmd.RebindFederation)
 	case cmd.SetLimits != nil:
 		return applyLimits(t, cmd.SetLimits)
+	case cmd.OrdersStored != nil:
+		return applyOrdersStored(t, cmd.OrdersStored)
 	}
 	return fmt.Errorf("%w at index %d: upgrade this server", ErrUnknownCommand, t.index)
 }
@@ -126,6 +128,7 @@ func applyBootstrap(t *txn, c *Bootstrap) error {
 func applyBump(t *txn, c *BumpIncarnation) error {
 	if c.Incarnation > t.cluster.Incarnation {
 		t.cluster.Incarnation, t.cluster.RestoreID, t.cluster.Recovered = c.Incarnation, c.RestoreID, true
+		beginEpochs(t)
 		t.res.Changed = true
 	}
 	return nil

@@ -82,6 +82,9 @@ type Command struct {
 	JoinFederation   *JoinFederation   `codec:"join,omitempty"`
 	RebindFederation *RebindFederation `codec:"rebind,omitempty"`
 	SetLimits        *SetLimits        `codec:"limits,omitempty"`
+
+	// OrdersStored needs Cluster.FeatureLevel 2.
+	OrdersStored *OrdersStored `codec:"stored,omitempty"`
 }
 
 // Bootstrap stores the identity of the cluster. A second Bootstrap with the same id and

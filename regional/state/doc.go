@@ -31,6 +31,7 @@
 //   - reports.go: applies the reports of agents
 //   - local.go: submits and stops of the region's own jobs
 //   - federation.go: the numbers that the region knows about its federation, and limits of its leases
+//   - bindings.go: which agents know the leases that bind their allocations
 //   - purge.go: removes ended allocations, unused job versions and expired keys
 //
 // The folder persist has the persistent collections of the State.

@@ -9,7 +9,11 @@ import (
 )
 
 // FeatureLevel is the greatest Cluster.FeatureLevel that this build supports.
-const FeatureLevel = 1
+const FeatureLevel = 2
+
+// BindingLevel is the feature level from which on the log knows which agents may not know
+// the leases that bind their allocations: see Alloc.BindingUnknown.
+const BindingLevel = 2
 
 // JoinFederation stores the numbers in the welcome of an active global server. Until they
 // are stored, the region uses nothing else of that session. Numbers never go back. Errors:
@@ -125,9 +129,23 @@ func applyLimits(t *txn, c *SetLimits) error {
 	if c.RegionLease > 0 && c.LeadershipNonce == next.LeadershipNonce {
 		next.RegionLeaseMax = min(next.RegionLeaseMax, c.RegionLease)
 	}
+	raised := t.cluster.FeatureLevel < BindingLevel && next.FeatureLevel >= BindingLevel
 	t.res.Changed = t.res.Changed || next != t.cluster
 	t.cluster = next
+	if raised {
+		beginEpochs(t)
+		repeatBindings(t)
+	}
 	return nil
+}
+
+// beginEpochs begins epochs of the region's own jobs that no earlier cluster or incarnation
+// of the region has used. It depends on the wall clock of the master. A clock that was set back
+// can make the epochs smaller than earlier ones, but hardly equal to them.
+func beginEpochs(t *txn) {
+	if t.cluster.FeatureLevel >= BindingLevel {
+		t.cluster.EpochBase = max(t.cluster.EpochBase+1, t.now/1000)
+	}
 }
 
 // noteRevision stores an etcd revision if the log has joined a federation. Before that, a

@@ -160,7 +160,7 @@ func setLocalSlots(t *txn, job *Job, run int64) {
 			list [1]*Slot
 		}{Slot: Slot{
 			Namespace: key.Namespace, Job: key.Job, Group: key.Group, Local: true,
-			To: to, Generation: int64(t.index), Run: run, Revision: int64(t.index), JobVersion: job.Version,
+			To: to, Generation: t.cluster.EpochBase + int64(t.index), Run: run, Revision: int64(t.index), JobVersion: job.Version,
 			Desired: Run, State: SlotAccepted, CommittedUnixNano: t.now,
 			CreateIndex: t.index, ModifyIndex: t.index,
 		}}

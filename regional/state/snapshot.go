@@ -259,6 +259,9 @@ func (r *restorer) alloc(rec *AllocRecord) error {
 		u.allocs = u.allocs.With(ref, t.hasAlloc)
 	}
 	r.byState[a.State]++
+	if a.unsure() {
+		r.unsure++
+	}
 	if a.Charged {
 		t.charge(a, true)
 	} else if !a.Live() {

@@ -43,6 +43,8 @@ type View struct {
 
 	byState   [8]int
 	allocated Resources
+	// unsure counts the allocations that may run and whose binding is unknown.
+	unsure int
 }
 
 // group is a group with counts of its instances.
@@ -253,6 +255,23 @@ func (v *View) AllocCounts() [8]int { return v.byState }
 
 // Allocated returns the sum of the resources that all nodes are charged for.
 func (v *View) Allocated() Resources { return v.allocated }
+
+// UnknownBindings returns for how many allocations that may run it is unknown which leases
+// bind them: see Placement.BindingUnknown.
+func (v *View) UnknownBindings() int { return v.unsure }
+
+// BindingUnknownUpTo reports whether OrdersStored with these arguments would change anything.
+func (v *View) BindingUnknownUpTo(nodeID string, index uint64) bool {
+	if v.unsure == 0 {
+		return false
+	}
+	for a := range v.NodeAllocs(nodeID) {
+		if a.unsure() && a.OrderIndex <= index {
+			return true
+		}
+	}
+	return false
+}
 
 func values[K, V any](seq iter.Seq2[K, V]) iter.Seq[V] {
 	return func(yield func(V) bool) {

@@ -59,7 +59,8 @@ type Cluster struct {
 	RegionLeaseMax time.Duration
 	NodeLeaseMax   time.Duration
 	// FeatureLevel says which commands the log may have, because every server of the region can read
-	// them. Level 1 has JoinFederation, RebindFederation and SetLimits.
+	// them. Level 1 has JoinFederation, RebindFederation and SetLimits. Level 2 has OrdersStored and
+	// Alloc.BindingUnknown.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.
@@ -69,6 +70,10 @@ type Cluster struct {
 	// Former has the numbers of the federation to which the log was bound before the latest rebind.
 	// They count again if the region returns to that federation.
 	Former FederationNumbers
+	// EpochBase is added to the generations of the region's own jobs. Another cluster of the
+	// region, and another incarnation, has another base, so that no epoch repeats. 0: the log
+	// had no feature level 2 yet.
+	EpochBase int64
 }
 
 // FederationNumbers are the numbers that a log knows about a federation: see Cluster.
@@ -380,7 +385,7 @@ type Slot struct {
 	Group      string
 	Local      bool
 	From, To   int32
-	Generation int64 // of a local job: the Raft index of the submit
+	Generation int64 // of a local job: the Raft index of the submit plus Cluster.EpochBase
 	// Run is the run to which the slot belongs. Results of another run no longer count. 0: the
 	// version of the global tier has no runs.
 	Run        int64

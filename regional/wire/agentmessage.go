@@ -1,6 +1,10 @@
 package wire
 
-import "google.golang.org/protobuf/encoding/protowire"
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
 
 // AgentMessage is a message of an agent whose parts are still encoded.
 type AgentMessage struct {
@@ -10,9 +14,12 @@ type AgentMessage struct {
 	Body []byte
 	// Stats is an encoded NodeStats. It is nil when the message has none.
 	Stats []byte
+	// OrdersAck is an encoded Position. It is nil when the message has none.
+	OrdersAck []byte
 }
 
-// ReadAgentMessage splits an encoded AgentMessage. Body and Stats point into raw.
+// ReadAgentMessage splits an encoded AgentMessage. Body, Stats and OrdersAck point into
+// raw.
 func ReadAgentMessage(raw []byte) (AgentMessage, error) {
 	var out AgentMessage
 	s := fieldScanner{rest: raw}
@@ -20,8 +27,25 @@ func ReadAgentMessage(raw []byte) (AgentMessage, error) {
 		switch s.num {
 		case agentStats:
 			out.Stats = s.b
+		case agentOrdersAck:
+			out.OrdersAck = s.b
 		case KindHello, KindLease, KindReports, KindInventory, KindGoodbye:
 			out.Kind, out.Body = s.num, s.b
+		}
+	}
+	return out, s.err
+}
+
+// ReadPosition decodes a Position.
+func ReadPosition(raw []byte) (state.Position, error) {
+	var out state.Position
+	s := fieldScanner{rest: raw}
+	for s.next() {
+		switch s.num {
+		case positionEpoch:
+			out.Epoch = string(s.b)
+		case positionSequence:
+			out.Sequence = s.v
 		}
 	}
 	return out, s.err

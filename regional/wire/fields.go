@@ -7,10 +7,11 @@ import "google.golang.org/protobuf/encoding/protowire"
 // fails when a message gets a field that this file does not list.
 
 // Fields of AgentMessage, LeaseRequest and Position. Each KindX is a kind of AgentMessage.
-// agentStats may come with any kind.
+// agentStats and agentOrdersAck may come with any kind.
 const (
 	KindHello        protowire.Number = 1
 	KindLease        protowire.Number = 2
+	agentOrdersAck   protowire.Number = 3
 	KindReports      protowire.Number = 4
 	agentStats       protowire.Number = 5
 	KindInventory    protowire.Number = 6

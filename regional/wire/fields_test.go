@@ -21,7 +21,8 @@ var handWritten = []struct {
 }{
 	{&nusav1.AgentMessage{}, numbers{
 		"hello": KindHello, "lease": KindLease, "reports": KindReports, "stats": agentStats, "inventory": KindInventory, "goodbye": KindGoodbye,
-	}, []string{"orders_ack"}}, // the next hello says which orders the agent has
+		"orders_ack": agentOrdersAck,
+	}, nil},
 	{&nusav1.LeaseRequest{}, numbers{"id": leaseRequestID, "granted": leaseRequestGot}, []string{"commit_blocked", "confirmed", "unordered"}}, // used only between a region and the global tier
 	{&nusav1.Position{}, numbers{"epoch": positionEpoch, "sequence": positionSequence}, nil},
 	{&nusav1.AllocReports{}, numbers{

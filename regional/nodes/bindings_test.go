@@ -1,0 +1,78 @@
+package nodes
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+// TestLogLearnsWhatAgentsKnow: after an upgrade the log does not know whether the
+// agents know which leases bind their tasks. An agent stores the repeated orders. Its second
+// lease request after that puts this into the log. A position of another term does not count.
+func TestLogLearnsWhatAgentsKnow(t *testing.T) {
+	ctx := t.Context()
+	fsm := raftlog.NewFSM()
+	log := raftlog.NewSequencer(&instantLog{fsm: fsm}, fsm, func(*state.View) raftlog.Decision { return raftlog.Decision{} }, func([]state.Result) {})
+	go func() { _ = log.Run(ctx) }()
+	for _, c := range []state.Command{
+		{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n", Name: "n"}}},
+		{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{
+			Slot: state.Slot{Namespace: "default", Job: "api", Group: "web", To: 1, Generation: 5, Revision: 5, JobVersion: 1, Desired: state.Run},
+			Job:  &state.Job{Version: 1, Type: state.Service, Groups: []state.Group{{Name: "web", Singleton: true}}},
+		}}}},
+		{ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{Key: state.GroupKey{Namespace: "default", Job: "api", Group: "web"}, JobVersion: 1,
+			Allocs: []state.PlaceAlloc{{ID: "a", NodeID: "n"}}}}}},
+		{SetLimits: &state.SetLimits{FeatureLevel: 2}},
+	} {
+		if r, err := log.Commit(ctx, c); err != nil || len(r.Skipped) > 0 {
+			t.Fatal(err, r.Skipped)
+		}
+	}
+	a := New(ctx, Config{
+		NodeLease: time.Second, Epoch: "e", FSM: fsm, Log: log, Logger: slog.New(slog.DiscardHandler), Events: eventlog.New("e"),
+		Clock: func() time.Duration { return 0 }, RegionLease: func() time.Duration { return 0 },
+	})
+	begin := func(has *nusav1.Position) *session {
+		ss := &session{agents: a, node: a.ensure("n"), stream: &listedStream{}, hello: &nusav1.AgentHello{NodeId: "n", Orders: has}, sending: sendActive}
+		ss.attach()
+		return ss
+	}
+	step := func(ss *session, stored *nusav1.Position, want int) {
+		t.Helper()
+		raw, err := proto.Marshal(&nusav1.AgentMessage{OrdersAck: stored, Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := wire.ReadAgentMessage(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ss.noteStored(m.OrdersAck); err != nil {
+			t.Fatal(err)
+		}
+		if err := ss.confirmBindings(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := fsm.View().UnknownBindings(); got != want {
+			t.Errorf("unknown bindings: %d, want %d", got, want)
+		}
+	}
+	end := fsm.View().Index()
+	ss := begin(&nusav1.Position{Epoch: "earlier", Sequence: end + 9})
+	step(ss, nil, 1)
+	step(ss, &nusav1.Position{Epoch: "earlier", Sequence: end + 9}, 1)
+	step(ss, nil, 1)
+	step(ss, &nusav1.Position{Epoch: "e", Sequence: end - 1}, 1)
+	step(ss, nil, 1)
+	ss = begin(&nusav1.Position{Epoch: "e", Sequence: end})
+	step(ss, nil, 1)
+	step(ss, nil, 0)
+}
