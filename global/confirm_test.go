@@ -47,7 +47,7 @@ func TestRestoredSnapshotIsNoticedAtOnce(t *testing.T) {
 
 		confirms := func(name string) *fakeRegion {
 			h := helloOf(name, 1)
-			h.Confirms = true
+			h.FeatureLevel = 2
 			return s.welcomed(h)
 		}
 		alpha, beta := confirms("alpha"), confirms("beta")

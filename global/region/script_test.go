@@ -29,7 +29,7 @@ import (
 //	config [lease=10s] [max=10s] [predecessor=0s] [until=1000s] [recovered=STOP] [unconfirmed] [revision=N] [earlier=TERM:N,...] [conflict]
 //	open AT [cluster=C] [inc=N] [term=N] [index=N] [fence=N] [level=N] [restore=ID] [lost] [empty]
 //	hello AT STREAM CLUSTER INC TERM [index=N] [fence=N] [level=N] [acked=N] [required=N]
-//	      [bound=NAME] [restore=ID] [federation=ID] [known=NUMBER,NONCE] [revision=N] [confirms]
+//	      [bound=NAME] [restore=ID] [federation=ID] [known=NUMBER,NONCE] [revision=N]
 //	lease AT STREAM ID [granted=N] [orders=N] [blocked=D] [index=N] [ordered]
 //	acked AT STREAM POSITION [index=N] | received AT STREAM | ended AT STREAM | tick AT
 //	declare AT WHY [empty]

@@ -123,9 +123,8 @@ type State struct {
 	// required is the position of the orders at the welcome. acked is the position that the log
 	// knownBy has. No lease is granted while acked < required.
 	required, acked uint64
-	// confirms: the region reports when it runs nothing without an order. ordered: it has reported
-	// that in this session.
-	confirms, ordered bool
+	// ordered: the region has reported in this session that it runs nothing without an order.
+	ordered bool
 	// sent is the id of the session's last grant. confirmed is the id of the last grant that the
 	// region has confirmed. While they differ, missingSince is when the first unconfirmed grant was
 	// sent.
@@ -177,9 +176,9 @@ func (s State) BoundUntil(stop time.Duration) time.Duration {
 }
 
 // Confirmed reports whether the region has shown in this session that it runs nothing that the
-// store does not order. A region of an earlier version shows only that it has its orders.
+// store does not order. A region of an earlier version cannot show that.
 func (s State) Confirmed() bool {
-	return s.Connected() && !s.Lost && s.acked >= s.required && (s.ordered || !s.confirms)
+	return s.Connected() && !s.Lost && s.acked >= s.required && s.ordered
 }
 
 // grantsMissing reports whether grants have not arrived for half a lease.
@@ -210,8 +209,6 @@ type Hello struct {
 	// Acked is the position of the orders that the region has, in this server's numbering; 0: the
 	// region has another numbering. Required is the position of the orders now, above 0.
 	Acked, Required uint64
-	// Confirms: after a recovery of the store the region sets LeaseRequested.Ordered.
-	Confirms bool
 }
 
 // logID names a region's log between two restores.
@@ -475,7 +472,7 @@ func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 	}
 	s.Stream, s.Met, s.welcomedAt, s.answered, s.CommitBlocked = h.Stream, true, now, false, 0
 	s.required, s.acked, s.sent, s.confirmed = h.Required, h.Acked, 0, 0
-	s.confirms, s.ordered = h.Confirms, false
+	s.ordered = false
 	s.welcomed, s.known = c.Revision, max(s.known, h.KnownRevision)
 	s.index, s.bound = max(s.index, h.AppliedIndex), s.bound || h.Federation != ""
 	var effects []Effect

@@ -85,7 +85,7 @@ func (w *script) runSession(t *testing.T, words []string, out *strings.Builder) 
 			Stream: number(0), ClusterID: strings.TrimPrefix(args[1], "none"), Incarnation: number(2), Term: number(3), Master: "m" + args[3],
 			AppliedIndex: o.number("index"), Fence: o.number("fence"), Level: uint32(o.number("level")), BoundName: o["bound"], RestoreID: o["restore"],
 			Federation: o["federation"], KnownTerm: region.Term{Number: options{"": term}.number(""), Nonce: nonce},
-			KnownRevision: int64(o.number("revision")), Acked: o.number("acked"), Required: o.number("required"), Confirms: o.has("confirms"),
+			KnownRevision: int64(o.number("revision")), Acked: o.number("acked"), Required: o.number("required"),
 		}
 	case "lease":
 		o := optionsOf(args[2:])

@@ -346,7 +346,7 @@ func (st *State) confirmNote(r *Region) string {
 	if !slices.Contains(st.Unconfirmed(), r.Name) {
 		return ""
 	}
-	return recovery.Note(r.Name, r.Session != nil, st.SessionConfig().ServesFrom-st.Clock(), r.Unordered)
+	return recovery.Note(r.Name, r.Session != nil, st.SessionConfig().ServesFrom-st.Clock(), int(r.Life.Level), r.Unordered)
 }
 
 // conflictNote says how far a region is while the store waits for its recovery. It returns "" if the

@@ -115,7 +115,7 @@ func helloEvent(st *state.State, c *session, h *nusav1.RegionHello) region.Hello
 		AppliedIndex: h.GetAppliedIndex(), Fence: h.GetFence(), Level: h.GetFeatureLevel(), RestoreID: h.GetRestoreId(),
 		BoundName: boundName(st, name, h.GetClusterId()), Federation: h.GetFederationId(),
 		KnownTerm:     region.Term{Number: h.GetLeadershipTerm().GetNumber(), Nonce: h.GetLeadershipTerm().GetNonce()},
-		KnownRevision: h.GetStoreRevision(), Required: 1, Confirms: h.GetConfirms(),
+		KnownRevision: h.GetStoreRevision(), Required: 1,
 	}
 	if r := st.Regions[name]; r != nil {
 		out.Required = r.Orders.Position().Sequence
