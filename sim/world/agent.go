@@ -18,6 +18,7 @@ type agent struct {
 	h    *host
 	p    *proc
 	id   string
+	name string
 	cpu  int64
 	old  bool // runs a version of the earlier feature level
 	next int  // index of the next server to try
@@ -91,9 +92,10 @@ type agentSession struct {
 	slept    int64  // host.slept when renew was set
 }
 
-func newAgent(r *regionSim, i int) *agent {
+// newAgent makes an agent. A second agent of the same name has a suffix in its id.
+func newAgent(r *regionSim, i int, suffix string) *agent {
 	name := fmt.Sprintf("r%d-n%d", r.num, i)
-	a := &agent{r: r, h: newHost(r.w, name), id: name, cpu: int64(pick(&r.w.engine, 2, 4, 6)) * 1000, runs: map[runID]*run{}}
+	a := &agent{r: r, h: newHost(r.w, name+suffix), id: name + suffix, name: name, cpu: int64(pick(&r.w.engine, 2, 4, 6)) * 1000, runs: map[runID]*run{}}
 	a.disk = agentDisk{orders: map[string]allocOrder{}, records: map[string]reconcile.Actual{}, removed: map[string]bool{}}
 	a.p = a.h.newProc(name)
 	a.p.onStart = a.start
@@ -200,7 +202,7 @@ func (a *agent) dial(srv *regionServer) {
 			stop = max(stop, al.order.spec.kill)
 		}
 	}
-	s.e.send(agentHello{id: a.id, name: a.id, orders: a.position, incarnation: newest.incarnation, index: newest.index, cpu: a.cpu, stop: stop, old: a.old})
+	s.e.send(agentHello{id: a.id, name: a.name, orders: a.position, incarnation: newest.incarnation, index: newest.index, cpu: a.cpu, stop: stop, old: a.old})
 	a.watch(s)
 }
 
@@ -455,4 +457,20 @@ func (a *agent) sendReports() {
 		}
 		s.e.send(nodeReports{b})
 	}
+}
+
+// beSecond starts a second agent for a while. Later its host may lose power.
+func (a *agent) beSecond(d time.Duration) {
+	w := a.r.w
+	w.begin(a.p)
+	w.in(d, func() {
+		if w.now >= int64(calm) {
+			return
+		}
+		a.p.kill(false)
+		a.p.unwanted = true
+		if w.chance(2) {
+			a.h.crash()
+		}
+	})
 }

@@ -28,6 +28,8 @@ type leadershipRecord struct {
 	terms    []region.Beginning
 	leaseMax time.Duration
 	resigned bool
+	// massLoss is the alarm of a mass loss; empty: none.
+	massLoss string
 	// candidacy is the TTL of the election key.
 	candidacy time.Duration
 	// conflict: a region knows the revision known, or the term knownTerm, which the store does not

@@ -36,7 +36,8 @@
 //
 //	operator.go  operations
 //	upgrade.go   processes of the earlier feature level, and their upgrade one by one
-//	faults.go    random faults, and scenes: sequences of faults that chance seldom makes
+//	faults.go    random faults, second processes with the names of others, and scenes: sequences
+//	             of faults that chance seldom makes
 //	planted.go   planted bugs (internal/plant); the worlds must find each of them
 //	watch.go     what must always hold, and counts of events
 //	checks.go    more of what must hold: leases that are passed on, owners, states that

@@ -19,6 +19,7 @@ func (t *globalTerm) failover() {
 	t.outlasts(0, 0)
 	snapshot := t.failoverSnapshot()
 	if len(snapshot.Regions) == 0 {
+		t.noteMassLoss("")
 		t.move(map[string][]place.Movable{})
 		return
 	}
@@ -26,6 +27,7 @@ func (t *globalTerm) failover() {
 	if plan.Paused {
 		t.massLoss = t.now()
 	}
+	t.noteMassLoss(plan.Alarm)
 	if plan.Resign != "" {
 		t.remember(true, func() { t.c.end("resigns: " + plan.Resign) })
 		return
@@ -70,6 +72,18 @@ func (t *globalTerm) remember(resigned bool, done func()) {
 	})
 }
 
+// noteMassLoss stores the alarm of a mass loss, or its end, for the next active server.
+func (t *globalTerm) noteMassLoss(alarm string) {
+	if (alarm == "") == (t.leadership.massLoss == "") {
+		return
+	}
+	t.commit(func() []write {
+		rec := t.leadership
+		rec.massLoss = alarm
+		return []write{{key: leadershipKey, value: rec}}
+	}, nil)
+}
+
 // declare stores a verdict, unless a message of the region has arrived since the decision.
 func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
 	r := t.region(name)
@@ -105,11 +119,11 @@ func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
 func (t *globalTerm) failoverSnapshot() failover.Snapshot {
 	now, c := t.now(), t.config()
 	out := failover.Snapshot{Lease: c.Lease, LeaseMax: max(c.Lease, c.LeaseMax), Active: now - t.began, Calm: now - t.began,
-		OtherServers: t.others, Resigned: t.leadership.resigned, Unconfirmed: t.leadership.unconfirmed}
+		OtherServers: t.others, Resigned: t.leadership.resigned, Earlier: t.leadership.massLoss, Unconfirmed: t.leadership.unconfirmed}
 	if t.massLoss != 0 {
 		out.Calm = now - t.massLoss
 	}
-	if !out.Resigned && !slices.ContainsFunc(t.names, func(name string) bool {
+	if !out.Resigned && out.Earlier == "" && !slices.ContainsFunc(t.names, func(name string) bool {
 		r := t.regions[name]
 		return r.rec.Lost || r.life.SilentFor(now) >= out.Quiet()
 	}) {

@@ -2,6 +2,7 @@ package world
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/region"
@@ -148,7 +149,7 @@ func (w *world) cutFor(a, b *host, d time.Duration) {
 // heal ends all faults.
 func (w *world) heal() {
 	w.note("all faults end")
-	w.endSecond()
+	w.endSeconds()
 	for i := range w.net.cuts {
 		for k := range w.net.cuts[i] {
 			w.net.cuts[i][k] = false
@@ -167,15 +168,35 @@ func (w *world) heal() {
 	w.net.flush()
 }
 
-// startSecond starts a second process with a global server's name, for a while.
+// A second process has the name of another process. It is on another host, and has a data directory
+// of its own.
+
+// startSecond starts one of the second processes for a while.
 func (w *world) startSecond(d time.Duration) {
-	if w.second == nil || !w.second.p.unwanted {
-		return
+	var start []func()
+	if w.second != nil && w.second.p.unwanted {
+		start = append(start, func() {
+			w.begin(w.second.p)
+			w.in(d, w.endSecond)
+		})
 	}
-	w.note("a second %s for %s", w.second.name, d)
-	w.second.p.unwanted = false
-	w.second.p.start()
-	w.in(d, w.endSecond)
+	for _, r := range w.regions {
+		if r.second != nil && r.second.p.unwanted {
+			start = append(start, func() { r.startSecond(d) })
+		}
+		if r.secondAgent != nil && r.secondAgent.p.unwanted {
+			start = append(start, func() { r.secondAgent.beSecond(d) })
+		}
+	}
+	if len(start) > 0 {
+		start[w.rng.IntN(len(start))]()
+	}
+}
+
+func (w *world) begin(p *proc) {
+	w.note("a second %s", p.name)
+	p.unwanted = false
+	p.start()
 }
 
 func (w *world) endSecond() {
@@ -185,13 +206,29 @@ func (w *world) endSecond() {
 	}
 }
 
+// endSeconds ends the second processes, except those that their regions need by now.
+func (w *world) endSeconds() {
+	w.endSecond()
+	for _, r := range w.regions {
+		if s := r.second; s != nil {
+			s.p.unwanted = !slices.Contains(r.raft.servers, s)
+			if s.p.unwanted {
+				s.p.kill(false)
+			}
+		}
+		if a := r.secondAgent; a != nil {
+			a.p.unwanted = a.disk.starts == 0
+		}
+	}
+}
+
 // director plays scenes in a world.
 type director struct{ *world }
 
 // scenes are sequences of faults and operations that random faults rarely make in the right order.
 // Half of the worlds play scenes from time to time, in addition to everything random.
 var scenes = [...]func(d director, r *regionSim){
-	director.version, director.lease, director.late, director.verdict, director.oldLog, director.killed, director.rebound, director.clocks, director.deposed, director.copied,
+	director.version, director.lease, director.late, director.verdict, director.oldLog, director.killed, director.rebound, director.clocks, director.deposed, director.copied, director.apart,
 }
 
 // begin plays scenes from time to time, in half of the worlds.
@@ -391,6 +428,30 @@ func (w director) copied(r *regionSim) {
 			}
 		}
 		w.restoreStore()
+	})
+}
+
+// apart cuts at least three regions off together. While they are silent, it restarts the active
+// server, so that another term begins with the alarm of a mass loss in the store.
+func (w director) apart(r *regionSim) {
+	w.bind(r, func(g *groupVersion) { g.region.stop = false })
+	w.in(w.between(15*time.Second, 20*time.Second), func() {
+		d, off := w.between(40*time.Second, 80*time.Second), []*regionSim{r}
+		for _, o := range w.regions {
+			if o != r && len(off) < 3 {
+				off = append(off, o)
+			}
+		}
+		for _, o := range off {
+			w.isolate(o, d)
+		}
+		w.in(w.between(15*time.Second, 30*time.Second), func() {
+			if t := w.active(); t != nil {
+				w.note("kill %s", t.g.name)
+				t.g.p.kill(false)
+				w.in(w.between(200*time.Millisecond, 2*time.Second), t.g.p.start)
+			}
+		})
 	})
 }
 

@@ -29,8 +29,10 @@ type run struct {
 
 	forked, ended, asked bool
 	cause                endCause
-	exit                 int
-	follower             int // life of the agent's process that follows the run
+	// givenUp: a region of the level before gave the allocation up.
+	givenUp  bool
+	exit     int
+	follower int // life of the agent's process that follows the run
 }
 
 type endCause int

@@ -34,6 +34,7 @@ type nodeState struct {
 	queued   bool // a step that sends orders is scheduled
 	acked    state.Position
 	granted  uint64 // id of the latest grant
+	informed presence.Informed
 }
 
 // The messages between an agent and its region.
@@ -93,6 +94,10 @@ func (s *regionServer) acceptAgent(e *end) {
 			}
 			if s.lead.knowsLess(hello) {
 				e.close() // the log is an old copy
+				return
+			}
+			if !s.lead.claimName(hello) {
+				e.close()
 				return
 			}
 			m = s.lead
@@ -164,7 +169,8 @@ func (m *master) greet(n *nodeState, e *end, hello agentHello) {
 		if n.session != nil {
 			n.session.close()
 		}
-		n.session, n.granted, n.regionLease = e, 0, false
+		n.session, n.granted, n.regionLease, n.informed = e, 0, false, presence.Informed{}
+		n.stored(m, hello.orders)
 		n.contact.Attached(m.srv.h.clock())
 		n.inbox = link.NewInbox[state.AllocReport](10_000)
 		n.acked = m.view().Reports(n.id)
@@ -200,6 +206,7 @@ func (m *master) receive(n *nodeState, e *end, msg any) bool {
 	switch msg := msg.(type) {
 	case leaseRequest:
 		n.contact.Requested(msg.granted, m.r.nodeLease)
+		m.confirmBindings(n)
 		arrived := m.r.w.now
 		grant := func() {
 			m.l.confirm(func() {
@@ -224,8 +231,23 @@ func (m *master) receive(n *nodeState, e *end, msg any) bool {
 		return m.receiveReports(n, e, msg)
 	case ordersStored:
 		m.r.w.watch.nodeStored(m, n, msg.at)
+		n.stored(m, msg.at)
 	}
 	return false
+}
+
+// stored notes which orders the agent has stored, as regional/nodes does.
+func (n *nodeState) stored(m *master, at link.Position) {
+	if at.Epoch == m.epoch {
+		n.informed.Stored(at.Sequence)
+	}
+}
+
+// confirmBindings handles a lease request, as regional/nodes does.
+func (m *master) confirmBindings(n *nodeState) {
+	if upTo := n.informed.Requested(); upTo > 0 && m.view().BindingUnknownUpTo(n.id, upTo) {
+		m.propose(state.Command{OrdersStored: &state.OrdersStored{NodeID: n.id, Index: upTo}}, nil)
+	}
 }
 
 // grantNode grants a lease.
@@ -411,4 +433,33 @@ func (m *master) absence(id string) presence.Absence {
 func bindingOf(g *groupVersion, local bool) lease.Binding {
 	spec := g.toState(local)
 	return [...]lease.Binding{state.BindNone: lease.None, state.BindNode: lease.Node, state.BindRegion: lease.Region, state.BindBoth: lease.Both}[spec.Binding(local)]
+}
+
+// claimName reports whether an agent is accepted under its name, as regional/nodes does.
+func (m *master) claimName(h agentHello) bool {
+	view := m.view()
+	if m.holders == nil {
+		m.holders = map[string]string{}
+		for n := range view.Nodes() {
+			if n.Status == state.NodeReady {
+				m.holders[n.Name] = n.ID
+			}
+		}
+	}
+	id := m.holders[h.name]
+	if id == "" || id == h.id {
+		m.holders[h.name] = h.id
+		return true
+	}
+	c := presence.Claim{Name: h.name, Charged: view.Use(h.id).Allocs, Index: h.index, Contact: presence.New(m.elected), Lease: m.r.nodeLease, Now: m.srv.h.clock()}
+	c.Own, _ = view.Node(h.id)
+	c.Holder, _ = view.Node(id)
+	if holder := m.nodes[id]; holder != nil {
+		c.Contact = holder.contact
+	}
+	out := c.Outcome()
+	if out == presence.Free {
+		m.holders[h.name] = h.id
+	}
+	return out != presence.Taken
 }

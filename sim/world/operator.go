@@ -113,6 +113,7 @@ func (w *world) restoreRegion(r *regionSim) {
 			return // the copy is of a cluster that is gone, or of servers that know nothing of old copies
 		}
 		g := r.raft
+		r.dropSecond()
 		for _, s := range g.servers {
 			s.p.kill(false)
 		}

@@ -2,10 +2,12 @@ package world
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/voters"
 )
 
 // raftGroup models the replicated log of one region. It holds only the committed prefix, which a
@@ -32,6 +34,9 @@ type raftGroup struct {
 	// copy is a second copy of the state, if followed is set.
 	copy     *state.State
 	followed bool
+	// alive holds when the leader last saw each server, by id. It is nil until a second process of
+	// a server starts.
+	alive map[string]int64
 	// copiedTerm is the term in which the latest of copies was made.
 	copiedTerm uint64
 }
@@ -85,8 +90,8 @@ func (g *raftGroup) commit(cmds []state.Command) []state.Result {
 	g.r.w.watch.understands(g.r, &cmd)
 	before := g.st.Snapshot()
 	res := g.st.Apply(g.index, cmd)
-	if before.Cluster().FeatureLevel < g.st.Snapshot().Cluster().FeatureLevel {
-		g.r.leveledIndex = g.index
+	if before.Cluster().FeatureLevel < state.BindingLevel {
+		g.r.w.watch.gaveUp(g, &res)
 	}
 	g.r.w.watch.reported(g, before, &cmd)
 	g.follow(cmd)
@@ -103,8 +108,7 @@ func (g *raftGroup) reaches(s *regionServer) bool {
 	}
 	n := 0
 	for _, o := range g.servers {
-		cuts := &g.r.w.net.cuts
-		if o == s || o.p.up && !o.p.stalled() && !cuts[s.h.num][o.h.num] && !cuts[o.h.num][s.h.num] {
+		if o == s || g.sees(s, o) {
 			n++
 		}
 	}
@@ -334,4 +338,90 @@ func (g *raftGroup) restored(v *state.View) *state.State {
 		return nil
 	}
 	return st
+}
+
+// startSecond starts the second process of the region's first server. Its id is another one, so it
+// becomes a voter like every new server.
+func (r *regionSim) startSecond(d time.Duration) {
+	r.w.begin(r.second.p)
+	if r.raft.alive == nil {
+		r.raft.alive = map[string]int64{}
+		r.raft.changeMembers()
+	}
+	r.w.in(d, func() {
+		if s, g := r.second, r.raft; s != nil && s.p.up && r.w.now < int64(calm) && (!slices.Contains(g.servers, s) || g.living(s) >= voters.Majority(len(g.servers))) {
+			s.p.kill(false)
+			s.p.unwanted = true
+		}
+	})
+}
+
+// dropSecond removes the second server for good: an operator has replaced the log.
+func (r *regionSim) dropSecond() {
+	if s := r.second; s != nil {
+		s.p.kill(false)
+		s.p.unwanted, r.second = true, nil
+		r.raft.servers = slices.DeleteFunc(slices.Clone(r.raft.servers), func(o *regionServer) bool { return o == s })
+	}
+}
+
+// living counts the voters that run, except one of them.
+func (g *raftGroup) living(but *regionServer) (n int) {
+	for _, s := range g.servers {
+		if s != but && s.p.up {
+			n++
+		}
+	}
+	return n
+}
+
+const (
+	// membersEvery is the time between two membership plans of a leader.
+	membersEvery = 2 * time.Second
+	replaceAfter = 5 * time.Second
+)
+
+// changeMembers lets the leader change the voters, as regional/quorum does.
+func (g *raftGroup) changeMembers() {
+	w := g.r.w
+	w.in(membersEvery, g.changeMembers)
+	l := g.leader
+	if l == nil || l.ended || l.srv.lead == nil || !g.reaches(l.srv) {
+		return
+	}
+	v := voters.View{Self: l.srv.id, ReplaceAfter: replaceAfter, DeadAfter: time.Hour}
+	all := g.servers
+	if s := g.r.second; s != nil && !slices.Contains(all, s) {
+		all = append(slices.Clone(all), s)
+	}
+	byID := map[string]*regionServer{}
+	for _, s := range g.servers {
+		v.Servers = append(v.Servers, voters.Server{ID: s.id, Addr: s.id})
+	}
+	for _, s := range all {
+		byID[s.id] = s
+		p := voters.Peer{ID: s.id, Addr: s.id, Alive: s == l.srv || g.sees(l.srv, s)}
+		if p.Alive {
+			g.alive[s.id] = w.now
+		}
+		p.Silent = time.Duration(w.now - g.alive[s.id])
+		v.Peers = append(v.Peers, p)
+	}
+	for _, c := range voters.Plan(v) {
+		if w.tracing() {
+			w.tracef("%s: %s", g.r.name, c)
+		}
+		g.disturbed()
+		if s := byID[c.ID]; c.Op == voters.Add {
+			g.servers = append(slices.Clone(g.servers), s)
+		} else {
+			g.servers = slices.DeleteFunc(slices.Clone(g.servers), func(o *regionServer) bool { return o == s })
+		}
+	}
+}
+
+// sees reports whether two servers can exchange messages now.
+func (g *raftGroup) sees(a, b *regionServer) bool {
+	cuts := &g.r.w.net.cuts
+	return b.p.up && !b.p.stalled() && !cuts[a.h.num][b.h.num] && !cuts[b.h.num][a.h.num]
 }

@@ -2,7 +2,6 @@ package world
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
@@ -28,8 +27,10 @@ type regionSim struct {
 	clusters int // number of clusters that had the name before
 	// incarnation is the greatest incarnation that a restore began.
 	incarnation uint64
-	// leveledIndex is the index at which the log got the present feature level.
-	leveledIndex uint64
+	// second is a second process with the name of the first server, and secondAgent one with the
+	// name of an agent; nil: none.
+	second      *regionServer
+	secondAgent *agent
 	// own are the latest versions of the region's own jobs, by name.
 	own map[string]*jobVersion
 }
@@ -37,6 +38,7 @@ type regionSim struct {
 // regionServer is one server of a region.
 type regionServer struct {
 	r    *regionSim
+	id   string // of the Raft group
 	h    *host
 	p    *proc
 	lead *master // nil: not the master
@@ -46,25 +48,40 @@ type regionServer struct {
 }
 
 func newRegion(w *world, num, servers, agents int) *regionSim {
-	r := &regionSim{w: w, num: num, leveledIndex: math.MaxUint64, own: map[string]*jobVersion{}, name: fmt.Sprintf("r%d", num), nodeLease: pick[time.Duration](&w.engine, 6, 10, 15) * time.Second}
+	r := &regionSim{w: w, num: num, own: map[string]*jobVersion{}, name: fmt.Sprintf("r%d", num), nodeLease: pick[time.Duration](&w.engine, 6, 10, 15) * time.Second}
 	r.raft = newRaftGroup(r)
 	for i := range servers {
-		h := newHost(w, fmt.Sprintf("r%d-s%d", num, i))
-		s := &regionServer{r: r, h: h, p: h.newProc(fmt.Sprintf("r%d-s%d", num, i))}
-		s.p.onStart = func() { s.start.At = s.h.clock() }
-		s.p.onKill = func(bool) {
-			s.start.Index = r.raft.index // the index of the log on the disk, unless an operator restores another log
-			if s.lead != nil {
-				s.lead.end()
-			}
-		}
-		s.p.accept = s.acceptAgent
-		r.raft.servers = append(r.raft.servers, s)
+		r.raft.servers = append(r.raft.servers, newRegionServer(r, i, ""))
 	}
 	for i := range agents {
-		r.agents = append(r.agents, newAgent(r, i))
+		r.agents = append(r.agents, newAgent(r, i, ""))
+	}
+	if w.chance(6) {
+		r.second = newRegionServer(r, 0, "b")
+		r.second.p.unwanted = true
+	}
+	if w.chance(6) {
+		r.secondAgent = newAgent(r, 0, "b")
+		r.secondAgent.p.unwanted = true
+		r.agents = append(r.agents, r.secondAgent)
 	}
 	return r
+}
+
+// newRegionServer makes a server. A second server of the same name has a suffix in its id.
+func newRegionServer(r *regionSim, i int, suffix string) *regionServer {
+	name := fmt.Sprintf("r%d-s%d", r.num, i)
+	h := newHost(r.w, name+suffix)
+	s := &regionServer{r: r, id: name + suffix, h: h, p: h.newProc(name)}
+	s.p.onStart = func() { s.start.At = s.h.clock() }
+	s.p.onKill = func(bool) {
+		s.start.Index = r.raft.index // the index of the log on the disk, unless an operator restores another log
+		if s.lead != nil {
+			s.lead.end()
+		}
+	}
+	s.p.accept = s.acceptAgent
+	return s
 }
 
 // master is what a server does while it leads: it plans, and holds the agents' sessions and the
@@ -93,6 +110,8 @@ type master struct {
 	reportDirty bool
 	// knowsMore holds the ids of the agents that are refused because the log is an old copy.
 	knowsMore map[string]bool
+	// holders are the nodes that hold names, by name. It is nil before the first agent.
+	holders map[string]string
 	// suspicion says whether the log may be an old copy.
 	suspicion  presence.Suspicion
 	wasSuspect bool
@@ -289,6 +308,7 @@ func (r *regionSim) nothingRunsAgain() {
 // there stays true, and another cluster gets the name.
 func (r *regionSim) empty() {
 	g := r.raft
+	r.dropSecond()
 	if g.leader != nil {
 		g.leader.ended, g.leader.inFlight = true, nil
 	}

@@ -193,6 +193,7 @@ func (t *globalTerm) receive(s *globalSession, m any) {
 		s.e.close()
 		return
 	}
+	t.w.watch.arrived(s.name)
 	switch m := m.(type) {
 	case regionRequest:
 		orders := r.orders.Position().Sequence
@@ -224,7 +225,7 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 	r := t.region(m.name)
 	fence := r.life.Fence
 	h := region.Hello{Stream: s.number, ClusterID: m.clusterID, Incarnation: m.incarnation, Term: m.term, AppliedIndex: m.applied, Fence: m.fence,
-		Level: m.level, Confirms: m.confirms, Master: m.master, Federation: m.federation, KnownTerm: m.known, KnownRevision: m.revision}
+		Level: m.level, Master: m.master, Federation: m.federation, KnownTerm: m.known, KnownRevision: m.revision}
 	step := func() (region.State, []region.Effect) {
 		h.Required = max(1, r.orders.Position().Sequence)
 		h.Acked = 0
@@ -302,7 +303,7 @@ func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (regio
 		t.soft++
 		s.cursor, s.level = r.orders.Cursor(m.orders), t.level()
 		s.e.send(globalWelcome{federation: t.federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, level: t.level(), lease: t.g.lease, confirm: slices.Contains(t.leadership.unconfirmed, m.name), asks: t.w.asks})
-		t.w.watch.welcomed(t, m.name)
+		t.w.watch.arrived(m.name)
 		s.wake()
 		t.wakePlacer()
 	})

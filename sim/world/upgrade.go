@@ -96,7 +96,7 @@ func (v *watch) understands(r *regionSim, cmd *state.Command) {
 	for i := range cmd.Batch {
 		v.understands(r, &cmd.Batch[i])
 	}
-	if cmd.JoinFederation != nil || cmd.RebindFederation != nil || cmd.SetLimits != nil {
+	if cmd.JoinFederation != nil || cmd.RebindFederation != nil || cmd.SetLimits != nil || cmd.OrdersStored != nil {
 		v.fail(8, "the log of %s gets a command that a server of the level before cannot read", r.name)
 	}
 }
@@ -108,5 +108,32 @@ func (v *watch) supported(a *agent, o allocOrder) {
 	}
 }
 
-// early reports whether a run follows an order of a log of the level before.
-func (r *run) early() bool { return r.o.index <= r.a.r.leveledIndex }
+// gaveUp notes which runs continue although their region gives their allocations up. A region of
+// the level before may do that: see sim/LEDGER.md.
+func (v *watch) gaveUp(g *raftGroup, res *state.Result) {
+	for i := range res.Batch {
+		v.gaveUp(g, &res.Batch[i])
+	}
+	for _, a := range res.Orders {
+		if a.State == state.Lost {
+			v.leave(instanceOf(g.r, a), func(r *run) bool { return r.o.id == a.ID })
+		}
+	}
+}
+
+// answered notes which runs continue although their region, of the level before, answers that it
+// has given their instances up.
+func (v *watch) answered(r *regionSim, a state.Answer) {
+	if a.State == state.SlotAccepted || a.State == state.SlotKept {
+		return
+	}
+	for i := a.From; i < a.To; i++ {
+		v.leave(instance{job: a.Job, group: a.Group, index: i}, func(o *run) bool { return o.a.r == r })
+	}
+}
+
+func (v *watch) leave(i instance, of func(r *run) bool) {
+	for _, r := range v.live[i] {
+		r.givenUp = r.givenUp || of(r)
+	}
+}

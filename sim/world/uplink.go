@@ -21,7 +21,6 @@ type (
 		name, clusterID   string
 		incarnation, term uint64
 		level             uint32
-		confirms          bool
 		applied, fence    uint64
 		federation        string
 		known             region.Term
@@ -151,7 +150,7 @@ func (u *uplink) connect() {
 	s.e.closed = func() { u.lost(s, 300*time.Millisecond) }
 	c := u.m.view().Cluster()
 	s.level = c.FeatureLevel
-	s.e.send(regionHello{name: u.m.r.name, clusterID: c.ID, level: c.FeatureLevel, confirms: !u.m.srv.old, incarnation: c.Incarnation, term: u.m.l.term, applied: u.m.view().Index(),
+	s.e.send(regionHello{name: u.m.r.name, clusterID: c.ID, level: c.FeatureLevel, incarnation: c.Incarnation, term: u.m.l.term, applied: u.m.view().Index(),
 		fence: c.Fence, federation: c.FederationID, known: region.Term{Number: c.LeadershipTerm, Nonce: c.LeadershipNonce},
 		revision: c.StoreRevision, orders: link.Position(c.Orders), master: u.m.srv.p.name,
 		leaseMax: c.RegionLeaseMax, stop: u.m.view().LongestStop()})
@@ -353,6 +352,9 @@ func (u *uplink) answer(s *upSession, all bool) {
 	for _, a := range answers {
 		key := state.SlotID(a.Namespace, a.Job, a.Group, a.From)
 		now[key] = a
+		if u.m.view().Cluster().FeatureLevel < state.BindingLevel {
+			u.m.r.w.watch.answered(u.m.r, a)
+		}
 		if was, sent := s.sent[key]; all || !sent || was.State != a.State || was.To != a.To || was.Generation != a.Generation || was.Bound != a.Bound || was.StopTime != a.StopTime || was.MayRun != a.MayRun {
 			out = append(out, a)
 		}

@@ -31,8 +31,10 @@ type watch struct {
 	term     region.Term // term in the store
 	// restoredAt is when the store was restored from an old copy; 0: never.
 	restoredAt int64
-	written    []region.Slot // the slots that the present transaction of the store changes
-	stats      Stats
+	// lastMessage is the true time at which the last message of a region arrived at an active server.
+	lastMessage map[string]time.Duration
+	written     []region.Slot // the slots that the present transaction of the store changes
+	stats       Stats
 }
 
 type groupName struct{ job, group string }
@@ -61,6 +63,8 @@ type Stats struct {
 	Steps, Forks, Faults, Operations                  int
 	Verdicts, Moves, Heals, Elections, Terms, Reasons int
 	LeaseEnds, Failbacks                              int
+	// Alarms counts the terms that began with the stored alarm of a mass loss.
+	Alarms int
 }
 
 func (s *Stats) add(o Stats) {
@@ -77,11 +81,12 @@ func (s *Stats) add(o Stats) {
 	s.Reasons += o.Reasons
 	s.LeaseEnds += o.LeaseEnds
 	s.Failbacks += o.Failbacks
+	s.Alarms += o.Alarms
 }
 
 func newWatch(w *world) *watch {
 	return &watch{w: w, live: map[instance][]*run{}, exited: map[instance]int64{}, epochs: map[instance]*epochsSeen{}, owners: map[groupName]map[int]owned{}, greatest: map[groupName]map[int]owned{},
-		fences: map[string]region.Record{}}
+		fences: map[string]region.Record{}, lastMessage: map[string]time.Duration{}}
 }
 
 func (v *watch) fail(invariant int, format string, args ...any) {
@@ -115,8 +120,7 @@ func (v *watch) fork(r *run) {
 	for _, o := range v.live[r.o.instance] {
 		switch {
 		case !executing(o):
-		case o.early() && (o.o.binding == lease.None || v.restoredAt > 0), r.early() && o.a.r == r.a.r:
-			// open: see sim/LEDGER.md
+		case o.givenUp: // a region of the level before decided that
 		case o.a.r == r.a.r && b&lease.Node != 0:
 			v.fail(1, "%s forks %s while %s runs it (node lease)", r.a.id, r.o.instance, o.a.id)
 		case o.o.binding&lease.Region == 0 && (o.a.r.careless || o.a.r.incarnation > 0):
@@ -141,7 +145,7 @@ func (v *watch) checkEpoch(r *run) {
 	}
 	k := [2]int64{r.o.generation, r.o.epoch}
 	was, seen := e.alloc[k]
-	if seen && was != r.o.id && !r.a.r.careless && (r.a.r.clusters == 0 || !r.o.local) { // open: see sim/LEDGER.md
+	if seen && was != r.o.id && !r.a.r.careless && (!r.o.local || r.o.generation > epoch/1_000_000) { // assumed: see sim/LEDGER.md
 		v.fail(5, "%s and %s of %s share the epoch %d.%d", was, r.o.id, r.o.instance, k[0], k[1])
 	}
 	e.alloc[k] = r.o.id
@@ -239,11 +243,15 @@ func (v *watch) applied(m *master) {
 	}
 }
 
-func (v *watch) active(*globalTerm) {
+func (v *watch) active(t *globalTerm) {
 	v.stats.Terms++
+	if t.leadership.massLoss != "" {
+		v.stats.Alarms++
+	}
 }
 
-func (v *watch) welcomed(*globalTerm, string) {}
+// arrived notes that a message of a region arrived in its session.
+func (v *watch) arrived(name string) { v.lastMessage[name] = time.Duration(v.w.now) }
 
 func (v *watch) granted(t *globalTerm, name string, e region.Effect) {
 	// A server cannot know immediately that its key was removed, but its proof ends within the ttl.
@@ -382,36 +390,51 @@ func (v *watch) restoredRegion(r *regionSim) {
 }
 
 // declaring checks a verdict before it is stored. No region may be declared lost in a mass loss, in
-// which more than a third of the regions fell silent within one lease of one another.
+// which more than a third of the regions fell silent within one lease of one another: neither by
+// the clock of the active server, nor by true time, which knows what earlier active servers saw.
 func (v *watch) declaring(t *globalTerm, name string, operator bool) {
 	if operator {
 		return
 	}
+	seen, truly, now := map[string]time.Duration{}, map[string]time.Duration{}, time.Duration(v.w.now)
 	all := 0
-	of := t.region(name).life.LastSeen
-	var near []time.Duration // the last messages of the regions that fell silent together with this one
 	for _, other := range t.names {
 		r := t.region(other)
 		if r.life.Lost || r.life.ClusterID == "" {
 			continue
 		}
 		all++
-		if d := r.life.LastSeen - of; r.life.SilentFor(t.now()) > t.g.lease && d < t.g.lease && -d < t.g.lease {
-			near = append(near, r.life.LastSeen)
+		if r.life.SilentFor(t.now()) > t.g.lease {
+			seen[other] = r.life.LastSeen
+		}
+		if at, ever := v.lastMessage[other]; ever && now-at > t.g.lease {
+			truly[other] = at
 		}
 	}
-	slices.Sort(near)
-	for i := range near {
+	if n := max(together(seen, name, t.g.lease), together(truly, name, t.g.lease-t.g.lease/50)); n >= 3 && 3*n > all {
+		v.fail(6, "%s is declared lost while %d of %d regions are silent", name, n, all)
+	}
+}
+
+// together returns the greatest number of regions, among them a given one, whose last messages
+// arrived within d.
+func together(last map[string]time.Duration, name string, d time.Duration) (most int) {
+	of, silent := last[name]
+	if !silent {
+		return 0
+	}
+	for _, first := range last {
 		n := 0
-		for _, at := range near[i:] {
-			if at-near[i] < t.g.lease {
+		for _, at := range last {
+			if at >= first && at-first < d {
 				n++
 			}
 		}
-		if n >= 3 && 3*n > all && near[i] <= of && of-near[i] < t.g.lease {
-			v.fail(6, "%s is declared lost while %d of %d regions are silent", name, n, all)
+		if first <= of && of-first < d {
+			most = max(most, n)
 		}
 	}
+	return most
 }
 
 // acknowledged checks that an acknowledged position is in the log. It checks nothing if the epochs

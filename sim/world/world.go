@@ -142,9 +142,10 @@ func (w *world) String() string {
 
 // Options are the options of RunMany.
 type Options struct {
-	// Seed is the seed of the first world. The seeds of the other worlds follow it.
-	Seed   uint64
-	Worlds int
+	// Seed is the seed of the first world. Each seed is the one before plus Step; a Step of 0
+	// counts as 1.
+	Seed, Step uint64
+	Worlds     int
 	// Last is how many lines of the trace are printed with a violation.
 	Last int
 	// All: continue after a violation. Quiet: print no violation.
@@ -168,9 +169,9 @@ type Summary struct {
 // summary. It returns false if there was a violation.
 func RunMany(o Options) bool {
 	s := runAll(o)
-	fmt.Fprintf(o.Out, "%d worlds, %.1f virtual hours (%.3f years), %d faults, %d operations, %d verdicts, %d moves, %d elections, %d processes, "+
+	fmt.Fprintf(o.Out, "%d worlds, %.1f virtual hours (%.3f years), %d faults, %d operations, %d verdicts, %d moves, %d elections, %d alarms taken over, %d processes, "+
 		"%d violations; %.0f virtual seconds a CPU second, %s\n", s.Worlds, s.Virtual.Hours(), s.Virtual.Hours()/8766, s.Faults, s.Operations,
-		s.Verdicts, s.Moves, s.Elections+s.Terms, s.Forks, s.Violations, s.Virtual.Seconds()/max(0.001, s.CPU.Seconds()), s.Took.Round(time.Second/10))
+		s.Verdicts, s.Moves, s.Elections+s.Terms, s.Alarms, s.Forks, s.Violations, s.Virtual.Seconds()/max(0.001, s.CPU.Seconds()), s.Took.Round(time.Second/10))
 	return s.Violations == 0
 }
 
@@ -191,7 +192,7 @@ func runAll(o Options) Summary {
 			return 0, false
 		}
 		next++
-		return o.Seed + uint64(next-1), true
+		return o.Seed + uint64(next-1)*max(1, o.Step), true
 	}
 	for range runtime.GOMAXPROCS(0) {
 		grp.Go(func() {

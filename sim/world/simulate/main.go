@@ -19,6 +19,7 @@ import (
 func main() {
 	o := world.Options{Out: os.Stdout}
 	flag.Uint64Var(&o.Seed, "seed", 1, "seed of the first world")
+	flag.Uint64Var(&o.Step, "step", 1, "step from one seed to the next")
 	flag.IntVar(&o.Worlds, "worlds", 5000, "number of worlds")
 	flag.IntVar(&o.Last, "last", 40, "trace lines that a violation prints")
 	flag.BoolVar(&o.All, "all", false, "go on after a violation")
