@@ -260,7 +260,14 @@ func testRecover(t *testing.T, f *federation, change ...func(*Config)) {
 	if beta.welcome.GetLeadershipTerm().GetNumber() <= knownTerm || beta.welcome.GetStoreRevision() <= known {
 		t.Errorf("welcome %v", beta.welcome)
 	}
-	waitInfo(t, active, "active without an alarm", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 0 })
+	requests := uint64(0)
+	waitInfo(t, active, "active without an alarm", func(i *nusav1.InfoResponse) bool {
+		requests++
+		for _, r := range []*fakeRegion{again, beta} {
+			r.askLease(requests, func(q *nusav1.LeaseRequest) { q.Confirmed = true })
+		}
+		return i.GetLeader() && len(i.GetAlarms()) == 0
+	})
 	if _, err := nusav1.NewSystemClient(active.conn).Recover(t.Context(), &nusav1.RecoverRequest{FederationId: id}); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a second recovery: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
 // regionLeft returns the remaining time of the region's lease in an agent's latest grant.
@@ -142,7 +143,7 @@ func TestOlderLeadershipIsRefused(t *testing.T) {
 			t.Errorf("%d instances run, 2 before the orders of a deposed server", n)
 		}
 		h := g.lastHello()
-		if h.GetLeadershipTerm().GetNumber() != 2 || h.GetFederationId() != "fed" || h.GetFence() != 1 || h.GetFeatureLevel() != 1 || h.GetStoreRevision() == 0 || h.GetAppliedIndex() == 0 {
+		if h.GetLeadershipTerm().GetNumber() != 2 || h.GetFederationId() != "fed" || h.GetFence() != 1 || h.GetFeatureLevel() != state.FeatureLevel || h.GetStoreRevision() == 0 || h.GetAppliedIndex() == 0 {
 			t.Errorf("hello %v", h)
 		}
 		g.locked(func() { g.term = &nusav1.LeadershipTerm{Number: 3, Nonce: "n3"} })
