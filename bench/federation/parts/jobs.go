@@ -94,7 +94,6 @@ func (p *parts) begin(ctx context.Context, req *submits.Request, done chan<- int
 		r.puts = append(r.puts, store.PutTTL(idemPrefix+f.Key, make([]byte, idemBytes), idempotency.TTL))
 	}
 	r.stored = func(revision int64, out *outgoing) {
-		done <- revision
 		p.mu.Lock()
 		p.jobs[key] = &job{record: record}
 		for i, slot := range slots {
@@ -102,6 +101,7 @@ func (p *parts) begin(ctx context.Context, req *submits.Request, done chan<- int
 			p.offered[slotKey(key, group, int32(i))] = slot
 		}
 		p.mu.Unlock()
+		done <- revision
 		for i, slot := range slots {
 			out.add(regions[i], &nusav1.SlotOrder{Slot: slot, Spec: spec, Revision: revision})
 		}

@@ -40,6 +40,9 @@ type session struct {
 	// messages go before orders.
 	messages []*nusav1.GlobalMessage
 	orders   []*nusav1.SlotOrder
+	// summarised is the position of summaries that have arrived. Its acknowledgement goes with
+	// another message, because nobody waits for it.
+	summarised *nusav1.Position
 	// sequence is the number of the latest order that was sent.
 	sequence uint64
 }
@@ -78,16 +81,20 @@ func (s *session) flush() {
 
 // next returns the next message, or nil. The caller holds s.mu.
 func (s *session) next() *nusav1.GlobalMessage {
-	if len(s.messages) > 0 {
+	switch {
+	case len(s.messages)+len(s.orders) == 0:
+		s.messages, s.orders = nil, nil
+		return nil
+	case s.summarised != nil:
+		at := s.summarised
+		s.summarised = nil
+		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_SummariesAck{SummariesAck: at}}
+	case len(s.messages) > 0:
 		m := s.messages[0]
 		s.messages = s.messages[1:]
 		return m
 	}
 	n := min(len(s.orders), ordersItems)
-	if n == 0 {
-		s.messages, s.orders = nil, nil
-		return nil
-	}
 	out := s.orders[:n:n]
 	s.orders = s.orders[n:]
 	s.sequence += uint64(n)
@@ -133,7 +140,7 @@ func (f *federationAPI) Session(to stream) error {
 			err = f.p.accept(to.Context(), s, k.Answers.GetAnswers())
 		case *nusav1.RegionMessage_Summaries:
 			f.p.note(s.region, k.Summaries.GetSummaries())
-			s.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_SummariesAck{SummariesAck: k.Summaries.GetPosition()}})
+			s.acknowledge(k.Summaries.GetPosition())
 		case *nusav1.RegionMessage_Goodbye:
 			return nil
 		}
@@ -141,6 +148,12 @@ func (f *federationAPI) Session(to stream) error {
 			return err
 		}
 	}
+}
+
+func (s *session) acknowledge(at *nusav1.Position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.summarised = at
 }
 
 func (s *session) grant(id uint64) {
