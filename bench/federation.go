@@ -35,7 +35,7 @@ func federationCases(quick bool) []federationCase {
 			rest = connectedWell
 		}
 		out = append(out, federationCase{
-			args: size + " --jobs 20000 --concurrency 64 --parts 20000",
+			args: size + " --jobs 20000 --concurrency 64 --idle 20s --parts 20000",
 			goal: "≥ 0.6 of etcd alone, offered ≤ 15 / 60 ms, ≤ 100 µs of CPU" + goal,
 			met: func(r *federation.Result) bool {
 				return r.DecidedPerS >= ofEtcd**r.EtcdJobsPerS && offered(r, 15, 60) && *r.ServerCPUUSPerJob <= 100 && rest(r)

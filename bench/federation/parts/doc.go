@@ -12,10 +12,10 @@
 //   - They receive that the instances run, and send it to the watches of the job.
 //
 // The keys and values in etcd have the sizes of those of a global server. Requests that
-// wait at the same time share a transaction, several transactions are in flight, and the
-// orders of a transaction for the same region share a message. A region's hello gets a
-// welcome once the region's record is stored, and each request for a lease is granted. A
-// restarted process reads all records before it serves.
+// wait at the same time share a transaction, and the orders of a transaction for the same
+// region share a message. A region's hello gets a welcome once the region's record is
+// stored, and each request for a lease is granted. A restarted process reads all records
+// before it serves.
 //
 // The parts leave out everything else. Regions take turns: no spec is checked, and nothing
 // is placed. The parts store no audit, elect no server and compare only one key in a

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/nusa-scheduler/nusa/global/store"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -13,8 +11,6 @@ import (
 const (
 	// waiting bounds the requests that wait for a transaction.
 	waiting = 1024
-	// inFlight bounds the transactions that are written at the same time.
-	inFlight = 2
 	// patience is how long patient requests wait for another request.
 	patience = 2 * time.Millisecond
 )
@@ -47,24 +43,17 @@ func (p *parts) put(ctx context.Context, r request) error {
 	}
 }
 
-// write writes the requests until ctx ends or a transaction fails.
+// write writes the requests until ctx ends or a transaction fails. One transaction is in
+// flight: with more of them, each would have fewer requests, and they would take longer.
 func (p *parts) write(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	turns := make(chan struct{}, inFlight)
 	for {
-		select {
-		case turns <- struct{}{}:
-		case <-ctx.Done():
-			return g.Wait()
+		b := p.collect(ctx)
+		if len(b) == 0 {
+			return nil
 		}
-		batch := p.collect(ctx)
-		if len(batch) == 0 {
-			return g.Wait()
+		if err := p.commit(ctx, b); err != nil {
+			return err
 		}
-		g.Go(func() error {
-			defer func() { <-turns }()
-			return p.commit(ctx, batch)
-		})
 	}
 }
 
