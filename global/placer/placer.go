@@ -56,10 +56,15 @@ type Placer struct {
 	given  given
 	// latest is the outcome of the latest plan of all pending jobs.
 	latest latest
-	// submits is the Index for the plans of Decide. plans is the Index for the plans of Run; only
-	// the goroutine of Run uses it.
+	// submits is the Index for the plans of Decide, and plans the one for the plans of Run. plannedAt
+	// is when a plan was last made. Indexes of earlier plans are dropped later: see indexKept.
 	submits, plans *place.Index
+	plannedAt      time.Duration
 }
+
+// indexKept is how long an Index is kept after a plan. With many regions it takes tens of megabytes,
+// and as it keeps the round trips of its last plan, these take as much again.
+const indexKept = 30 * time.Second
 
 // New returns a Placer. It does nothing before Run.
 func New(cfg Config) *Placer {
@@ -140,6 +145,9 @@ func (p *Placer) Tick() {
 		p.demandAt = now
 		p.updateProbeDemand()
 	}
+	if p.plannedAt > 0 && now-p.plannedAt >= indexKept {
+		p.submits, p.plans, p.plannedAt = place.NewIndex(), place.NewIndex(), 0
+	}
 	p.followBreaches(now)
 	returning := followMoves(p)
 	p.forgetDue = p.forgetDue || returning || p.forgotten != p.st.MovedChanges
@@ -178,11 +186,11 @@ func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey, whole bool
 	p.st.Lock()
 	snapshot, jobs := snapshotOf(p.st, keys)
 	since := p.given.stored
+	p.plannedAt, snapshot.Index = p.st.Clock(), p.plans
 	p.st.Unlock()
 	if len(jobs) == 0 {
 		return nil
 	}
-	snapshot.Index = p.plans
 	plan, left := place.MakePlanWithRoom(snapshot)
 	p.ObservePlan(time.Since(start))
 	p.st.Lock()

@@ -79,3 +79,26 @@ func TestNoOfferToARemovedRegion(t *testing.T) {
 		p.st.Unlock()
 	}
 }
+
+// TestIndexesAreDroppedAtRest: the indexes of plans stay while plans are made, and not longer.
+func TestIndexesAreDroppedAtRest(t *testing.T) {
+	p := newPlacer(t)
+	now := time.Second
+	p.st.Clock = func() time.Duration { return now }
+	submits, plans := p.submits, p.plans
+	if err := p.placeBatch(t.Context(), nil, true); err != nil {
+		t.Fatal(err)
+	}
+	now += indexKept - 1
+	if p.Tick(); p.submits != submits || p.plans != plans {
+		t.Error("dropped too early")
+	}
+	now++
+	if p.Tick(); p.submits == submits || p.plans == plans {
+		t.Error("kept at rest")
+	}
+	submits = p.submits
+	if p.Tick(); p.submits != submits {
+		t.Error("dropped again without a plan")
+	}
+}

@@ -62,7 +62,7 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 	jobs, verdicts := freshJobs(t, &snapshot)
 	full := len(jobs) <= fullJobs && verdicts <= fullVerdicts
 	snapshot.Terse, snapshot.Origins = !full, st.Origins.Serving(snapshot.Jobs)
-	snapshot.Index, snapshot.MaxVerdicts = p.submits, maxVerdicts
+	p.plannedAt, snapshot.Index, snapshot.MaxVerdicts = st.Clock(), p.submits, maxVerdicts
 	plan := place.MakePlan(snapshot)
 	for _, j := range plan.Undecided {
 		delete(jobs, state.JobKey{Namespace: j.Namespace, Name: j.Name})

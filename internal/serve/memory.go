@@ -19,10 +19,11 @@ const (
 	// collectEvery is the interval of collections that costs little. A program that
 	// allocates less than the budget in that time gets less memory than the budget.
 	collectEvery = 10 * time.Second
-	// busyRate is the number of bytes that a busy program allocates in a second on average.
-	// restAfter is how long a program must not be busy until it is at rest.
+	// busyRate is the number of bytes that a busy program allocates in a second, as the mean of
+	// meanSteps steps. restAfter is how long a program must not be busy until it is at rest.
 	busyRate  = 16 << 20
-	restAfter = 5 * time.Second
+	restAfter = 3 * time.Second
+	meanSteps = 5
 )
 
 // HeapBudget is the budget of global and regional servers for PaceCollector.
@@ -71,9 +72,9 @@ func paceCollector(ctx context.Context, budget uint64) {
 // program that has just started.
 type pacer struct {
 	budget uint64
-	// allocated is the number of bytes allocated up to the latest step. rate is the mean
-	// number of bytes allocated in a second. It rises fast and falls slowly.
-	allocated, rate uint64
+	// allocated holds the number of bytes that were allocated up to each of the latest steps.
+	allocated [meanSteps]uint64
+	steps     int
 	// quiet is the number of steps since the program was busy. rested: the program has
 	// returned its memory since then.
 	quiet  int
@@ -84,16 +85,18 @@ type pacer struct {
 // bytes allocated so far. It returns GOGC, and whether unused memory must return to the
 // kernel now.
 func (p *pacer) step(live, allocated uint64) (percent int, release bool) {
-	now := (allocated - p.allocated) / uint64(paceInterval/time.Second)
-	p.allocated, p.rate = allocated, max((p.rate+now)/2, (p.rate*4+now)/5)
-	if p.rate >= busyRate {
+	oldest := &p.allocated[p.steps%meanSteps]
+	rate := (allocated - *oldest) / uint64(meanSteps*paceInterval/time.Second)
+	*oldest = allocated
+	p.steps++
+	if rate >= busyRate {
 		p.quiet, p.rested = 0, false
 	}
 	p.quiet++
 	if p.quiet > int(restAfter/paceInterval) && !p.rested {
 		p.rested, release = true, true
 	}
-	return pace(live, p.budget, p.rate), release
+	return pace(live, p.budget, rate), release
 }
 
 // pace returns GOGC: by how many per cent of the live heap the heap may grow until the
