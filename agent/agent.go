@@ -22,6 +22,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/identity"
 )
 
 // Addresses are the addresses of a running agent.
@@ -71,7 +72,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 			if !r.pool.Connected() {
 				return errNotConnected
 			}
-			return nil
+			return cfg.Identity.Ready()
 		}})
 	if err != nil {
 		return err
@@ -131,7 +132,7 @@ func assemble(ctx context.Context, cfg Config, dir *serve.DataDir, st *store.Sto
 	}
 	r.engine.SweepSetup()
 	r.pool = master.NewPool(master.Config{NodeID: st.NodeID, StoreID: st.ID, Region: cfg.Region, Name: cfg.Name, Servers: cfg.Servers,
-		Net: cfg.Net, Credentials: cfg.Credentials, Log: cfg.Logger, Clock: cfg.Clock, Engine: r.engine, Reports: r.reports, Inventory: inv,
+		Net: cfg.Net, Credentials: cfg.Identity.Client(identity.ServersOf(cfg.Region)), Log: cfg.Logger, Clock: cfg.Clock, Engine: r.engine, Reports: r.reports, Inventory: inv,
 		Cluster: dir, Writer: r.writer, Metrics: r.masterMetrics, Master: contents.Master, Position: contents.Position})
 	return r, nil
 }

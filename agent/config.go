@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc/credentials"
-
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/docker"
 	"github.com/nusa-scheduler/nusa/agent/driver/incus"
@@ -25,6 +23,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 	"github.com/nusa-scheduler/nusa/internal/boottime"
 	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // Config configures an agent. A field with the zero value gets its default.
@@ -109,9 +109,9 @@ type Config struct {
 
 	// Net opens the sockets. Default: the host's network.
 	Net network.Net
-	// Credentials secure the connections to the regional servers. Default: none, so
-	// connections are not encrypted.
-	Credentials credentials.TransportCredentials
+	// Identity encrypts the connections to the regional servers, and says which node this
+	// is. Default: none, so connections are not encrypted.
+	Identity *trust.Source
 	// Logger receives the log messages. Default: all messages are discarded.
 	Logger *slog.Logger
 	// Clock is the clock that leases are counted with. Default: CLOCK_BOOTTIME. The process
@@ -217,6 +217,10 @@ func (c Config) withDefaults() (Config, error) {
 		if err != nil {
 			return c, fmt.Errorf("%w: --name: no host name: %w", errConfig, err)
 		}
+	}
+	own := identity.Rules{{Kind: identity.Agent, Region: c.Region, Name: c.Name}}
+	if err := c.Identity.Require("nusa agent --region "+c.Region+" --name "+c.Name, own); err != nil {
+		return c, fmt.Errorf("%w: --identity: %w", errConfig, err)
 	}
 	if c.PortMax == 0 {
 		c.PortMin, c.PortMax = 20000, 32000

@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // Config is everything one global server needs. The zero value of a field
@@ -40,6 +41,9 @@ type Config struct {
 	Store store.Store
 	// Net opens sockets. Default: the host's network.
 	Net network.Net
+	// Identity encrypts all gRPC connections, and says who this server is. Default: none, so
+	// connections are not encrypted.
+	Identity *trust.Source
 	// Logger gets the logs. Default: slog.Default().
 	Logger *slog.Logger
 	// Clock returns the time since a fixed moment, which may be any. The clock must continue while

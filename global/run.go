@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/api"
@@ -23,6 +22,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/gate"
+	"github.com/nusa-scheduler/nusa/security/identity"
 )
 
 // storeWait is how long a starting server waits for its store.
@@ -61,6 +62,9 @@ type server struct {
 func Run(ctx context.Context, cfg Config) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
+		return err
+	}
+	if err := cfg.Identity.Require("nusa global --name "+cfg.Name, identity.Rules{{Kind: identity.Global, Name: cfg.Name}}); err != nil {
 		return err
 	}
 	// The directory is opened first, because another process that uses it would also conflict in
@@ -133,9 +137,11 @@ func (s *server) listen(ctx context.Context) error {
 	f.WhyNoOther(s.reach.why)
 	f.Await(nusav1.Federation_Session_FullMethodName, s.awaitLoaded)
 	f.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(submits.Request) })
+	id := s.cfg.Identity
 	web, err := serve.Open(ctx, serve.Options{
 		Net: s.cfg.Net, Logger: s.log, GRPCAddr: s.cfg.GRPCAddr, HTTPAddr: s.cfg.HTTPAddr,
-		Unary: []grpc.UnaryServerInterceptor{f.Unary()}, Stream: []grpc.StreamServerInterceptor{f.Stream()}, Ready: s.ready,
+		Credentials: id.Server(gate.Listener(id.ID())),
+		Unary:       append(gate.Unary(id), f.Unary()), Stream: append(gate.Stream(id), f.Stream()), Ready: s.ready,
 		Codec: submits.NewCodec(),
 	})
 	if err != nil {
@@ -151,6 +157,9 @@ func (s *server) listen(ctx context.Context) error {
 // ready returns nil for /readyz if this server is active, or if it reaches the active server and
 // the store. A server without the store could not replace the active server.
 func (s *server) ready() error {
+	if err := s.cfg.Identity.Ready(); err != nil {
+		return err
+	}
 	if s.active.Load() == nil && s.reach.why() != "" {
 		return errors.New(s.reach.why())
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/identity"
 )
 
 // leaderTracker knows which server is active, and holds the connection over which calls are
@@ -107,7 +108,7 @@ func (l *leaderTracker) changed(to *nusav1.GlobalServer) {
 		return
 	}
 	if to != l.self {
-		conn, err := serve.Dial(l.cfg.Net, to.GetAddress(), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(submits.NewCodec())))
+		conn, err := serve.Dial(l.cfg.Net, to.GetAddress(), l.cfg.Identity.Dial(identity.GlobalServers()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(submits.NewCodec())))
 		if err != nil {
 			l.cfg.Logger.Warn("cannot forward", "active", to.GetName(), "address", to.GetAddress(), "error", err)
 			l.current = nil

@@ -15,6 +15,8 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // ErrConfig marks the errors of Run that come from the configuration, not from
@@ -56,6 +58,9 @@ type Config struct {
 
 	// Net opens sockets. Default network.Host().
 	Net network.Net
+	// Identity encrypts all connections of gRPC and Raft, and says who this server is.
+	// Default: none, so connections are not encrypted.
+	Identity *trust.Source
 	// Logger receives structured logs. Default: none.
 	Logger *slog.Logger
 	// Clock reads a monotonic clock that runs through suspend. Its zero may be any time.
@@ -255,6 +260,10 @@ func (c Config) validate() error {
 		if len(key) < 16 {
 			return bad("probe_key", "key %d has %d bytes, must have at least 16", i+1, len(key))
 		}
+	}
+	own := identity.Rules{{Kind: identity.Server, Region: c.Region.GetName(), Name: c.Name}}
+	if err := c.Identity.Require("nusa regional --region "+c.Region.GetName()+" --name "+c.Name, own); err != nil {
+		return bad("identity", "%v", err)
 	}
 	if c.NodeLease < 100*time.Millisecond {
 		return bad("node_lease", "%v is below 100ms", c.NodeLease)

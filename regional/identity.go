@@ -1,15 +1,39 @@
 package regional
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
 	"github.com/google/uuid"
 
+	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/security/identity"
 )
+
+// raftListener returns the listener of Raft. With an identity only servers of the region can
+// connect to the listener.
+func raftListener(cfg Config, lis net.Listener) net.Listener {
+	return cfg.Identity.Listener(lis, identity.ServersOf(cfg.Region.GetName()))
+}
+
+// raftNet returns the network over which Raft dials. With an identity the connections are
+// encrypted, and lead to servers of the region only.
+func raftNet(cfg Config) network.Net {
+	n, dial := cfg.Net, cfg.Net.Dial
+	n.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, addr)
+		if err != nil {
+			return nil, err
+		}
+		return cfg.Identity.Secure(ctx, conn, identity.ServersOf(cfg.Region.GetName()))
+	}
+	return n
+}
 
 // openIdentity opens the data directory, nil with InMemory. It returns the server's id: its
 // name and a random part. A server that replaces this one under the same name has another

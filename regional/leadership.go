@@ -138,7 +138,7 @@ func (s *server) runMaster(ctx context.Context, number uint64, elected time.Dura
 	watches := api.NewGroupWatches()
 	m, err := master.New(ctx, master.Config{
 		Region: s.cfg.Region, Server: s.cfg.Name, Address: s.addrs.GRPC, Version: s.cfg.Version, Global: s.cfg.Global,
-		Net: s.cfg.Net, Clock: s.cfg.Clock,
+		Net: s.cfg.Net, Identity: s.cfg.Identity, Clock: s.cfg.Clock,
 		NodeLease: s.cfg.NodeLease, StatsInterval: s.cfg.StatsInterval, ReportInterval: s.cfg.ReportInterval,
 		ProbeAddr: s.cfg.ProbeAddr, ProbeRate: s.cfg.ProbeRate, ProbeKeys: s.cfg.ProbeKeys, ProbeLastSeen: s.responder.LastSeen,
 		Term: number, Elected: elected, Start: s.start, Cluster: cluster, RaftLog: s.quorum, FSM: s.fsm,

@@ -21,7 +21,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/wire"
-	"google.golang.org/grpc"
+	"github.com/nusa-scheduler/nusa/security/gate"
+	"github.com/nusa-scheduler/nusa/security/identity"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -67,7 +68,7 @@ func open(ctx context.Context, cfg Config) (*server, error) {
 	s := &server{
 		cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}),
 		federation: peers.NewFederationCache(cfg.Clock), history: metrics.NewStore(),
-		hub: tunnel.NewHub(tunnel.Options{}), tunnels: tunnel.NewListener(0), masters: &masterConn{net: cfg.Net},
+		hub: tunnel.NewHub(tunnel.Options{}), tunnels: tunnel.NewListener(0), masters: &masterConn{net: cfg.Net, creds: cfg.Identity.Dial(identity.ServersOf(cfg.Region.GetName()))},
 	}
 	err := s.openDir()
 	if err == nil {
@@ -113,9 +114,10 @@ func (s *server) openAddresses(ctx context.Context) error {
 	var err error
 	s.serve, err = serve.Open(ctx, serve.Options{
 		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
-		Unary:  []grpc.UnaryServerInterceptor{fwd.Unary()},
-		Stream: []grpc.StreamServerInterceptor{fwd.Stream()},
-		Ready:  s.ready, SmallBuffers: true, Codec: wire.NewCodec(),
+		Credentials: cfg.Identity.Server(gate.Listener(cfg.Identity.ID())),
+		Unary:       append(gate.Unary(cfg.Identity), fwd.Unary()),
+		Stream:      append(gate.Stream(cfg.Identity), fwd.Stream()),
+		Ready:       s.ready, SmallBuffers: true, Codec: wire.NewCodec(),
 	})
 	if err != nil {
 		return err

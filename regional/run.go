@@ -34,7 +34,7 @@ func (s *server) run(ctx context.Context) error {
 	defer fail(nil)
 	var err error
 	s.quorum, err = quorum.Open(quorum.Config{
-		ID: s.id, Dir: s.raftDir(), Log: s.cfg.RaftLog, Net: s.cfg.Net, Listener: s.raftLis, Advertise: s.addrs.Raft,
+		ID: s.id, Dir: s.raftDir(), Log: s.cfg.RaftLog, Net: raftNet(s.cfg), Listener: raftListener(s.cfg, s.raftLis), Advertise: s.addrs.Raft,
 		Expect: s.cfg.BootstrapExpect, Others: s.othersConfigured(),
 		Heartbeat: s.cfg.Raft.Heartbeat, Election: s.cfg.Raft.Election,
 		LeaderLease: s.cfg.Raft.LeaderLease, Commit: s.cfg.Raft.Commit,

@@ -144,8 +144,11 @@ func (s *server) leadsConnected() (leads, connected bool) {
 }
 
 // ready returns an error while the server cannot do its work, because the region has no
-// known master.
+// known master, or because its certificate ends soon.
 func (s *server) ready() error {
+	if err := s.cfg.Identity.Ready(); err != nil {
+		return err
+	}
 	if s.leadership.master() == nil && s.remoteMaster() == "" {
 		return errors.New("the region has no master")
 	}
@@ -181,7 +184,8 @@ func (s *server) connToMaster() *grpc.ClientConn {
 
 // masterConn is the connection to the present master. It is safe for concurrent use.
 type masterConn struct {
-	net network.Net
+	net   network.Net
+	creds grpc.DialOption
 
 	mu      sync.Mutex
 	address string
@@ -195,7 +199,7 @@ func (m *masterConn) to(address string) (*grpc.ClientConn, error) {
 	if m.conn != nil && m.address == address {
 		return m.conn, nil
 	}
-	conn, err := serve.Dial(m.net, address, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())))
+	conn, err := serve.Dial(m.net, address, m.creds, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the master at %s: %w", address, err)
 	}

@@ -11,7 +11,7 @@ import (
 func (s *server) services() *api.Server {
 	return &api.Server{
 		Name: s.cfg.Name, Version: s.cfg.Version, Region: s.cfg.Region,
-		Address: func() string { return s.addrs.GRPC }, Net: s.cfg.Net,
+		Address: func() string { return s.addrs.GRPC }, Net: s.cfg.Net, Identity: s.cfg.Identity,
 		NodeLease: s.cfg.NodeLease, Clock: s.cfg.Clock, State: s.fsm,
 		Master: s.leadership.apiMaster, KnownMaster: s.master, Servers: s.servers, Federation: s.federation,
 		History: s.history.Open, Stopping: s.stopping, Streams: &s.streams,

@@ -60,6 +60,7 @@ allocation's id, or the beginning of it, or as ` + "`JOB/GROUP/INDEX`" + `.
 | ` + "`NUSA_ADDR`" + ` | default of ` + "`--addr`" + `: the server that the client talks to |
 | ` + "`NUSA_NAMESPACE`" + ` | default of ` + "`--namespace`" + ` |
 | ` + "`NUSA_REGION`" + ` | default of ` + "`--region`" + ` where the client has that flag |
+| ` + "`NUSA_IDENTITY`" + ` | default of ` + "`--identity`" + `: the folder with the credentials |
 | ` + "`NO_COLOR`, `TERM=dumb`" + ` | no colours |
 | ` + "`NUSA_CONFIG`" + ` | default of ` + "`--config`" + ` of the roles |
 | ` + "`NUSA_`" + `*FLAG* | every flag of a role: ` + "`NUSA_GRPC_ADDR` is `--grpc-addr`" + `; priority: flag, variable, file |
@@ -92,7 +93,7 @@ func commandsBelow(cmd *cobra.Command) []*cobra.Command {
 		switch {
 		case c.Hidden || c.Name() == "help" || c.Name() == "completion":
 		case c.HasSubCommands():
-			if c.GroupID == rolesGroup && c.Name() != "config" {
+			if c.GroupID == rolesGroup && c.Name() != "config" && c.Name() != "ca" {
 				out = append(out, c)
 			}
 			out = append(out, commandsBelow(c)...)

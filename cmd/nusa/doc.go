@@ -12,6 +12,6 @@
 //   - demo_failover.go: nusa demo --failover
 //   - output.go: the end of nusa dev when nothing reads its output
 //
-// The folder client has the commands of a client, by noun; bench has nusa bench; dev runs all
-// tiers in one process.
+// The folder client has the commands of a client, by noun; bench has nusa bench; ca has nusa
+// ca; dev runs all tiers in one process.
 package main

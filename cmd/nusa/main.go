@@ -11,6 +11,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/bench"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/ca"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
 )
 
@@ -38,7 +39,9 @@ func newRoot() *cobra.Command {
 	root.AddCommand(client.Commands()...)
 	server := regionalCommand()
 	server.AddCommand(restoreCommand())
-	root.AddCommand(globalCommand(), server, agentCommand(), devCommand(), demoCommand(), configCommand())
+	authority := ca.Command()
+	authority.GroupID = rolesGroup
+	root.AddCommand(globalCommand(), server, agentCommand(), devCommand(), demoCommand(), configCommand(), authority)
 	root.AddCommand(bench.Command(func(ctx context.Context, args []string) int { return client.ExecuteArgs(ctx, newRoot(), args) }))
 	return root
 }

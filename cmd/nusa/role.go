@@ -14,13 +14,14 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/internal/config"
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // role holds the parts that the three role commands share: settings from flags, environment
 // and file, and a logger to standard error.
 type role struct {
-	configFile, logLevel, logFormat, dataDir, bind string
-	logger                                         *slog.Logger
+	configFile, logLevel, logFormat, dataDir, bind, identity string
+	logger                                                   *slog.Logger
 }
 
 // addFlags adds the shared flags. When RunE begins, every flag has its final value and was
@@ -32,6 +33,7 @@ func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 	f.StringVar(&r.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&r.dataDir, "data-dir", "", "directory of this role's state; each role needs its own (required)")
 	f.StringVar(&r.bind, "bind", "", bindUsage)
+	f.StringVar(&r.identity, "identity", "", "folder with cert.pem, key.pem and roots.pem, which encrypt all gRPC and Raft connections (default: no encryption)")
 	cmd.Args = noArguments
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := load(cmd.Flags(), r.configFile); err != nil {
@@ -50,6 +52,19 @@ func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 		}
 		return nil
 	}
+}
+
+// source returns the identity of --identity, and nil without the flag.
+func (r *role) source() (*trust.Source, error) {
+	if r.identity == "" {
+		return nil, nil
+	}
+	s, err := trust.Open(trust.Options{Dir: r.identity, Logger: r.logger})
+	if err != nil {
+		return nil, fmt.Errorf("--identity: %w", err)
+	}
+	r.logger.Info("connections are encrypted", "identity", s.ID().String())
+	return s, nil
 }
 
 // load sets flags from the environment and the file.

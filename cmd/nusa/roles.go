@@ -69,6 +69,11 @@ func globalCommand() *cobra.Command {
 		}
 		cfg.Etcd.Quota, cfg.JobsMax, cfg.NamespaceMax = quotaMiB<<20, jobsMiB<<20, namespaceMiB<<20
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
+		var err error
+		cfg.Identity, err = r.source()
+		if err != nil {
+			return err
+		}
 		cfg.Ready = func(a global.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
 		warnLoopback(r.logger, cmd.ErrOrStderr(), loopbackWarning(cmd.Flags()))
 		defer serve.PaceCollector(serve.HeapBudget)()
@@ -133,18 +138,18 @@ func regionalCommand() *cobra.Command {
 		for _, key := range probeKeys {
 			cfg.ProbeKeys = append(cfg.ProbeKeys, []byte(key))
 		}
-		switch {
-		case historyMiB == 0:
-			cfg.HistoryBytes = -1
-		case historyMiB < 4 || historyMiB > 1<<30:
-			return fmt.Errorf("--history-mib: %d is neither 0 nor 4..%d", historyMiB, 1<<30)
-		default:
-			cfg.HistoryBytes = historyMiB << 20
+		cfg.HistoryBytes, err = historyBytes(historyMiB)
+		if err != nil {
+			return err
 		}
 		if fast {
 			cfg.Raft = regional.FastRaft()
 		}
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
+		cfg.Identity, err = r.source()
+		if err != nil {
+			return err
+		}
 		cfg.Ready = func(a regional.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
 		warnLoopback(r.logger, cmd.ErrOrStderr(), loopbackWarning(cmd.Flags()))
 		defer serve.PaceCollector(serve.HeapBudget)()
@@ -195,11 +200,7 @@ func agentCommand() *cobra.Command {
 	engines(f, &cfg.DockerHost, &cfg.Incus)
 	f.StringVar(&cfg.DockerAuth, "docker-auth", "", "file with passwords of registries, in the form of Docker's config.json, readable by its owner alone (default: none)")
 	f.BoolVar(&cfg.DockerPrivileged, "docker-allow-privileged", false, "let jobs run privileged containers, which are root on this machine")
-	f.BoolVar(&cfg.IncusPrivileged, "incus-allow-privileged", false, "let jobs have any key and device of Incus, such as security.privileged and disks of this machine: some give root on it")
-	f.StringSliceVar(&cfg.IncusProfiles, "incus-profiles", nil, "profiles of the Incus daemon that jobs may name besides the profile default; not checked (default: none)")
-	f.StringVar(&cfg.IncusCert, "incus-cert", "", "client certificate for https, PEM")
-	f.StringVar(&cfg.IncusKey, "incus-key", "", "key of the client certificate, PEM")
-	f.StringVar(&cfg.IncusCA, "incus-ca", "", "certificate of the daemon or its authority, PEM")
+	incusFlags(f, &cfg)
 	f.StringToStringVar(&cfg.Plugins, "plugin", nil, "a further driver, NAME=PATH of its executable; repeat for more (see examples/plugin)")
 	f.BoolVar(&cfg.LeaveOnShutdown, "leave-on-shutdown", false, "stop every task and leave the region when this agent is stopped")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -222,6 +223,10 @@ func agentCommand() *cobra.Command {
 		cfg.ReleaseMemory = true
 		cfg.Reserve = driver.Resources{CPUMilli: reserveCPU, MemoryBytes: reserveMiB << 20}
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
+		cfg.Identity, err = r.source()
+		if err != nil {
+			return err
+		}
 		cfg.Ready = func(a agent.Addresses) { r.logger.Info("ready", "node", a.NodeID, "http", a.HTTP) }
 		return agent.Run(cmd.Context(), cfg)
 	}
@@ -232,6 +237,27 @@ func agentCommand() *cobra.Command {
 func engines(f *pflag.FlagSet, docker, incus *string) {
 	f.StringVar(docker, "docker-host", "", "address of the Docker engine, such as unix:///run/docker.sock (default: the usual socket if it exists); off = none")
 	f.StringVar(incus, "incus", "", "Incus daemon: the path of a socket, or https://HOST:PORT (default: this host's socket if it exists); off = none")
+}
+
+// incusFlags adds the flags for the driver incus of an agent.
+func incusFlags(f *pflag.FlagSet, cfg *agent.Config) {
+	f.BoolVar(&cfg.IncusPrivileged, "incus-allow-privileged", false, "let jobs have any key and device of Incus, such as security.privileged and disks of this machine: some give root on it")
+	f.StringSliceVar(&cfg.IncusProfiles, "incus-profiles", nil, "profiles of the Incus daemon that jobs may name besides the profile default; not checked (default: none)")
+	f.StringVar(&cfg.IncusCert, "incus-cert", "", "client certificate for https, PEM")
+	f.StringVar(&cfg.IncusKey, "incus-key", "", "key of the client certificate, PEM")
+	f.StringVar(&cfg.IncusCA, "incus-ca", "", "certificate of the daemon or its authority, PEM")
+}
+
+// historyBytes returns the size of the metrics history for --history-mib. It is negative for
+// no history.
+func historyBytes(mib int64) (int64, error) {
+	switch {
+	case mib == 0:
+		return -1, nil
+	case mib < 4 || mib > 1<<30:
+		return 0, fmt.Errorf("--history-mib: %d is neither 0 nor 4..%d", mib, 1<<30)
+	}
+	return mib << 20, nil
 }
 
 func hostname() string {

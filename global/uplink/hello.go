@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -16,6 +18,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 const (
@@ -51,6 +55,18 @@ func checkHello(h *nusav1.RegionHello) error {
 		return &refusal{message: "region definition: " + err.Error(), permanent: true}
 	}
 	return nil
+}
+
+// checkIdentity refuses the hello of a region that is not that of the caller's certificate. The
+// region that the hello names is not shown as refused, because it did nothing wrong.
+func (s *Server) checkIdentity(ctx context.Context, h *nusav1.RegionHello) error {
+	id, known := trust.CallerOf(ctx)
+	name := h.GetDefinition().GetName()
+	if !known || id.Kind == identity.Server && id.Region == name {
+		return nil
+	}
+	s.Log.Warn("a session is refused: its certificate is not that of the region", "region", name, "id", id.String())
+	return status.Errorf(codes.PermissionDenied, "%s may not open a session of region %q", id.Describe(), name)
 }
 
 // open makes the stream the region's session, or returns a refusal.

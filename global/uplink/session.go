@@ -282,6 +282,9 @@ func (c *session) receive(ctx context.Context, stream Stream) error {
 		return err
 	}
 	c.greeted.Store(true)
+	if err := c.server.checkIdentity(ctx, first.GetHello()); err != nil {
+		return err
+	}
 	if err := c.server.open(ctx, c, first.GetHello()); err != nil {
 		c.server.noteRefused(first.GetHello(), err)
 		return err

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // Header marks a forwarded call. A marked call is not forwarded again.
@@ -231,11 +232,15 @@ func pumpDown(down grpc.ServerStream, up grpc.ClientStream, newReply func() prot
 }
 
 // forwardedContext returns the context of a forwarded call: ctx, with its deadline and
-// cancellation, and the caller's metadata plus Header.
+// cancellation, and the caller's metadata plus Header and the caller's identity.
 func forwardedContext(ctx context.Context) context.Context {
 	in, _ := metadata.FromIncomingContext(ctx)
 	out := withoutHopHeaders(in)
 	out.Set(Header, "1")
+	out.Delete(trust.CallerHeader)
+	if id, ok := trust.CallerOf(ctx); ok {
+		out.Set(trust.CallerHeader, id.String())
+	}
 	return metadata.NewOutgoingContext(ctx, out)
 }
 

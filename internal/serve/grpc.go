@@ -56,6 +56,9 @@ func newGRPC(o Options) *grpc.Server {
 		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{m.unary}, o.Unary...)...),
 		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{m.stream}, o.Stream...)...),
 	}
+	if o.Credentials != nil {
+		opts = append(opts, grpc.Creds(o.Credentials))
+	}
 	if o.Codec != nil {
 		opts = append(opts, grpc.ForceServerCodecV2(o.Codec))
 	}
@@ -67,7 +70,7 @@ func newGRPC(o Options) *grpc.Server {
 
 // Dial returns a client connection to addr over the network n. The connection uses
 // keepalive and waits at most 1 s between attempts to reconnect. It connects at the first
-// call.
+// call. Without an option for credentials the connection is not encrypted.
 func Dial(n network.Net, addr string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	base := []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return n.Dial(ctx, addr) }),

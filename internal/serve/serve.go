@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -40,6 +41,9 @@ type Options struct {
 	// these in order.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
+	// Credentials encrypt the connections and prove the identity of both ends. Default: none, so
+	// the connections are not encrypted.
+	Credentials credentials.TransportCredentials
 	// Codec encodes and decodes messages. Default: protobuf's.
 	Codec encoding.CodecV2
 

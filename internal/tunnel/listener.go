@@ -10,6 +10,7 @@ import (
 	"time"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // defaultListen bounds the open tunnels of a lower tier. Usually one tunnel is open, and a
@@ -68,8 +69,9 @@ func (l *Listener) Close() error {
 // Addr returns a name instead of an address.
 func (l *Listener) Addr() net.Addr { return addr("tunnel") }
 
-// enqueue queues a new connection for Accept and returns its near end.
-func (l *Listener) enqueue() (net.Conn, error) {
+// enqueue queues a new connection for Accept and returns its near end. ctx is that of the
+// stream that carries the tunnel.
+func (l *Listener) enqueue(ctx context.Context) (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
@@ -81,8 +83,9 @@ func (l *Listener) enqueue() (net.Conn, error) {
 		return nil, fmt.Errorf("%w: %d are open", ErrTooMany, l.max)
 	}
 	near, far := net.Pipe()
+	id, known := trust.PeerOf(ctx)
 	select {
-	case l.queue <- namedConn{far, "tunnel"}:
+	case l.queue <- carriedConn{namedConn{far, "tunnel"}, id, known}:
 		l.open[near] = struct{}{}
 		return near, nil
 	default:
@@ -110,7 +113,7 @@ func Answer(ctx context.Context, open func(context.Context) (ClientStream, error
 	if err := stream.Send(&nusav1.TunnelFrame{Id: id}); err != nil {
 		return fmt.Errorf("open tunnel: %w", err)
 	}
-	near, err := lis.enqueue()
+	near, err := lis.enqueue(stream.Context())
 	if err != nil {
 		return err
 	}

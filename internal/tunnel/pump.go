@@ -7,6 +7,7 @@ import (
 	"net"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/identity"
 )
 
 // frameBytes bounds the data of one frame. gRPC writes as much at once, and the protocol
@@ -63,6 +64,16 @@ type namedConn struct {
 
 func (c namedConn) LocalAddr() net.Addr  { return addr("tunnel") }
 func (c namedConn) RemoteAddr() net.Addr { return addr(c.peer) }
+
+// carriedConn is a tunnel whose outer connection has a peer that may have proved its identity.
+type carriedConn struct {
+	namedConn
+	id    identity.ID
+	known bool
+}
+
+// Carrier implements trust.Carried.
+func (c carriedConn) Carrier() (identity.ID, bool) { return c.id, c.known }
 
 type addr string
 

@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/security/identity"
 )
 
 var errGlobalTier = status.Error(codes.FailedPrecondition, "regions are defined, cordoned and removed by the global tier: ask a global server")
@@ -140,7 +141,7 @@ func (r regions) digestOf(ctx context.Context, server *nusav1.RegionalServer, in
 	if server.GetAddress() == r.s.Address() {
 		return digest(ctx, r.s.State, index)
 	}
-	conn, err := serve.Dial(r.s.Net, server.GetAddress())
+	conn, err := serve.Dial(r.s.Net, server.GetAddress(), r.s.Identity.Dial(identity.ServersOf(r.s.region())))
 	if err != nil {
 		return nil, err
 	}

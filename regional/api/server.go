@@ -21,6 +21,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/trust"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
@@ -32,6 +33,8 @@ type Server struct {
 	// until the server listens.
 	Address func() string
 	Net     network.Net
+	// Identity is for connections to the other servers of the region. It may be nil.
+	Identity *trust.Source
 	// NodeLease is how long a silent node stays ready.
 	NodeLease time.Duration
 	// Clock is monotonic and runs through suspend.

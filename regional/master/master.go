@@ -20,6 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/uplink"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // Config holds what a Master needs from its server and its term.
@@ -31,6 +32,8 @@ type Config struct {
 	// Global lists the gRPC addresses of global servers. It may be empty.
 	Global []string
 	Net    network.Net
+	// Identity is for connections to other servers. It may be nil.
+	Identity *trust.Source
 	// Clock is monotonic and runs through suspend.
 	Clock          func() time.Duration
 	NodeLease      time.Duration
@@ -142,13 +145,13 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 		},
 	}
 	m.Uplink = uplink.New(uplink.Config{
-		Definition: cfg.Region, Global: cfg.Global, Net: cfg.Net, Server: cfg.Server, Address: cfg.Address,
+		Definition: cfg.Region, Global: cfg.Global, Net: cfg.Net, Identity: cfg.Identity, Server: cfg.Server, Address: cfg.Address,
 		Version: cfg.Version, ReportInterval: cfg.ReportInterval, Clock: cfg.Clock,
 		Cluster: cfg.Cluster, Term: cfg.Term, Epoch: epoch, Log: m.Log, FSM: cfg.FSM, Reporter: m.Reporter,
 		Verifier: verifier, LeaseReturned: m.Agents.RepeatGrants, Planned: m.Planner.plannedOrders, LogSuspect: m.Agents.LogSuspect,
 		Federation: cfg.Federation, Prober: m.Prober, Tunnels: cfg.Tunnels, Servers: cfg.Servers, Logger: m.log,
 	})
-	poller := &peers.Poller{Prober: m.Prober, Connected: m.Uplink.Connected, Net: cfg.Net, Log: m.log}
+	poller := &peers.Poller{Prober: m.Prober, Connected: m.Uplink.Connected, Net: cfg.Net, Identity: cfg.Identity, Log: m.log}
 	recorder := &metrics.Recorder{
 		Store: cfg.Metrics, Region: region, Server: cfg.Server, View: cfg.FSM.View, Edges: m.Prober.Edges,
 		Stats: m.Agents.Stats, Clock: cfg.Clock, StatsInterval: cfg.StatsInterval, Events: m.Events, Log: m.log,

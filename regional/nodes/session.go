@@ -23,6 +23,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // protocol is the version of the wire protocol. Agents with this version, the one before or
@@ -96,7 +98,10 @@ type session struct {
 // serve serves the stream of an agent whose hello has arrived.
 func (a *Agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 	ctx := stream.Context()
-	refused := a.refuse(hello)
+	refused := a.refuseIdentity(ctx, hello)
+	if refused == nil {
+		refused = a.refuse(hello)
+	}
 	if refused == nil {
 		if err := a.claimName(hello); err != nil {
 			refused = &nusav1.Refused{Message: err.Error()}
@@ -167,6 +172,22 @@ func (a *Agents) refuse(h *nusav1.AgentHello) *nusav1.Refused {
 		return permanent("protocol %d, this server speaks %d: upgrade the older one", h.GetProtocol(), protocol)
 	}
 	return a.refuseNewer(h)
+}
+
+// refuseIdentity refuses the hello of another node than that of the agent's certificate. An
+// agent must not take the place of another node by its id either.
+func (a *Agents) refuseIdentity(ctx context.Context, h *nusav1.AgentHello) *nusav1.Refused {
+	id, known := trust.CallerOf(ctx)
+	if !known {
+		return nil
+	}
+	if id.Kind != identity.Agent || id.Region != a.cfg.Region || id.Name != h.GetName() {
+		return &nusav1.Refused{Permanent: true, Message: fmt.Sprintf("the certificate is that of %s, and the agent says that it is node %q", id.Describe(), h.GetName())}
+	}
+	if n, ok := a.cfg.FSM.View().Node(h.GetNodeId()); ok && n.Name != h.GetName() {
+		return &nusav1.Refused{Permanent: true, Message: fmt.Sprintf("the node id %s belongs to node %q, and the certificate is that of %s: use an empty data directory", h.GetNodeId(), n.Name, id.Describe())}
+	}
+	return nil
 }
 
 // maxClaims bounds the claims of agents that are remembered.

@@ -13,6 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 const (
@@ -38,7 +40,9 @@ type Poller struct {
 	// Connected reports whether a session with the global tier exists.
 	Connected func() bool
 	Net       network.Net
-	Log       *slog.Logger
+	// Identity is for connections to the servers of the peers. It may be nil.
+	Identity *trust.Source
+	Log      *slog.Logger
 
 	mu    sync.Mutex
 	peers map[string]*polledPeer
@@ -132,7 +136,7 @@ func (p *Poller) poll(ctx context.Context, name, address string, peer *polledPee
 }
 
 func (p *Poller) row(ctx context.Context, name, address string) (*nusav1.MatrixResponse, error) {
-	conn, err := serve.Dial(p.Net, address)
+	conn, err := serve.Dial(p.Net, address, p.Identity.Dial(identity.ServersOf(name)))
 	if err != nil {
 		return nil, err
 	}

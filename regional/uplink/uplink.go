@@ -30,6 +30,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/regionlease"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // protocol is the version of the wire protocol between a region and the global tier.
@@ -79,6 +81,8 @@ type Config struct {
 	// Global lists the gRPC addresses of global servers. Empty: there is no global tier.
 	Global []string
 	Net    network.Net
+	// Identity is for the connection to a global server. It may be nil.
+	Identity *trust.Source
 	// Server is the name of this server. Address is its gRPC address.
 	Server, Address string
 	Version         string
@@ -311,7 +315,7 @@ const whatToCheck = "is a global server started, and with --bind if it is on ano
 // connect opens a session and runs it until it ends. welcomed reports whether the session
 // was opened. The error says why it ended or could not be opened.
 func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err error) {
-	conn, err := serve.Dial(u.cfg.Net, addr)
+	conn, err := serve.Dial(u.cfg.Net, addr, u.cfg.Identity.Dial(identity.GlobalServers()))
 	if err != nil {
 		return false, err
 	}

@@ -158,6 +158,9 @@ func TestRules(t *testing.T) {
 			}
 		}
 	}
+	if identity.ServersOf("") != nil || identity.AgentsOf("") != nil || identity.ServersOf("b").Check(server) != nil || identity.AgentsOf("a").Check(agent) != nil {
+		t.Error("a rule without a region allows a member of a region, or one with a region does not")
+	}
 	err := identity.Rules{{Kind: identity.Server, Region: "b"}}.Check(agent)
 	if want := "another peer was expected: the certificate names agent n1 of region a, and allowed is a regional server of region b"; err.Error() != want {
 		t.Errorf("%q, want %q", err, want)

@@ -19,6 +19,22 @@ type Rule struct {
 // Without rules nobody may.
 type Rules []Rule
 
+// GlobalServers allows every global server.
+func GlobalServers() Rules { return Rules{{Kind: Global}} }
+
+// ServersOf allows the servers of a region, and nobody without a region.
+func ServersOf(region string) Rules { return membersOf(Server, region) }
+
+// AgentsOf allows the agents of a region, and nobody without a region.
+func AgentsOf(region string) Rules { return membersOf(Agent, region) }
+
+func membersOf(kind Kind, region string) Rules {
+	if region == "" {
+		return nil // an empty region in a rule would allow all regions
+	}
+	return Rules{{Kind: kind, Region: region}}
+}
+
 // Check returns an error if no rule allows the ID.
 func (r Rules) Check(id ID) error {
 	for _, one := range r {

@@ -4,6 +4,7 @@
 //   - source.go: the credentials of this member, which are read again when their files change
 //   - folder.go: the folder with the files of the credentials
 //   - transport.go: TLS for gRPC, and the identity of a call's peer
+//   - caller.go: the identity of the caller of a forwarded call
 //   - stream.go: TLS for other streams
 //   - pending.go: a bound for connections whose peer is not known yet
 package trust

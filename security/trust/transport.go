@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/peer"
@@ -65,6 +66,11 @@ func (s *Source) Client(rules identity.Rules) credentials.TransportCredentials {
 		return insecure.NewCredentials()
 	}
 	return &transport{TransportCredentials: credentials.NewTLS(s.config(rules)), source: s}
+}
+
+// Dial returns Client as an option for a connection.
+func (s *Source) Dial(rules identity.Rules) grpc.DialOption {
+	return grpc.WithTransportCredentials(s.Client(rules))
 }
 
 // transport is gRPC's TLS with the identity of the peer.

@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	for _, k := range []string{"NUSA_ADDR", "NUSA_REGION", "NUSA_NAMESPACE"} {
+	for _, k := range []string{"NUSA_ADDR", "NUSA_REGION", "NUSA_NAMESPACE", "NUSA_IDENTITY"} {
 		os.Unsetenv(k)
 	}
 	goleak.VerifyTestMain(m)

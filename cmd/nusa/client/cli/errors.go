@@ -95,9 +95,12 @@ func (c *Session) Explain(err error) error {
 	return e
 }
 
-// unavailable says which of three cases applies: no server was reached, the connection
-// broke, or the server cannot serve the call now.
+// unavailable says which case applies: the connection could not be encrypted, no server was
+// reached, the connection broke, or the server cannot serve the call now.
 func (c *Session) unavailable(err error, message string) string {
+	if failed := c.creds.err(); failed != nil && rpcerr.TransportFailure(err) != rpcerr.NoFailure {
+		return fmt.Sprintf("no encrypted connection to %s: %s: is --identity (or NUSA_IDENTITY) right, and does the server have an identity?", c.Addr, term.OneLine(failed.Error()))
+	}
 	switch rpcerr.TransportFailure(err) {
 	case rpcerr.Broken:
 		return fmt.Sprintf("the connection to %s was lost: try again", c.Addr)
@@ -106,7 +109,11 @@ func (c *Session) unavailable(err error, message string) string {
 		if c.Master != "" {
 			return fmt.Sprintf("cannot reach %s, the last known master of region %s (%s): give another of its servers with --addr", c.Addr, c.Master, cause)
 		}
-		return fmt.Sprintf("cannot reach %s (%s): %s", c.Addr, cause, c.unreachedAdvice())
+		advice := c.unreachedAdvice()
+		if c.dialer.Err() == nil && c.Identity == "" {
+			advice = "no Nusa server listens there, or it has an identity, and this client needs --identity (or NUSA_IDENTITY), too"
+		}
+		return fmt.Sprintf("cannot reach %s (%s): %s", c.Addr, cause, advice)
 	}
 	return message + ": try again in a few seconds"
 }

@@ -39,6 +39,8 @@ type Session struct {
 	// dialer records why there is no connection.
 	dialer  *rpcerr.Dialer
 	servers *servers
+	// creds encrypt the connections.
+	creds *clientCredentials
 }
 
 // Connect connects the session to the server at addr. If addr names several servers,
@@ -53,8 +55,12 @@ func (c *Session) Connect(addr string) (closeConn func(), err error) {
 		return nil, fmt.Errorf("--addr %s: %w", addr, err)
 	}
 	c.Addr = c.servers.String()
+	c.creds, err = openCredentials(c.Identity)
+	if err != nil {
+		return nil, err
+	}
 	c.dialer = &rpcerr.Dialer{Dial: c.servers.dial}
-	conn, err := serve.Dial(network.Host(), c.servers.addrs[0], grpc.WithContextDialer(c.dialer.DialContext))
+	conn, err := serve.Dial(network.Host(), c.servers.addrs[0], grpc.WithContextDialer(c.dialer.DialContext), grpc.WithTransportCredentials(c.creds))
 	if err != nil {
 		return nil, fmt.Errorf("--addr %s: %w", addr, err)
 	}
@@ -93,10 +99,10 @@ func (c *Session) WithTimeout() (context.Context, context.CancelFunc) {
 // Interrupted reports whether the user interrupted the command.
 func (c *Session) Interrupted() bool { return errors.Is(c.Ctx.Err(), context.Canceled) }
 
-func infoOf(ctx context.Context, addr string) (*nusav1.InfoResponse, error) {
+func (c *Session) infoOf(ctx context.Context, addr string) (*nusav1.InfoResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, alarmWait)
 	defer cancel()
-	conn, err := serve.Dial(network.Host(), addr)
+	conn, err := serve.Dial(network.Host(), addr, grpc.WithTransportCredentials(c.creds))
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +136,7 @@ const alarmWait = 2 * time.Second
 func (c *Session) PrintAlarms(ctx context.Context) []string {
 	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
 	if err == nil && info.GetRole() == "global" && !info.GetLeader() && info.GetLeaderAddress() != "" {
-		info, err = infoOf(ctx, info.GetLeaderAddress())
+		info, err = c.infoOf(ctx, info.GetLeaderAddress())
 	}
 	if err != nil {
 		return nil // the command itself succeeded

@@ -30,6 +30,9 @@ type Settings struct {
 	Region    string
 	Output    string
 	Timeout   time.Duration
+	// Identity is the folder with the credentials of this client. It is empty if connections
+	// are not encrypted.
+	Identity string
 	// Program is the name of this binary in hints.
 	Program string
 	// Master is the region whose master is called. It is "" if the user gave an address.
@@ -42,6 +45,7 @@ func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
 	f := cmd.PersistentFlags()
 	f.StringVar(&s.Addr, "addr", envOr("NUSA_ADDR", DefaultAddr), fmt.Sprintf("server to call: HOST[:PORT], default port %d; or several servers: HOST,HOST (NUSA_ADDR)", defaultPort))
 	f.DurationVar(&s.Timeout, "timeout", DefaultTimeout, "how long to wait for a response")
+	f.StringVar(&s.Identity, "identity", os.Getenv("NUSA_IDENTITY"), "folder with cert.pem, key.pem and roots.pem of this client, for servers that have an identity (NUSA_IDENTITY)")
 	f.StringVarP(&s.Output, "output", "o", "table", strings.Join(formats[:len(formats)-1], ", ")+" or "+formats[len(formats)-1])
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains(formats, s.Output) {

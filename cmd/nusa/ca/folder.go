@@ -1,0 +1,134 @@
+package ca
+
+import (
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/pki"
+)
+
+// rootName is the name of the root's files in the folder. A region's files are in the folder
+// regions and have the region's name.
+const rootName = "root"
+
+// newFolder writes the files of a root into a folder that has none.
+func newFolder(dir string, root *pki.Authority) error {
+	_, err := os.Stat(filepath.Join(dir, rootName+".pem"))
+	if err == nil {
+		return fmt.Errorf("%s already has a root certificate: name another folder with --dir", dir)
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return write(filepath.Join(dir, rootName), root)
+}
+
+// write writes an authority to PATH.pem and PATH-key.pem.
+func write(path string, a *pki.Authority) error {
+	key, err := pki.EncodeKey(a.Key)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	// The certificate comes last, because an authority without a certificate does not exist.
+	if err := serve.ReplaceFile(path+"-key.pem", key); err != nil {
+		return err
+	}
+	return serve.ReplaceFile(path+".pem", pki.EncodeCertificates(a.Cert))
+}
+
+// open reads an authority from PATH.pem and PATH-key.pem.
+func open(path string) (*pki.Authority, error) {
+	cert, err := os.ReadFile(path + ".pem")
+	if err != nil {
+		return nil, err
+	}
+	key, err := os.ReadFile(path + "-key.pem")
+	if err != nil {
+		return nil, err
+	}
+	certs, err := pki.ParseCertificates(cert, 1)
+	if err != nil {
+		return nil, fmt.Errorf("%s.pem: %w", path, err)
+	}
+	signer, err := pki.ParseKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("%s-key.pem: %w", path, err)
+	}
+	a, err := pki.NewAuthority(certs[0], signer)
+	if err != nil {
+		return nil, fmt.Errorf("%s.pem: %w", path, err)
+	}
+	return a, nil
+}
+
+// openRoot reads the root of a folder.
+func openRoot(dir string) (*pki.Authority, error) {
+	root, err := open(filepath.Join(dir, rootName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w: `nusa ca init --dir %s` makes a root certificate", err, dir)
+	}
+	return root, err
+}
+
+// openRegion reads the authority of a region. It makes one if there is none, or if the one
+// that exists ends before a new leaf would.
+func openRegion(dir string, root *pki.Authority, region string, life time.Duration) (*pki.Authority, error) {
+	path := filepath.Join(dir, "regions", region)
+	a, err := open(path)
+	if err == nil && a.Cert.NotAfter.After(time.Now().Add(life)) {
+		return a, nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	a, err = root.NewRegion(region, env())
+	if err != nil {
+		return nil, err
+	}
+	return a, write(path, a)
+}
+
+// issue makes the credentials of a member. Without a life the default of its kind holds.
+func issue(dir string, root *pki.Authority, id identity.ID, life time.Duration) (pki.Credentials, error) {
+	if !id.Kind.Leaf() {
+		return pki.Credentials{}, fmt.Errorf("%s is no member: name a server, an agent or an operator", id.Describe())
+	}
+	if life == 0 {
+		life = pki.DefaultLife(id.Kind)
+	}
+	authority := root
+	if id.Kind.Regional() {
+		var err error
+		authority, err = openRegion(dir, root, id.Region, life)
+		if err != nil {
+			return pki.Credentials{}, err
+		}
+	}
+	key, err := pki.NewKey(rand.Reader)
+	if err != nil {
+		return pki.Credentials{}, err
+	}
+	cert, err := authority.Issue(id, key.Public(), life, env())
+	if err != nil {
+		return pki.Credentials{}, err
+	}
+	chain := []*x509.Certificate{cert}
+	if authority != root {
+		chain = append(chain, authority.Cert)
+	}
+	roots, err := pki.NewRoots(root.Cert)
+	if err != nil {
+		return pki.Credentials{}, err
+	}
+	return pki.Credentials{Chain: chain, Key: key, Roots: roots}, nil
+}

@@ -1,0 +1,27 @@
+package trust
+
+import (
+	"context"
+
+	"github.com/nusa-scheduler/nusa/security/identity"
+)
+
+// CallerHeader has the identity of the caller of a call that another server forwards.
+// Package gate removes the header unless that server may forward calls.
+const CallerHeader = "nusa-caller"
+
+type callerKey struct{}
+
+// WithCaller returns a context in which CallerOf returns the ID.
+func WithCaller(ctx context.Context, id identity.ID) context.Context {
+	return context.WithValue(ctx, callerKey{}, id)
+}
+
+// CallerOf returns the identity that makes a call: the peer, or the member for which the peer
+// forwards the call. It returns false if the connection is not encrypted.
+func CallerOf(ctx context.Context) (identity.ID, bool) {
+	if id, ok := ctx.Value(callerKey{}).(identity.ID); ok {
+		return id, true
+	}
+	return PeerOf(ctx)
+}
