@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -14,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/emulate"
 	"github.com/nusa-scheduler/nusa/bench/load"
 	"github.com/nusa-scheduler/nusa/bench/report"
+	"github.com/nusa-scheduler/nusa/internal/submits"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -169,6 +171,28 @@ func watch(t *testing.T, ctx context.Context, client nusav1.JobsClient, of *nusa
 			return
 		}
 	}
+}
+
+// TestJobIsKnownBeforeTheAnswer: when a submit is answered, a watch finds the job.
+func TestJobIsKnownBeforeTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &parts{requests: make(chan request, 1), jobs: map[string]*job{}, offered: map[string]*nusav1.Slot{}, sessions: []*session{{region: "a"}}}
+		raw, err := proto.Marshal(&nusav1.SubmitRequest{Spec: spec("j")(1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered := make(chan int64)
+		if err := p.begin(t.Context(), submits.NewRequest(raw), answered); err != nil {
+			t.Fatal(err)
+		}
+		r := <-p.requests
+		go r.stored(7, &outgoing{})
+		synctest.Wait() // until it answers
+		if p.jobs[namespace+"/j01"] == nil {
+			t.Error("the submit is answered, and the job is not known")
+		}
+		<-answered
+	})
 }
 
 func TestReadSpec(t *testing.T) {
