@@ -67,16 +67,20 @@ func (p *Placer) followBreachesOf(keys []state.JobKey, now, passed time.Duration
 		k := state.JobKey{Namespace: job.Namespace, Name: job.Name}
 		j := st.Jobs[k]
 		slots = slices.AppendSeq(slots[:0], j.Slots.All())
-		job.Slots, job.Breaches = slots, j.Breaches
+		job.Slots, job.Breaches = slots, j.Notes().Breaches
 		next := tracker.Step(job, passed)
-		changed := addBreachEvents(st.Events, k, j.Breaches, next)
-		j.Breaches = next
+		changed := addBreachEvents(st.Events, k, j.Notes().Breaches, next)
+		if len(next)+len(j.Notes().Breaches) > 0 {
+			j.EditNotes().Breaches = next
+		}
 		if !state.Sustained(next) {
-			j.Moves = nil
+			if j.Notes().Moves != nil {
+				j.EditNotes().Moves = nil
+			}
 			continue
 		}
-		moving := slices.ContainsFunc(j.Moves, func(m place.Move) bool { return m.InProgress })
-		if changed || moving || now-j.MovesAt >= replanBreach {
+		moving := slices.ContainsFunc(j.Notes().Moves, func(m place.Move) bool { return m.InProgress })
+		if changed || moving || now-j.Notes().MovesAt >= replanBreach {
 			st.Pending[k] = struct{}{}
 		}
 	}

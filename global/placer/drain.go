@@ -166,7 +166,7 @@ func (d *drainProgress) add(j *state.Job, s region.Slot) {
 	if s.Desired == region.DesiredRun {
 		d.leave[j.Key] = struct{}{}
 	}
-	for _, l := range j.Leaves {
+	for _, l := range j.Notes().Leaves {
 		if text := fmt.Sprintf("%s/%s/%s: %s", l.Namespace, l.Job, l.Group, l.Why); l.Region == s.Region && l.Left > 0 && (d.waits == "" || text < d.waits) {
 			d.waits = text
 		}
@@ -200,8 +200,8 @@ func recordLeaves(st *state.State, plan place.Plan, jobs map[state.JobKey]seen) 
 		all[k] = append(all[k], l)
 	}
 	for k := range jobs {
-		if j := st.Jobs[k]; j != nil && !slices.Equal(j.Leaves, all[k]) {
-			j.Leaves = all[k]
+		if j := st.Jobs[k]; j != nil && !slices.Equal(j.Notes().Leaves, all[k]) {
+			j.EditNotes().Leaves = all[k]
 			st.SlotsChanged(j)
 		}
 	}

@@ -145,7 +145,7 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 	if j == nil || j.Record == nil {
 		return lastDecisions{}, false
 	}
-	out := lastDecisions{held: map[string]state.Decision{}, status: j.Status(st.Sight()), bounds: bounds(j), job: *j.Place(), waits: maps.Clone(j.RolloutWaits), cutOff: map[string]time.Duration{}}
+	out := lastDecisions{held: map[string]state.Decision{}, status: j.Status(st.Sight()), bounds: bounds(j), job: *j.Place(), waits: maps.Clone(j.Notes().RolloutWaits), cutOff: map[string]time.Duration{}}
 	if state.HasNear(j.Place()) {
 		out.near = place.NewBoundTracker(nearSnapshot(st, *j.Place()))
 	}
@@ -329,7 +329,7 @@ func nearResultToProto(region string, f place.NearResult) *nusav1.NearFare {
 // bounds returns the breaches of a job in the form that Explain shows, by group. The lock is held.
 func bounds(j *state.Job) map[string][]*nusav1.NearBound {
 	out := map[string][]*nusav1.NearBound{}
-	for _, b := range j.Breaches {
+	for _, b := range j.Notes().Breaches {
 		left := topology.BreachSustain - b.Balance
 		n := &nusav1.NearBound{
 			Region: b.Region, Bound: b.Near, State: b.State.String(), Since: durationpb.New(b.Since),
@@ -343,7 +343,7 @@ func bounds(j *state.Job) map[string][]*nusav1.NearBound {
 		default:
 			n.Message = "the next plan decides whether another region is better"
 		}
-		for _, m := range j.Moves {
+		for _, m := range j.Notes().Moves {
 			if b.State == topology.Sustained && m.Breach.Group == b.Group && m.Breach.Region == b.Region && m.Breach.Near == b.Near {
 				n.Message = m.Why
 			}

@@ -99,14 +99,16 @@ func recordUnplaced(st *state.State, plan place.Plan, now time.Duration) {
 // recordMoves stores what a plan decided about sustained breaches. The lock is held.
 func (p *Placer) recordMoves(plan place.Plan, jobs map[state.JobKey]seen, now time.Duration) {
 	for k := range jobs {
-		if j := p.st.Jobs[k]; j != nil && len(j.Breaches) > 0 {
-			j.Moves, j.MovesAt = nil, now
+		if j := p.st.Jobs[k]; j != nil && len(j.Notes().Breaches) > 0 {
+			notes := j.EditNotes()
+			notes.Moves, notes.MovesAt = nil, now
 		}
 	}
 	for _, m := range plan.Moves {
 		k := state.JobKey{Namespace: m.Namespace, Name: m.Job}
 		if _, asked := jobs[k]; asked && p.st.Jobs[k] != nil {
-			p.st.Jobs[k].Moves = append(p.st.Jobs[k].Moves, m)
+			notes := p.st.Jobs[k].EditNotes()
+			notes.Moves = append(notes.Moves, m)
 		}
 	}
 }
@@ -130,8 +132,8 @@ func (p *Placer) recordStays(plan place.Plan, jobs map[state.JobKey]seen) map[st
 		stays[k][s.Slot.Key()] = text
 	}
 	for k := range jobs {
-		if j := p.st.Jobs[k]; j != nil && !maps.Equal(j.Stays, stays[k]) {
-			j.Stays = stays[k]
+		if j := p.st.Jobs[k]; j != nil && !maps.Equal(j.Notes().Stays, stays[k]) {
+			j.EditNotes().Stays = stays[k]
 			p.st.SlotsChanged(j)
 			p.st.JobChanged(j)
 		}
@@ -144,8 +146,8 @@ func (p *Placer) recordStays(plan place.Plan, jobs map[state.JobKey]seen) map[st
 func (p *Placer) recordRolloutWaits(plan place.Plan, jobs map[state.JobKey]seen) map[state.JobKey]map[string]string {
 	waits := rolloutWaits(plan)
 	for k := range jobs {
-		if j := p.st.Jobs[k]; j != nil && !maps.Equal(j.RolloutWaits, waits[k]) {
-			j.RolloutWaits = waits[k]
+		if j := p.st.Jobs[k]; j != nil && !maps.Equal(j.Notes().RolloutWaits, waits[k]) {
+			j.EditNotes().RolloutWaits = waits[k]
 			p.st.JobChanged(j)
 		}
 	}

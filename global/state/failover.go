@@ -240,7 +240,7 @@ func (st *State) SetFailover(p failover.Plan) {
 			key := region.Slot{Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, Region: d.Region, System: s.System}.Key()
 			due := dueOf(s.Moves, withheld, was.Slots[key].dueAt(now, s.In), s.Message)
 			if due.Moves && s.In == 0 {
-				due.Message = st.Jobs[k].Stays[key]
+				due.Message = st.Jobs[k].Notes().Stays[key]
 			}
 			next.Slots[key] = due
 			if due.Moves {

@@ -38,6 +38,18 @@ type Job struct {
 
 	// Decisions are the latest decisions of the placer, by group.
 	Decisions Decisions
+	// notes are nil for most jobs: see Notes.
+	notes *Notes
+
+	// weight is the weight of the job in Room.
+	weight int64
+	// demand is the part of each group in State.Demand. It is empty for a stopped job.
+	demand []groupDemand
+}
+
+// Notes are the values of a job that few jobs have. They are soft: a new active server starts
+// without them.
+type Notes struct {
 	// Breaches are the near rules that are broken.
 	Breaches []place.Breach
 	// unplaced says, by group, since when instances of the group have had no region.
@@ -56,11 +68,24 @@ type Job struct {
 	MovesAt time.Duration
 	// Leaves says how the latest plan moves instances out of draining regions.
 	Leaves []place.Leave
+}
 
-	// weight is the weight of the job in Room.
-	weight int64
-	// demand is the part of each group in State.Demand. It is empty for a stopped job.
-	demand []groupDemand
+var noNotes Notes
+
+// Notes returns the notes about a job. The caller must not change them. The lock is held.
+func (j *Job) Notes() *Notes {
+	if j.notes == nil {
+		return &noNotes
+	}
+	return j.notes
+}
+
+// EditNotes returns the notes about a job for a change. The lock is held.
+func (j *Job) EditNotes() *Notes {
+	if j.notes == nil {
+		j.notes = &Notes{}
+	}
+	return j.notes
 }
 
 // Decision is the placer's latest decision about a group. A decision that placed instances stays

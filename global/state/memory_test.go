@@ -17,7 +17,7 @@ import (
 // TestMemoryOfALiveJob limits the memory of a job that runs in one region, or for each sixth job in
 // three.
 func TestMemoryOfALiveJob(t *testing.T) {
-	const jobs, regions, most = 10_000, 50, 1_900
+	const jobs, regions, most = 10_000, 50, 1_700
 	mem := store.NewMemory()
 	c := mem.Client()
 	put := func(key string, m proto.Message) {

@@ -405,11 +405,11 @@ func joinText(a, b string) string {
 
 // withRolloutWait adds why the job's version has not reached the first region that waits for it.
 func (j *Job) withRolloutWait(summary string) string {
-	names := slices.Sorted(maps.Keys(j.RolloutWaits))
+	names := slices.Sorted(maps.Keys(j.Notes().RolloutWaits))
 	if len(names) == 0 {
 		return summary
 	}
-	return summary + "; region " + names[0] + ": " + j.RolloutWaits[names[0]]
+	return summary + "; region " + names[0] + ": " + j.Notes().RolloutWaits[names[0]]
 }
 
 // nodesWithout says on how many nodes a system job runs, and why it does not run on the others, for

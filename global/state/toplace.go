@@ -285,9 +285,9 @@ func resourcesToPlace(r *nusav1.Resources) place.Resources {
 func (j *Job) ToPlace(see Sight) place.Job {
 	out := *j.Place()
 	out.Slots = j.SortedSlots()
-	out.Breaches = j.Breaches
+	out.Breaches = j.Notes().Breaches
 	out.Summaries = j.Reported(j.Record)
-	if Sustained(j.Breaches) {
+	if Sustained(j.Notes().Breaches) {
 		out.Down = j.NotRunning(see)
 	}
 	return out

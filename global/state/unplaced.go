@@ -37,13 +37,14 @@ type unplacedGroup struct {
 
 // RecordUnplaced notes that a plan left instances of a group without a region. The lock is held.
 func (j *Job) RecordUnplaced(group string, now time.Duration) {
-	if j.unplaced == nil {
-		j.unplaced = map[string]*unplacedGroup{}
+	notes := j.EditNotes()
+	if notes.unplaced == nil {
+		notes.unplaced = map[string]*unplacedGroup{}
 	}
-	u := j.unplaced[group]
+	u := notes.unplaced[group]
 	if u == nil {
 		u = &unplacedGroup{since: now, triedAt: map[string]time.Duration{}}
-		j.unplaced[group] = u
+		notes.unplaced[group] = u
 	}
 	if now-u.lastSeen > place.HoldAfter {
 		u.since = now
@@ -55,7 +56,7 @@ func (j *Job) RecordUnplaced(group string, now time.Duration) {
 // RecordHold notes that a plan asks a region to hold an instance of a group with unplaced
 // instances. The lock is held.
 func (j *Job) RecordHold(group, region string, now time.Duration) {
-	if u := j.unplaced[group]; u != nil {
+	if u := j.Notes().unplaced[group]; u != nil {
 		u.reservedAt, u.triedAt[region] = now, now
 		u.lastSeen = now
 	}
@@ -107,22 +108,23 @@ func (j *Job) waitsAt(name string, h holding, now time.Duration) bool {
 // forgetUnplaced drops the groups that a new record does not have. A group that comes back under
 // the same name starts to wait again.
 func (j *Job) forgetUnplaced(rec *Record) {
-	maps.DeleteFunc(j.unplaced, func(name string, _ *unplacedGroup) bool { return !rec.HasGroup(name) })
+	maps.DeleteFunc(j.Notes().unplaced, func(name string, _ *unplacedGroup) bool { return !rec.HasGroup(name) })
 }
 
 // Groups returns the job's groups, each with how long it has waited. The lock is held.
 func (j *Job) Groups(now time.Duration) []place.Group {
-	if len(j.unplaced) == 0 && len(j.released) == 0 {
+	notes := j.Notes()
+	if len(notes.unplaced) == 0 && len(notes.released) == 0 {
 		return j.Place().Groups
 	}
 	out := slices.Clone(j.Place().Groups)
 	for i := range out {
-		for _, f := range j.released {
+		for _, f := range notes.released {
 			if f.group == out[i].Name && now-f.at < releasedFor {
 				out[i].Released = append(out[i].Released, f.Released)
 			}
 		}
-		u := j.unplaced[out[i].Name]
+		u := notes.unplaced[out[i].Name]
 		if u == nil || now-u.lastSeen > place.HoldAfter {
 			continue
 		}
@@ -149,12 +151,13 @@ func (j *Job) RecordReleased(from string, answer region.Answer, now time.Duratio
 	if answer.State != region.Revoked {
 		return
 	}
-	j.released = slices.DeleteFunc(j.released, func(f releasedInstances) bool {
+	notes := j.EditNotes()
+	notes.released = slices.DeleteFunc(notes.released, func(f releasedInstances) bool {
 		again := f.group == answer.Group && f.From < answer.To && answer.From < f.To
 		return again || now-f.at >= releasedFor
 	})
-	j.released = append(j.released, releasedInstances{
+	notes.released = append(notes.released, releasedInstances{
 		Released: place.Released{Region: from, From: answer.From, To: answer.To}, group: answer.Group, at: now,
 	})
-	j.released = j.released[max(0, len(j.released)-MaxDisconnected):]
+	notes.released = notes.released[max(0, len(notes.released)-MaxDisconnected):]
 }

@@ -14,13 +14,13 @@ import (
 // TestRemovedGroupsStopWaiting: a group that is added again under the same name starts to wait
 // again.
 func TestRemovedGroupsStopWaiting(t *testing.T) {
-	j := &Job{unplaced: map[string]*unplacedGroup{"web": {}, "db": {}}}
+	j := &Job{notes: &Notes{unplaced: map[string]*unplacedGroup{"web": {}, "db": {}}}}
 	j.forgetUnplaced(recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: &nusav1.JobSpec{Groups: map[string]*nusav1.Group{"web": {}}}}}))
-	if got := slices.Collect(maps.Keys(j.unplaced)); !slices.Equal(got, []string{"web"}) {
+	if got := slices.Collect(maps.Keys(j.Notes().unplaced)); !slices.Equal(got, []string{"web"}) {
 		t.Errorf("kept of %v", got)
 	}
-	if j.forgetUnplaced(nil); len(j.unplaced) > 0 {
-		t.Errorf("kept of %v", j.unplaced)
+	if j.forgetUnplaced(nil); len(j.Notes().unplaced) > 0 {
+		t.Errorf("kept of %v", j.Notes().unplaced)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestReleasedInstancesComeFirst(t *testing.T) {
 	for i := range MaxDisconnected + 2 {
 		says("a", region.Revoked, i, i+1)
 	}
-	if got := j.Groups(now)[0].Released; len(got) != MaxDisconnected || got[0].From != 2 || len(j.released) != MaxDisconnected {
-		t.Errorf("%d ranges from %v, %d remembered", len(got), got[0], len(j.released))
+	if got := j.Groups(now)[0].Released; len(got) != MaxDisconnected || got[0].From != 2 || len(j.Notes().released) != MaxDisconnected {
+		t.Errorf("%d ranges from %v, %d remembered", len(got), got[0], len(j.Notes().released))
 	}
 }
