@@ -61,7 +61,7 @@ PASS
 		},
 		core: lines[:2],
 		questions: []coreLine{
-			{name: "ThousandRegions/paths/k=5,relays=2", ns: 263_502, alloc: 26}, {name: "ThousandRegions/relays", ns: 2.1e9}, {name: "Questions/board", ns: 45.9e6},
+			{name: "ThousandRegions/paths/k=5,relays=2", ns: 263_502, alloc: 26}, {name: "ThousandRegions/relays", ns: 2.1e9}, {name: "Questions/changelog", ns: 45.9e6},
 		},
 		federations: []federationMeasured{{federationCases(false)[9], []*federation.Result{slow, fast}}, {federationCase{args: "--idle 0"}, []*federation.Result{stream}}},
 		plans:       []coreLine{{name: "Federation/pending=1/regions=5", ns: 12_345, alloc: 137}, {name: "Federation/indexed/pending=1000/regions=1000", ns: 26e6, alloc: 2_253_808}},

@@ -194,7 +194,7 @@ func questions(ctx context.Context, quick bool) ([]coreLine, error) {
 	if err != nil {
 		return nil, err
 	}
-	asked, err := goBenchmarks(ctx, quick, "Questions/^(router|board|check)$", "./global/uplink")
+	asked, err := goBenchmarks(ctx, quick, "Questions/^(router|changelog|check)$", "./global/uplink")
 	return append(out, asked...), err
 }
 
@@ -211,7 +211,7 @@ func printQuestions(w io.Writer, all []coreLine) {
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprint(w, "\n## Questions about 1,000 regions\n\n`go test -bench … ./topology ./global/uplink`, on one core: every pair is measured, or a\nthird of the pairs (Questions). Relays finds the best relay of every pair. Board is what\na second of watching costs the global tier, for all watches together.\n\n")
+	fmt.Fprint(w, "\n## Questions about 1,000 regions\n\n`go test -bench … ./topology ./global/uplink`, on one core: every pair is measured, or a\nthird of the pairs (Questions). Relays finds the best relay of every pair. Changelog is\nwhat a second of watching costs the global tier, for all watches together.\n\n")
 	fmt.Fprint(w, "| benchmark | ms | allocations | goal | reached |\n|---|---|---|---|---|\n")
 	for _, c := range all {
 		goal, set := questionGoals[c.name]

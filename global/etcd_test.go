@@ -98,10 +98,10 @@ func openMember(t *testing.T, dir, addr string) *store.Etcd {
 	return member
 }
 
-// TestEtcdGoesAndComesBack: without etcd no server is active, and the errors of
+// TestServerContinuesWhenEtcdIsBack: without etcd no server is active, and the errors of
 // calls say why. When etcd is back, a server becomes active with everything that
 // was acknowledged. A server can be stopped at any time.
-func TestEtcdGoesAndComesBack(t *testing.T) {
+func TestServerContinuesWhenEtcdIsBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	member := openMember(t, dir, "127.0.0.1:0")

@@ -47,7 +47,7 @@ func TestWaitingServersLogMissingServers(t *testing.T) {
 		if len(logged) != 6 { // each of the two servers after 3, 13 and 23 seconds
 			t.Fatalf("%d lines in 25 s: %q", len(logged), logged)
 		}
-		for _, want := range []string{"s1", "s2", "expect=3", "missing=1", "todo="} {
+		for _, want := range []string{"s1", "s2", "expect=3", "missing=1", "advice="} {
 			if !strings.Contains(logged[5], want) {
 				t.Errorf("no %q in %s", want, logged[5])
 			}
@@ -56,7 +56,7 @@ func TestWaitingServersLogMissingServers(t *testing.T) {
 		m := w.master(1, 2, 3)
 		log.drain("")
 		time.Sleep(time.Minute)
-		if logged := log.drain("todo="); len(logged) > 0 {
+		if logged := log.drain("advice="); len(logged) > 0 {
 			t.Errorf("with a master: %q", logged)
 		}
 		left := m%3 + 1
@@ -76,7 +76,7 @@ func TestWaitingServersLogMissingServers(t *testing.T) {
 				t.Errorf("server %d is missing: %v, in %s", i, gone, last)
 			}
 		}
-		for _, want := range []string{"voters=3", "needed=2", "todo="} {
+		for _, want := range []string{"voters=3", "needed=2", "advice="} {
 			if !strings.Contains(last, want) {
 				t.Errorf("no %q in %s", want, last)
 			}

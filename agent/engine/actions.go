@@ -42,7 +42,7 @@ func (e *Engine) apply(do reconcile.Action) {
 		a.act.Accepted = true
 	case reconcile.Decline:
 		a.act.End = &reconcile.Outcome{State: do.State, Declined: true, Reason: do.Reason, Message: do.Message}
-		e.log.Info("declined", "alloc", do.Alloc, "reason", do.Reason, "message", do.Message)
+		e.log.Info("allocation declined", "alloc", do.Alloc, "reason", do.Reason, "message", do.Message)
 	case reconcile.Adopt:
 		e.adopt(a, do)
 	case reconcile.Start:
@@ -54,7 +54,7 @@ func (e *Engine) apply(do reconcile.Action) {
 	case reconcile.End:
 		a.act.End = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message}
 		e.group.Go(func() error { return e.runner.cleanUp(do.Alloc) })
-		e.log.Info("ended", "alloc", do.Alloc, "state", do.State, "reason", do.Reason, "message", do.Message)
+		e.log.Info("allocation ended", "alloc", do.Alloc, "state", do.State, "reason", do.Reason, "message", do.Message)
 	case reconcile.Remove:
 		e.remove(a)
 	}
@@ -153,7 +153,7 @@ func (e *Engine) adopt(a *alloc, do reconcile.Action) {
 		e.log.Info("the run ended while no agent ran", "run", id, "exit_code", st.ExitCode)
 		e.runEnded(id, endOf(do.Run, t.Restarts, st))
 	default:
-		e.log.Info("adopted", "run", id, "pid", st.PID)
+		e.log.Info("run adopted", "run", id, "pid", st.PID)
 		e.runStarted(id, st.Started)
 		e.group.Go(func() error {
 			e.runner.follow(drv, id)

@@ -176,7 +176,7 @@ func (e *Engine) declineUnstored(id string, cause error) {
 	}
 	a.unstored = true
 	a.act.End = &reconcile.Outcome{State: reconcile.Failed, Declined: true, Reason: reconcile.ReasonInsufficientDisk, Message: cause.Error()}
-	e.log.Warn("declined", "alloc", id, "reason", a.act.End.Reason, "message", a.act.End.Message)
+	e.log.Warn("allocation declined", "alloc", id, "reason", a.act.End.Reason, "message", a.act.End.Message)
 }
 
 // diskProblem returns why the disk has no space for new work, or "" if it has space.

@@ -138,7 +138,7 @@ func untilGone(t *testing.T, pid int) {
 	}
 }
 
-func TestExits(t *testing.T) {
+func TestExitCodesAreReported(t *testing.T) {
 	for _, c := range []struct {
 		script       string
 		code, signal int

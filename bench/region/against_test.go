@@ -43,13 +43,13 @@ func TestAgainstARunningRegion(t *testing.T) {
 			if r.ServerCPUUSPerPlacement != nil || r.ServerPeakRSSMB != nil {
 				t.Error("there are figures of processes that it cannot know")
 			}
-			leftBehind(t, addr)
+			nothingIsLeft(t, addr)
 		})
 	}
 }
 
-// leftBehind fails the test if jobs or nodes are left in the region.
-func leftBehind(t *testing.T, addr string) {
+// nothingIsLeft fails the test if jobs or nodes are left in the region.
+func nothingIsLeft(t *testing.T, addr string) {
 	t.Helper()
 	if jobs := jobsLeft(t, addr); len(jobs) > 0 {
 		t.Errorf("%d jobs are left, such as %s", len(jobs), jobs[0].GetSpec().GetName())
@@ -148,7 +148,7 @@ func TestInterruptWhileRemoving(t *testing.T) {
 			if err == nil || err.Error() != "interrupted" {
 				t.Errorf("error %v", err)
 			}
-			leftBehind(t, addr)
+			nothingIsLeft(t, addr)
 			continue
 		}
 		how := "jobs and 20 simulated nodes are left in region alpha: remove them with `nusa job list --addr " + addr + " | grep -o 'bench-"

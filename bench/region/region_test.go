@@ -243,7 +243,7 @@ func TestTimeout(t *testing.T) {
 	if r == nil || r.Placed != 0 || r.SubmitMS.Max <= 0 {
 		t.Errorf("result %+v", r)
 	}
-	leftBehind(t, addr)
+	nothingIsLeft(t, addr)
 }
 
 func TestRota(t *testing.T) {

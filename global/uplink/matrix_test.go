@@ -183,7 +183,7 @@ func BenchmarkQuestions(b *testing.B) {
 			topology.NewRouter(view(), 50)
 		}
 	})
-	b.Run("board", func(b *testing.B) {
+	b.Run("changelog", func(b *testing.B) {
 		board := topology.NewChangeLog(view())
 		for b.Loop() {
 			board.Update(view())

@@ -125,9 +125,9 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 	}
 }
 
-// TestFlippedBitsAreGaps: a damaged place in the file leaves a gap, or the file is set
+// TestDamagedSegmentsAreGaps: a damaged place in the file leaves a gap, or the file is set
 // aside. A query never returns a value that was not measured, and the process never ends.
-func TestFlippedBitsAreGaps(t *testing.T) {
+func TestDamagedSegmentsAreGaps(t *testing.T) {
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good.db")
 	end := filled(t, good)

@@ -156,7 +156,7 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 			// A region that rejects a new version of a slot still runs the instances of the
 			// version before.
 			if !recovered && (a.State != state.SlotRejected || !livesIn(view, s)) {
-				out = sayWhatMayRun(out, a, leftBehind(view, s))
+				out = sayWhatMayRun(out, a, onLostNodes(view, s))
 			}
 		}
 		switch {
@@ -179,7 +179,7 @@ func givenUp(view *state.View, s *state.Slot) (out []state.Answer) {
 	if stay := exempt(view, s); len(stay) > 0 || livesIn(view, s) {
 		return stay
 	}
-	left := leftBehind(view, s)
+	left := onLostNodes(view, s)
 	for _, a := range ended(view, s) {
 		out = sayWhatMayRun(out, a, left)
 	}
@@ -264,12 +264,12 @@ func answer(s *state.Slot, from, to int32, st state.SlotState) state.Answer {
 }
 
 // livesIn reports whether an allocation of the slot is live, or may still run on a node
-// without a lease that ends it: see leftUnbound.
+// without a lease that ends it: see unboundOnLostNode.
 func livesIn(view *state.View, s *state.Slot) bool {
 	job, ok := view.Job(s.Key().JobKey(), s.JobVersion)
 	system := ok && job.Type == state.System
 	for a := range view.GroupAllocs(s.Key()) {
-		if (system || a.Index >= s.From && a.Index < s.To) && (a.Live() || leftUnbound(view, s, a)) {
+		if (system || a.Index >= s.From && a.Index < s.To) && (a.Live() || unboundOnLostNode(view, s, a)) {
 			return true
 		}
 	}

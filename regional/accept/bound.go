@@ -30,18 +30,18 @@ func bound(view *state.View, s *state.Slot) (stop time.Duration, ok bool) {
 	return stop, true
 }
 
-// leftUnbound reports whether an attempt that was given up may still run, although nothing
+// unboundOnLostNode reports whether an attempt that was given up may still run, although nothing
 // else may run for its index. No lease certainly binds such an attempt, and its node has not
 // confirmed its end. Nothing else may run for the index if a lease binds the slot, or if
 // the global tier waits for the attempt's end.
-func leftUnbound(view *state.View, s *state.Slot, a *state.Alloc) bool {
+func unboundOnLostNode(view *state.View, s *state.Slot, a *state.Alloc) bool {
 	return !a.Live() && a.Charged && bindingOf(view, a) == state.BindNone &&
 		(s.Unbound || binding(view, s.Key(), s.JobVersion) != state.BindNone)
 }
 
-// leftBehind returns the indices of a slot whose instances may still run on a lost node:
+// onLostNodes returns the indices of a slot whose instances may still run on a lost node:
 // their attempts were given up, and no lease ends them. It returns nil if there are none.
-func leftBehind(view *state.View, s *state.Slot) (left map[int32]bool) {
+func onLostNodes(view *state.View, s *state.Slot) (left map[int32]bool) {
 	if job, ok := view.Job(s.Key().JobKey(), s.JobVersion); ok && job.Type == state.System {
 		return nil // each region has other instances of a system job
 	}

@@ -44,7 +44,7 @@ func heldState(view *state.View, s *state.Slot, in *state.Instance) state.SlotSt
 	ends := false
 	for a := range view.InstanceAllocs(s.Key(), in.Index) {
 		switch {
-		case leftUnbound(view, s, a):
+		case unboundOnLostNode(view, s, a):
 			ends = true
 		case !a.Live():
 		case a.State == state.Running && a.Desired == state.Run && !a.Disconnected && s.OfRun(a.Run):

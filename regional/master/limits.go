@@ -86,7 +86,7 @@ func (l *limiter) commit(ctx context.Context) (again time.Duration, err error) {
 		}
 		return 0, fmt.Errorf("commit the limits of leases: %w", err)
 	}
-	l.logger.Info("limits of leases", "feature_level", cmd.FeatureLevel, "node_lease", cmd.NodeLease, "region_lease", cmd.RegionLease, "leases_over", cmd.LeasesOver)
+	l.logger.Info("limits of leases are in the log", "feature_level", cmd.FeatureLevel, "node_lease", cmd.NodeLease, "region_lease", cmd.RegionLease, "leases_over", cmd.LeasesOver)
 	l.committed()
 	return again, nil
 }

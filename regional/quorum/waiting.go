@@ -61,7 +61,7 @@ func (g *Group) reportWaiting(p *waitReport, f voters.Formation) {
 		}
 		g.cfg.Logger.Warn("the region waits for further servers: it accepts no jobs yet",
 			"found", found, "expect", g.cfg.Expect, "missing", max(0, g.cfg.Expect-len(found)),
-			"no_answer_from", g.cfg.Gossip.Missing(), "reason", f.Why, "todo", advice)
+			"no_answer_from", g.cfg.Gossip.Missing(), "reason", f.Why, "advice", advice)
 		return
 	}
 	here, missing := present(members, names)
@@ -73,7 +73,7 @@ func (g *Group) reportWaiting(p *waitReport, f voters.Formation) {
 	g.cfg.Logger.Warn("the region has no quorum: nothing can be decided, running tasks go on",
 		"voters", len(members), "needed", voters.Majority(len(members)), "here", here, "missing", missing,
 		"no_answer_from", g.cfg.Gossip.Missing(),
-		"todo", "start the missing servers again with their data directories; this one must be able to reach them")
+		"advice", "start the missing servers again with their data directories; this one must be able to reach them")
 }
 
 // present divides voters into those that gossip lists as alive and the others. here lists

@@ -386,7 +386,7 @@ func encode(b []byte, s stamp, write uint64, g *raft.Log) []byte {
 func decode(e *raftpb.Entry) (raft.Log, error) {
 	b := e.GetData()
 	if len(b) < walHead+1 {
-		return raft.Log{}, fmt.Errorf("record %d has %d bytes", e.GetIndex(), len(b))
+		return raft.Log{}, fmt.Errorf("record %d has %d bytes, at least %d are needed", e.GetIndex(), len(b), walHead+1)
 	}
 	head, rest := b[stampSize+8:walHead], b[walHead:len(b)-1]
 	g := raft.Log{Index: binary.LittleEndian.Uint64(head), Term: e.GetTerm(), Type: raft.LogType(head[20])}
@@ -413,7 +413,7 @@ func walLogger(to hclog.Logger) *zap.Logger {
 type lines struct{ hclog.Logger }
 
 func (l lines) Write(p []byte) (int, error) {
-	l.Error("log", "message", strings.ReplaceAll(string(p), "\t", " "))
+	l.Error("the write-ahead log has a problem", "message", strings.ReplaceAll(string(p), "\t", " "))
 	return len(p), nil
 }
 

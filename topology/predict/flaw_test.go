@@ -34,9 +34,9 @@ func sortedFlaw(w witnesses, p Pair) Flaw {
 	return ""
 }
 
-// TestCountedBoundsAreSortedOnes checks on random pairs that witnesses.flaw, which only
+// TestCountsEqualSortedBounds checks on random pairs that witnesses.flaw, which only
 // counts, finds the same flaws as sortedFlaw.
-func TestCountedBoundsAreSortedOnes(t *testing.T) {
+func TestCountsEqualSortedBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 12).Draw(t, "regions")
 		rtt := rapid.SampledFrom([]float64{1, 5, 30, 90, 250, 1500, 9000})

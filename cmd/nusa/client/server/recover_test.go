@@ -7,9 +7,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestWhatStops: before an operator confirms a recovery of the store, the command prints
+// TestRecoveryListsWhatItStops: before an operator confirms a recovery of the store, the command prints
 // one line for each group that would lose something.
-func TestWhatStops(t *testing.T) {
+func TestRecoveryListsWhatItStops(t *testing.T) {
 	for _, c := range []struct {
 		would *nusav1.RecoverResponse
 		want  string
