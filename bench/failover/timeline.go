@@ -54,7 +54,7 @@ func movedAfter(runs []run, indices []int, region string, cut time.Duration) (ti
 }
 
 // twice returns the longest time for which two runs of one index overlapped. Only the time
-// after the moment after counts.
+// that follows after counts.
 func twice(runs []run, after time.Duration) time.Duration {
 	longest := time.Duration(0)
 	for i, a := range runs {

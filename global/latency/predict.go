@@ -34,7 +34,7 @@ type Predictor struct {
 }
 
 // Run checks and fits until ctx ends. A fit for 1,000 regions takes seconds. So fits are rare, and
-// run concurrently with everything else; views use the latest one.
+// run concurrently with everything else. Views use the result of the latest fit.
 func (p Predictor) Run(ctx context.Context) error {
 	var table *predict.Table
 	var fitted, took time.Duration

@@ -24,8 +24,8 @@ type direct struct {
 
 func newDirect(s *etcdserver.EtcdServer) *direct { return &direct{v3rpc.NewQuotaKVServer(s), s} }
 
-// keys reads keys with their values at a revision that the member has reached. A request of a
-// client would count all keys up to end in addition, for each page again.
+// keys reads keys with their values at a revision that the member has reached. With a client, etcd
+// would also count all keys up to end, once for each page.
 func (d *direct) keys(ctx context.Context, from, end string, revision, limit int64) (*clientv3.GetResponse, error) {
 	resp, _, err := txn.Range(ctx, zap.NewNop(), d.server.KV(), &etcdserverpb.RangeRequest{
 		Key: []byte(from), RangeEnd: []byte(end), Revision: revision, Limit: limit,

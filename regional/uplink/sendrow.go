@@ -114,9 +114,9 @@ func (u *Uplink) coordinate() *nusav1.Coordinate {
 }
 
 // noticeable reports whether an edge changed enough to be sent. These changes are enough:
-// another state or source, other reachability in the reverse direction, a percentile that
-// differs by more than a tenth and more than a millisecond, or a loss that differs by more
-// than a percentage point.
+// another state, source or method, other reachability in the reverse direction, a
+// percentile that differs by more than a tenth and more than a millisecond, or a loss that
+// differs by more than a percentage point.
 func noticeable(was, is topology.Edge) bool {
 	moved := func(a, b time.Duration) bool {
 		d := (a - b).Abs()

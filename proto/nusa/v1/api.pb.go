@@ -4415,7 +4415,7 @@ type TopologyTree struct {
 	Nodes []*Node `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// Regions that did not respond.
 	Errors []*PartialError `protobuf:"bytes,4,rep,name=errors,proto3" json:"errors,omitempty"`
-	// Like those of MatrixResponse.
+	// See MatrixResponse.
 	SeenBy        string               `protobuf:"bytes,5,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	Alone         *durationpb.Duration `protobuf:"bytes,6,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4784,8 +4784,8 @@ type MatrixResponse struct {
 	// Only for Matrix: there are more rows. Send this text as `after`.
 	Next string `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`
 	// Set if a region responds instead of the global tier: the name of that region. The
-	// region itself measured its own row. The other rows are those that the other regions
-	// last sent.
+	// region itself measured its own row. The other rows are what the other regions last
+	// sent.
 	SeenBy string `protobuf:"bytes,6,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	// Only with seen_by: time since the region's last contact with the global tier. 0 while
 	// it is connected, unset if it never had contact.
@@ -5025,7 +5025,7 @@ func (x *PathWeights) GetQueue() *durationpb.Duration {
 type PathResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Paths []*Path                `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
-	// Like those of MatrixResponse.
+	// See MatrixResponse.
 	SeenBy        string               `protobuf:"bytes,2,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	Alone         *durationpb.Duration `protobuf:"bytes,3,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -5297,7 +5297,7 @@ type CheckTopologyResponse struct {
 	Regions int32 `protobuf:"varint,3,opt,name=regions,proto3" json:"regions,omitempty"`
 	// Number of measured ordered pairs.
 	Measured int32 `protobuf:"varint,4,opt,name=measured,proto3" json:"measured,omitempty"`
-	// Like those of MatrixResponse.
+	// See MatrixResponse.
 	SeenBy        string               `protobuf:"bytes,5,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	Alone         *durationpb.Duration `protobuf:"bytes,6,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -5657,7 +5657,7 @@ func (x *HistoryResponse) GetErrors() []*PartialError {
 // HistorySeries is one edge, node or pool over time.
 type HistorySeries struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Like those of HistoryRequest.
+	// See HistoryRequest.
 	Kind   string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	Key    string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
@@ -6571,7 +6571,7 @@ func (x *ResolveOriginResponse) GetAge() *durationpb.Duration {
 type OriginChoice struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// Like those of Origin.
+	// See Origin.
 	Address string  `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	Weight  float64 `protobuf:"fixed64,3,opt,name=weight,proto3" json:"weight,omitempty"`
 	// Path to the origin. It begins in the client's region, or, for a client with a location,
@@ -6584,8 +6584,9 @@ type OriginChoice struct {
 	// Only for a client with a location: the region where the path begins, and the estimated
 	// distance to that region.
 	Access *NearRegion `protobuf:"bytes,7,opt,name=access,proto3" json:"access,omitempty"`
-	// Distance of `access` plus the path, each with the upper end of its error if it is not
-	// measured, plus the cost of the load.
+	// The sum of three parts: the distance of `access`, the round trip of the path, and the
+	// cost of the load. A distance or round trip that is not measured counts with the upper
+	// end of its error.
 	Cost *durationpb.Duration `protobuf:"bytes,8,opt,name=cost,proto3" json:"cost,omitempty"`
 	// Cost divided by weight. Origins are compared by their score.
 	Score         *durationpb.Duration `protobuf:"bytes,9,opt,name=score,proto3" json:"score,omitempty"`
@@ -6762,7 +6763,7 @@ func (x *NearestRequest) GetPercentile() int32 {
 type NearestResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Regions []*NearRegion          `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
-	// Like those of MatrixResponse.
+	// See MatrixResponse.
 	SeenBy        string               `protobuf:"bytes,2,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
 	Alone         *durationpb.Duration `protobuf:"bytes,3,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -6904,7 +6905,8 @@ type WatchEventsRequest struct {
 	// again after a region.connected, because only a region can resume them.
 	Instances bool `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
 	// Without a token: begin with the events of this time before now. If the server does not
-	// have all of them, the first event is a reset, and those that it has follow.
+	// have all of them, the first event is a reset, and the events that the server has
+	// follow.
 	Since         *durationpb.Duration `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

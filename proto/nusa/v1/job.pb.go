@@ -577,7 +577,7 @@ type JobSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1..63 of [a-z0-9-], starting with a letter.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Same rule as for name. Default "default".
+	// The rule of name holds. Default "default".
 	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// Default service.
 	Type JobType `protobuf:"varint,3,opt,name=type,proto3,enum=nusa.v1.JobType" json:"type,omitempty"`
@@ -585,7 +585,7 @@ type JobSpec struct {
 	Priority *int32 `protobuf:"varint,4,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	// Default for every group.
 	Regions *RegionsSpec `protobuf:"bytes,5,opt,name=regions,proto3" json:"regions,omitempty"`
-	// 1..64 groups by name. Same rule for their names as for name.
+	// 1..64 groups by name. The names of groups follow the rule of name.
 	Groups map[string]*Group `protobuf:"bytes,6,rep,name=groups,proto3" json:"groups,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Sets of groups that must share a region; at most 32.
 	Colocate []*Colocation `protobuf:"bytes,7,rep,name=colocate,proto3" json:"colocate,omitempty"`
