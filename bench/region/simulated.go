@@ -159,8 +159,8 @@ func (a *simulated) hello() *nusav1.AgentHello {
 	}
 }
 
-// welcome starts the session. Like a real agent it first sends a lease request with
-// statistics, and then the reports that the master does not have.
+// welcome starts the session. It first sends a lease request with statistics, and then the
+// reports that the master does not have. A real agent sends its reports first.
 func (a *simulated) welcome(stream grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage], w *nusav1.MasterWelcome) error {
 	a.f.intervals(w.GetLease().AsDuration(), w.GetStatsInterval().AsDuration())
 	a.mu.Lock()
