@@ -85,6 +85,45 @@ func BenchmarkFederation(b *testing.B) {
 	}
 }
 
+// BenchmarkSubmits plans six new jobs at a time, as a server does for a transaction with six
+// submits. The slots of each plan are charged before the next one, and after each plan a
+// two-hundredth of the regions report.
+func BenchmarkSubmits(b *testing.B) {
+	const each = 6
+	for _, regions := range []int{5, 50, 200, 1000} {
+		s := federation(regions, 1002)
+		jobs, accounts := s.Jobs, make([]Account, regions)
+		s.Index = NewIndex()
+		b.Run(fmt.Sprintf("regions=%d", regions), func(b *testing.B) {
+			b.ReportAllocs()
+			changed := func(i int) {
+				r := *s.Regions[i]
+				r.Charged = accounts[i].Charges()
+				s.Regions[i] = &r
+			}
+			next := 0
+			for n := 0; b.Loop(); n++ {
+				s.Jobs = jobs[n*each%len(jobs):][:each]
+				at := map[int]bool{}
+				for _, a := range MakePlan(s).Actions {
+					i := regionList(s.Regions).index(a.Region)
+					g := &jobs[(n*each)%len(jobs)].Groups[0]
+					accounts[i].Put(s.Regions[i], Charge{Region: a.Region, Key: fmt.Sprint(n, a.Job), Generation: 20, Ask: g.Ask, Hash: g.hash(), Count: 1})
+					at[i] = true
+				}
+				for range max(1, regions/200) {
+					next = (next + 1) % regions
+					accounts[next] = Account{}
+					at[next] = true
+				}
+				for i := range at {
+					changed(i)
+				}
+			}
+		})
+	}
+}
+
 // TestFederationBenchmarkPlacesAll: the benchmark measures placements, not refusals.
 func TestFederationBenchmarkPlacesAll(t *testing.T) {
 	for _, regions := range []int{5, 50} {

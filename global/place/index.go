@@ -313,13 +313,15 @@ type leader struct {
 	index   *Index
 	asks    map[uint64]*askNow
 	scratch []rank.Spot
+	// start is the position in Index.changed at which the plan began. noted is the number of entries
+	// of ledger.touched that Index.changed has.
+	start, noted int
 }
 
-// askNow is the column of an ask, with the charges that the plan has made so far.
+// askNow is the column of an ask, with the charges that the plan has made so far. The next plan
+// computes what these charges have changed again.
 type askNow struct {
-	askColumn
-	// own: the column is a copy, which may be changed.
-	own bool
+	*askColumn
 	// touched is the number of entries of ledger.touched that the column includes.
 	touched int
 }
@@ -327,7 +329,7 @@ type askNow struct {
 func newLeader(ev *evaluator, x *Index) *leader {
 	x.update(ev.regions, ev.distances.view, ev.now)
 	ev.distances.number = x.number
-	return &leader{eval: ev, index: x, asks: map[uint64]*askNow{}}
+	return &leader{eval: ev, index: x, asks: map[uint64]*askNow{}, start: x.changed.End()}
 }
 
 // now returns the present column of an ask. It must be called between two groups, when the ledger
@@ -335,14 +337,15 @@ func newLeader(ev *evaluator, x *Index) *leader {
 func (l *leader) now(a Ask, hash uint64) *askNow {
 	c := l.asks[hash]
 	if c == nil {
-		c = &askNow{askColumn: *l.index.ask(a, hash)}
+		c = &askNow{askColumn: l.index.ask(a, hash)}
 		l.asks[hash] = c
 	}
 	touched := *l.eval.ledger.touched
 	if rest := touched[c.touched:]; len(rest) > 0 {
-		if !c.own {
-			c.column, c.own = c.column.Clone(), true
+		for ; l.noted < len(touched); l.noted++ {
+			l.index.changed.Add(int(touched[l.noted]))
 		}
+		c.seen = l.start
 		c.column.Expect(len(rest))
 		for _, i := range rest {
 			c.set(int(i), l.index, l.eval.ledger.of(int(i)))

@@ -37,11 +37,6 @@ func NewColumn(n int) *Column {
 	return c
 }
 
-// Clone returns a copy.
-func (c *Column) Clone() *Column {
-	return &Column{Spots: slices.Clone(c.Spots), order: slices.Clone(c.order)}
-}
-
 // Expect announces a number of calls of Set. It drops the order if many calls are cheaper without
 // it.
 func (c *Column) Expect(changes int) {
