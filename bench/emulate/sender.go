@@ -5,9 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -20,6 +19,8 @@ const (
 	// no harm because the work of the region is not measured.
 	coalesce = 10 * time.Millisecond
 	burst    = 5
+	// ackWait is how long an acknowledgement of orders waits for another message.
+	ackWait = 200 * time.Millisecond
 	// repeatAnswers is the interval at which the region repeats the answers that the
 	// orders of the global tier do not show yet.
 	repeatAnswers = 5 * time.Second
@@ -48,7 +49,11 @@ type sender struct {
 
 	leaseEvery, reportEvery                            time.Duration
 	leaseAt, answersAt, reportAt, soonestReport, rowAt time.Time // when each is due
-	answerRate, summaryRate                            *rate.Limiter
+	answerPace, summaryPace                            *wait.Pace
+	// sent: a message was sent since the sender woke. acked: orders were acknowledged. ackAt is
+	// when the present acknowledgement is sent even without another message; zero: not set.
+	sent, acked bool
+	ackAt       time.Time
 	// delayed holds the reports that were made but not sent yet, oldest first.
 	delayed []delayedReport
 	// summarised is the sequence up to which all summaries are sent.
@@ -61,7 +66,7 @@ func newSender(r *region, stream globalStream, w *nusav1.GlobalWelcome, cursor *
 		r: r, stream: stream, cursor: cursor,
 		leaseEvery: longestLeaseWait, reportEvery: reportEvery,
 		leaseAt: now, reportAt: now, rowAt: now, answersAt: now.Add(repeatAnswers),
-		answerRate: rate.NewLimiter(rate.Every(coalesce), burst), summaryRate: rate.NewLimiter(rate.Every(coalesce), burst),
+		answerPace: wait.NewPace(coalesce, burst), summaryPace: wait.NewPace(coalesce, burst),
 	}
 	if lease := w.GetLease().AsDuration(); lease > 0 {
 		s.leaseEvery = min(max(lease/3, leastLeasePause), longestLeaseWait)
@@ -88,8 +93,9 @@ func (s *sender) run(ctx context.Context) error {
 			_ = s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Goodbye{Goodbye: &nusav1.Goodbye{Message: "the measurement has ended"}}})
 			return s.stream.CloseSend()
 		}
+		s.sent = false
 		next := time.Now().Add(time.Hour)
-		for _, step := range []func(time.Time) (time.Time, error){s.lease, s.ack, s.answers, s.summaries, s.report, s.lateReports, s.fits, s.row} {
+		for _, step := range []func(time.Time) (time.Time, error){s.lease, s.answers, s.summaries, s.report, s.lateReports, s.fits, s.row, s.ack} {
 			due, err := step(time.Now())
 			if err != nil {
 				return err
@@ -102,7 +108,10 @@ func (s *sender) run(ctx context.Context) error {
 	}
 }
 
-func (s *sender) send(m *nusav1.RegionMessage) error { return s.stream.Send(m) }
+func (s *sender) send(m *nusav1.RegionMessage) error {
+	s.sent = true
+	return s.stream.Send(m)
+}
 
 // The functions from here to the end of the file are the steps of run. Each returns the
 // time at which its next message is due. The zero time means that the next message is due
@@ -125,15 +134,24 @@ func (s *sender) askLease() error {
 	return s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{Lease: q}})
 }
 
-// ack acknowledges orders that were applied.
-func (s *sender) ack(time.Time) (time.Time, error) {
+// ack acknowledges orders that were applied, together with another message or after ackWait.
+func (s *sender) ack(now time.Time) (time.Time, error) {
 	s.r.mu.Lock()
 	due, at, waits := s.r.ackDue, s.r.position, s.r.granted == 0
-	s.r.ackDue = false
+	switch {
+	case !due:
+	case s.acked && !s.sent && s.ackAt.IsZero():
+		s.ackAt, due = now.Add(ackWait), false
+	case s.acked && !s.sent && now.Before(s.ackAt):
+		due = false
+	default:
+		s.r.ackDue, s.ackAt = false, time.Time{}
+	}
 	s.r.mu.Unlock()
 	if !due {
-		return time.Time{}, nil
+		return s.ackAt, nil
 	}
+	s.acked = true
 	if err := s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_OrdersAck{OrdersAck: position(at)}}); err != nil || !waits {
 		return time.Time{}, err
 	}
@@ -148,8 +166,10 @@ func (s *sender) answers(now time.Time) (time.Time, error) {
 	if !fresh && !repeat {
 		return s.answersAt, nil
 	}
-	if !repeat && !s.answerRate.Allow() {
-		return now.Add(coalesce / 4), nil
+	if !repeat {
+		if due, allowed := s.answerPace.Take(now); !allowed {
+			return due, nil
+		}
 	}
 	if repeat {
 		s.answersAt = now.Add(repeatAnswers)
@@ -173,8 +193,8 @@ func (s *sender) summaries(now time.Time) (time.Time, error) {
 	if !dirty {
 		return time.Time{}, nil
 	}
-	if !s.summaryRate.Allow() {
-		return now.Add(coalesce / 4), nil
+	if due, allowed := s.summaryPace.Take(now); !allowed {
+		return due, nil
 	}
 	for {
 		s.r.mu.Lock()

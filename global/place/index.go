@@ -113,18 +113,6 @@ func (x *Index) update(regions regionList, view *topology.View, now time.Duratio
 	}
 }
 
-func sameLabels(a, b map[string]string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k, v := range a {
-		if other, ok := b[k]; !ok || other != v {
-			return false
-		}
-	}
-	return true
-}
-
 // thousandths returns a term of a score, rounded to the unit of scores.
 func thousandths(term float64) int32 { return int32(math.Round(term * 1000)) }
 

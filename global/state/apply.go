@@ -236,15 +236,6 @@ func IsMoved(s region.Slot) bool {
 	return s.Home != "" || len(s.Former) > 0 || s.ReturnTo != "" || s.Vacant
 }
 
-// Order is the part of an order that an outbox keeps. The rest is read from the slot when the order
-// is sent: see SlotOrder. Each change of a slot is an order to every region that owns it or owned
-// it.
-type Order struct {
-	Revision int64
-	// record has the spec. It is nil for an order without a spec.
-	record *Record
-}
-
 // SlotOrder returns the order about a slot in the form that a region gets. It returns nil if the
 // region does not own the slot and did not own it before. The lock is held.
 func (st *State) SlotOrder(name, key string, o Order) *nusav1.SlotOrder {
@@ -293,7 +284,7 @@ func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
 		}
 	}
 	for i := range s.Former {
-		st.putOrder(s.Former[i].Region, s.WireKey(), Order{Revision: revision})
+		st.putOrder(s.Former[i].Region, s.WireKey(), Order{Revision: revision}, false)
 	}
 	if s.Vacant {
 		if formerOf(s, s.Region) < 0 {
@@ -301,7 +292,7 @@ func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
 		}
 		return
 	}
-	st.putOrder(s.Region, s.WireKey(), Order{revision, rec})
+	st.putOrder(s.Region, s.WireKey(), Order{revision, rec}, showsAnswer(&old, &s))
 }
 
 // putFormerOrders puts the orders about former slots of a region whose record was removed and is
@@ -310,7 +301,7 @@ func (st *State) putFormerOrders(name string, revision int64) {
 	for k := range st.Moved {
 		for s := range st.Jobs[k].Slots.All() {
 			if formerOf(s, name) >= 0 {
-				st.putOrder(name, s.WireKey(), Order{Revision: revision})
+				st.putOrder(name, s.WireKey(), Order{Revision: revision}, false)
 			}
 		}
 	}
@@ -338,25 +329,19 @@ func (st *State) orderedSpec(j *Job, old, s region.Slot) *Record {
 	return j.Record
 }
 
-// formerOrder returns the order to the former owner at position i of a slot's list. The order names
-// the generation that the region had. To end a slot, the region does not need the job.
-func formerOrder(s region.Slot, i int) *nusav1.Slot {
-	f := s.Former[i]
-	state := region.Accepted
-	if s.State == region.Done || s.Desired == region.DesiredStop {
-		state = region.Done // what has completed in that region need not be reported
+// putOrder puts an order for a region. later: the region does not wait for it.
+func (st *State) putOrder(name, key string, order Order, later bool) {
+	r := st.Regions[name]
+	if r == nil {
+		return
 	}
-	s.Desired, s.Region, s.Generation, s.State = s.DesiredOfFormer(i), f.Region, f.Generation, state
-	s.Former, s.Home, s.ReturnTo, s.Hold, s.UnlessConnected, s.Vacant = nil, "", "", 0, false, false
-	// A version that a lease binds waits until nothing runs in that region: see place.Job.awaited.
-	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, f.MayRun, "", "", ""
-	return SlotToProto(s)
-}
-
-func (st *State) putOrder(name, key string, order Order) {
-	if r := st.Regions[name]; r != nil {
-		r.Orders.PutAt(uint64(order.Revision), key, order)
-		r.Wake()
+	r.Orders.PutAt(uint64(order.Revision), key, order)
+	switch {
+	case r.Session == nil:
+	case later:
+		r.Session.WakeLater()
+	default:
+		r.Session.Wake()
 	}
 }
 

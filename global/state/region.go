@@ -107,6 +107,9 @@ type Session struct {
 	Conn func() (*grpc.ClientConn, error)
 	// Wake makes the stream send what is unsent. It does not block.
 	Wake func()
+	// WakeLater is Wake for what the region does not wait for. It lets some time pass, so that later
+	// changes are sent together with this one. The lock is held.
+	WakeLater func()
 	// Refuse ends the stream and sends the region the reason.
 	Refuse func(message string)
 	// Unsent names the sets that must be sent to the region again. The state's lock guards it.
@@ -310,4 +313,35 @@ func (r *Region) Without(j *Job) place.Charges {
 		of = append(of, place.ChargesOf(j.Place(), &s)...)
 	}
 	return r.account.Without(r.reported(), of)
+}
+
+// Order is the part of an order that an outbox keeps. The rest is read from the slot when the order
+// is sent: see SlotOrder. Each change of a slot is an order to every region that owns it or owned
+// it.
+type Order struct {
+	Revision int64
+	// record has the spec. It is nil for an order without a spec.
+	record *Record
+}
+
+// showsAnswer reports whether a slot changed only because its owner accepted it. The order then
+// shows the owner its own answer.
+func showsAnswer(old, s *region.Slot) bool {
+	return old.State == region.Offered && s.State == region.Accepted && old.Region == s.Region && old.Generation == s.Generation &&
+		old.To == s.To && old.JobVersion == s.JobVersion && old.Run == s.Run && old.Desired == s.Desired
+}
+
+// formerOrder returns the order to the former owner at position i of a slot's list. The order names
+// the generation that the region had. To end a slot, the region does not need the job.
+func formerOrder(s region.Slot, i int) *nusav1.Slot {
+	f := s.Former[i]
+	state := region.Accepted
+	if s.State == region.Done || s.Desired == region.DesiredStop {
+		state = region.Done // what has completed in that region need not be reported
+	}
+	s.Desired, s.Region, s.Generation, s.State = s.DesiredOfFormer(i), f.Region, f.Generation, state
+	s.Former, s.Home, s.ReturnTo, s.Hold, s.UnlessConnected, s.Vacant = nil, "", "", 0, false, false
+	// A version that a lease binds waits until nothing runs in that region: see place.Job.awaited.
+	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, f.MayRun, "", "", ""
+	return SlotToProto(s)
 }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -67,5 +68,36 @@ func TestSlotsWithBrokenTextAreRefused(t *testing.T) {
 	s := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 1, Message: "\xff"}
 	if _, err := encodeSlot(&s); err == nil {
 		t.Error("a text that is no UTF-8 is stored")
+	}
+}
+
+// TestOrderThatOnlyShowsAnAnswerMayWait: an order that shows a region its own answer is not sent at
+// once. Every other change of a slot is.
+func TestOrderThatOnlyShowsAnAnswerMayWait(t *testing.T) {
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	st.apply(RegionPrefix+"oslo", &nusav1.Region{ClusterId: "o"}, 1)
+	st.apply(jobPrefix+"default/api", &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 6), Version: 1}}, 2)
+	var sent []string
+	st.Regions["oslo"].Session = &Session{Wake: func() { sent = append(sent, "now") }, WakeLater: func() { sent = append(sent, "later") }}
+	s := region.Slot{
+		Namespace: "default", Job: "api", Group: "web", To: 6, Region: "oslo", State: region.Offered, Desired: region.DesiredRun, Generation: 3, JobVersion: 1,
+	}
+	for i, c := range []struct {
+		change func()
+		want   string
+	}{
+		{func() {}, "[now]"},
+		{func() { s.State = region.Accepted }, "[later]"},
+		{func() { s.JobVersion = 2 }, "[now]"},
+		{func() { s.Desired = region.DesiredRevoke }, "[now]"},
+		{func() { s.Generation, s.State, s.Desired = 9, region.Offered, region.DesiredRun }, "[now]"},
+		{func() { s.State, s.To = region.Accepted, 3 }, "[now]"},
+	} {
+		c.change()
+		sent = nil
+		st.apply(slotPrefix+s.Key(), SlotToProto(s), int64(3+i))
+		if got := fmt.Sprint(sent); got != c.want {
+			t.Errorf("change %d: sent %s, want %s", i, got, c.want)
+		}
 	}
 }

@@ -253,3 +253,32 @@ func TestTurnThatNobodyNeedsIsPassedOn(t *testing.T) {
 		t.Errorf("beta gets %v, want all peers", m)
 	}
 }
+
+// TestWhatNobodyWaitsForWaitsForCompany: after a quiet time the sender wakes at once. In a busy time
+// it wakes after companyWait, or with the next change that the region waits for.
+func TestWhatNobodyWaitsForWaitsForCompany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		st := state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return quietAfter + time.Since(began) })
+		c := New(Config{State: st}).newSession(func(error) {})
+		for i, want := range []time.Duration{0, companyWait, companyWait, companyWait} {
+			before := time.Now()
+			st.Lock()
+			c.wakeLater()
+			st.Unlock()
+			<-c.woken
+			if took := time.Since(before); took != want {
+				t.Errorf("call %d woke the sender after %s, want %s", i, took, want)
+			}
+			c.next()
+		}
+		c.wakeLater()
+		c.wake()
+		<-c.woken
+		c.next()
+		time.Sleep(2 * companyWait)
+		if len(c.woken) != 0 {
+			t.Error("the sender is woken although it has sent everything")
+		}
+	})
+}

@@ -339,9 +339,8 @@ func (s *Server) applySummaries(c *session, in *nusav1.JobSummaries) error {
 	if disconnected || len(st.Ended)+len(st.Rollouts) > 0 {
 		s.WakePlacer()
 	}
-	c.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_SummariesAck{
-		SummariesAck: &nusav1.Position{Epoch: change.Position.Epoch, Sequence: change.Position.Sequence},
-	}})
+	c.summarised = &nusav1.Position{Epoch: change.Position.Epoch, Sequence: change.Position.Sequence}
+	c.wakeLater()
 	return nil
 }
 

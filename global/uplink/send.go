@@ -32,6 +32,10 @@ func (c *session) due() *nusav1.GlobalMessage {
 	st := c.server.st
 	st.Lock()
 	defer st.Unlock()
+	if c.lateDue {
+		c.lateDue = false
+		c.late.Stop()
+	}
 	switch {
 	case !c.opened.Load() || c.server.liveRegion(c) == nil || !c.server.serving():
 		return nil // a successor may have given other orders already
@@ -42,6 +46,10 @@ func (c *session) due() *nusav1.GlobalMessage {
 	}
 	if m := c.ordersMessage(); m != nil {
 		return m
+	}
+	if at := c.summarised; at != nil {
+		c.summarised = nil
+		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_SummariesAck{SummariesAck: at}}
 	}
 	for _, set := range []func() *nusav1.GlobalMessage{c.asksMessage, c.originsMessage, c.peersMessage, c.columnMessage} {
 		if m := set(); m != nil {

@@ -32,6 +32,12 @@ const (
 	// refusalWait is how long a refused region may take to read the messages that were sent before
 	// the refusal.
 	refusalWait = 2 * time.Second
+	// companyWait is how long messages wait for others that the region waits for, so that one write
+	// to the connection carries all of them. The region does not wait for these messages: orders
+	// that only show its own answers, and acknowledgements of summaries.
+	companyWait = 200 * time.Millisecond
+	// quietAfter is the time without such messages after which the next one is sent at once.
+	quietAfter = time.Second
 	// leaseLevel is the feature level of the global tier from which a region binds its log to the
 	// federation at the welcome. Later levels change nothing for a session that has begun.
 	leaseLevel = 1
@@ -68,6 +74,8 @@ type session struct {
 	cancel context.CancelCauseFunc
 	out    chan *nusav1.GlobalMessage
 	woken  chan struct{} // capacity 1
+	// late wakes the sender when companyWait is over.
+	late   *time.Timer
 	opened atomic.Bool
 	// greeted: the hello has arrived. busy: a message that has arrived is not handled yet.
 	greeted, busy atomic.Bool
@@ -92,6 +100,11 @@ type session struct {
 	fence  uint64
 	level  uint32
 	cursor *link.Cursor[state.Order]
+	// lateDue: late runs. laterAt is the time of the latest call of wakeLater. summarised is the position of the summaries that is not acknowledged yet.
+	// Nil: all are.
+	lateDue    bool
+	laterAt    time.Duration
+	summarised *nusav1.Position
 	// known is what the region has, as its hello says. Nil: the region accepts only whole sets.
 	known *nusav1.KnownSets
 	// peersVersion is the version of the peers that the region has; 0: none yet.
@@ -119,8 +132,10 @@ func (s *Server) newSession(cancel context.CancelCauseFunc) *session {
 		queue: make(chan *nusav1.RegionMessage, receiveQueue),
 	}
 	c.tunnel.dial = c.dial
+	c.late = time.AfterFunc(time.Hour, c.wake)
+	c.late.Stop()
 	c.shared = state.Session{
-		Number: s.streams.Add(1), Wake: c.wake,
+		Number: s.streams.Add(1), Wake: c.wake, WakeLater: c.wakeLater,
 		Refuse: func(message string) { cancel(&refusal{message: message}) },
 	}
 	return c
@@ -173,6 +188,21 @@ func (c *session) wake() {
 	select {
 	case c.woken <- struct{}{}:
 	default:
+	}
+}
+
+// wakeLater wakes the sender after companyWait, or at once after a quiet time. If the sender sends
+// earlier for another reason, it sends everything. The lock is held.
+func (c *session) wakeLater() {
+	now := c.server.st.Clock()
+	quiet := now-c.laterAt >= quietAfter
+	c.laterAt = now
+	switch {
+	case quiet:
+		c.wake()
+	case !c.lateDue:
+		c.lateDue = true
+		c.late.Reset(companyWait)
 	}
 }
 

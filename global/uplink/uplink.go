@@ -204,6 +204,9 @@ func (s *Server) requestLease(c *session, q *nusav1.LeaseRequest, index uint64) 
 		Stream: c.shared.Number, ID: q.GetId(), Granted: q.GetGranted(), CommitBlocked: q.GetCommitBlocked().AsDuration(),
 		Orders: r.Orders.Position().Sequence, Index: index, Ordered: q.GetConfirmed(),
 	})
+	if c.lateDue {
+		c.wake() // the grant relies on orders that wait
+	}
 	if n := int(q.GetUnordered()); n != r.Unordered {
 		r.Unordered, r.Stamp = n, st.Notify()
 	}
@@ -261,6 +264,7 @@ func (s *Server) endSession(c *session, cause error) {
 	defer st.Unlock()
 	c.closed = true
 	c.tunnel.close()
+	c.late.Stop()
 	s.turns.give(c, st.Clock())
 	if !c.opened.Load() {
 		return

@@ -177,7 +177,7 @@ func (ss *session) sendLease(time.Time) (time.Time, error) {
 		n, complete := accept.Unordered(u.cfg.FSM.View())
 		request.Confirmed, request.Unordered = n == 0 && complete && !u.cfg.LogSuspect(), int32(min(n, math.MaxInt32))
 	}
-	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{
+	return time.Time{}, ss.send(&nusav1.RegionMessage{
 		AppliedIndex: u.cfg.FSM.View().Index(), Kind: &nusav1.RegionMessage_Lease{Lease: request},
 	})
 }

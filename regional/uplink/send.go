@@ -23,6 +23,10 @@ const (
 	// time. An instance causes about that many changes until it runs.
 	coalesce = 100 * time.Millisecond
 	burst    = 5
+	// ackWait is how long an acknowledgement of orders waits for another message, so that one
+	// write to the connection carries both. It is sent at once as long as the session has none,
+	// because the region gets no lease before.
+	ackWait = 200 * time.Millisecond
 	// repeatAnswers is the pause after which all answers are sent again.
 	repeatAnswers = 5 * time.Second
 	// maxAnswers bounds the answers in one message. maxBatchItems and maxBatchBytes bound a
@@ -46,9 +50,10 @@ func (ss *session) sendAll(ctx context.Context, ended <-chan error) (err error, 
 		case <-ss.wake:
 		case <-timer.C:
 		}
+		ss.sent = false
 		next := time.Now().Add(time.Hour)
 		steps := []func(time.Time) (time.Time, error){
-			ss.sendLease, ss.checkLevel, ss.sendAck, ss.sendServers, ss.sendAnswers, ss.sendSummaries, ss.sendReport, ss.sendFits, ss.sendLatency,
+			ss.sendLease, ss.checkLevel, ss.sendServers, ss.sendAnswers, ss.sendSummaries, ss.sendReport, ss.sendFits, ss.sendLatency, ss.sendAck,
 		}
 		if !ss.joined.Load() {
 			steps = steps[:1] // the content of the welcome is not committed yet
@@ -72,15 +77,31 @@ func (ss *session) sendAll(ctx context.Context, ended <-chan error) (err error, 
 // The following functions are the steps of sendAll. Each returns the time when it is due
 // next. The zero time means at the next change.
 
-func (ss *session) sendAck(time.Time) (time.Time, error) {
+// send sends a message. Only the sender calls it.
+func (ss *session) send(m *nusav1.RegionMessage) error {
+	ss.sent = true
+	return ss.stream.Send(m)
+}
+
+// sendAck acknowledges orders together with another message, or after ackWait.
+func (ss *session) sendAck(now time.Time) (time.Time, error) {
 	ss.mu.Lock()
 	ack := ss.ack
-	ss.ack = nil
+	switch {
+	case ack == nil:
+	case ss.acked && !ss.sent && ss.ackAt.IsZero():
+		ss.ackAt, ack = now.Add(ackWait), nil
+	case ss.acked && !ss.sent && now.Before(ss.ackAt):
+		ack = nil
+	default:
+		ss.ack, ss.ackAt = nil, time.Time{}
+	}
 	ss.mu.Unlock()
 	if ack == nil {
-		return time.Time{}, nil
+		return ss.ackAt, nil
 	}
-	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{
+	ss.acked = true
+	return time.Time{}, ss.send(&nusav1.RegionMessage{
 		AppliedIndex: ss.u.cfg.FSM.View().Index(), Kind: &nusav1.RegionMessage_OrdersAck{OrdersAck: ack},
 	})
 }
@@ -89,7 +110,7 @@ func (ss *session) sendServers(time.Time) (time.Time, error) {
 	if !ss.clear(&ss.serversDirty) {
 		return time.Time{}, nil
 	}
-	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Update{
+	return time.Time{}, ss.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Update{
 		Update: &nusav1.RegionUpdate{Servers: ss.u.cfg.Servers()}}})
 }
 
@@ -128,7 +149,7 @@ func (ss *session) sendAnswers(now time.Time) (time.Time, error) {
 	}
 	ss.sentAnswers = current
 	for part := range slices.Chunk(out, maxAnswers) {
-		if err := ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Answers{Answers: &nusav1.SlotAnswers{Answers: part}}}); err != nil {
+		if err := ss.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Answers{Answers: &nusav1.SlotAnswers{Answers: part}}}); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -154,7 +175,7 @@ func (ss *session) sendSummaries(now time.Time) (time.Time, error) {
 		for _, i := range b.Items {
 			out.Summaries = append(out.Summaries, i.Value)
 		}
-		if err := ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Summaries{Summaries: out}}); err != nil {
+		if err := ss.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Summaries{Summaries: out}}); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -168,7 +189,7 @@ func (ss *session) sendRow(now time.Time) (time.Time, error) {
 	if row == nil {
 		return now.Add(latencyEvery), nil
 	}
-	return now.Add(latencyEvery), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Row{Row: row}})
+	return now.Add(latencyEvery), ss.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Row{Row: row}})
 }
 
 // sendLatency sends the edges that changed noticeably. It sends at once after a noticeable
@@ -205,5 +226,5 @@ func (ss *session) sendLatency(now time.Time) (time.Time, error) {
 		return now.Add(latencyEvery), nil
 	}
 	row.Coordinate = topo.CoordinateToProto(ss.u.cfg.Prober.Coordinate())
-	return now.Add(latencyEvery), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: row}})
+	return now.Add(latencyEvery), ss.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: row}})
 }

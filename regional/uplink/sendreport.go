@@ -49,7 +49,7 @@ func (ss *session) sendReport(now time.Time) (time.Time, error) {
 	ss.reportTook = time.Since(began)
 	r.Sequence = ss.lastReport.GetSequence() + 1
 	ss.lastReport, ss.reportAt = r, now
-	return now.Add(ss.reportInterval), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: r}})
+	return now.Add(ss.reportInterval), ss.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: r}})
 }
 
 // isUrgent compares the state with the last report. A change is urgent when the number of
@@ -83,5 +83,5 @@ func (ss *session) sendFits(time.Time) (time.Time, error) {
 	if shape := ss.lastReport.GetShape(); shape != nil {
 		shape.Fits = append(shape.Fits, out.GetFits()...) // for isUrgent
 	}
-	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Fits{Fits: out}})
+	return time.Time{}, ss.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Fits{Fits: out}})
 }

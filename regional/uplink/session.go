@@ -59,7 +59,11 @@ type session struct {
 	leaseDue bool
 
 	// Only the sender uses the following fields.
-	cursor      *link.Cursor[*nusav1.JobSummary]
+	cursor *link.Cursor[*nusav1.JobSummary]
+	// sent: a message was sent since the sender woke. acked: orders were acknowledged in this
+	// session. ackAt is when ack is sent even without another message; zero: not set.
+	sent, acked bool
+	ackAt       time.Time
 	sentAnswers map[string]*nusav1.SlotAnswer // by slot
 	repeatedAt  time.Time                     // when all answers were last sent
 	sentEdges   map[string]sentEdge           // by region
