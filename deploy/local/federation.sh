@@ -12,14 +12,17 @@
 # NUSA_DIR   data, logs, pid files (default: $TMPDIR/nusa-local)
 # NUSA_PORT  first port            (default: 7600; the script uses 500 ports, all
 #            below 32768, where ports of outgoing connections begin)
+# NUSA_TLS   1: every process has an identity; that of an operator is in
+#            NUSA_DIR/identity/operator (default: no identities)
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 NUSA=${NUSA:-$here/../../bin/nusa}
 DIR=${NUSA_DIR:-${TMPDIR:-/tmp}/nusa-local}
 BASE=${NUSA_PORT:-7600}
-# The roles read NUSA_* as configuration; these three are this script's own.
-unset NUSA_DIR NUSA_PORT
+# The roles read NUSA_* as configuration; these are this script's own.
+TLS=${NUSA_TLS:-}
+unset NUSA_DIR NUSA_PORT NUSA_TLS NUSA_IDENTITY
 
 REGIONS=(southeastasia westeurope eastus)
 declare -A LOCATION=([southeastasia]=1.283,103.833 [westeurope]=52.3667,4.9 [eastus]=37.3719,-79.8164)
@@ -68,6 +71,25 @@ arguments() {
   esac
 }
 
+# member NAME: the identity of a process.
+member() {
+  case $1 in
+    global-*) echo "global/$1" ;;
+    *-server-*) echo "region/${1%-server-*}/server/$1" ;;
+    *-agent-*) echo "region/${1%-agent-*}/agent/$1" ;;
+    operator) echo operator/operator ;;
+  esac
+}
+
+# identities: make an identity for each process, and one for an operator.
+identities() {
+  local n
+  [ -e "$DIR/ca/root.pem" ] || "$NUSA" ca init --dir "$DIR/ca" >/dev/null
+  for n in $(names) operator; do
+    "$NUSA" ca issue "$(member "$n")" --dir "$DIR/ca" --out "$DIR/identity/$n" >/dev/null
+  done
+}
+
 known() { # NAME → is it one of ours? Else say which are.
   local all
   all=$(names)
@@ -85,6 +107,7 @@ launch() {
   local name=$1 args
   alive "$DIR/run/$name.pid" && return
   args=$(arguments "$name")
+  [ -z "$TLS" ] || args+=" --identity $DIR/identity/$name"
   mkdir -p "$DIR/run" "$DIR/log" "$DIR/data/$name"
   # shellcheck disable=SC2086 # the arguments hold no blanks
   setsid "$NUSA" $args --data-dir "$DIR/data/$name" </dev/null >>"$DIR/log/$name.log" 2>&1 &
@@ -109,7 +132,7 @@ stop_process() { # NAME SIGNAL: signal and wait for the end
 ready() { # wait until every region is connected and every agent is a ready node
   local want_nodes=$((2 * ${#REGIONS[@]})) got end=$((SECONDS + 120)) alarms
   while [ $SECONDS -lt $end ]; do
-    got=$("$NUSA" node list --addr "127.0.0.1:$BASE" --timeout 5s -o json 2>/dev/null | grep -c '"NODE_STATE_READY"' || true)
+    got=$("$NUSA" node list --addr "127.0.0.1:$BASE" ${TLS:+--identity "$DIR/identity/operator"} --timeout 5s -o json 2>/dev/null | grep -c '"NODE_STATE_READY"' || true)
     [ "$got" -ge "$want_nodes" ] && return
     # No region connects before an operator has recovered a store that was restored.
     alarms=$("$NUSA" server list --addr "127.0.0.1:$BASE" --timeout 5s 2>&1 >/dev/null | grep 'server recover' || true)
@@ -127,6 +150,7 @@ case ${1:-} in
   start)
     [ -x "$NUSA" ] || { echo "no binary at $NUSA: run 'make build' first" >&2; exit 1; }
     if [ -n "${2:-}" ]; then known "$2" && launch "$2"; exit; fi
+    [ -z "$TLS" ] || identities
     for n in $(names); do launch "$n"; done
     ready
     echo "ready: try  $NUSA --addr 127.0.0.1:$BASE region list" ;;
@@ -145,5 +169,5 @@ case ${1:-} in
     for n in $(names); do
       if alive "$DIR/run/$n.pid"; then echo "$n running $(cat "$DIR/run/$n.pid")"; else echo "$n stopped"; fi
     done ;;
-  *) sed -n '2,14p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 1 ;;
+  *) sed -n '2,16p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 1 ;;
 esac

@@ -17,12 +17,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
 	"github.com/nusa-scheduler/nusa/internal/freeport"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // TestMain ends the processes that killed tests left.
@@ -34,13 +35,16 @@ type federation struct {
 	env  []string
 	port int
 	dir  string
+	// identity is that of an operator, nil in a federation without identities.
+	identity *trust.Source
 }
 
 // ports is the number of ports that a federation may use.
 const ports = 600
 
-// start runs federation.sh on free ports in its own folder, and stops it at the end of the test.
-func start(t *testing.T) *federation {
+// start runs federation.sh on free ports in its own folder, and stops it at the end of the test. env are
+// further variables of the script.
+func start(t *testing.T, env ...string) *federation {
 	t.Helper()
 	f := &federation{t: t, port: freeport.Reserve(t, ports), dir: t.TempDir()}
 	bin, err := filepath.Abs("../../bin/nusa")
@@ -48,6 +52,7 @@ func start(t *testing.T) *federation {
 		t.Fatal(err)
 	}
 	f.env = append(os.Environ(), "NUSA="+bin, "NUSA_DIR="+f.dir, "NUSA_PORT="+strconv.Itoa(f.port))
+	f.env = append(f.env, env...)
 	leftover.Nothing(t, f.dir)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -107,7 +112,7 @@ func (f *federation) dumpLogs() {
 
 func (f *federation) dial(port int) *grpc.ClientConn {
 	f.t.Helper()
-	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", port), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", port), f.identity.Dial(identity.Rules{{Kind: identity.Global}, {Kind: identity.Server}}))
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/freeport"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional"
@@ -35,7 +36,10 @@ import (
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// A probe of memberlist ends only after its time-out.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
+}
 
 // patience bounds the wait for a condition. Even a slow and busy machine needs less.
 const patience = 2 * time.Minute
@@ -107,7 +111,7 @@ func (f *federation) server(region string, s, of, port int) {
 			Region: &nusav1.RegionDefinition{Name: region}, Name: name, DataDir: f.t.TempDir(),
 			GRPCAddr: f.addr(port), RaftAddr: f.addr(port + 1), GossipAddr: f.addr(port + 2), ProbeAddr: f.addr(port + 3), HTTPAddr: "-",
 			Join: []string{f.addr(port - 10*s + 2)}, BootstrapExpect: of, Global: []string{f.addr(portStandby), f.addr(portGlobal)},
-			Identity: f.ca.Source("region/" + region + "/server/" + name), Raft: regional.FastRaft(), HistoryBytes: -1, Logger: f.log.With("server", region+name),
+			Identity: f.ca.Source("region/" + region + "/server/" + name), HistoryBytes: -1, Logger: f.log.With("server", region+name),
 		})
 	})
 }
@@ -220,37 +224,49 @@ func TestFederationWithIdentities(t *testing.T) {
 	f := start(t)
 	allocs := f.runJob()
 
-	t.Run("calls through tunnels", func(t *testing.T) {
+	t.Run("calls through tunnels", func(*testing.T) {
 		for _, port := range []int{portGlobal, portStandby} {
+			jane := f.as("operator/jane", port)
 			for _, a := range allocs {
-				stream, err := nusav1.NewAllocationsClient(f.as("operator/jane", port)).Logs(t.Context(), &nusav1.LogsRequest{Allocation: a.GetId(), Task: "t", Stdout: true})
-				if err == nil {
-					_, err = stream.Recv()
-				}
-				if err != nil && !errors.Is(err, io.EOF) {
-					t.Errorf("logs of %s in region %s: %v", a.GetId(), a.GetRegion(), err)
-				}
+				f.eventually("logs of an instance in region "+a.GetRegion(), func(ctx context.Context) error {
+					stream, err := nusav1.NewAllocationsClient(jane).Logs(ctx, &nusav1.LogsRequest{Allocation: a.GetId(), Task: "t", Stdout: true})
+					if err == nil {
+						_, err = stream.Recv()
+					}
+					if errors.Is(err, io.EOF) {
+						return nil
+					}
+					return err
+				})
 			}
 		}
 	})
-	t.Run("follower of a region", func(t *testing.T) {
+	t.Run("each server of a region", func(*testing.T) {
 		for s := range 3 {
-			r, err := nusav1.NewNodesClient(f.as("operator/jane", portA+10*s)).List(t.Context(), &nusav1.ListNodesRequest{})
-			if err != nil || len(r.GetNodes()) != 2 {
-				t.Errorf("server %d: %d nodes, %v", s+1, len(r.GetNodes()), err)
-			}
+			conn := f.as("operator/jane", portA+10*s)
+			f.eventually(fmt.Sprintf("nodes from server %d", s+1), func(ctx context.Context) error {
+				r, err := nusav1.NewNodesClient(conn).List(ctx, &nusav1.ListNodesRequest{})
+				if err == nil && len(r.GetNodes()) != 2 {
+					err = fmt.Errorf("%d nodes", len(r.GetNodes()))
+				}
+				return err
+			})
 		}
 	})
-	t.Run("the region's servers compare their states", func(t *testing.T) {
-		r, err := nusav1.NewRegionsClient(f.as("operator/jane", portA)).Verify(t.Context(), &nusav1.GetRegionRequest{Name: "a"})
-		if err != nil || len(r.GetServers()) != 3 {
-			t.Errorf("%v, %v", r, err)
-		}
-		for _, s := range r.GetServers() {
-			if s.GetError() != "" {
-				t.Errorf("server %s: %s", s.GetId(), s.GetError())
+	t.Run("the region's servers compare their states", func(*testing.T) {
+		conn := f.as("operator/jane", portA)
+		f.eventually("three states", func(ctx context.Context) error {
+			r, err := nusav1.NewRegionsClient(conn).Verify(ctx, &nusav1.GetRegionRequest{Name: "a"})
+			if err == nil && len(r.GetServers()) != 3 {
+				err = fmt.Errorf("%d servers", len(r.GetServers()))
 			}
-		}
+			for _, s := range r.GetServers() {
+				if s.GetError() != "" {
+					err = fmt.Errorf("server %s: %s", s.GetId(), s.GetError())
+				}
+			}
+			return err
+		})
 	})
 	t.Run("calls", f.attackCalls)
 	t.Run("sessions of regions", f.attackFederation)
@@ -287,7 +303,14 @@ func (f *federation) attackCalls(t *testing.T) {
 		"a region's server at another's":    {f.as("region/b/server/s1", portA), codes.PermissionDenied, "may not call"},
 		"an operator of another federation": {f.dial(foreign.Source("operator/jane"), portGlobal), codes.Unavailable, "unknown authority"},
 	} {
-		err := list(c.conn)
+		var err error
+		f.eventually(name, func(context.Context) error {
+			err = list(c.conn)
+			if rpcerr.From(err).Reason != "" {
+				return err // an election is under way
+			}
+			return nil
+		})
 		if status.Code(err) != c.want || err != nil && !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v, want %s %q", name, err, c.want, c.text)
 		}
@@ -341,31 +364,41 @@ func (f *federation) attackDispatch(t *testing.T, allocs []*nusav1.Allocation) {
 		{"region/a/agent/n1", "n2", id, `the certificate is that of agent n1 of region a, and the agent says that it is node "n2"`},
 		{"region/a/agent/n1", "n1", id, `belongs to node "n2", and the certificate is that of agent n1 of region a`},
 	} {
-		refused := 0
-		for s := range 3 {
-			stream, err := nusav1.NewDispatchClient(f.as(c.member, portA+10*s)).Session(t.Context())
-			text := ""
-			if err == nil {
-				hello := &nusav1.AgentHello{NodeId: c.id, Name: c.name, Region: "a", Protocol: 1, Inventory: &nusav1.NodeInventory{}}
-				_ = stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Hello{Hello: hello}})
-				var m *nusav1.MasterMessage
-				m, err = stream.Recv()
-				text = m.GetRefused().GetMessage()
-				if m.GetWelcome() != nil {
-					t.Errorf("%s was welcomed as %s", c.member, c.name)
-				}
-			}
-			if err != nil {
-				text = err.Error()
-			}
-			if strings.Contains(text, c.want) {
-				refused++
-			}
-		}
-		if refused == 0 {
-			t.Errorf("%s as %s with id %s: no server said %q", c.member, c.name, c.id, c.want)
-		}
+		f.eventually(fmt.Sprintf("%s as %s with id %s is refused with %q", c.member, c.name, c.id, c.want), func(context.Context) error {
+			return f.dispatchRefuses(t, c.member, c.name, c.id, c.want)
+		})
 	}
+}
+
+// dispatchRefuses opens the session of an agent at each server of region a. It returns an error if no server
+// says what is wanted.
+func (f *federation) dispatchRefuses(t *testing.T, member, name, id, want string) error {
+	t.Helper()
+	var said []string
+	for s := range 3 {
+		conn := f.as(member, portA+10*s)
+		stream, err := nusav1.NewDispatchClient(conn).Session(t.Context())
+		text := ""
+		if err == nil {
+			hello := &nusav1.AgentHello{NodeId: id, Name: name, Region: "a", Protocol: 1, Inventory: &nusav1.NodeInventory{}}
+			_ = stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Hello{Hello: hello}})
+			var m *nusav1.MasterMessage
+			m, err = stream.Recv()
+			text = m.GetRefused().GetMessage()
+			if m.GetWelcome() != nil {
+				t.Errorf("%s was welcomed as %s", member, name)
+			}
+		}
+		if err != nil {
+			text = err.Error()
+		}
+		conn.Close()
+		if strings.Contains(text, want) {
+			return nil
+		}
+		said = append(said, text)
+	}
+	return fmt.Errorf("the servers said %q", said)
 }
 
 // attackRaft: members connect to the Raft port of a region that is not theirs.
