@@ -41,11 +41,11 @@ func federationCases(quick bool) []federationCase {
 				return r.DecidedPerS >= ofEtcd**r.EtcdJobsPerS && offered(r, 15, 60) && *r.ServerCPUUSPerJob <= 100 && rest(r)
 			},
 		}, federationCase{
-			args: size + " --jobs 20000 --concurrency 8 --stream --idle 0 --parts 20000",
+			args: size + " --jobs 20000 --concurrency 8 --stream --idle 0 --etcd 1s --parts 20000",
 			goal: "≥ 10,000 decided /s and ≥ 0.6 of etcd alone",
 			met:  func(r *federation.Result) bool { return r.DecidedPerS >= max(10_000, ofEtcd**r.EtcdJobsPerS) },
 		}, federationCase{
-			args: size + " --jobs 1000 --concurrency 1 --idle 0 --parts 1000",
+			args: size + " --jobs 1000 --concurrency 1 --idle 0 --etcd 1s --parts 1000",
 			goal: "offered ≤ 3 / 10 ms, running ≤ 10 / 30 ms, ≤ 300 µs of CPU",
 			met: func(r *federation.Result) bool {
 				return offered(r, 3, 10) && r.SubmitToRunningMS.P50 <= 10 && r.SubmitToRunningMS.P99 <= 30 && *r.ServerCPUUSPerJob <= 300

@@ -87,6 +87,8 @@ func TestResult(t *testing.T) {
 		Slots: 1_333_334, Decided: 1_333_334, Accepted: 1_333_334, Watched: 500, Seconds: 81.2, Concurrency: 4096, SubmitMS: Pair{P50: 2, P99: 20}, Retries: 12,
 		Ended: 34, ServingS: 1.9, LoadCPUSeconds: 60.1, Filesystem: "ext4", Incomplete: true,
 	}
+	full.Parts = &Result{Regions: 1000, Jobs: 20_000, DecidedPerS: 15_432, SubmitToOfferedMS: Pair{P50: 2, P99: 1000}, RestartS: v(1.2)}
+	full.Ratios = ratiosOf(full, full.Parts)
 	var got bytes.Buffer
 	for _, r := range []*Result{full, {Regions: 1, Jobs: 1, Stream: true, Idle: &Idle{}}} {
 		data, err := json.Marshal(r)

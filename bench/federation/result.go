@@ -105,11 +105,13 @@ func (p Pair) String() string {
 	return fmt.Sprintf("p50 %s, p99 %s", milliseconds(p.P50), milliseconds(p.P99))
 }
 
-func milliseconds(v float64) string {
+func milliseconds(v float64) string { return amount(v) + " ms" }
+
+func amount(v float64) string {
 	if v >= 100 {
-		return fmt.Sprintf("%.0f ms", v)
+		return fmt.Sprintf("%.0f", v)
 	}
-	return fmt.Sprintf("%.3g ms", v)
+	return fmt.Sprintf("%.3g", v)
 }
 
 // Table prints the figures for people, in at most 80 columns.
@@ -175,7 +177,7 @@ func (r *Result) Table(w io.Writer) error {
 		if ratio, known := r.Ratios[f.Name]; known {
 			own, _ := f.Of(r)
 			bare, _ := f.Of(r.Parts)
-			row("of the parts", "%s: %.4g / %.4g = %.2f", f.Name, own, bare, ratio)
+			row("of the parts", "%s: %s / %s = %.2f", f.Name, amount(own), amount(bare), ratio)
 		}
 	}
 	return t.Flush()
