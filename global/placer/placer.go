@@ -56,8 +56,9 @@ type Placer struct {
 	given  given
 	// latest is the outcome of the latest plan of all pending jobs.
 	latest latest
-	// submits is the Index for the plans of Decide, and plans the one for the plans of Run. plannedAt
-	// is when a plan was last made. Indexes of earlier plans are dropped later: see indexKept.
+	// submits is the Index for the plans of Decide. plans is the Index for the plans of Run.
+	// plannedAt is when a plan was last made. Indexes of earlier plans are dropped later: see
+	// indexKept.
 	submits, plans *place.Index
 	plannedAt      time.Duration
 }

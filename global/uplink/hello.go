@@ -57,7 +57,7 @@ func checkHello(h *nusav1.RegionHello) error {
 	return nil
 }
 
-// checkIdentity refuses the hello of a region that is not that of the caller's certificate. The
+// checkIdentity refuses a hello that names another region than the caller's certificate does. The
 // region that the hello names is not shown as refused, because it did nothing wrong.
 func (s *Server) checkIdentity(ctx context.Context, h *nusav1.RegionHello) error {
 	id, known := trust.CallerOf(ctx)

@@ -36,7 +36,7 @@ const maxReply = 16 << 20
 var (
 	// ErrTooMany means that no more tunnels may be open or requested.
 	ErrTooMany = errors.New("too many tunnels")
-	// ErrNoAnswer means that the no answer in time, it may be cut off.
+	// ErrNoAnswer means that the other end did not answer in time.
 	ErrNoAnswer = errors.New("no answer in time, it may be cut off")
 	// ErrClosed means that the hub or the listener is closed.
 	ErrClosed = errors.New("tunnels are closed")

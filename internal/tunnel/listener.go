@@ -69,8 +69,8 @@ func (l *Listener) Close() error {
 // Addr returns a name instead of an address.
 func (l *Listener) Addr() net.Addr { return addr("tunnel") }
 
-// enqueue queues a new connection for Accept and returns its near end. ctx is that of the
-// stream that carries the tunnel.
+// enqueue queues a new connection for Accept and returns its near end. ctx is the context
+// of the stream that carries the tunnel.
 func (l *Listener) enqueue(ctx context.Context) (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

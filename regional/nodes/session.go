@@ -174,8 +174,8 @@ func (a *Agents) refuse(h *nusav1.AgentHello) *nusav1.Refused {
 	return a.refuseNewer(h)
 }
 
-// refuseIdentity refuses the hello of another node than that of the agent's certificate. An
-// agent must not take the place of another node by its id either.
+// refuseIdentity refuses a hello that names another node than the agent's certificate does.
+// An agent must not take the place of another node by the id of that node either.
 func (a *Agents) refuseIdentity(ctx context.Context, h *nusav1.AgentHello) *nusav1.Refused {
 	id, known := trust.CallerOf(ctx)
 	if !known {

@@ -1,12 +1,13 @@
 package presence
 
 // Informed decides when the supervisors of a node certainly know the leases that bind their
-// tasks since an order. An agent acknowledges an order when it has stored the order. Then
-// it tells the supervisors. Its next lease request but one comes long after that. The zero
-// value is a session without an acknowledgement. Informed is not safe for concurrent use.
+// tasks since an order. An agent acknowledges an order when it has stored the order, and
+// then tells the supervisors. When its second lease request after the acknowledgement
+// arrives, the supervisors have known the leases for long. The zero value is a session
+// without an acknowledgement. Informed is not safe for concurrent use.
 type Informed struct {
-	// stored is the sequence of the orders that the agent has stored, asked the sequence
-	// that it had stored at its latest lease request.
+	// stored is the sequence up to which the agent has stored the orders. asked is the
+	// value that stored had at the agent's latest lease request.
 	stored, asked uint64
 }
 

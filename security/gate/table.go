@@ -34,7 +34,8 @@ func regions(s identity.ID) identity.Rules {
 	return identity.Rules{{Kind: identity.Server}}
 }
 
-// ownAgents and ownServers are those of the server's region. A global server has none.
+// ownAgents are the agents of the server's region, and ownServers are the servers of that
+// region. A global server has none.
 func ownAgents(s identity.ID) identity.Rules  { return identity.AgentsOf(s.Region) }
 func ownServers(s identity.ID) identity.Rules { return identity.ServersOf(s.Region) }
 

@@ -27,8 +27,8 @@ type regionSim struct {
 	clusters int // number of clusters that had the name before
 	// incarnation is the greatest incarnation that a restore began.
 	incarnation uint64
-	// second is a second process with the name of the first server, and secondAgent one with the
-	// name of an agent; nil: none.
+	// second is a second process with the name of the first server. secondAgent is a second
+	// process with the name of an agent. nil: there is none.
 	second      *regionServer
 	secondAgent *agent
 	// own are the latest versions of the region's own jobs, by name.
