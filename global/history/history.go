@@ -31,17 +31,20 @@ type left struct {
 	revision int64
 }
 
-// Put adds the entry of a job, or replaces it.
-func (h *History) Put(job string, e Entry) {
+// Put adds the entry of a job, or replaces it. It returns the entry before; had is false if there
+// was none.
+func (h *History) Put(job string, e Entry) (was Entry, had bool) {
 	if h.entries == nil {
 		h.entries = map[string]Entry{}
 	}
-	h.bytes += e.Size - h.entries[job].Size
+	was, had = h.entries[job]
+	h.bytes += e.Size - was.Size
 	h.entries[job] = e
 	h.order = append(h.order, left{job, e.Revision})
 	if len(h.order) > 2*len(h.entries)+1024 {
 		h.compact()
 	}
+	return was, had
 }
 
 // Loaded restores the order in which the jobs left. It must be called after a load has put the
@@ -50,10 +53,12 @@ func (h *History) Loaded() {
 	slices.SortFunc(h.order, func(a, b left) int { return cmp.Compare(a.revision, b.revision) })
 }
 
-// Delete removes the entry of a job.
-func (h *History) Delete(job string) {
-	h.bytes -= h.entries[job].Size
+// Delete removes the entry of a job, and returns it as Put does.
+func (h *History) Delete(job string) (was Entry, had bool) {
+	was, had = h.entries[job]
+	h.bytes -= was.Size
 	delete(h.entries, job)
+	return was, had
 }
 
 // Get returns the entry of a job.

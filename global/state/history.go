@@ -458,26 +458,27 @@ func loadHistory(ctx context.Context, st *State, s store.Store, written *int64) 
 
 // applyHistory sets the entry of a job in the history. The zero entry removes it. The lock is held.
 func applyHistory(st *State, name string, e history.Entry) {
-	was, had := st.History.Get(name)
-	has := e.Revision != 0
-	st.Room.Count(had, has)
+	var was history.Entry
+	var had bool
+	k, has := keyOfName(name), e.Revision != 0
+	if has {
+		was, had = st.History.Put(name, e)
+		st.Names.Add(name)
+		if j := st.Jobs[k]; j != nil && j.Record == nil {
+			st.leftover[k] = struct{}{}
+		}
+	} else {
+		was, had = st.History.Delete(name)
+		st.Names.Removed()
+	}
 	weigh := func(e history.Entry, is bool) int64 {
 		if !is {
 			return 0
 		}
 		return e.Size + historyOverhead
 	}
-	st.Room.Weigh(keyOfName(name).Namespace, weigh(was, had), weigh(e, has))
+	st.Room.Count(had, has)
+	st.Room.Weigh(k.Namespace, weigh(was, had), weigh(e, has))
 	pastChanged(st, name)
-	if has {
-		st.History.Put(name, e)
-		st.Names.Add(name)
-		if k := keyOfName(name); st.Jobs[k] != nil && st.Jobs[k].Record == nil {
-			st.leftover[k] = struct{}{}
-		}
-	} else {
-		st.History.Delete(name)
-		st.Names.Removed()
-	}
 	st.Notify()
 }
