@@ -36,7 +36,7 @@ a minute, below their own min_ms, faster than light in fibre between known Azure
 regions, three times and 20 ms off the opposite direction or other samples of the
 pair, or far outside what round trips to third regions allow. Rejected pairs do not
 count in the errors.`,
-		Example: "  nusa latency -o csv > rtt.csv && nusa bench topology --matrix rtt.csv\n" +
+		Example: "  nusa latency -o csv > rtt.csv\n  nusa bench topology --matrix rtt.csv --neighbours 2\n" +
 			"  # with the tables of a checkout\n" +
 			"  nusa bench topology --matrix topology/wan/data/azure_p50_2025-06.csv\n" +
 			"  nusa bench topology --matrix topology/testdata/planetlab_120.txt \\\n    --format plain --neighbours 32 --seed 7 -o json",

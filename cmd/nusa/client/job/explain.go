@@ -101,6 +101,7 @@ func writeExplanation(w *term.Screen, e *nusav1.Explanation) {
 			regions = append(regions, v)
 		}
 		if len(regions) > 0 {
+			sayWhy(regions)
 			writeVerdicts(w, []string{"REGION"}, regions)
 		}
 		writeNear(w, g)
@@ -119,9 +120,10 @@ func writeExplanation(w *term.Screen, e *nusav1.Explanation) {
 	}
 }
 
-// sayWhy sets the message of each node that nothing refuses and whose score has no details.
+// sayWhy sets the message of each node or region that nothing refuses and whose score has no
+// details.
 func sayWhy(nodes []verdict) {
-	least, taken := math.Inf(1), false // the lowest score of a node with instances
+	least, taken := math.Inf(1), false // the lowest score of one with instances
 	for _, n := range nodes {
 		if n.taken > 0 {
 			least, taken = min(least, n.score), true

@@ -40,7 +40,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			}
 			return c.Print(out, func(w *term.Screen) {
 				if len(out.GetServers()) == 0 {
-					fmt.Fprintln(w, "this server knows no global server")
+					fmt.Fprintln(w, "this server knows no global server; --addr HOST names one, if there is any")
 					return
 				}
 				t := term.NewTable("NAME", "ADDRESS", "STATE", "VERSION")
