@@ -14,9 +14,10 @@ func TestBriefOfCountedReasons(t *testing.T) {
 		{nil, []string{"jakarta", "tokyo"}, ""},
 		{[]string{"jakarta"}, nil, ""},
 		{[]string{declined}, []string{"tokyo"}, ""},
-		{[]string{"jakarta", "tokyo"}, nil, "jakarta; and more regions say so"},
-		{[]string{"jakarta: full", "tokyo"}, nil, "jakarta: full; and more regions say so"},
-		{[]string{declined, "tokyo: no"}, nil, declined + "; and more regions say so"},
+		{[]string{"jakarta", "tokyo"}, nil, "jakarta; and 1 more region says so"},
+		{[]string{"jakarta: full", "tokyo"}, nil, "jakarta: full; and 1 more region says so"},
+		{[]string{"jakarta: full", "tokyo", "seoul"}, nil, "jakarta: full; and 2 more regions say so"},
+		{[]string{declined, "tokyo: no"}, nil, declined + "; and 1 more region says so"},
 	} {
 		if got := (&reasonCount{reported: c.reported, named: c.named}).brief(); got != c.want {
 			t.Errorf("%q:\n got %q\nwant %q", c.reported, got, c.want)

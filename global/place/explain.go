@@ -153,7 +153,10 @@ func (s *reasonCount) brief() string {
 	if len(s.reported) < 2 {
 		return ""
 	}
-	return s.reported[0] + "; and more regions say so"
+	if len(s.reported) == 2 {
+		return s.reported[0] + "; and 1 more region says so"
+	}
+	return fmt.Sprintf("%s; and %d more regions say so", s.reported[0], len(s.reported)-1)
 }
 
 // pending counts the reasons why instances are unplaced. It counts regions by the reason why they

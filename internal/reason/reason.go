@@ -98,6 +98,16 @@ func WithMessage(r nusav1.Reason, message string) string {
 	}
 }
 
+// Begins reports whether a message begins with the text of a reason.
+func Begins(message string) bool {
+	for _, text := range words {
+		if rest, found := strings.CutPrefix(message, text); found && (rest == "" || rest[0] == ':') {
+			return true
+		}
+	}
+	return false
+}
+
 // WithoutNumbers returns a text without its digits. Two texts that differ only in digits
 // describe the same condition at different times.
 func WithoutNumbers(text string) string {

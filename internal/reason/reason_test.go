@@ -42,3 +42,14 @@ func TestWith(t *testing.T) {
 		}
 	}
 }
+
+func TestMessageMayBeginWithAReason(t *testing.T) {
+	for message, want := range map[string]bool{
+		"": false, "not enough cpu": true, "not enough cpu: needs 64": true, "not enough cpus": false,
+		"a driver that it needs is missing: has no driver docker": true, "none of its nodes has room for one more": false,
+	} {
+		if Begins(message) != want {
+			t.Errorf("%q: %v, want %v", message, !want, want)
+		}
+	}
+}

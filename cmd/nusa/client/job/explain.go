@@ -11,6 +11,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -216,6 +217,9 @@ func writeVerdicts(w *term.Screen, heads []string, all []verdict) {
 // verdictText returns the reason of a refusal, or else the details of the score.
 func verdictText(w *term.Screen, r verdict) string {
 	text := term.Why(r.reason, r.message)
+	if r.reason == nusav1.Reason_REASON_NO_CAPACITY && reason.Begins(r.message) {
+		text = term.OneLine(r.message) // for example, a missing driver is not a lack of room
+	}
 	switch r.reason {
 	case nusav1.Reason_REASON_LOWER_SCORE:
 		return text

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -96,5 +97,19 @@ func TestNodesHaveAReason(t *testing.T) {
 	sayWhy(free)
 	if free[0].message != "fits" {
 		t.Errorf("%q, want fits", free[0].message)
+	}
+}
+
+// TestVerdictNamesMissingDriver: a verdict does not say that room is missing if its message
+// names another reason.
+func TestVerdictNamesMissingDriver(t *testing.T) {
+	for message, want := range map[string]string{
+		"a driver that it needs is missing: has no driver docker": "a driver that it needs is missing: has no driver docker",
+		"none of its nodes has room for one more":                 "no room for another instance: none of its nodes has room for one more",
+	} {
+		w := sample.Screen(&strings.Builder{}, false, 0)
+		if got := verdictText(w, verdict{reason: nusav1.Reason_REASON_NO_CAPACITY, message: message}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

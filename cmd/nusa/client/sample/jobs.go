@@ -61,7 +61,7 @@ func Waiting() *nusav1.Job {
 		"a": {Desired: 3, Unowned: 3, Counts: &nusav1.InstanceCounts{Pending: 3}, Regions: both, Pending: []*nusav1.CountedReason{full, memory}},
 		"b": {Desired: 3, Unowned: 3, Counts: &nusav1.InstanceCounts{Pending: 3}, Pending: []*nusav1.CountedReason{full, memory}},
 		"c": {Desired: 10, Counts: &nusav1.InstanceCounts{Pending: 9, Running: 1}, Regions: both, Pending: []*nusav1.CountedReason{failed("eastus", 5), failed("japaneast", 4)}, Slots: slots("c", 5)},
-	}, Message: "15 of 16 instances wait: a: not enough cpu: eastus: needs 64 cpu, the largest node, e1, has 4; and more regions say so"}
+	}, Message: "15 of 16 instances wait: a: not enough cpu: eastus: needs 64 cpu, the largest node, e1, has 4; and 1 more region says so"}
 	return j
 }
 
