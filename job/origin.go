@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/suggest"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 	"github.com/nusa-scheduler/nusa/topology/origin"
@@ -27,19 +28,11 @@ func unknownOrigins(r *nusav1.OriginRecord, regions []string) Errors {
 	c := &checker{}
 	for i, o := range r.GetOrigins() {
 		if regions != nil && o.GetRegion() != "" && !slices.Contains(regions, o.GetRegion()) {
-			hint := cmp.Or(didYouMean(o.GetRegion(), regions), "; there are "+listed(regions))
+			hint := cmp.Or(didYouMean(o.GetRegion(), regions), "; there are "+cmp.Or(suggest.List(regions, 10), "none yet"))
 			c.fail(fmt.Sprintf("origins[%d].region", i), "there is no region %q%s", clip(o.GetRegion()), hint)
 		}
 	}
 	return c.errs
-}
-
-// listed lists at most ten names in a text, and the number of the other names.
-func listed(names []string) string {
-	if more := len(names) - 10; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:10], ", "), more)
-	}
-	return cmp.Or(strings.Join(names, ", "), "none yet")
 }
 
 func validateOrigins(r *nusav1.OriginRecord) Errors {

@@ -2,10 +2,10 @@ package recovery
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
+	"github.com/nusa-scheduler/nusa/internal/suggest"
 )
 
 // maxNamed is the greatest number of regions that an alarm names.
@@ -28,13 +28,8 @@ func Alarm(unconfirmed []string) string {
 	if len(unconfirmed) == 0 {
 		return ""
 	}
-	shown := unconfirmed[:min(len(unconfirmed), maxNamed)]
-	text := strings.Join(shown, ", ")
-	if more := len(unconfirmed) - len(shown); more > 0 {
-		text = fmt.Sprintf("%s and %d more", text, more)
-	}
 	return fmt.Sprintf("the store was recovered: no region gets a lease and nothing moves by itself until these have confirmed what they run: %s; "+
-		"`nusa region list` says what each waits for", text)
+		"`nusa region list` says what each waits for", suggest.List(unconfirmed, maxNamed))
 }
 
 // Refused says whether a region has called this server, and has said what it runs, while the store

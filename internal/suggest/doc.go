@@ -1,5 +1,5 @@
-// Package suggest finds the known name that a mistyped name probably means, for "did you
-// mean" in error messages.
+// Package suggest names what exists, in messages about a name that does not exist: the known
+// name that a mistyped name probably means, or a short list of the known names.
 //
-//   - suggest.go: the edit distance and the nearest name
+//   - suggest.go: the edit distance, the nearest name, and lists of names
 package suggest

@@ -1,6 +1,9 @@
 package suggest
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // maxLength bounds the names that are compared, in bytes, because the cost of a comparison
 // grows with the product of both lengths.
@@ -55,4 +58,13 @@ func Distance(a, b string) int {
 		}
 	}
 	return rows[len(a)][len(b)]
+}
+
+// List lists the first names, at most most, and says how many more there are, for example
+// "a, b and 3 more". It returns "" if there are none.
+func List(names []string, most int) string {
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }

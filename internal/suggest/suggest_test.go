@@ -46,3 +46,16 @@ func TestNearestIsWithinTheLimit(t *testing.T) {
 		t.Errorf("Within 7 edits: %q", got)
 	}
 }
+
+func TestListNamesTheFirst(t *testing.T) {
+	for _, c := range []struct {
+		names []string
+		want  string
+	}{
+		{nil, ""}, {[]string{"a", "b"}, "a, b"}, {[]string{"a", "b", "c", "d"}, "a, b and 2 more"},
+	} {
+		if got := suggest.List(c.names, 2); got != c.want {
+			t.Errorf("%q: %q, want %q", c.names, got, c.want)
+		}
+	}
+}

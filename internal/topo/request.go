@@ -1,14 +1,15 @@
 package topo
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/internal/suggest"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -35,13 +36,7 @@ const maxListed = 10
 
 // ListNames lists at most ten names in a text, and the number of the other names.
 func ListNames(names []string) string {
-	switch {
-	case len(names) == 0:
-		return "none yet"
-	case len(names) > maxListed:
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), len(names)-maxListed)
-	}
-	return strings.Join(names, ", ")
+	return cmp.Or(suggest.List(names, maxListed), "none yet")
 }
 
 // ParsePercentile reads a percentile: 50, 90 or 99; 0 means 50.
