@@ -30,6 +30,9 @@ type Basis struct {
 	Fence uint64
 	// Incarnation is the incarnation of the region's log.
 	Incarnation uint64
+	// Federation is the federation to which the log is bound. Only the basis of the log has
+	// it: a term of another federation has another nonce.
+	Federation string
 	// Orders is the position of the latest slot order in the log.
 	Orders state.Position
 	// Planned is the position in the slot orders up to which the agents' orders are
@@ -40,7 +43,7 @@ type Basis struct {
 
 // BasisOf returns the basis of a log.
 func BasisOf(c state.Cluster) Basis {
-	return Basis{Term: c.LeadershipTerm, Nonce: c.LeadershipNonce, Fence: c.Fence, Incarnation: c.Incarnation, Orders: c.Orders}
+	return Basis{Term: c.LeadershipTerm, Nonce: c.LeadershipNonce, Fence: c.Fence, Incarnation: c.Incarnation, Federation: c.FederationID, Orders: c.Orders}
 }
 
 // Grant is the global tier's response to a request.
@@ -58,8 +61,10 @@ type Lease struct {
 	holder  lease.Holder
 	pending []Grant
 	latest  uint64
-	// fence and incarnation are those of the log when the latest grant began to count.
+	// fence, incarnation and federation are those of the log when the latest grant began to
+	// count.
 	fence, incarnation uint64
+	federation         string
 }
 
 // NewSession records that a session with the global tier begins. It drops the grants of the
@@ -93,7 +98,7 @@ type State struct {
 
 // At returns the state of the lease at now. log is the basis of the log at that time.
 func (l *Lease) At(now time.Duration, log Basis) State {
-	if log.Fence > l.fence || log.Incarnation != l.incarnation {
+	if log.Fence > l.fence || log.Incarnation != l.incarnation || log.Federation != l.federation {
 		l.holder.Forget()
 	}
 	had := l.holder.At(now).Left > 0
@@ -108,7 +113,7 @@ func (l *Lease) At(now time.Duration, log Basis) State {
 		switch missing, ever := lacks(log, g.Basis); {
 		case missing == "":
 			l.holder.Granted(g.ID, g.Duration)
-			l.fence, l.incarnation = log.Fence, log.Incarnation
+			l.fence, l.incarnation, l.federation = log.Fence, log.Incarnation, log.Federation
 		case ever:
 			waiting = append(waiting, g)
 			why = missing

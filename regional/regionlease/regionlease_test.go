@@ -107,6 +107,7 @@ func TestFenceOrIncarnationEndsAHeldLease(t *testing.T) {
 		{"a later leadership", func(b *Basis) { b.Term, b.Nonce = 6, "n6" }, true},
 		{"a greater fence", func(b *Basis) { b.Fence = 3 }, false},
 		{"another incarnation", func(b *Basis) { b.Incarnation = 2 }, false},
+		{"another federation, after a rebind", func(b *Basis) { b.Federation = "other" }, false},
 	} {
 		var l Lease
 		l.Granted(Grant{ID: l.Request(0), Duration: 15 * s, Basis: log5})

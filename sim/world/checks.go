@@ -25,6 +25,8 @@ type grantSeen struct {
 	until  time.Duration
 	basis  regionlease.Basis
 	counts bool
+	// federation is that of the log when the grant began to count.
+	federation string
 }
 
 // requested notes a request for a region's lease.
@@ -55,7 +57,10 @@ func (v *watch) logged(u *uplink) {
 	for i := range u.seen.grants {
 		g := &u.seen.grants[i]
 		b := g.basis
-		g.counts = g.counts || b.Term == c.LeadershipTerm && b.Nonce == c.LeadershipNonce && b.Fence == c.Fence && b.Incarnation == c.Incarnation &&
+		if g.counts {
+			continue
+		}
+		g.federation, g.counts = c.FederationID, b.Term == c.LeadershipTerm && b.Nonce == c.LeadershipNonce && b.Fence == c.Fence && b.Incarnation == c.Incarnation &&
 			b.Orders.Epoch == c.Orders.Epoch && b.Orders.Sequence <= c.Orders.Sequence
 	}
 }
@@ -69,7 +74,7 @@ func (v *watch) passedOn(m *master, left time.Duration) {
 	v.logged(m.up)
 	c, until := m.view().Cluster(), m.srv.h.clock()+left
 	for _, g := range m.up.seen.grants {
-		if g.counts && g.until >= until && g.basis.Fence == c.Fence && g.basis.Incarnation == c.Incarnation {
+		if g.counts && g.until >= until && g.basis.Fence == c.Fence && g.basis.Incarnation == c.Incarnation && g.federation == c.FederationID {
 			return
 		}
 	}
