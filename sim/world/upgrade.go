@@ -22,14 +22,18 @@ func (o operator) upgrades() {
 		}
 	}
 	for _, r := range o.regions {
-		next := at()
+		next, last := at(), time.Duration(0)
 		some := o.chance(2)
 		for _, s := range r.raft.servers {
 			s.old = some && !o.chance(4)
 			if s.old {
-				o.in(min(next, 380*time.Second), func() { o.upgrade(s.p, &s.old, r.levelChanged) })
+				last = min(next, 380*time.Second)
+				o.in(last, func() { o.upgrade(s.p, &s.old, r.levelChanged) })
 				next += o.between(5*time.Second, 40*time.Second)
 			}
+		}
+		if last > 0 && o.chance(2) {
+			o.uninformed(r, last)
 		}
 		for _, a := range r.agents {
 			a.old = o.chance(2)
@@ -38,6 +42,31 @@ func (o operator) upgrades() {
 			}
 		}
 	}
+}
+
+// uninformed changes a job of a region of the earlier level to a version that the node's lease binds.
+// The instances go on, and their agents do not learn of the lease. Some agents are cut off before
+// the last server of the region is upgraded.
+func (o operator) uninformed(r *regionSim, last time.Duration) {
+	d := director(o)
+	node := func(stop bool) func() {
+		return func() {
+			d.bind(r, func(g *groupVersion) {
+				g.region.stop, g.node, g.kill, g.setup = false, policy{2 * time.Second, stop, true}, 2*time.Second, 0
+			})
+		}
+	}
+	o.in(last-35*time.Second, node(false))
+	o.in(last-10*time.Second, node(true))
+	o.in(last-o.between(0, 2*time.Second), func() {
+		for _, a := range r.agents {
+			for _, s := range r.raft.servers {
+				if a != r.agents[0] {
+					o.cutPair(a.h, s.h, min(60*time.Second, calm-time.Duration(o.now)), true)
+				}
+			}
+		}
+	})
 }
 
 // upgrade starts a process again in the present version.
