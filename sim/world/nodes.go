@@ -79,6 +79,7 @@ type allocOrder struct {
 	region             string
 	binding            lease.Binding
 	local              bool
+	placed             uint64 // index of the placement
 }
 
 // acceptAgent serves a stream of an agent.
@@ -336,7 +337,7 @@ func (m *master) order(a *state.Alloc, g *groupVersion) allocOrder {
 	return allocOrder{
 		id: a.ID, incarnation: m.view().Cluster().Incarnation, index: a.OrderIndex, want: a.Desired, reason: a.Reason,
 		spec: g, instance: instanceOf(m.r, a),
-		generation: a.Generation, epoch: a.Epoch, region: m.r.name, local: a.Local, binding: m.bindingOf(g, a.Local),
+		generation: a.Generation, epoch: a.Epoch, region: m.r.name, local: a.Local, binding: m.bindingOf(g, a.Local), placed: a.CreateIndex,
 	}
 }
 

@@ -92,6 +92,7 @@ func (g *raftGroup) commit(cmds []state.Command) []state.Result {
 	res := g.st.Apply(g.index, cmd)
 	if before.Cluster().FeatureLevel < state.BindingLevel {
 		g.r.w.watch.gaveUp(g, &res)
+		g.r.leveledIndex = g.index
 	}
 	g.r.w.watch.reported(g, before, &cmd)
 	g.follow(cmd)

@@ -27,6 +27,8 @@ type regionSim struct {
 	clusters int // number of clusters that had the name before
 	// incarnation is the greatest incarnation that a restore began.
 	incarnation uint64
+	// leveledIndex is the index at which the log got feature level 2.
+	leveledIndex uint64
 	// second is a second process with the name of the first server. secondAgent is a second
 	// process with the name of an agent. nil: there is none.
 	second      *regionServer

@@ -44,6 +44,9 @@ func (t *globalTerm) accept(e *end) {
 func (t *globalTerm) step(name string, e region.Event) {
 	r := t.region(name)
 	next, effects := region.Step(t.config(), r.life, t.now(), e)
+	if _, resumed := e.(region.Resumed); !resumed && next.LastSeen > r.life.LastSeen {
+		t.w.watch.arrived(name)
+	}
 	r.life = next
 	t.do(name, effects)
 }
@@ -193,7 +196,6 @@ func (t *globalTerm) receive(s *globalSession, m any) {
 		s.e.close()
 		return
 	}
-	t.w.watch.arrived(s.name)
 	switch m := m.(type) {
 	case regionRequest:
 		orders := r.orders.Position().Sequence
@@ -298,12 +300,14 @@ func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (regio
 			return
 		}
 		t.do(m.name, effects)
+		if next.LastSeen > r.life.LastSeen {
+			t.w.watch.arrived(m.name)
+		}
 		r.life, r.session, s.name, s.fence = next, s, m.name, next.Fence
 		r.refused, r.calls = nil, false
 		t.soft++
 		s.cursor, s.level = r.orders.Cursor(m.orders), t.level()
 		s.e.send(globalWelcome{federation: t.federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, level: t.level(), lease: t.g.lease, confirm: slices.Contains(t.leadership.unconfirmed, m.name), asks: t.w.asks})
-		t.w.watch.arrived(m.name)
 		s.wake()
 		t.wakePlacer()
 	})

@@ -166,3 +166,6 @@ func (v *watch) leave(i instance, of func(r *run) bool) {
 		r.givenUp = r.givenUp || of(r)
 	}
 }
+
+// early reports whether a region of the level before placed the allocation of a run.
+func (r *run) early() bool { return r.o.placed <= r.a.r.leveledIndex }

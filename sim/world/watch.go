@@ -32,6 +32,7 @@ type watch struct {
 	// restoredAt is when the store was restored from an old copy; 0: never.
 	restoredAt int64
 	// lastMessage is the true time at which the last message of a region arrived at an active server.
+	// Messages that show that grants do not arrive at the region do not count.
 	lastMessage map[string]time.Duration
 	written     []region.Slot // the slots that the present transaction of the store changes
 	stats       Stats
@@ -120,7 +121,9 @@ func (v *watch) fork(r *run) {
 	for _, o := range v.live[r.o.instance] {
 		switch {
 		case !executing(o):
-		case o.givenUp: // a region of the level before decided that
+		case o.givenUp, o.a.r == r.a.r && r.early(): // a region of the level before decided that
+		case o.a.r == r.a.r && o.o.binding&lease.Node == 0 && (o.a.r.careless || o.a.r.incarnation > 0):
+			// A copy of the region's log does not have it.
 		case o.a.r == r.a.r && b&lease.Node != 0:
 			v.fail(1, "%s forks %s while %s runs it (node lease)", r.a.id, r.o.instance, o.a.id)
 		case o.o.binding&lease.Region == 0 && (o.a.r.careless || o.a.r.incarnation > 0):
