@@ -35,7 +35,9 @@ type Index struct {
 
 	asks  *rank.Cache[uint64, *askColumn]
 	specs *rank.Cache[string, *specColumn]
-	key   []byte
+	// The lists below are used by one choice after another.
+	key           []byte
+	folded, exact []rank.Spot
 }
 
 // askColumn says for each region how many instances of an ask fit. It also holds the terms of the
@@ -297,10 +299,9 @@ func (g *Group) appendRules(b []byte) []byte {
 
 // leader finds the best regions for the new groups of a plan.
 type leader struct {
-	eval    *evaluator
-	index   *Index
-	asks    map[uint64]*askNow
-	scratch []rank.Spot
+	eval  *evaluator
+	index *Index
+	asks  map[uint64]*askNow
 	// start is the position in Index.changed at which the plan began. noted is the number of entries
 	// of ledger.touched that Index.changed has.
 	start, noted int
@@ -382,7 +383,8 @@ func (l *leader) choose(w *work, spec *specColumn, n int) rank.Choice {
 // only of regions that may be among the first.
 func (l *leader) chooseBounded(w *work, spec *specColumn, spots []rank.Spot, n int) rank.Choice {
 	column := l.now(w.group.Ask, w.hash).column
-	var exact []rank.Spot
+	exact := l.index.exact
+	defer func() { l.index.exact = exact }()
 	least := int32(math.MaxInt32) // the exact score is computed for regions with at least this bound
 	for ask := n + 4; ; ask *= 4 {
 		first := rank.Best(spots, ask)
@@ -427,7 +429,7 @@ func (l *leader) refused(w *work) (out []int32) {
 
 // fold returns the spots that are not refused, with the scores of spec added if it is not nil.
 func (l *leader) fold(spots []rank.Spot, spec *specColumn, refused []int32) []rank.Spot {
-	out := l.scratch[:0]
+	out := l.index.folded[:0]
 	for _, s := range spots {
 		if s.Score == rank.Refused || len(refused) > 0 && slices.Contains(refused, s.Region) {
 			continue
@@ -441,7 +443,7 @@ func (l *leader) fold(spots []rank.Spot, spec *specColumn, refused []int32) []ra
 		}
 		out = append(out, s)
 	}
-	l.scratch = out
+	l.index.folded = out
 	return out
 }
 

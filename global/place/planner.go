@@ -55,10 +55,16 @@ func MakePlanWithRoom(s Snapshot) (Plan, Room) {
 	return *p.plan, Room{p.eval.regions, p.eval.ledger}
 }
 
+// maxExpected bounds the actions for which a plan makes room before it is made.
+const maxExpected = 128
+
 // planAll decides all jobs.
 func (p *planner) planAll() {
 	p.assume()
 	jobs := jobsWithWork(p.snap.Jobs, p.eval.regions)
+	if len(jobs) > 0 { // most new jobs need one slot
+		p.plan.Actions = make([]Action, 0, min(len(jobs)+len(jobs)/2, maxExpected))
+	}
 	for _, j := range jobs {
 		if len(j.Movable) == 0 {
 			p.reclaim.reserveReclaimed(j)

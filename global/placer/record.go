@@ -68,7 +68,7 @@ func released(st *state.State, j *state.Job) bool {
 
 // decided records the decisions that were made with the submits of a transaction. The lock is held.
 func (p *Placer) decided(plan place.Plan, done []place.Action, jobs map[state.JobKey]seen, full bool) {
-	for k := range maps.Clone(jobs) {
+	for k := range jobs {
 		j := p.st.Jobs[k]
 		if j == nil {
 			delete(jobs, k)

@@ -67,7 +67,10 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 	for _, j := range plan.Undecided {
 		delete(jobs, state.JobKey{Namespace: j.Namespace, Name: j.Name})
 	}
-	room := place.NewRoom(snapshot)
+	var room place.Room // needed only beside rivals
+	if len(rivals) > 0 {
+		room = place.NewRoom(snapshot)
+	}
 	p.given.decided++
 	number := p.given.decided
 	var done []place.Action
@@ -98,9 +101,10 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 // freshJobs adds the jobs that a transaction submits to a snapshot, as many as may be decided while
 // the lock is held. It returns these jobs, and the number of verdicts that they need.
 func freshJobs(t *state.Tx, snapshot *place.Snapshot) (jobs map[state.JobKey]seen, verdicts int) {
-	jobs = map[state.JobKey]seen{}
+	fresh := t.Fresh()
+	jobs, snapshot.Jobs = make(map[state.JobKey]seen, len(fresh)), make([]place.Job, 0, len(fresh))
 	groups := 0
-	for _, k := range t.Fresh() {
+	for _, k := range fresh {
 		rec, _ := t.Job(k)
 		if _, twice := jobs[k]; twice || rec == nil || rec.Stopped() {
 			continue
