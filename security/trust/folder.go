@@ -28,7 +28,8 @@ type files struct{ cert, key, roots string }
 
 // Write writes credentials into a folder, which is created if it does not exist. A program
 // that uses the folder reads the changed files. It uses them only when the certificate is
-// for the key, so the order in which Write writes the files does not matter.
+// for the key, so the order in which Write writes the files does not matter. If Write is
+// interrupted, a program does not start with the folder until Write is repeated.
 func Write(dir string, c pki.Credentials) error {
 	key, err := pki.EncodeKey(c.Key)
 	if err != nil {

@@ -114,7 +114,9 @@ func (s *Source) Ready() error {
 // readEvery ago.
 func (s *Source) get() *loaded {
 	now := s.opts.Now()
-	if now.UnixNano() < s.nextRead.Load() || !s.reading.TryLock() {
+	// A longer pause than readEvery means that the clock was set back.
+	pause := time.Duration(s.nextRead.Load() - now.UnixNano())
+	if pause > 0 && pause <= readEvery || !s.reading.TryLock() {
 		return s.current.Load()
 	}
 	defer s.reading.Unlock()

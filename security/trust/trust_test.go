@@ -296,6 +296,33 @@ func TestFilesChangeWhileConnectionsLive(t *testing.T) {
 	}
 }
 
+// TestClockSetBack: a member whose clock was set back still notices changed files.
+func TestClockSetBack(t *testing.T) {
+	ca := pkitest.New(t)
+	var mu sync.Mutex
+	now := ca.Now.Add(20 * time.Hour)
+	dir := ca.Dir("region/a/server/s1")
+	server, err := trust.Open(trust.Options{Dir: dir, Now: func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		return now
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := serve(t, server, agents)
+	mu.Lock()
+	now = ca.Now
+	mu.Unlock()
+	next := ca.Issue("region/a/server/s1")
+	if err := trust.Write(dir, next); err != nil {
+		t.Fatal(err)
+	}
+	if got := serial(t, e.addr); got != next.Chain[0].SerialNumber.String() {
+		t.Error("the changed files are not in use")
+	}
+}
+
 type lockedWriter struct {
 	w  io.Writer
 	mu *sync.Mutex
