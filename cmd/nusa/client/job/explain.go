@@ -211,6 +211,11 @@ func writeVerdicts(w *term.Screen, heads []string, all []verdict) {
 		t.Row(append(row, verdictText(w, r), w.Faint(inputs(r.inputs)))...)
 	}
 	t.DropEmpty("FITS", "INPUTS")
+	narrow := []string{"INPUTS"}
+	for _, name := range terms {
+		narrow = append(narrow, strings.ToUpper(name))
+	}
+	t.Narrow(w.Width, narrow...)
 	t.Write(w)
 }
 

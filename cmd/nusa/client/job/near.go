@@ -29,6 +29,7 @@ func writeNear(w *term.Screen, g *nusav1.GroupExplanation) {
 		t.Row(f.GetRegion(), f.GetBound(), now, term.OrDash(f.GetTarget()), knownBy(f), old, nearText(w, f, watched[[2]string{f.GetRegion(), f.GetBound()}]))
 	}
 	fmt.Fprintln(w)
+	t.Narrow(w.Width, "AGE", "TO", "KNOWN")
 	t.Write(w)
 }
 

@@ -48,6 +48,10 @@ func TestRendering(t *testing.T) {
 			writeStatus(w, sample.CutOff())
 			writeJobs(w, []*nusav1.Job{sample.CutOff(), sample.Job()}, "")
 		}),
+		sample.Of("job explain, in 80 columns", func(w *term.Screen) {
+			w.Width = 80
+			writeExplanation(w, sample.Explanation())
+		}),
 		sample.Of("job explain", func(w *term.Screen) { writeExplanation(w, sample.Explanation()) }),
 	})
 }

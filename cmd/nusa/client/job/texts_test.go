@@ -113,3 +113,14 @@ func TestVerdictNamesMissingDriver(t *testing.T) {
 		}
 	}
 }
+
+// TestExplanationFits80Columns: in a terminal of 80 columns no line of an explanation wraps.
+func TestExplanationFits80Columns(t *testing.T) {
+	var out strings.Builder
+	writeExplanation(sample.Screen(&out, false, 80), sample.Explanation())
+	for line := range strings.Lines(out.String()) {
+		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 79 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}

@@ -38,10 +38,11 @@ func writeRow(w *term.Screen, m *nusav1.MatrixResponse, o latencyOptions) {
 	}
 	discarded := slices.ContainsFunc(edges, func(e *nusav1.Edge) bool { return e.GetSetAside() > 0 })
 	t.DropEmpty("DISCARDED")
+	t.Narrow(w.Width, "METHOD", "MIN", "SAMPLES", "DISCARDED", "JITTER")
 	fmt.Fprintf(w, "from %s, ms\n\n", w.Bold(o.from))
 	t.Write(w)
 	if discarded {
-		fmt.Fprintf(w, "\n%s\n", w.Faint("discarded: samples that do not count, because one of the two servers was late itself"))
+		fmt.Fprintf(w, "\n%s\n", w.Faint("discarded: samples that do not count, because a server was late itself"))
 	}
 	writeLegend(w, edges)
 }

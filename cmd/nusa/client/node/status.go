@@ -64,7 +64,7 @@ func writeNode(w *term.Screen, n *nusav1.Node) {
 		add("gpu", g.GetModel()+" "+term.Size(g.GetMemoryBytes()))
 	}
 	if inv.GetSharedMachine() != "" {
-		add("shared", "one of several agents on this machine; facts are of the machine, capacity is this agent's part")
+		add("shared", "several agents share the machine; the capacity is this agent's part")
 	}
 	t.WriteBody(w)
 	writeDrivers(w, inv.GetDrivers())
@@ -82,6 +82,7 @@ func writeDrivers(w *term.Screen, drivers []*nusav1.DriverInfo) {
 		t.Row(d.GetName(), w.Health(d.GetHealthy()), d.GetVersion(), strings.Join(d.GetCapabilities(), " "), term.OneLine(d.GetMessage()))
 	}
 	t.DropEmpty("VERSION", "MESSAGE")
+	t.Narrow(w.Width, "CAN")
 	t.Write(w)
 }
 
