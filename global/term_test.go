@@ -49,3 +49,14 @@ func TestLeadershipIsCertainForAWhile(t *testing.T) {
 		t.Error("certain after the end of the term")
 	}
 }
+
+// TestElectionFollowsTheLease: without a setting the candidacy does not last longer than the regions'
+// lease. Otherwise each death of the active server would stop the work that the lease binds.
+func TestElectionFollowsTheLease(t *testing.T) {
+	for lease, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Minute: 5 * time.Second, 3 * time.Second: 3 * time.Second} {
+		c, err := Config{Name: "g1", DataDir: t.TempDir(), Lease: lease}.withDefaults()
+		if err != nil || c.ElectionTTL != want {
+			t.Errorf("lease %s: candidacy %s, %v, want %s", lease, c.ElectionTTL, err, want)
+		}
+	}
+}
