@@ -47,11 +47,13 @@ func TestNoLeaseAfterARecovery(t *testing.T) {
 		}
 		waitInfo(t, s, "active with an alarm", waits)
 		recovered := time.Now()
-		s.welcomed(beta(leaseMax)) // the region's log knows a longer lease than at the conflict
+		again := s.welcomed(beta(leaseMax)) // the region's log knows a longer lease than at the conflict
 		if took := time.Since(recovered); took < lease.Over(leaseMax, 0) {
 			t.Errorf("welcomed after %s", took)
 		}
-		time.Sleep(2 * time.Second) // the region has confirmed its orders
+		again.wait("orders", func() bool { return again.fullSets == 1 })
+		again.askLease(1, confirmed)
+		time.Sleep(2 * time.Second) // the region has confirmed what it runs
 		s.stop()
 
 		began := time.Now()
@@ -72,6 +74,9 @@ func TestNoLeaseAfterARecovery(t *testing.T) {
 		s.stop()
 	})
 }
+
+// confirmed makes a request for a lease say that the region runs nothing without an order.
+func confirmed(q *nusav1.LeaseRequest) { q.Confirmed = true }
 
 // welcomed joins again and again until the region is welcomed.
 func (s *testServer) welcomed(h *nusav1.RegionHello) *fakeRegion {
@@ -95,7 +100,7 @@ func (s *testServer) firstLease(name string) time.Time {
 	r := s.welcomed(helloOf(name, 1))
 	defer r.leave()
 	for id := uint64(1); id < 2000; id++ {
-		r.askLease(id)
+		r.askLease(id, confirmed)
 		synctest.Wait()
 		r.mu.Lock()
 		granted, err := len(r.grants) > 0, r.err
