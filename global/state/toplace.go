@@ -189,14 +189,28 @@ type placed struct {
 // placedNow returns the present values for a region, without the place.Region.
 func (r *Region) placedNow(now time.Duration, level uint32) placed {
 	p := placed{of: r, record: r.Record, report: r.Report, session: r.Session != nil, reports: r.Reports, charges: r.account.Changes(),
-		level: level, blocked: r.Life.CommitBlocked, reportAt: r.ReportAt, healthy: -1, silent: -1}
-	if d := r.Life.ConnectedFor(now); d > 0 {
-		p.healthy = now - d
-	}
+		level: level, blocked: r.Life.CommitBlocked, reportAt: r.ReportAt, healthy: r.healthySince(now), silent: -1}
 	if !p.session {
 		p.silent = now - r.disconnectedFor(now)
 	}
 	return p
+}
+
+// same reports whether the values are certainly those of placedNow. It is cheaper than a comparison
+// with placedNow, because all regions are compared for each plan.
+func (p *placed) same(now time.Duration, level uint32) bool {
+	r := p.of
+	return p.record == r.Record && p.report == r.Report && p.session && r.Session != nil && p.reports == r.Reports &&
+		p.charges == r.account.Changes() && p.level == level && p.blocked == r.Life.CommitBlocked && p.reportAt == r.ReportAt &&
+		p.healthy == r.healthySince(now) && len(r.Record.GetLostAt()) == 0
+}
+
+// healthySince returns since when the region has been healthy; -1: it is not.
+func (r *Region) healthySince(now time.Duration) time.Duration {
+	if d := r.Life.ConnectedFor(now); d > 0 {
+		return now - d
+	}
+	return -1
 }
 
 // placedRegions are the regions that the placer got last, sorted by name. They were made from a
@@ -224,6 +238,9 @@ func PlacedRegions(st *State, now time.Duration) (regions []*place.Region, retur
 		p := &kept.all[i]
 		for _, refusal := range p.of.Refusals {
 			returned = append(returned, refusal.ToPlace(now))
+		}
+		if p.region != nil && p.same(now, st.GlobalLevel) {
+			continue
 		}
 		is := p.of.placedNow(now, st.GlobalLevel)
 		is.region = p.region
