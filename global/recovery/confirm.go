@@ -65,5 +65,5 @@ func Note(region string, connected bool, welcomed time.Duration, level, unordere
 		return fmt.Sprintf("%s, and until then no region gets a lease; it still stops instances that the store does not order: %d; "+
 			"if their node is gone for good: `nusa node remove`", since, unordered)
 	}
-	return since + ", and until then no region gets a lease; this takes some seconds"
+	return since + ", and until then no region gets a lease; this takes some seconds, or after a restart of its servers until all its nodes have connected or every earlier lease is over"
 }

@@ -17,7 +17,7 @@ func TestNotesSayWhatToDo(t *testing.T) {
 		{Note("sea", false, 0, 2, 0), "connect it", true},
 		{Note("sea", true, -time.Second, 2, 3), "does not order: 3", false},
 		{Note("sea", true, 0, 1, 3), "upgrade them", false},
-		{Note("sea", true, 0, 2, 0), "takes some seconds", false},
+		{Note("sea", true, 0, 2, 0), "takes some seconds, or after a restart", false},
 		{Refused(false, false), "has not called", false},
 		{Refused(true, false), "when it calls again: it waits for `nusa server recover`", false},
 		{Refused(true, true), "said what it runs: it waits for `nusa server recover`", false},
