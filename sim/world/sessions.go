@@ -299,6 +299,10 @@ func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (regio
 		if refusedNow(effects) || !s.e.open || t.ended() {
 			return
 		}
+		if slices.ContainsFunc(effects, func(e region.Effect) bool { return e.Kind == region.Persist }) {
+			t.hello(s, m) // a verdict was stored meanwhile
+			return
+		}
 		t.do(m.name, effects)
 		if next.LastSeen > r.life.LastSeen {
 			t.w.watch.arrived(m.name)
