@@ -27,14 +27,25 @@ func (ss *session) noteStored(raw []byte) error {
 }
 
 // confirmBindings handles a lease request. It commits which allocations of the node
-// certainly end with the leases that bind them, if the log does not know that yet.
-func (ss *session) confirmBindings(ctx context.Context) error {
-	upTo := ss.informed.Requested()
+// certainly end with the leases that bind them, if the log does not know that yet. raw is the
+// encoded request.
+func (ss *session) confirmBindings(ctx context.Context, raw []byte) error {
+	if ss.agents.cfg.FSM.View().UnknownBindings() == 0 {
+		return nil
+	}
+	id, confirmed, err := wire.ReadLeaseRequest(raw)
+	if err != nil {
+		return err
+	}
+	if ss.hello.GetFeatureLevel() < confirmsGrants {
+		confirmed = id - 1 // such an agent sends its next request after a grant, or much later
+	}
+	upTo := ss.informed.Requested(id, confirmed)
 	if upTo == 0 || !ss.agents.cfg.FSM.View().BindingUnknownUpTo(ss.node.id, upTo) {
 		return nil
 	}
 	cmd := state.Command{OrdersStored: &state.OrdersStored{NodeID: ss.node.id, Index: upTo}}
-	err := onNewStack(func() error {
+	err = onNewStack(func() error {
 		_, err := ss.agents.cfg.Log.CommitQueued(ctx, cmd)
 		return err
 	})

@@ -15,8 +15,9 @@ import (
 )
 
 // TestLogLearnsWhatAgentsKnow: after an upgrade the log does not know whether the
-// agents know which leases bind their tasks. An agent stores the repeated orders. Its second
-// lease request after that puts this into the log. A position of another term does not count.
+// agents know which leases bind their tasks. An agent stores the repeated orders. When it then
+// confirms the grant of a later request, this is put into the log. A request whose grant was
+// lost does not count, and neither does a position of another term.
 func TestLogLearnsWhatAgentsKnow(t *testing.T) {
 	ctx := t.Context()
 	fsm := raftlog.NewFSM()
@@ -41,13 +42,20 @@ func TestLogLearnsWhatAgentsKnow(t *testing.T) {
 		Clock: func() time.Duration { return 0 }, RegionLease: func() time.Duration { return 0 },
 	})
 	begin := func(has *nusav1.Position) *session {
-		ss := &session{agents: a, node: a.ensure("n"), stream: &listedStream{}, hello: &nusav1.AgentHello{NodeId: "n", Orders: has}, sending: sendActive}
+		ss := &session{agents: a, node: a.ensure("n"), stream: &listedStream{}, hello: &nusav1.AgentHello{NodeId: "n", Orders: has, FeatureLevel: confirmsGrants}, sending: sendActive}
 		ss.attach()
 		return ss
 	}
-	step := func(ss *session, stored *nusav1.Position, want int) {
+	id := uint64(0)
+	// step sends a lease request. lost: the agent got no grant since the session began.
+	step := func(ss *session, stored *nusav1.Position, lost bool, want int) {
 		t.Helper()
-		raw, err := proto.Marshal(&nusav1.AgentMessage{OrdersAck: stored, Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{}}})
+		id++
+		q := &nusav1.LeaseRequest{Id: id, Granted: id - 1}
+		if lost {
+			q.Granted = 0
+		}
+		raw, err := proto.Marshal(&nusav1.AgentMessage{OrdersAck: stored, Kind: &nusav1.AgentMessage_Lease{Lease: q}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +66,7 @@ func TestLogLearnsWhatAgentsKnow(t *testing.T) {
 		if err := ss.noteStored(m.OrdersAck); err != nil {
 			t.Fatal(err)
 		}
-		if err := ss.confirmBindings(ctx); err != nil {
+		if err := ss.confirmBindings(ctx, m.Body); err != nil {
 			t.Fatal(err)
 		}
 		if got := fsm.View().UnknownBindings(); got != want {
@@ -67,12 +75,13 @@ func TestLogLearnsWhatAgentsKnow(t *testing.T) {
 	}
 	end := fsm.View().Index()
 	ss := begin(&nusav1.Position{Epoch: "earlier", Sequence: end + 9})
-	step(ss, nil, 1)
-	step(ss, &nusav1.Position{Epoch: "earlier", Sequence: end + 9}, 1)
-	step(ss, nil, 1)
-	step(ss, &nusav1.Position{Epoch: "e", Sequence: end - 1}, 1)
-	step(ss, nil, 1)
+	step(ss, nil, false, 1)
+	step(ss, &nusav1.Position{Epoch: "earlier", Sequence: end + 9}, false, 1)
+	step(ss, nil, false, 1)
+	step(ss, &nusav1.Position{Epoch: "e", Sequence: end - 1}, false, 1)
+	step(ss, nil, false, 1)
 	ss = begin(&nusav1.Position{Epoch: "e", Sequence: end})
-	step(ss, nil, 1)
-	step(ss, nil, 0)
+	step(ss, nil, true, 1)
+	step(ss, nil, true, 1)
+	step(ss, nil, false, 0)
 }

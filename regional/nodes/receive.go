@@ -73,7 +73,7 @@ func (ss *session) handle(ctx context.Context, m wire.AgentMessage) (sendNow boo
 	}
 	switch m.Kind {
 	case wire.KindLease:
-		if err := ss.confirmBindings(ctx); err != nil {
+		if err := ss.confirmBindings(ctx, m.Body); err != nil {
 			return false, err
 		}
 		if err := ss.finishResync(ctx); err != nil { // the agent sends the missing reports before its first lease request

@@ -1,23 +1,31 @@
 package presence
 
 // Informed decides when the supervisors of a node certainly know the leases that bind their
-// tasks since an order. An agent acknowledges an order when it has stored the order, and
-// then tells the supervisors. When its second lease request after the acknowledgement
-// arrives, the supervisors have known the leases for long. The zero value is a session
-// without an acknowledgement. Informed is not safe for concurrent use.
+// tasks since an order. An agent acknowledges an order when it has stored the order. An agent
+// that gets a grant after that passes the grant's deadline to the supervisors. So the
+// supervisors know the leases when the agent confirms the grant of a later request. The
+// number of requests alone proves nothing: the grants may have been lost. The zero value is a
+// session without an acknowledgement. Informed is not safe for concurrent use.
 type Informed struct {
 	// stored is the sequence up to which the agent has stored the orders. asked is the
-	// value that stored had at the agent's latest lease request.
-	stored, asked uint64
+	// value that stored had at a lease request, and request is the id of that request.
+	stored, asked, request uint64
+	// known is the sequence up to which the supervisors know the orders.
+	known uint64
 }
 
 // Stored records that the agent has stored the orders up to a sequence.
 func (i *Informed) Stored(sequence uint64) { i.stored = max(i.stored, sequence) }
 
-// Requested records a lease request. It returns up to which sequence the supervisors know
-// the orders. 0: none is known.
-func (i *Informed) Requested() uint64 {
-	known := i.asked
-	i.asked = i.stored
-	return known
+// Requested records a lease request with an id that grows. confirmed is the id of the latest
+// grant that the agent received in this session, 0 for none. Requested returns up to which
+// sequence the supervisors know the orders. 0: none is known.
+func (i *Informed) Requested(id, confirmed uint64) uint64 {
+	if i.request > 0 && confirmed >= i.request {
+		i.known, i.request = i.asked, 0
+	}
+	if i.request == 0 && i.stored > i.known {
+		i.asked, i.request = i.stored, id
+	}
+	return i.known
 }

@@ -2,16 +2,28 @@ package presence
 
 import "testing"
 
-// TestInformedAtTheSecondRequest: the supervisors know an order when the agent requests the
-// second lease after it has stored the order.
-func TestInformedAtTheSecondRequest(t *testing.T) {
+// TestInformedByAConfirmedGrant: the supervisors know an order when the agent confirms a grant
+// that it requested after it has stored the order.
+func TestInformedByAConfirmedGrant(t *testing.T) {
 	var h Informed
-	for i, c := range []struct{ stored, want uint64 }{{0, 0}, {7, 0}, {0, 7}, {0, 7}, {9, 7}, {8, 9}, {0, 9}} {
+	for id, c := range []struct{ stored, confirmed, want uint64 }{
+		1: {0, 0, 0},
+		2: {7, 1, 0}, // grant 1 was requested before the order was stored
+		3: {0, 1, 0}, // grant 2 was lost
+		4: {9, 1, 0},
+		5: {0, 3, 7}, // an earlier request than 3 was waiting
+		6: {0, 4, 7},
+		7: {8, 6, 9},
+		8: {0, 7, 9},
+	} {
+		if id == 0 {
+			continue
+		}
 		if c.stored > 0 {
 			h.Stored(c.stored)
 		}
-		if got := h.Requested(); got != c.want {
-			t.Errorf("request %d: %d, want %d", i, got, c.want)
+		if got := h.Requested(uint64(id), c.confirmed); got != c.want {
+			t.Errorf("request %d: %d, want %d", id, got, c.want)
 		}
 	}
 }

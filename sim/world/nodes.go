@@ -207,7 +207,7 @@ func (m *master) receive(n *nodeState, e *end, msg any) bool {
 	switch msg := msg.(type) {
 	case leaseRequest:
 		n.contact.Requested(msg.granted, m.r.nodeLease)
-		m.confirmBindings(n)
+		m.confirmBindings(n, msg)
 		arrived := m.r.w.now
 		grant := func() {
 			m.l.confirm(func() {
@@ -245,8 +245,8 @@ func (n *nodeState) stored(m *master, at link.Position) {
 }
 
 // confirmBindings handles a lease request, as regional/nodes does.
-func (m *master) confirmBindings(n *nodeState) {
-	if upTo := n.informed.Requested(); upTo > 0 && m.view().BindingUnknownUpTo(n.id, upTo) {
+func (m *master) confirmBindings(n *nodeState, q leaseRequest) {
+	if upTo := n.informed.Requested(q.id, q.granted); upTo > 0 && m.view().BindingUnknownUpTo(n.id, upTo) {
 		m.propose(state.Command{OrdersStored: &state.OrdersStored{NodeID: n.id, Index: upTo}}, nil)
 	}
 }
