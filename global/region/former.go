@@ -91,8 +91,9 @@ func (s Slot) confirmed(former string) *Slot {
 // OfferedAgain returns the slot as a new offer to another cluster that takes the owner's name,
 // after an operator has stated that nothing of the former cluster runs. The offer has a new
 // generation, because the new cluster does not know which epochs the former cluster has used.
+// Unbound stays, because the slot's version may be one that no lease binds.
 func (s Slot) OfferedAgain() Slot {
-	s.Generation, s.Unbound = 0, false
+	s.Generation = 0
 	if s.State == Accepted {
 		s.State = Offered
 	}
