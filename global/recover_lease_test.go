@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/lease"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -34,7 +35,7 @@ func TestNoLeaseAfterARecovery(t *testing.T) {
 		id := alpha.welcome.GetFederationId()
 		beta := func(leaseMax time.Duration) *nusav1.RegionHello {
 			h := helloOf("beta", 1)
-			h.FederationId, h.StoreRevision, h.LeaseMax = id, 1<<30, durationpb.New(leaseMax)
+			h.FederationId, h.StoreRevision, h.LeaseMax, h.FeatureLevel = id, 1<<30, durationpb.New(leaseMax), region.ConfirmLevel
 			return h
 		}
 		refused := s.join(beta(time.Second))
@@ -97,7 +98,9 @@ func (s *testServer) welcomed(h *nusav1.RegionHello) *fakeRegion {
 // firstLease returns when a region that asks again and again gets a lease.
 func (s *testServer) firstLease(name string) time.Time {
 	s.t.Helper()
-	r := s.welcomed(helloOf(name, 1))
+	h := helloOf(name, 1)
+	h.FeatureLevel = region.ConfirmLevel
+	r := s.welcomed(h)
 	defer r.leave()
 	for id := uint64(1); id < 2000; id++ {
 		r.askLease(id, confirmed)

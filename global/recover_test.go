@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -247,7 +248,8 @@ func testRecover(t *testing.T, f *federation, change ...func(*Config)) {
 	}
 	active := standby // the other server resigns
 	waitInfo(t, active, "active, and waiting for the regions", confirming("alpha, beta"))
-	again := active.joined("alpha")
+	confirms := func(r *fakeRegion) { r.hello.FeatureLevel = region.ConfirmLevel }
+	again := active.joined("alpha", confirms)
 	if got := again.waitSlot("default/api/web/0", accepted); got.GetGeneration() <= absent || got.GetTo() != slot.GetTo() {
 		t.Errorf("slot %v became %v: its generation is not greater than what an absent region may know, %d", slot, got, absent)
 	}
@@ -255,7 +257,7 @@ func testRecover(t *testing.T, f *federation, change ...func(*Config)) {
 	if got := again.waitSlot("default/more/web/0", accepted); got.GetGeneration() <= known {
 		t.Errorf("generation %d, the region knows %d", got.GetGeneration(), known)
 	}
-	beta := active.join(ahead())
+	beta := active.join(ahead(), confirms)
 	beta.wait("welcome", func() bool { return beta.welcome != nil })
 	if beta.welcome.GetLeadershipTerm().GetNumber() <= knownTerm || beta.welcome.GetStoreRevision() <= known {
 		t.Errorf("welcome %v", beta.welcome)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/suggest"
 )
@@ -45,21 +46,17 @@ func Refused(called, said bool) string {
 	return "it has not called since the election: is the network to its servers whole?"
 }
 
-// confirmLevel is the feature level from which on a region can confirm what it runs. Below this
-// level its log does not show which instances on lost nodes the end of a lease has stopped.
-const confirmLevel = 2
-
 // Note says why a region has not confirmed what it runs, and what to do. welcomed is the time until
 // regions are welcomed. level is the feature level of the region. unordered is the number of
 // instances that the region runs without an order.
-func Note(region string, connected bool, welcomed time.Duration, level, unordered int) string {
+func Note(name string, connected bool, welcomed time.Duration, level, unordered int) string {
 	const since = "has not confirmed what it runs since the store was recovered"
 	switch {
 	case welcomed > 0:
 		return fmt.Sprintf("is welcomed in %s, when every lease from before the recovery is over: nothing to do until then", jobstatus.Span(welcomed))
 	case !connected:
-		return fmt.Sprintf("%s, and until then no region gets a lease: connect it, or if it is gone for good: `nusa region lose %s`", since, region)
-	case level < confirmLevel:
+		return fmt.Sprintf("%s, and until then no region gets a lease: connect it, or if it is gone for good: `nusa region lose %s`", since, name)
+	case level < region.ConfirmLevel:
 		return fmt.Sprintf("%s, and until then no region gets a lease; not all of its servers run this version, so it cannot confirm: upgrade them", since)
 	case unordered > 0:
 		return fmt.Sprintf("%s, and until then no region gets a lease; it still stops instances that the store does not order: %d; "+

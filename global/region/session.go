@@ -276,6 +276,10 @@ func (Resumed) event()        {}
 func (Stored) event()         {}
 func (Declare) event()        {}
 
+// ConfirmLevel is the feature level from which on a region can confirm what it runs. Below this
+// level its log does not show which instances on lost nodes the end of a lease has stopped.
+const ConfirmLevel = 2
+
 // Step advances the state by one event. Events of a stream that is not the live one change nothing.
 func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 	switch e := e.(type) {
@@ -284,7 +288,7 @@ func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 	case LeaseRequested:
 		if s.live(e.Stream) {
 			s.index = max(s.index, e.Index)
-			s.ordered = s.ordered || e.Ordered && s.acked >= s.required
+			s.ordered = s.ordered || e.Ordered && s.acked >= s.required && s.Level >= ConfirmLevel
 		}
 		return s.request(c, now, e)
 	case OrdersAcked:
