@@ -1,0 +1,60 @@
+package authz
+
+import (
+	"slices"
+	"strings"
+)
+
+// builtin are the roles of every policy. A policy cannot change these roles. Only admin
+// changes roles, tokens and keys, and only admin reads the values of secrets.
+var builtin = []Role{
+	role("admin", "allow * *"),
+	role("operator",
+		"allow * job,allocation,namespace,node,region,topology,origin,event",
+		"allow read,set,remove secret",
+		"allow read,reconcile,recover system",
+		"allow read token,role,key"),
+	role("submitter",
+		"allow read,plan,submit,stop job",
+		"allow read,stop,logs,exec allocation",
+		"allow read,set,remove secret",
+		"allow read namespace,event,node,region,topology,origin,system"),
+	role("viewer",
+		"allow read job,allocation,namespace,event,node,region,topology,origin,system"),
+	role("auditor",
+		"allow read *",
+		"allow export,verify audit"),
+}
+
+// role returns a role of rules like "allow VERB,VERB KIND,KIND".
+func role(name string, rules ...string) Role {
+	out := Role{Name: name}
+	for _, text := range rules {
+		f := strings.Fields(text)
+		r := Rule{Effect: Deny, Verbs: strings.Split(f[1], ","), Kinds: strings.Split(f[2], ",")}
+		if f[0] == "allow" {
+			r.Effect = Allow
+		}
+		out.Rules = append(out.Rules, r)
+	}
+	return out
+}
+
+// Builtin returns the names of the roles of every policy.
+func Builtin() []string {
+	var out []string
+	for _, r := range builtin {
+		out = append(out, r.Name)
+	}
+	return out
+}
+
+// roleOf returns a role of the policy, or a role that every policy has.
+func (p *Policy) roleOf(name string) (*Role, bool) {
+	for _, roles := range [][]Role{builtin, p.Roles} {
+		if i := slices.IndexFunc(roles, func(r Role) bool { return r.Name == name }); i >= 0 {
+			return &roles[i], true
+		}
+	}
+	return nil, false
+}

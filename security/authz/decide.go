@@ -1,0 +1,212 @@
+package authz
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nusa-scheduler/nusa/internal/glob"
+)
+
+// Decision is the answer to an action.
+type Decision struct {
+	Allowed bool
+	// Rule is the rule that decided, or empty if no rule matches.
+	Rule string
+	// Reason names the principal, the action, and the rule or that none allows the action.
+	Reason string
+}
+
+// Step is what Explain found about one rule of a principal.
+type Step struct {
+	Role   string
+	Number int // of the rule in its role, from 1
+	Rule   Rule
+	// Given is the number of the binding that gave the role, from 1, or 0 for a role that the
+	// credential carries.
+	Given int
+	// Misses is why the rule does not match, or empty.
+	Misses string
+}
+
+// name names the rule for messages.
+func (s Step) name() string { return fmt.Sprintf("rule %d of role %s (%s)", s.Number, s.Role, s.Rule) }
+
+// Decide returns whether a principal may do something. A matching rule that denies wins over
+// all that allow, and what no rule allows is denied. The order of roles, rules and bindings
+// has no effect on that. An action of an unknown kind or verb is denied to all.
+func Decide(who Principal, a Action, p *Policy) Decision {
+	a, refused := admit(who, a, p)
+	if refused != "" {
+		return denied(who, a, "", refused)
+	}
+	var allow, deny *Step
+	each(who, p, func(s Step, b *Binding) {
+		best := &allow
+		if s.Rule.Effect == Deny {
+			best = &deny
+		}
+		if (*best == nil || before(s, **best)) && misses(s.Rule, b, a) == "" {
+			*best = &s
+		}
+	})
+	switch {
+	case deny != nil:
+		return denied(who, a, deny.name(), deny.name()+" denies this")
+	case allow != nil:
+		return Decision{Allowed: true, Rule: allow.name(), Reason: fmt.Sprintf("%s may %s: %s allows this", who.Name, a, allow.name())}
+	}
+	has := "the principal has no roles"
+	if roles := RolesOf(who, p); len(roles) > 0 {
+		has = "the roles are " + strings.Join(roles, ", ")
+	}
+	return denied(who, a, "", "no rule allows this: "+has)
+}
+
+// Explain returns the decision, and what each rule of the principal's roles said. Steps of the
+// same rule that different bindings gave are listed apart.
+func Explain(who Principal, a Action, p *Policy) (Decision, []Step) {
+	d := Decide(who, a, p)
+	a, refused := admit(who, a, p)
+	if refused != "" {
+		return d, nil
+	}
+	var out []Step
+	each(who, p, func(s Step, b *Binding) {
+		s.Misses = misses(s.Rule, b, a)
+		out = append(out, s)
+	})
+	slices.SortStableFunc(out, compare)
+	return d, out
+}
+
+// RolesOf returns the names of the roles of a principal: those that the credential carries and
+// those of the bindings, sorted.
+func RolesOf(who Principal, p *Policy) []string {
+	out := slices.Clone(who.Roles)
+	for _, b := range p.Bindings {
+		if b.has(who) {
+			out = append(out, b.Role)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func denied(who Principal, a Action, rule, reason string) Decision {
+	return Decision{Rule: rule, Reason: fmt.Sprintf("%s may not %s: %s", who.Name, a, reason)}
+}
+
+// admit returns the normal form of an action, or why the action is denied before any rule is
+// read. A role that does not exist may have had rules that deny, so a principal that carries
+// such a role may do nothing.
+func admit(who Principal, a Action, p *Policy) (out Action, refused string) {
+	a, known := a.normal()
+	if !known {
+		return a, fmt.Sprintf("there is no verb %q of a kind %q", a.Verb, a.Kind)
+	}
+	if who.Name == "" {
+		return a, "the principal has no name"
+	}
+	for _, r := range who.Roles {
+		if _, ok := p.roleOf(r); !ok {
+			return a, fmt.Sprintf("version %d of the policy has no role %q, which the credential carries: define the role, or use another credential", p.Version, r)
+		}
+	}
+	return a, ""
+}
+
+// has reports whether a binding gives its role to a principal.
+func (b *Binding) has(who Principal) bool {
+	return slices.ContainsFunc(b.Subjects, func(s string) bool { return glob.Match(s, who.Name) })
+}
+
+// each calls visit for each rule of the principal's roles. The binding is nil for a role that
+// the credential carries.
+func each(who Principal, p *Policy, visit func(Step, *Binding)) {
+	rules := func(name string, given int, b *Binding) {
+		r, ok := p.roleOf(name)
+		if !ok {
+			return
+		}
+		for i, rule := range r.Rules {
+			visit(Step{Role: name, Number: i + 1, Rule: rule, Given: given}, b)
+		}
+	}
+	for _, name := range who.Roles {
+		rules(name, 0, nil)
+	}
+	for i := range p.Bindings {
+		if b := &p.Bindings[i]; b.has(who) {
+			rules(b.Role, i+1, b)
+		}
+	}
+}
+
+// misses returns why a rule, narrowed by a binding, does not match an action in normal form.
+func misses(r Rule, b *Binding, a Action) string {
+	among := func(list []string, name string) bool {
+		return slices.Contains(list, name) || slices.Contains(list, Any)
+	}
+	switch {
+	case !among(r.Kinds, a.Kind):
+		return "another kind"
+	case !among(r.Verbs, a.Verb):
+		return "another verb"
+	case !reaches(r.Effect, r.Namespaces, a.Namespace):
+		return "another namespace"
+	case !reaches(r.Effect, r.Regions, a.Region):
+		return "another region"
+	case b != nil && !reaches(r.Effect, b.Namespaces, a.Namespace):
+		return "the binding is for other namespaces"
+	case b != nil && !reaches(r.Effect, b.Regions, a.Region):
+		return "the binding is for other regions"
+	case r.Condition == "":
+		return ""
+	}
+	if r.Holds == nil {
+		return unknown(r, "the condition is not compiled")
+	}
+	holds, err := r.Holds(a)
+	switch {
+	case err != nil:
+		return unknown(r, "the condition fails: "+err.Error())
+	case !holds:
+		return "the condition does not hold"
+	}
+	return ""
+}
+
+// unknown returns why a rule does not match whose condition has no value. A rule that denies
+// matches then.
+func unknown(r Rule, why string) string {
+	if r.Effect == Deny {
+		return ""
+	}
+	return why
+}
+
+// reaches reports whether patterns match the place of an action: a name, Any for every place,
+// or empty for an object outside of places. An action on every place needs a rule that allows
+// all places, and one denied place is enough to deny the action.
+func reaches(e Effect, patterns []string, place string) bool {
+	if len(patterns) == 0 || slices.ContainsFunc(patterns, glob.All) {
+		return true
+	}
+	switch place {
+	case "":
+		return false
+	case Any:
+		return e == Deny
+	}
+	return slices.ContainsFunc(patterns, func(p string) bool { return glob.Match(p, place) })
+}
+
+// compare orders rules by role and number, so that the rule which a decision names does not
+// depend on the order of bindings.
+func compare(a, b Step) int {
+	return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Number, b.Number))
+}
+
+func before(a, b Step) bool { return compare(a, b) < 0 }
