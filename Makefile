@@ -3,6 +3,9 @@ GO       ?= go
 TAGS     := hashicorpmetrics
 GOFLAGS  := -buildvcs=false -tags=$(TAGS)
 export GOFLAGS
+# One setting for builds, checks and tests: each package is compiled once. Only the race
+# detector needs C.
+export CGO_ENABLED := 0
 TOOL     := GOFLAGS=-buildvcs=false $(GO) tool -modfile=tools/go.mod
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  := -s -w -X github.com/nusa-scheduler/nusa/internal/serve.Version=$(VERSION)
@@ -17,14 +20,14 @@ help: ## list the targets
 
 build: ## build bin/nusa
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o agent/supervise/slim/nusa-supervise ./cmd/nusa-supervise
-	CGO_ENABLED=0 $(GO) build -tags $(TAGS),slim -ldflags '$(LDFLAGS)' -o bin/nusa ./cmd/nusa
+	$(GO) build -ldflags '-s -w' -o agent/supervise/slim/nusa-supervise ./cmd/nusa-supervise
+	$(GO) build -tags $(TAGS),slim -ldflags '$(LDFLAGS)' -o bin/nusa ./cmd/nusa
 
 demo: build ## run a whole federation on this machine, with a job; cut a region off
 	@./bin/nusa demo --failover
 
 test: ## run all tests: no root, no server, only loopback
-	$(TEST) ./...
+	$(TEST) $(TESTFLAGS) ./...
 
 SEED     ?= 1
 WORLDS   ?= 5000
@@ -35,7 +38,7 @@ sim-planted: ## plant known bugs one by one: the simulation must find each
 	@GOFLAGS='-buildvcs=false -tags=$(TAGS),planted' $(GO) run ./sim/world/simulate -seed $(SEED) -worlds 2000 -planted
 
 race: ## run all tests under the race detector
-	$(TEST) -race ./...
+	CGO_ENABLED=1 $(TEST) -race ./...
 
 FUZZTIME ?= 30s
 fuzz: ## run each fuzz test for FUZZTIME=30s: the decoders of bytes that others send
@@ -65,7 +68,7 @@ oracle: ## compare plans of 100,000 random regions and federations with a brute-
 
 # One package after the other: engines that start together slow each other down.
 integration: build ## test real processes and engines: kill -9, recovery, Docker, Incus, the docs' commands
-	$(TEST) -p 1 -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./agent/driver/docker ./agent/driver/incus
+	$(TEST) $(TESTFLAGS) -p 1 -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./agent/driver/docker ./agent/driver/incus
 
 bench: build ## run every benchmark, into bench/RESULTS.md: half an hour on a quiet machine
 	$(GO) run ./bench -out bench/RESULTS.md

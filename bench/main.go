@@ -171,7 +171,7 @@ func goBenchmarks(ctx context.Context, quick bool, match string, packages ...str
 		benchtime = "1x"
 	}
 	fmt.Fprintln(os.Stderr, "go test -bench", match, strings.Join(packages, " "))
-	args := append([]string{"test", "-run", "^$", "-bench", match, "-benchtime", benchtime, "-timeout", "20m"}, packages...)
+	args := append([]string{"test", "-vet=off", "-run", "^$", "-bench", match, "-benchtime", benchtime, "-timeout", "20m"}, packages...)
 	out, err := command(ctx, "go", args...)
 	if err != nil {
 		return nil, err
