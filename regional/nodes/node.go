@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/regional/presence"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -37,6 +39,9 @@ type node struct {
 	statsAt  time.Duration
 	// session is nil while the node has no session.
 	session *session
+	// inFlight is the command with the node's latest reports, nil once its outcome is known.
+	// It is set under mu by the session that the node has then.
+	inFlight atomic.Pointer[raftlog.Proposal]
 
 	// outbox holds the OrderIndex of each order. The rest of an order is read from the
 	// state when the order is sent, because a copy in the outbox would be as large as the

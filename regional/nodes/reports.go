@@ -26,14 +26,12 @@ func (ss *session) handleReports(ctx context.Context, raw []byte) (sendNow bool,
 	if err != nil || !complete {
 		return false, err
 	}
-	cfg := &ss.agents.cfg
-	for _, cmd := range reportCommands(cfg.FSM.View(), ss.node.id, change) {
+	for _, cmd := range reportCommands(ss.agents.cfg.FSM.View(), ss.node.id, change) {
 		if err := ss.awaitReports(ctx); err != nil {
 			return false, err
 		}
-		ss.inFlight, err = cfg.Log.ProposeQueued(ctx, state.Command{AgentReports: cmd})
-		if err != nil {
-			return false, ss.reportError(err)
+		if err := ss.proposeReports(ctx, cmd); err != nil {
+			return false, err
 		}
 	}
 	ss.mu.Lock()
@@ -45,15 +43,56 @@ func (ss *session) handleReports(ctx context.Context, raw []byte) (sendNow bool,
 	return true, ss.awaitReports(ctx)
 }
 
-// awaitReports waits until the agent's latest reports are committed.
+// proposeReports proposes reports of the agent, unless a newer session has replaced this
+// one. That session waits for everything that was proposed before it was attached.
+func (ss *session) proposeReports(ctx context.Context, cmd *state.AgentReports) error {
+	n := ss.node
+	return raftlog.WhileFull(ctx, func() error {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.session != ss {
+			return errSuperseded
+		}
+		p, err := ss.agents.cfg.Log.Propose(state.Command{AgentReports: cmd})
+		if err != nil {
+			return ss.reportError(err)
+		}
+		n.inFlight.Store(p)
+		return nil
+	})
+}
+
+// awaitReports waits until the latest reports of the node are committed. An earlier session
+// may have proposed them.
 func (ss *session) awaitReports(ctx context.Context) error {
-	p := ss.inFlight
+	n := ss.node
+	p := n.inFlight.Load()
 	if p == nil {
 		return nil
 	}
-	ss.inFlight = nil
 	_, err := p.Wait(ctx)
+	if ctx.Err() == nil { // otherwise p may still have no outcome
+		n.inFlight.CompareAndSwap(p, nil)
+	}
 	return ss.reportError(err)
+}
+
+// awaitEarlierReports waits until the reports of earlier sessions of the node are committed.
+// Orders depend on them. For example, the agent has declined an allocation, was killed and
+// has forgotten that. If it got the order again, it would start the allocation, and the
+// commit of the earlier report would place a second one.
+func (ss *session) awaitEarlierReports(ctx context.Context) error {
+	n := ss.node
+	if n.inFlight.Load() == nil {
+		return nil
+	}
+	n.beginMessage(ss.agents.cfg.Clock)
+	err := ss.awaitReports(ctx)
+	n.endMessage(ss.agents.cfg.Clock)
+	n.mu.Lock()
+	n.dirty = true // attach has filled the outbox before the commit
+	n.mu.Unlock()
+	return err
 }
 
 func (ss *session) reportError(err error) error {

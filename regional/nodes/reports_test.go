@@ -1,15 +1,25 @@
 package nodes
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 // TestReportCommandsFitEntries: a node's full set of reports is split into
@@ -74,4 +84,112 @@ func encodedSize(t *testing.T, cmd *state.Command) int {
 		t.Fatal(err)
 	}
 	return len(out)
+}
+
+// heldLog commits its entries once release is closed.
+type heldLog struct {
+	instantLog
+	release chan struct{}
+}
+
+func (l *heldLog) Apply(data []byte, _ time.Duration) raft.ApplyFuture {
+	return &heldEntry{log: l, entry: raft.Log{Index: l.last.Add(1), Data: data}}
+}
+
+type heldEntry struct {
+	raft.ApplyFuture
+	log   *heldLog
+	entry raft.Log
+	resp  any
+}
+
+func (e *heldEntry) Error() error {
+	<-e.log.release
+	e.resp = e.log.fsm.Apply(&e.entry)
+	return nil
+}
+
+func (e *heldEntry) Response() any { return e.resp }
+
+// TestOrdersWaitForTheReportsOfAnEarlierSession: an agent declines an allocation, is killed
+// and forgets that. The report is still in flight when the agent connects again. It gets
+// no order before the report is committed, and then no order for that allocation. The
+// earlier session proposes nothing more.
+func TestOrdersWaitForTheReportsOfAnEarlierSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		fsm := raftlog.NewFSM()
+		key := state.JobKey{Namespace: "default", Job: "j", Local: true}
+		setup := []state.Command{
+			{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n", Name: "n", Pool: "default", Capacity: state.Resources{CPUMilli: 1}}}},
+			{SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{Key: key, Type: state.Service, Groups: []state.Group{{Name: "g", Count: 1, Ask: state.Ask{Pool: "default"}}}}}},
+			{ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{Key: state.GroupKey{Namespace: "default", Job: "j", Group: "g", Local: true}, JobVersion: 1,
+				Allocs: []state.PlaceAlloc{{ID: "a", NodeID: "n"}}}}}},
+		}
+		for i, c := range setup {
+			fsm.Apply(&raft.Log{Index: uint64(i + 1), Data: raftlog.Entry(&c)})
+		}
+		held := &heldLog{instantLog: instantLog{fsm: fsm}, release: make(chan struct{})}
+		held.last.Store(uint64(len(setup)))
+		log := raftlog.NewSequencer(held, fsm, func(*state.View) raftlog.Decision { return raftlog.Decision{} }, func([]state.Result) {})
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = log.Run(ctx) }()
+		a := New(ctx, Config{
+			NodeLease: time.Second, Epoch: "e", FSM: fsm, Log: log, Logger: slog.New(slog.DiscardHandler), Events: eventlog.New("e"),
+			Clock: func() time.Duration { return 0 }, RegionLease: func() time.Duration { return 0 },
+			Servers: func() []*nusav1.RegionalServer { return nil },
+		})
+		begin := func() (*session, *listedStream) {
+			st := &listedStream{}
+			return &session{agents: a, node: a.ensure("n"), stream: st, hello: &nusav1.AgentHello{NodeId: "n"},
+				inbox: link.NewInbox[state.AllocReport](wire.MaxReports), sending: sendActive}, st
+		}
+
+		first, st := begin()
+		if err := first.greet(ctx); err != nil || strings.Join(st.sent, " ") != "grant orders" { // the welcome counts as a grant
+			t.Fatalf("the first session: %v, sent %v", err, st.sent)
+		}
+		if _, ordered := first.node.outbox.Get("a"); !ordered {
+			t.Fatal("the allocation is not ordered")
+		}
+		raw, err := proto.Marshal(&nusav1.AllocReports{Full: true, Last: true, Position: &nusav1.Position{Epoch: "first", Sequence: 1}, Reports: []*nusav1.AllocReport{
+			{Id: "a", State: nusav1.AllocState_ALLOC_STATE_FAILED, Declined: true}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		alive, kill := context.WithCancel(ctx)
+		killed := make(chan error, 1)
+		go func() {
+			_, err := first.handleReports(alive, raw)
+			killed <- err
+		}()
+		synctest.Wait()
+		kill()
+		if err := <-killed; !errors.Is(err, raftlog.ErrUnknownOutcome) {
+			t.Errorf("the first session ends with %v", err)
+		}
+
+		second, st := begin()
+		greeted := make(chan error, 1)
+		go func() { greeted <- second.greet(ctx) }()
+		synctest.Wait()
+		if len(st.sent) > 0 {
+			t.Errorf("while the report is in flight: sent %v", st.sent)
+		}
+		if err := first.proposeReports(ctx, &state.AgentReports{NodeID: "n"}); !errors.Is(err, errSuperseded) {
+			t.Errorf("a further report of the first session: %v", err)
+		}
+		close(held.release)
+		if err := <-greeted; err != nil {
+			t.Errorf("the second session: %v", err)
+		}
+		if was, found := fsm.View().Alloc("a"); !found || was.State != state.Failed {
+			t.Errorf("the declined allocation: %+v", was)
+		}
+		if _, ordered := second.node.outbox.Get("a"); ordered || second.node.inFlight.Load() != nil {
+			t.Errorf("ordered %v, in flight %v", ordered, second.node.inFlight.Load())
+		}
+		cancel()
+		<-ended
+	})
 }

@@ -61,12 +61,10 @@ type session struct {
 	node   *node
 	stream agentStream
 	hello  *nusav1.AgentHello
-	// Only the receiver uses incoming, inbox and inFlight: the message that it handles, the
-	// agent's set of reports, and the command with the latest reports while it is in
-	// flight.
+	// Only the receiver uses incoming and inbox: the message that it handles, and the
+	// agent's set of reports.
 	incoming wire.IncomingMessage
 	inbox    *link.Inbox[state.AllocReport]
-	inFlight *raftlog.Proposal
 	// informed says which orders the node's supervisors know. Only the receiver uses it.
 	informed presence.Informed
 
@@ -125,7 +123,7 @@ func (a *Agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 }
 
 // greet registers the node, attaches the session, and sends the welcome and then everything
-// that is due.
+// that is due. It sends nothing before all reports of earlier sessions are committed.
 func (ss *session) greet(ctx context.Context) error {
 	clock := ss.agents.cfg.Clock
 	n := ss.node
@@ -142,6 +140,9 @@ func (ss *session) greet(ctx context.Context) error {
 		return raftlog.StatusError(err)
 	}
 	ss.attach()
+	if err := ss.awaitEarlierReports(ctx); err != nil {
+		return raftlog.StatusError(err)
+	}
 	if err := ss.stream.Send(&nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Welcome{Welcome: ss.agents.welcome(ss.node.id)}}); err != nil {
 		return err
 	}

@@ -263,7 +263,8 @@ func TestSequencerRecoversFromMispredictions(t *testing.T) {
 				if f.resp.(Applied).Predicted {
 					predicted++
 				}
-			case o := <-p.done:
+			case <-p.done:
+				o := p.outcome
 				if o.err != nil || !o.result.Changed {
 					t.Fatalf("command %d: %+v", i, o)
 				}

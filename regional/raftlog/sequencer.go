@@ -46,7 +46,9 @@ const (
 type Proposal struct {
 	cmd  state.Command
 	size int64
-	done chan outcome // buffered, so that the sequencer never waits for the caller
+	// outcome is valid when done is closed.
+	outcome outcome
+	done    chan struct{}
 	// ended is closed when every proposed command has an outcome and no further entry
 	// follows.
 	ended <-chan struct{}
@@ -57,15 +59,17 @@ type outcome struct {
 	err    error
 }
 
-// Wait returns the result of the command. Errors: the error of the result, ErrNotLeader,
+// Wait returns the result of the command. Several callers may wait. Errors: the error of the result, ErrNotLeader,
 // ErrUnknownOutcome. When ctx ends first, Wait returns ErrUnknownOutcome too.
 func (p *Proposal) Wait(ctx context.Context) (state.Result, error) {
 	o := outcome{err: ErrNotLeader}
 	select {
-	case o = <-p.done:
+	case <-p.done:
+		o = p.outcome
 	case <-p.ended:
 		select {
-		case o = <-p.done:
+		case <-p.done:
+			o = p.outcome
 		default: // the command never left the queue
 		}
 	case <-ctx.Done():
@@ -75,6 +79,12 @@ func (p *Proposal) Wait(ctx context.Context) (state.Result, error) {
 		o.err = o.result.Err
 	}
 	return o.result, o.err
+}
+
+// end sets the outcome.
+func (p *Proposal) end(o outcome) {
+	p.outcome = o
+	close(p.done)
 }
 
 // Sequencer proposes all commands of one leadership, in one goroutine. Commands that wait
@@ -184,17 +194,27 @@ func (q *Sequencer) CommitQueued(ctx context.Context, cmd state.Command) (state.
 
 // ProposeQueued is like Propose, but waits while the queue is full. When ctx ends first, it
 // returns ErrQueueFull.
-func (q *Sequencer) ProposeQueued(ctx context.Context, cmd state.Command) (*Proposal, error) {
+func (q *Sequencer) ProposeQueued(ctx context.Context, cmd state.Command) (p *Proposal, err error) {
+	err = WhileFull(ctx, func() error {
+		p, err = q.Propose(cmd)
+		return err
+	})
+	return p, err
+}
+
+// WhileFull calls propose, and again after a pause while propose returns ErrQueueFull. It
+// returns the error of the last call. No further call begins after the end of ctx.
+func WhileFull(ctx context.Context, propose func() error) error {
 	for {
-		p, err := q.Propose(cmd)
+		err := propose()
 		if !errors.Is(err, ErrQueueFull) {
-			return p, err
+			return err
 		}
 		retry := time.NewTimer(queueRetry)
 		select {
 		case <-ctx.Done():
 			retry.Stop()
-			return nil, err
+			return err
 		case <-retry.C:
 		}
 	}
@@ -203,7 +223,7 @@ func (q *Sequencer) ProposeQueued(ctx context.Context, cmd state.Command) (*Prop
 // Propose adds a command to the queue. Errors: ErrQueueFull, ErrNotLeader.
 func (q *Sequencer) Propose(cmd state.Command) (*Proposal, error) {
 	cmd.NowUnixNano = time.Now().UnixNano()
-	p := &Proposal{cmd: cmd, size: commandBytes(&cmd), done: make(chan outcome, 1), ended: q.ended}
+	p := &Proposal{cmd: cmd, size: commandBytes(&cmd), done: make(chan struct{}), ended: q.ended}
 	select {
 	case <-q.ended:
 		return nil, ErrNotLeader
@@ -446,12 +466,12 @@ func (q *Sequencer) finish(e entry) error {
 			e.onCommitted()
 		}
 		for i, p := range e.proposals {
-			p.done <- outcome{result: e.applied.Results[i]}
+			p.end(outcome{result: e.applied.Results[i]})
 		}
 		return nil
 	}
 	for _, p := range e.proposals {
-		p.done <- outcome{err: err}
+		p.end(outcome{err: err})
 	}
 	return err
 }

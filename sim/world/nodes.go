@@ -35,6 +35,10 @@ type nodeState struct {
 	acked    state.Position
 	granted  uint64 // id of the latest grant
 	informed presence.Informed
+	// reporting counts the commands with reports that are in flight. waiting are the welcomes of
+	// sessions that began meanwhile.
+	reporting int
+	waiting   []func()
 }
 
 // The messages between an agent and its region.
@@ -174,12 +178,17 @@ func (m *master) greet(n *nodeState, e *end, hello agentHello) {
 		n.stored(m, hello.orders)
 		n.contact.Attached(m.srv.h.clock())
 		n.inbox = link.NewInbox[state.AllocReport](10_000)
-		n.acked = m.view().Reports(n.id)
-		n.fill(m.view(), m.epoch)
-		n.cursor = n.outbox.Cursor(n.hello.orders)
-		c := m.view().Cluster()
-		e.send(agentWelcome{c.Incarnation, m.l.term, m.r.nodeLease, link.Position(n.acked)})
-		m.sendOrders(n)
+		if n.reporting == 0 {
+			m.welcome(n, e)
+			return
+		}
+		n.contact.Arrived(m.srv.h.clock())
+		n.waiting = append(n.waiting, func() {
+			n.contact.Handled(m.srv.h.clock())
+			if e.open && n.session == e {
+				m.welcome(n, e)
+			}
+		})
 	}
 	known, ok := m.view().Node(n.id)
 	n.resync = ok && known.Status != state.NodeReady
@@ -188,6 +197,16 @@ func (m *master) greet(n *nodeState, e *end, hello agentHello) {
 		return
 	}
 	m.register(n, attach)
+}
+
+// welcome sends the welcome and the orders. All reports of earlier sessions are committed.
+func (m *master) welcome(n *nodeState, e *end) {
+	n.acked = m.view().Reports(n.id)
+	n.fill(m.view(), m.epoch)
+	n.cursor = n.outbox.Cursor(n.hello.orders)
+	c := m.view().Cluster()
+	e.send(agentWelcome{c.Incarnation, m.l.term, m.r.nodeLease, link.Position(n.acked)})
+	m.sendOrders(n)
 }
 
 // register stores the node as ready.
@@ -284,10 +303,19 @@ func (m *master) receiveReports(n *nodeState, e *end, msg nodeReports) bool {
 	if change.Full {
 		cmd.Released = m.view().Unmentioned(n.id, func(id string) bool { return mentioned[id] })
 	}
+	n.reporting++
 	m.propose(state.Command{AgentReports: cmd}, func(state.Result) {
+		n.reporting--
 		n.contact.Handled(m.srv.h.clock())
 		if e.open {
 			e.send(reportsAck{link.Position(m.view().Reports(n.id))})
+		}
+		if n.reporting == 0 {
+			waiting := n.waiting
+			n.waiting = nil
+			for _, welcome := range waiting {
+				welcome()
+			}
 		}
 	})
 	if plant.Is(plant.AckBeforeSync) {
@@ -305,7 +333,7 @@ func (m *master) ordersChanged(id string) {
 	n.queued = true
 	m.p.after(time.Millisecond, func() {
 		n.queued = false
-		if n.session != nil && !m.l.ended {
+		if n.session != nil && len(n.waiting) == 0 && !m.l.ended {
 			n.fill(m.view(), m.epoch)
 			m.sendOrders(n)
 		}
