@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"runtime/pprof"
+	"slices"
 
 	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/sim/world"
@@ -24,10 +25,14 @@ func main() {
 	flag.IntVar(&o.Last, "last", 40, "trace lines that a violation prints")
 	flag.BoolVar(&o.All, "all", false, "go on after a violation")
 	planted := flag.Bool("planted", false, "plant one bug after the other, and fail if one is not found (build tag planted)")
-	flag.StringVar(&o.Bug, "bug", "", "plant only this bug")
+	flag.StringVar(&o.Bug, "bug", "", "plant only this bug (with -planted or -trace)")
 	trace := flag.Bool("trace", false, "print the whole trace of each world")
 	profile := flag.String("cpuprofile", "", "write a profile of the processor time to this file")
 	flag.Parse()
+	if err := checkBug(o.Bug, *planted, *trace); err != nil {
+		fmt.Fprintln(os.Stderr, "simulate:", err)
+		os.Exit(2)
+	}
 	if *profile != "" {
 		f, err := os.Create(*profile)
 		if err == nil {
@@ -58,4 +63,17 @@ func main() {
 	if !world.RunMany(o) {
 		os.Exit(1)
 	}
+}
+
+// checkBug refuses the name of a bug that would not be planted.
+func checkBug(name string, planted, trace bool) error {
+	switch {
+	case name == "":
+		return nil
+	case !slices.Contains(plant.Bugs[:], plant.Bug(name)):
+		return fmt.Errorf("-bug %q: no bug has this name; internal/plant lists the names", name)
+	case !planted && !trace:
+		return fmt.Errorf("-bug %q plants nothing without -planted or -trace: add one of them", name)
+	}
+	return nil
 }
