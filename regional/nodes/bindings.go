@@ -40,7 +40,10 @@ func (ss *session) confirmBindings(ctx context.Context, raw []byte) error {
 	if ss.hello.GetFeatureLevel() < confirmsGrants {
 		confirmed = id - 1 // such an agent sends its next request after a grant, or much later
 	}
-	upTo := ss.informed.Requested(id, confirmed)
+	ss.mu.Lock()
+	empty := ss.empty
+	ss.mu.Unlock()
+	upTo := ss.informed.Requested(id, confirmed, empty)
 	if upTo == 0 || !ss.agents.cfg.FSM.View().BindingUnknownUpTo(ss.node.id, upTo) {
 		return nil
 	}

@@ -127,6 +127,11 @@ func (ss *session) grantMessages(ids []uint64, ordersFirst bool) (out []*nusav1.
 	}
 	ss.regionLease = region > 0
 	suspect := ss.agents.LogSuspect()
+	if length == 0 || suspect {
+		ss.mu.Lock()
+		ss.empty = ids[len(ids)-1]
+		ss.mu.Unlock()
+	}
 	for _, id := range ids {
 		out = append(out, grantMessage(id, length, region, suspect))
 	}

@@ -87,6 +87,8 @@ type session struct {
 	// servers is true, the list of servers.
 	grants  []uint64
 	granted uint64 // the latest id in grants
+	// empty is the id of the latest empty grant: see presence.Informed.
+	empty   uint64
 	tunnels []string
 	servers bool
 	// tunnel is the connection through the agent's tunnel. It is nil before the first use.

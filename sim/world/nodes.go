@@ -34,6 +34,7 @@ type nodeState struct {
 	queued   bool // a step that sends orders is scheduled
 	acked    state.Position
 	granted  uint64 // id of the latest grant
+	empty    uint64 // id of the latest grant that tells supervisors no deadline
 	informed presence.Informed
 	// reporting counts the commands with reports that are in flight. waiting are the welcomes of
 	// sessions that began meanwhile.
@@ -174,7 +175,7 @@ func (m *master) greet(n *nodeState, e *end, hello agentHello) {
 		if n.session != nil {
 			n.session.close()
 		}
-		n.session, n.granted, n.regionLease, n.informed = e, 0, false, presence.Informed{}
+		n.session, n.granted, n.empty, n.regionLease, n.informed = e, 0, 0, false, presence.Informed{}
 		n.stored(m, hello.orders)
 		n.contact.Attached(m.srv.h.clock())
 		n.inbox = link.NewInbox[state.AllocReport](10_000)
@@ -265,7 +266,7 @@ func (n *nodeState) stored(m *master, at link.Position) {
 
 // confirmBindings handles a lease request, as regional/nodes does.
 func (m *master) confirmBindings(n *nodeState, q leaseRequest) {
-	if upTo := n.informed.Requested(q.id, q.granted); upTo > 0 && m.view().BindingUnknownUpTo(n.id, upTo) {
+	if upTo := n.informed.Requested(q.id, q.granted, n.empty); upTo > 0 && m.view().BindingUnknownUpTo(n.id, upTo) {
 		m.propose(state.Command{OrdersStored: &state.OrdersStored{NodeID: n.id, Index: upTo}}, nil)
 	}
 }

@@ -461,7 +461,11 @@ func (m *master) sendGrant(n *nodeState, e *end, id uint64) {
 	}
 	n.regionLease = st.Left > 0
 	m.r.w.watch.passedOn(m, st.Left)
-	e.send(nodeGrant{id: id, lease: length, regionLeft: st.Left, continues: m.logSuspect()})
+	suspect := m.logSuspect()
+	if length == 0 || suspect {
+		n.empty = id
+	}
+	e.send(nodeGrant{id: id, lease: length, regionLeft: st.Left, continues: suspect})
 }
 
 // limits commits the limits that later masters rely on, as regional/master/limits.go does.
