@@ -33,6 +33,20 @@ type limiter struct {
 	logger    *slog.Logger
 	// first is closed after the first call of commit.
 	first chan struct{}
+	// begun is the proposal of begin, with limits as its command. It is nil once commit has
+	// waited for it.
+	begun  *raftlog.Proposal
+	limits *state.SetLimits
+}
+
+// begin proposes the limits that are due at the beginning of the term. It is called before
+// anything else can be proposed. So a new cluster begins its epochs before it takes a job of its
+// own: see state.Cluster.EpochBase.
+func (l *limiter) begin() {
+	l.limits, _ = l.due()
+	if l.limits != nil {
+		l.begun, _ = l.log.Propose(state.Command{SetLimits: l.limits}) // if this fails, commit proposes the limits
+	}
 }
 
 // changed tells run that the region's servers or the length of the region's lease changed.
@@ -69,14 +83,13 @@ func (l *limiter) run(ctx context.Context) error {
 // commit commits the limits that are due. It returns the time until the next call is due.
 // 0: only a change can make one due.
 func (l *limiter) commit(ctx context.Context) (again time.Duration, err error) {
-	view := l.fsm.View() // before the length: a session that begins later belongs to another term
-	length, since := l.regionLease()
-	now := l.clock()
-	cmd, again := regionlease.Limits{
-		Cluster: view.Cluster(), Level: l.level(), NodeLease: l.nodeLease, Led: now - l.elected,
-		StopTime:    func() time.Duration { return max(view.LongestStop(), l.stopTime()) },
-		RegionLease: length, RegionLeaseFor: now - since,
-	}.Due()
+	if p := l.begun; p != nil {
+		l.begun = nil
+		if _, err := p.Wait(ctx); err == nil { // otherwise the limits are still due
+			l.stored(l.limits)
+		}
+	}
+	cmd, again := l.due()
 	if cmd == nil {
 		return again, nil
 	}
@@ -86,9 +99,27 @@ func (l *limiter) commit(ctx context.Context) (again time.Duration, err error) {
 		}
 		return 0, fmt.Errorf("commit the limits of leases: %w", err)
 	}
+	l.stored(cmd)
+	return again, nil
+}
+
+// stored is called when limits are committed.
+func (l *limiter) stored(cmd *state.SetLimits) {
 	l.logger.Info("limits of leases are in the log", "feature_level", cmd.FeatureLevel, "node_lease", cmd.NodeLease, "region_lease", cmd.RegionLease, "leases_over", cmd.LeasesOver)
 	l.committed()
-	return again, nil
+}
+
+// due returns the command that the log needs now, nil for none, and the time until the next
+// call is due.
+func (l *limiter) due() (*state.SetLimits, time.Duration) {
+	view := l.fsm.View() // before the length: a session that begins later belongs to another term
+	length, since := l.regionLease()
+	now := l.clock()
+	return regionlease.Limits{
+		Cluster: view.Cluster(), Level: l.level(), NodeLease: l.nodeLease, Led: now - l.elected,
+		StopTime:    func() time.Duration { return max(view.LongestStop(), l.stopTime()) },
+		RegionLease: length, RegionLeaseFor: now - since,
+	}.Due()
 }
 
 // before returns a function that runs f after the first limits are committed. If they are

@@ -180,6 +180,7 @@ func (m *Master) Context() context.Context { return m.ctx }
 func (m *Master) Run(begun, ended func()) error {
 	m.log.Info("this server is the master", "cluster", m.Cluster.ID, "incarnation", m.Cluster.Incarnation)
 	m.Events.Add("master.elected", m.cfg.Server, "term %d", m.Term)
+	m.limits.begin()
 	begun()
 	m.parts.Go(func() error {
 		<-m.ctx.Done()
