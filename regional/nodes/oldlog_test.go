@@ -120,15 +120,16 @@ func TestSuspectLogContinuesAndStartsNothing(t *testing.T) {
 			return out[0].GetLease().GetContinueOnly()
 		}
 		a.accepted("n1", 0)
-		if !a.LogSuspect() || !continues() || certain != 0 {
-			t.Errorf("%s: not suspect after the start", name)
+		if !a.LogSuspect() || !continues() || certain != 0 || ss.empty != 3 {
+			t.Errorf("%s: not suspect after the start, or grant %d is empty", name, ss.empty)
 		}
+		ss.empty = 0
 		if a.accepted("n1", time.Minute); a.LongestStop() != time.Minute {
 			t.Errorf("%s: an agent takes a minute to stop, known is %s", name, a.LongestStop())
 		}
 		end(a, &now)
-		if a.LogSuspect() || continues() || certain != 1 {
-			t.Errorf("%s: still suspect, or called %d times", name, certain)
+		if a.LogSuspect() || continues() || certain != 1 || ss.empty != 0 {
+			t.Errorf("%s: still suspect, or called %d times, or grant %d is empty", name, certain, ss.empty)
 		}
 	}
 }
