@@ -59,8 +59,9 @@ type outcome struct {
 	err    error
 }
 
-// Wait returns the result of the command. Several callers may wait. Errors: the error of the result, ErrNotLeader,
-// ErrUnknownOutcome. When ctx ends first, Wait returns ErrUnknownOutcome too.
+// Wait returns the result of the command. Several callers may wait. Errors: the error of the
+// result, ErrNotLeader, ErrUnknownOutcome. When ctx ends first, Wait returns
+// ErrUnknownOutcome too.
 func (p *Proposal) Wait(ctx context.Context) (state.Result, error) {
 	o := outcome{err: ErrNotLeader}
 	select {
