@@ -164,7 +164,11 @@ func (d *DataDir) write(m marker) (err error) {
 // can read the file. While ReplaceFile writes, a file with the suffix ".new" exists.
 func ReplaceFile(path string, text []byte) error {
 	tmp := path + ".new"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	// A file or a link that is left there would keep its mode, or lead to another file.
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
