@@ -69,10 +69,13 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	web, err := serve.Open(ctx, serve.Options{Net: cfg.Net, Logger: cfg.Logger, HTTPAddr: cfg.HTTPAddr, SmallBuffers: cfg.Share < 1,
 		Ready: func() error {
+			if err := cfg.Identity.Ready(); err != nil {
+				return err
+			}
 			if !r.pool.Connected() {
 				return errNotConnected
 			}
-			return cfg.Identity.Ready()
+			return nil
 		}})
 	if err != nil {
 		return err
@@ -148,6 +151,9 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 	nusav1.RegisterAllocationsServer(calls, api.New(r.engine, r.cfg.Logger))
 	g.Go(func() error { return r.engine.Run(gctx) })
 	g.Go(func() error { return r.writer.Run(gctx) })
+	if id := r.cfg.Identity; id != nil {
+		g.Go(func() error { return id.Watch(gctx) })
+	}
 	if r.cfg.ReleaseMemory {
 		g.Go(func() error { return releaseAtRest(gctx, r.engine.Changed, releaseMemory) })
 	}

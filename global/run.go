@@ -100,6 +100,7 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.web.Run(gctx) })
 	g.Go(func() error { return s.leader.run(gctx) })
+	g.Go(func() error { return s.cfg.Identity.Watch(gctx) })
 	g.Go(func() error { return s.campaign(gctx) })
 	g.Go(func() error { return s.keepStore(gctx) })
 	g.Go(func() error {

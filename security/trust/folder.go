@@ -28,8 +28,9 @@ type files struct{ cert, key, roots string }
 
 // Write writes credentials into a folder, which is created if it does not exist. A program
 // that uses the folder reads the changed files. It uses them only when the certificate is
-// for the key, so the order in which Write writes the files does not matter. If Write is
-// interrupted, a program does not start with the folder until Write is repeated.
+// for the key. If Write is interrupted, a program does not start with the folder until Write is
+// repeated. The key comes last, so that a folder with a key and no certificate was not written
+// by Write.
 func Write(dir string, c pki.Credentials) error {
 	key, err := pki.EncodeKey(c.Key)
 	if err != nil {
@@ -42,7 +43,7 @@ func Write(dir string, c pki.Credentials) error {
 		name string
 		text []byte
 	}{
-		{RootsFile, pki.EncodeCertificates(c.Roots.Certs...)}, {KeyFile, key}, {CertFile, pki.EncodeCertificates(c.Chain...)},
+		{RootsFile, pki.EncodeCertificates(c.Roots.Certs...)}, {CertFile, pki.EncodeCertificates(c.Chain...)}, {KeyFile, key},
 	} {
 		if err := serve.ReplaceFile(filepath.Join(dir, f.name), f.text); err != nil {
 			return fmt.Errorf("%w: write %s: %w", ErrFolder, filepath.Join(dir, f.name), err)

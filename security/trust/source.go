@@ -1,7 +1,9 @@
 package trust
 
 import (
+	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,15 +11,25 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/reason"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/pki"
 )
 
-// readEvery is the least time between two looks at the files.
-const readEvery = time.Second
+// readEvery is the least time between two looks at the files. Watch looks each watchEvery.
+const readEvery, watchEvery = time.Second, 5 * time.Second
 
-// ErrEnding is the reason why a member with a certificate that ends soon is not ready.
-var ErrEnding = errors.New("the certificate ends soon and was not renewed")
+// The reasons why a member is not ready.
+var (
+	// ErrEnding means that the certificate ends soon.
+	ErrEnding = errors.New("the certificate ends soon and was not renewed")
+	// ErrEnded means that the certificate has expired.
+	ErrEnded = errors.New("the certificate has expired")
+	// ErrUnused means that the files have changed and cannot be used. For example, roots.pem
+	// no longer has the root of the own certificate.
+	ErrUnused = errors.New("the changed identity cannot be used, and the earlier one with its roots stays in use")
+)
 
 // ErrFederation means that a peer belongs to another federation.
 var ErrFederation = errors.New("member of another federation")
@@ -44,8 +56,10 @@ type Source struct {
 	reading sync.Mutex
 	// nextRead is a time in nanoseconds.
 	nextRead atomic.Int64
-	// fault is the last error that was logged about the files.
-	fault string
+	// fault says why the present files are not in use. It is nil if they are.
+	fault atomic.Pointer[error]
+	// ended is the expired certificate about which a line was logged.
+	ended atomic.Pointer[x509.Certificate]
 	refusals
 }
 
@@ -97,17 +111,51 @@ func (s *Source) Require(what string, rules identity.Rules) error {
 	return nil
 }
 
-// Ready returns an error if the certificate ends soon. So a monitor sees a certificate that
-// nobody renews before its connections fail.
+// Ready returns an error if the certificate ends soon or has expired, or if the files cannot be
+// used. So a monitor sees a certificate that nobody renews before its connections fail, and a
+// change of the roots that has no effect.
 func (s *Source) Ready() error {
 	if s == nil {
 		return nil
 	}
-	cert, now := s.get().cert.Leaf, s.opts.Now()
-	if !pki.Ending(cert.NotBefore, cert.NotAfter, now) {
+	err := s.life(s.get().cert.Leaf)
+	fault := s.fault.Load()
+	switch {
+	case fault == nil:
+		return err
+	case err == nil:
+		return fmt.Errorf("%w: %w", ErrUnused, *fault)
+	}
+	return fmt.Errorf("%w; %w: %w", err, ErrUnused, *fault)
+}
+
+// life returns an error if the certificate ends soon or has expired. It logs one line about a
+// certificate that has expired.
+func (s *Source) life(cert *x509.Certificate) error {
+	now, until := s.opts.Now(), cert.NotAfter.UTC().Format(time.RFC3339)
+	switch {
+	case now.After(cert.NotAfter):
+		if s.ended.Swap(cert) != cert {
+			s.opts.Logger.Warn("the certificate of this program has expired: peers refuse new connections", "folder", s.opts.Dir, "until", until)
+		}
+		return fmt.Errorf("%w at %s: put a new one into %s", ErrEnded, until, s.opts.Dir)
+	case pki.Ending(cert.NotBefore, cert.NotAfter, now):
+		return fmt.Errorf("%w: it ends at %s: put a new one into %s", ErrEnding, until, s.opts.Dir)
+	}
+	return nil
+}
+
+// Watch looks at the files until ctx ends, so that the log has faults of the files and the end
+// of the certificate even if this member makes no connection.
+func (s *Source) Watch(ctx context.Context) error {
+	if s == nil {
+		<-ctx.Done()
 		return nil
 	}
-	return fmt.Errorf("%w: it ends at %s: put a new one into %s", ErrEnding, cert.NotAfter.UTC().Format(time.RFC3339), s.opts.Dir)
+	for range wait.Ticks(ctx, watchEvery) {
+		_ = s.Ready() // the faults are logged
+	}
+	return nil
 }
 
 // get returns the present credentials. It first looks at the files if the last look was
@@ -123,16 +171,20 @@ func (s *Source) get() *loaded {
 	s.nextRead.Store(now.Add(readEvery).UnixNano())
 	was := s.current.Load()
 	c, err := s.load(now, was)
-	switch {
-	case err != nil && err.Error() != s.fault:
-		s.fault = err.Error()
-		s.opts.Logger.Warn("cannot use the changed identity: the earlier one stays in use", "folder", s.opts.Dir, "error", err)
-	case err == nil && c != was:
-		s.fault = ""
+	if err != nil {
+		before := s.fault.Swap(&err)
+		// The text of an error may have the time, which differs at each look.
+		if before == nil || reason.WithoutNumbers((*before).Error()) != reason.WithoutNumbers(err.Error()) {
+			s.opts.Logger.Warn("cannot use the changed identity: the earlier one with its roots stays in use", "folder", s.opts.Dir, "error", err)
+		}
+		return was
+	}
+	s.fault.Store(nil)
+	if c != was {
 		s.current.Store(c)
 		s.opts.Logger.Info("a changed identity is in use", "folder", s.opts.Dir, "id", c.id.String(), "until", c.cert.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
-	return s.current.Load()
+	return c
 }
 
 // load reads and verifies the credentials of the folder. It returns was if the files have not

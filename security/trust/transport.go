@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -178,30 +177,4 @@ func explain(err error) error {
 		return fmt.Errorf("%w (%w)", ErrRefused, err)
 	}
 	return err
-}
-
-// refusals bounds the lines of the log about refused peers.
-type refusals struct {
-	mu    sync.Mutex
-	next  time.Time
-	quiet int
-}
-
-// refusalEvery is the least time between two lines about refused peers.
-const refusalEvery = time.Second
-
-// refuse logs that a peer was refused.
-func (s *Source) refuse(addr net.Addr, err error) {
-	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
-		return // the peer went away, for example a check of an open port
-	}
-	s.refusals.mu.Lock()
-	defer s.refusals.mu.Unlock()
-	now := s.opts.Now()
-	if now.Before(s.refusals.next) {
-		s.refusals.quiet++
-		return
-	}
-	s.opts.Logger.Warn("a connection is refused", "peer", addr.String(), "error", err, "others", s.refusals.quiet)
-	s.refusals.next, s.refusals.quiet = now.Add(refusalEvery), 0
 }

@@ -187,8 +187,10 @@ func TestCertificatesEnd(t *testing.T) {
 		defer mu.Unlock()
 		now = at
 	}
+	var logged bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&lockedWriter{w: &logged, mu: &mu}, nil))
 	open := func(dir string) *trust.Source {
-		s, err := trust.Open(trust.Options{Dir: dir, Now: clock})
+		s, err := trust.Open(trust.Options{Dir: dir, Now: clock, Logger: log})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,20 +201,26 @@ func TestCertificatesEnd(t *testing.T) {
 	for _, c := range []struct {
 		at    time.Duration
 		call  string
-		ready bool
+		ready error
 	}{
-		{0, "", true}, {21 * time.Hour, "", true}, {22 * time.Hour, "", false}, {24*time.Hour - time.Second, "", false},
-		{24*time.Hour + time.Second, "refuses the certificate", false}, {72*time.Hour + time.Second, "expired certificate", false}, {-10 * time.Minute, "certificate of the future", true},
+		{0, "", nil}, {21 * time.Hour, "", nil}, {22 * time.Hour, "", trust.ErrEnding}, {24*time.Hour - time.Second, "", trust.ErrEnding},
+		{24*time.Hour + time.Second, "refuses the certificate", trust.ErrEnded}, {72*time.Hour + time.Second, "expired certificate", trust.ErrEnded},
+		{-10 * time.Minute, "certificate of the future", nil},
 	} {
 		set(ca.Now.Add(c.at))
 		err := call(t, e.addr, agent, servers)
 		if (err == nil) != (c.call == "") || err != nil && !strings.Contains(err.Error(), c.call) {
 			t.Errorf("after %s: %v, want %q", c.at, err, c.call)
 		}
-		if err := agent.Ready(); (err == nil) != c.ready || err != nil && !errors.Is(err, trust.ErrEnding) {
-			t.Errorf("after %s: ready: %v, want %t", c.at, err, c.ready)
+		if err := agent.Ready(); !errors.Is(err, c.ready) {
+			t.Errorf("after %s: ready: %v, want %v", c.at, err, c.ready)
 		}
 	}
+	mu.Lock()
+	if n := strings.Count(logged.String(), "the certificate of this program has expired"); n != 1 {
+		t.Errorf("%d lines about the agent's own certificate:\n%s", n, logged.String())
+	}
+	mu.Unlock()
 	if _, err := trust.Open(trust.Options{Dir: ca.Dir("region/a/agent/n1"), Now: func() time.Time { return ca.Now.Add(25 * time.Hour) }}); !errors.Is(err, pki.ErrExpired) {
 		t.Errorf("a start with an expired certificate: %v", err)
 	}
@@ -286,6 +294,13 @@ func TestFilesChangeWhileConnectionsLive(t *testing.T) {
 	write("roots.pem", string(pki.EncodeCertificates(foreign.Root.Cert)))
 	if err := call(t, e.addr, agent, servers); err != nil {
 		t.Errorf("roots that do not verify the own certificate took effect: %v", err)
+	}
+	if err := server.Ready(); !errors.Is(err, trust.ErrUnused) || !errors.Is(err, pki.ErrUnknownCA) {
+		t.Errorf("with roots that have no effect: ready: %v", err)
+	}
+	write("roots.pem", string(pki.EncodeCertificates(foreign.Root.Cert, ca.Root.Cert)))
+	if err := server.Ready(); err != nil {
+		t.Errorf("with both roots: ready: %v", err)
 	}
 	mu.Lock()
 	defer mu.Unlock()
