@@ -152,7 +152,7 @@ func ParsePath(federation, path string) (ID, error) {
 	case len(part) == 4 && part[0] == "region" && part[2] == "agent":
 		id.Kind, id.Region, id.Name = Agent, part[1], part[3]
 	default:
-		return ID{}, fmt.Errorf("%w: %q is none of global/NAME, region/REGION, region/REGION/server/NAME, region/REGION/agent/NAME, operator/NAME", ErrID, path)
+		return ID{}, fmt.Errorf("%w: %q is none of global/NAME, region/REGION/server/NAME, region/REGION/agent/NAME, operator/NAME", ErrID, path)
 	}
 	if err := id.Check(); err != nil {
 		return ID{}, err

@@ -131,6 +131,16 @@ func parseKeyBlock(block *pem.Block) (any, error) {
 	return key, nil
 }
 
+// Owner returns the ID that the first certificate of a PEM text names. Owner does not verify the
+// certificate.
+func Owner(chain []byte) (identity.ID, error) {
+	certs, err := ParseCertificates(chain, maxChain)
+	if err != nil {
+		return identity.ID{}, err
+	}
+	return idOf(certs[0])
+}
+
 // ParseCredentials reads the PEM texts of a member. The certificate must be for the key.
 // ParseCredentials does not verify the certificate: see Verify.
 func ParseCredentials(chain, key, roots []byte) (Credentials, error) {

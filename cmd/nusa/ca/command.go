@@ -39,7 +39,7 @@ member of the federation: keep the folder on a machine that runs no server.`,
 			if err != nil {
 				return err
 			}
-			if err := newFolder(dir, root); err != nil {
+			if err := newFolder(cmd.Context(), dir, root); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "federation %s: %s has its root certificate, which ends at %s\n", root.ID.Federation, dir, day(root.Cert.NotAfter))
@@ -62,7 +62,8 @@ region/REGION/server/NAME, region/REGION/agent/NODE or operator/NAME. The names 
 those of --region and --name of the role.
 
 Each region gets a certificate authority of its own in the folder --dir. A process that
-runs reads changed files by itself, so repeat the command to renew an identity.`,
+runs reads changed files by itself, so repeat the command to renew an identity. Further
+roots in roots.pem stay.`,
 		Example: `  nusa ca issue global/g1 --dir ca --out g1
   nusa ca issue region/jakarta/agent/n1 --dir ca --out n1
   nusa ca issue operator/jane --dir ca --out ~/.nusa --ttl 90d`,
@@ -71,6 +72,11 @@ runs reads changed files by itself, so repeat the command to renew an identity.`
 			if dir == "" || out == "" {
 				return errors.New("--dir and --out are required: the folder of `nusa ca init`, and the folder of the member")
 			}
+			locked, err := lock(cmd.Context(), dir)
+			if err != nil {
+				return err
+			}
+			defer locked.Close()
 			root, err := openRoot(dir)
 			if err != nil {
 				return err
@@ -79,7 +85,14 @@ runs reads changed files by itself, so repeat the command to renew an identity.`
 			if err != nil {
 				return err
 			}
-			c, err := issue(dir, root, id, life)
+			if !id.Kind.Leaf() {
+				return fmt.Errorf("%s is no member: name a server, an agent or an operator", id.Describe())
+			}
+			kept, err := checkMember(out, id)
+			if err != nil {
+				return err
+			}
+			c, err := issue(dir, root, id, life, kept)
 			if err != nil {
 				return err
 			}

@@ -3,4 +3,5 @@
 //
 //   - command.go: nusa ca init and nusa ca issue
 //   - folder.go: the folder with the keys of the authority
+//   - member.go: the folder of a member
 package ca

@@ -1,15 +1,21 @@
 package ca
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/wait"
+	"github.com/nusa-scheduler/nusa/job"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/pki"
 )
@@ -19,8 +25,16 @@ import (
 const rootName = "root"
 
 // newFolder writes the files of a root into a folder that has none.
-func newFolder(dir string, root *pki.Authority) error {
-	_, err := os.Stat(filepath.Join(dir, rootName+".pem"))
+func newFolder(ctx context.Context, dir string, root *pki.Authority) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	locked, err := lock(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer locked.Close()
+	_, err = os.Stat(filepath.Join(dir, rootName+".pem"))
 	if err == nil {
 		return fmt.Errorf("%s already has a root certificate: name another folder with --dir", dir)
 	}
@@ -75,17 +89,46 @@ func open(path string) (*pki.Authority, error) {
 func openRoot(dir string) (*pki.Authority, error) {
 	root, err := open(filepath.Join(dir, rootName))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w: `nusa ca init --dir %s` makes a root certificate", err, dir)
+		return nil, noRoot(dir, err)
 	}
 	return root, err
 }
 
+func noRoot(dir string, err error) error {
+	return fmt.Errorf("%w: `nusa ca init --dir %s` makes a root certificate", err, dir)
+}
+
+// lockWait bounds the wait for another command that uses the folder.
+const lockWait = 10 * time.Second
+
+// lock keeps other commands from the folder of an authority until the file is closed. The end of
+// the process closes the file, too.
+func lock(ctx context.Context, dir string) (io.Closer, error) {
+	f, err := os.Open(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, noRoot(dir, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for began := time.Now(); ; {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Since(began) > lockWait || !wait.For(ctx, 20*time.Millisecond) {
+			f.Close()
+			return nil, fmt.Errorf("%s: lock the folder (another nusa ca may use it): %w", dir, err)
+		}
+	}
+}
+
 // openRegion reads the authority of a region. It makes one if there is none, or if the one
-// that exists ends before a new leaf would.
+// that exists ends before a new leaf would and a new one would end later.
 func openRegion(dir string, root *pki.Authority, region string, life time.Duration) (*pki.Authority, error) {
 	path := filepath.Join(dir, "regions", region)
 	a, err := open(path)
-	if err == nil && a.Cert.NotAfter.After(time.Now().Add(life)) {
+	if err == nil && (a.Cert.NotAfter.After(time.Now().Add(life)) || a.Cert.NotAfter.Equal(root.Cert.NotAfter)) {
 		return a, nil
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -98,13 +141,27 @@ func openRegion(dir string, root *pki.Authority, region string, life time.Durati
 	return a, write(path, a)
 }
 
-// issue makes the credentials of a member. Without a life the default of its kind holds.
-func issue(dir string, root *pki.Authority, id identity.ID, life time.Duration) (pki.Credentials, error) {
-	if !id.Kind.Leaf() {
-		return pki.Credentials{}, fmt.Errorf("%s is no member: name a server, an agent or an operator", id.Describe())
+// longest returns an error if the authority of a member would end before a certificate with this
+// life.
+func longest(root *pki.Authority, id identity.ID, life time.Duration) error {
+	most := time.Until(root.Cert.NotAfter)
+	if id.Kind.Regional() {
+		most = min(most, pki.RegionLife)
 	}
+	if life <= most {
+		return nil
+	}
+	return fmt.Errorf("--ttl: %s is longer than the authority of %s lives: give at most %s",
+		job.FormatDuration(life), id.Describe(), job.FormatDuration(most.Truncate(time.Minute)))
+}
+
+// issue makes the credentials of a member. Without a life the default of its kind holds. kept are
+// further roots that the member trusts.
+func issue(dir string, root *pki.Authority, id identity.ID, life time.Duration, kept []*x509.Certificate) (pki.Credentials, error) {
 	if life == 0 {
 		life = pki.DefaultLife(id.Kind)
+	} else if err := longest(root, id, life); err != nil {
+		return pki.Credentials{}, err
 	}
 	authority := root
 	if id.Kind.Regional() {
@@ -126,7 +183,11 @@ func issue(dir string, root *pki.Authority, id identity.ID, life time.Duration) 
 	if authority != root {
 		chain = append(chain, authority.Cert)
 	}
-	roots, err := pki.NewRoots(root.Cert)
+	all := kept
+	if !slices.ContainsFunc(kept, root.Cert.Equal) {
+		all = append(slices.Clone(kept), root.Cert)
+	}
+	roots, err := pki.ParseRoots(pki.EncodeCertificates(all...)) // a member reads no more roots than this function
 	if err != nil {
 		return pki.Credentials{}, err
 	}
