@@ -33,6 +33,10 @@ const startMore = "are enough of the region's servers started to elect a master 
 const whatToCheck = "are the region's servers started (all that --bootstrap-expect counts), and with --bind if they are on other machines? " +
 	"do the agent's --servers name its gRPC address? does a firewall block the port?"
 
+// needsIdentity is the advice of a warning if a program has accepted the connection of an agent and
+// then closed it.
+const needsIdentity = "no Nusa server listens there, or it has an identity, and this agent needs --identity, too"
+
 // contact logs warnings while the agent reaches no server that knows a master.
 type contact struct {
 	log     *slog.Logger
@@ -58,6 +62,8 @@ type attempt struct {
 	dialFailed bool
 	// answered says that the server has answered.
 	answered bool
+	// noPreface says that a program has accepted the connection but did not speak gRPC.
+	noPreface bool
 }
 
 func newContact(log *slog.Logger) *contact {
@@ -68,7 +74,7 @@ func newContact(log *slog.Logger) *contact {
 func (c *contact) try(addr string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tried[addr] = attempt{problem: c.tried[addr].problem}
+	c.tried[addr] = attempt{problem: c.tried[addr].problem, noPreface: c.tried[addr].noPreface}
 }
 
 // dialFailed records the error of a dial.
@@ -103,7 +109,7 @@ func (c *contact) end(addr string, greeted bool, err error) {
 	defer c.mu.Unlock()
 	if !greeted {
 		if c.greeted == 0 && !c.tried[addr].dialFailed {
-			c.tried[addr] = attempt{problem: causeText(err), answered: answered(err)}
+			c.tried[addr] = attempt{problem: causeText(err), answered: answered(err), noPreface: rpcerr.NoPreface(err)}
 		}
 		return
 	}
@@ -165,8 +171,11 @@ func (c *contact) warn() {
 		if text == "" {
 			text = "no response yet"
 		}
-		if c.tried[addr].answered {
+		switch {
+		case c.tried[addr].answered:
 			check = startMore
+		case c.tried[addr].noPreface && check == whatToCheck:
+			check = needsIdentity
 		}
 		tried = append(tried, fmt.Sprintf("%s: %s", addr, text))
 	}

@@ -82,7 +82,7 @@ func TestWarningsFollowTheContact(t *testing.T) {
 }
 
 // TestFirewallIsNamedOnlyWithoutAnswer: a warning names the firewall only if no server has
-// answered.
+// answered, and --identity only if a program accepted the connection and closed it.
 func TestFirewallIsNamedOnlyWithoutAnswer(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -91,6 +91,7 @@ func TestFirewallIsNamedOnlyWithoutAnswer(t *testing.T) {
 		{errors.New("connection refused"), true},
 		{fmt.Errorf("%w: no greeting within 5s", errSilent), true},
 		{fmt.Errorf("session ended: %w", status.Error(codes.Canceled, "context canceled")), true},
+		{fmt.Errorf("session ended: %w", status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`)), false},
 		{fmt.Errorf("%w for 10s", errNoMaster), false},
 		{fmt.Errorf("session ended: %w", status.Error(codes.FailedPrecondition, "another node has this name")), false},
 	} {
@@ -99,8 +100,14 @@ func TestFirewallIsNamedOnlyWithoutAnswer(t *testing.T) {
 		contact.try("a:1")
 		contact.end("a:1", false, c.err)
 		contact.warn()
-		if got := log.take(); strings.Contains(got, "firewall") != c.hint || !strings.Contains(got, "check=") {
+		identity := strings.Contains(c.err.Error(), "preface")
+		if got := log.take(); strings.Contains(got, "firewall") != c.hint || !strings.Contains(got, "check=") || strings.Contains(got, "this agent needs --identity") != identity {
 			t.Errorf("%v: %s", c.err, got)
+		}
+		contact.try("a:1") // the next attempt has no result yet
+		contact.warn()
+		if got := log.take(); strings.Contains(got, "this agent needs --identity") != identity {
+			t.Errorf("%v, while the next attempt is under way: %s", c.err, got)
 		}
 	}
 }

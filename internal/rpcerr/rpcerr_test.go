@@ -173,7 +173,7 @@ func (l *oneListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 func TestTransportFailureOfGRPC(t *testing.T) {
 	refused := errors.New("connection refused")
 	d, err := call(t, func() (net.Conn, error) { return nil, refused })
-	if rpcerr.TransportFailure(err) != rpcerr.NotConnected || !errors.Is(d.Err(), refused) {
+	if rpcerr.TransportFailure(err) != rpcerr.NotConnected || !errors.Is(d.Err(), refused) || rpcerr.NoPreface(err) {
 		t.Errorf("a dial that fails: %v is %d, the dialer has %v", err, rpcerr.TransportFailure(err), d.Err())
 	}
 
@@ -184,6 +184,20 @@ func TestTransportFailureOfGRPC(t *testing.T) {
 	})
 	if rpcerr.TransportFailure(err) != rpcerr.NotConnected {
 		t.Errorf("a connection that ends before gRPC's preface: %v is %d", err, rpcerr.TransportFailure(err))
+	}
+
+	_, err = call(t, func() (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			for range 2 { // the client's preface and settings
+				_, _ = near.Read(make([]byte, 1<<10))
+			}
+			near.Close()
+		}()
+		return far, nil
+	})
+	if rpcerr.TransportFailure(err) != rpcerr.NotConnected || !rpcerr.NoPreface(fmt.Errorf("open a session: %w", err)) {
+		t.Errorf("a server that closes the connection at once: %v is %d", err, rpcerr.TransportFailure(err))
 	}
 
 	d, err = call(t, serve(t, func(near net.Conn) error {

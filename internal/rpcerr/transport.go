@@ -27,6 +27,7 @@ const (
 // test compares these texts with those of the library.
 var (
 	notConnectedTexts = []string{"Error while dialing", "preface"}
+	prefaceText       = "error reading server preface"
 	brokenTexts       = []string{"connection error", "transport", "error reading from server"}
 	unknownCallTexts  = []string{"unknown service ", "unknown method ", "malformed method name", "unexpected HTTP status"}
 )
@@ -53,6 +54,12 @@ func TransportFailure(err error) Failure {
 		return Broken
 	}
 	return NoFailure
+}
+
+// NoPreface reports whether a program accepted the connection but did not begin to speak gRPC. A
+// server that has an identity does so to a client that has none.
+func NoPreface(err error) bool {
+	return TransportFailure(err) == NotConnected && strings.Contains(From(err).Message, prefaceText)
 }
 
 // UnknownCall reports whether the called server does not have the method: gRPC itself

@@ -290,7 +290,10 @@ func (u *Uplink) setRefused(err error) bool {
 // line says what to check.
 func (u *Uplink) warn(addr string, err error, missing time.Duration) {
 	log := u.cfg.Logger.With("server", addr, "error", err, "for", missing.Round(time.Second).String())
-	if !answered(err) {
+	switch {
+	case rpcerr.NoPreface(err):
+		log = log.With("check", needsIdentity)
+	case !answered(err):
 		log = log.With("check", whatToCheck)
 	}
 	log.Warn("no session with the global tier: the region works on its own")
@@ -311,6 +314,10 @@ func answered(err error) bool {
 // whatToCheck is the advice in the warning about a missing session.
 const whatToCheck = "is a global server started, and with --bind if it is on another machine? does --global name its gRPC address? " +
 	"does a firewall block the port?"
+
+// needsIdentity is the advice if a program has accepted the connection of a region and then closed
+// it.
+const needsIdentity = "no global server listens there, or it has an identity, and the servers of this region need --identity, too"
 
 // connect opens a session and runs it until it ends. welcomed reports whether the session
 // was opened. The error says why it ended or could not be opened.
