@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -54,6 +55,18 @@ func TestColonWithoutPortIsRefused(t *testing.T) {
 	for _, addr := range []string{"localhost:", "127.0.0.1:7600,localhost:"} {
 		if _, err := parseServers(addr); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", addr, err, want)
+		}
+	}
+}
+
+func TestAddressesAreChecked(t *testing.T) {
+	for addr, want := range map[string]string{
+		"foo:bar:1": `"foo:bar:1" is not HOST[:PORT]`, "h:99999": `"h:99999": "99999" is not a port of 1..65535`, "h:1,h:0": `"0" is not a port`,
+		"h:-1": `"-1" is not a port`, "h:grpc": `"grpc" is not a port`, "[h:1": "is not HOST[:PORT]", "h:1,,h:2": "an address is empty",
+		"h": "", "h:65535": "", "::1,[::1]:1, 127.0.0.1": "",
+	} {
+		if _, err := parseServers(addr); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", addr, err, want)
 		}
 	}
 }

@@ -46,7 +46,11 @@ func (s *DurationValue) Set(text string) error {
 	d, err := job.ParseDuration(text)
 	for unit, long := range map[string]time.Duration{"d": Day, "w": 7 * Day} {
 		if amount, ok := strings.CutSuffix(text, unit); ok {
-			if n, bad := strconv.ParseFloat(amount, 64); bad == nil && math.Abs(n) < 1e4 {
+			n, bad := strconv.ParseFloat(amount, 64)
+			switch {
+			case math.Abs(n)*float64(long) >= math.MaxInt64:
+				return fmt.Errorf("%.40s is too long: at most %d%s", text, math.MaxInt64/long, unit)
+			case bad == nil && !math.IsNaN(n):
 				d, err = time.Duration(n*float64(long)), nil
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -34,12 +35,27 @@ func parseServers(text string) (*servers, error) {
 			return nil, errors.New("an address is empty")
 		}
 		addr = withDefaultPort(addr)
-		if _, port, err := net.SplitHostPort(addr); err == nil && port == "" {
-			return nil, fmt.Errorf("no port follows the colon of %s: give a port, or leave the colon out for port %d", addr, defaultPort)
+		if err := checkAddress(addr); err != nil {
+			return nil, err
 		}
 		s.addrs = append(s.addrs, addr)
 	}
 	return s, nil
+}
+
+// checkAddress refuses an address to which no client can connect.
+func checkAddress(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("%q is not HOST[:PORT] (an IPv6 address before a port needs brackets)", addr)
+	}
+	if port == "" {
+		return fmt.Errorf("no port follows the colon of %s: give a port, or leave the colon out for port %d", addr, defaultPort)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("%q: %q is not a port of 1..65535", addr, port)
+	}
+	return nil
 }
 
 func (s *servers) String() string { return strings.Join(s.addrs, ",") }

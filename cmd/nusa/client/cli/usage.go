@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/nusa-scheduler/nusa/internal/suggest"
 )
 
 // Noun returns a command that only has sub-commands, its verbs.
@@ -23,11 +25,8 @@ func HelpOrUnknown(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	if cmd.SuggestionsMinimumDistance == 0 {
-		cmd.SuggestionsMinimumDistance = 2 // cobra uses the same distance for its own errors
-	}
 	hint := fmt.Sprintf(": see %s --help", cmd.CommandPath())
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	if near := nearCommands(cmd, args[0]); len(near) > 0 {
 		hint = ", did you mean " + strings.Join(near, " or ") + "?"
 	}
 	for _, sub := range append([]*cobra.Command{cmd}, cmd.Commands()...) {
@@ -36,6 +35,35 @@ func HelpOrUnknown(cmd *cobra.Command, args []string) error {
 		}
 	}
 	return fmt.Errorf("unknown command %q of %s%s", args[0], cmd.CommandPath(), hint)
+}
+
+// mistypedMost is the greatest number of edits by which the name of a command may differ and still
+// count as mistyped.
+const mistypedMost = 2
+
+// nearCommands returns the sub-commands whose names begin with a name, or else those that differ from
+// the name by the fewest edits. A name of which no letter would stay is not near.
+func nearCommands(cmd *cobra.Command, name string) []string {
+	name = strings.ToLower(name)
+	var out []string
+	least := mistypedMost
+	for _, sub := range cmd.Commands() {
+		if !sub.IsAvailableCommand() {
+			continue
+		}
+		edits := suggest.Distance(name, sub.Name())
+		if strings.HasPrefix(sub.Name(), name) {
+			edits = 0
+		}
+		switch {
+		case edits > least || edits >= len(name):
+			continue
+		case edits < least:
+			least, out = edits, nil
+		}
+		out = append(out, sub.Name())
+	}
+	return out
 }
 
 // insteadKey is the prefix of annotations that suggest another command for a command that
