@@ -185,7 +185,10 @@ func (ss *session) handleGoodbye(ctx context.Context, raw []byte) error {
 	cfg := &ss.agents.cfg
 	cfg.Logger.Info("node leaves", "node", ss.hello.GetName(), "id", ss.node.id, "message", g.GetMessage())
 	cfg.Events.Add("node.left", ss.hello.GetName(), "%s", g.GetMessage())
-	if _, err := cfg.Log.CommitQueued(ctx, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: ss.node.id, Status: state.NodeLeft}}); err != nil {
+	if err := ss.propose(ctx, &state.Command{SetNodeStatus: &state.SetNodeStatus{ID: ss.node.id, Status: state.NodeLeft}}); err != nil {
+		return err
+	}
+	if err := ss.awaitReports(ctx); err != nil {
 		return err
 	}
 	return ss.failUnstarted(ctx)
@@ -208,8 +211,10 @@ func (ss *session) failUnstarted(ctx context.Context) error {
 	if len(cmd.Reports) == 0 {
 		return nil
 	}
-	_, err := ss.agents.cfg.Log.CommitQueued(ctx, state.Command{AgentReports: cmd})
-	return err
+	if err := ss.propose(ctx, &state.Command{AgentReports: cmd}); err != nil {
+		return err
+	}
+	return ss.awaitReports(ctx)
 }
 
 // unmarshal is proto.Unmarshal with a gRPC status as its error.

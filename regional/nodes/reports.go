@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -30,7 +33,7 @@ func (ss *session) handleReports(ctx context.Context, raw []byte) (sendNow bool,
 		if err := ss.awaitReports(ctx); err != nil {
 			return false, err
 		}
-		if err := ss.proposeReports(ctx, cmd); err != nil {
+		if err := ss.propose(ctx, &state.Command{AgentReports: cmd}); err != nil {
 			return false, err
 		}
 	}
@@ -43,9 +46,9 @@ func (ss *session) handleReports(ctx context.Context, raw []byte) (sendNow bool,
 	return true, ss.awaitReports(ctx)
 }
 
-// proposeReports proposes reports of the agent, unless a newer session has replaced this
-// one. That session waits for everything that was proposed before it was attached.
-func (ss *session) proposeReports(ctx context.Context, cmd *state.AgentReports) error {
+// propose proposes what the agent reported, unless a newer session has replaced this one.
+// That session waits for everything that was proposed before it was attached.
+func (ss *session) propose(ctx context.Context, cmd *state.Command) error {
 	n := ss.node
 	return raftlog.WhileFull(ctx, func() error {
 		n.mu.Lock()
@@ -53,7 +56,7 @@ func (ss *session) proposeReports(ctx context.Context, cmd *state.AgentReports) 
 		if n.session != ss {
 			return errSuperseded
 		}
-		p, err := ss.agents.cfg.Log.Propose(state.Command{AgentReports: cmd})
+		p, err := ss.agents.cfg.Log.Propose(*cmd)
 		if err != nil {
 			return ss.reportError(err)
 		}
@@ -80,19 +83,26 @@ func (ss *session) awaitReports(ctx context.Context) error {
 // awaitEarlierReports waits until the reports of earlier sessions of the node are committed.
 // Orders depend on them. For example, the agent has declined an allocation, was killed and
 // has forgotten that. If it got the order again, it would start the allocation, and the
-// commit of the earlier report would place a second one.
+// commit of the earlier report would place a second one. If such a report says that the
+// agent leaves, the agent must connect again, because this session does not make the node
+// ready.
 func (ss *session) awaitEarlierReports(ctx context.Context) error {
 	n := ss.node
-	if n.inFlight.Load() == nil {
-		return nil
+	if n.inFlight.Load() != nil {
+		n.beginMessage(ss.agents.cfg.Clock)
+		err := ss.awaitReports(ctx)
+		n.endMessage(ss.agents.cfg.Clock)
+		if err != nil {
+			return err
+		}
+		n.mu.Lock()
+		n.dirty = true // attach has filled the outbox before the commit
+		n.mu.Unlock()
 	}
-	n.beginMessage(ss.agents.cfg.Clock)
-	err := ss.awaitReports(ctx)
-	n.endMessage(ss.agents.cfg.Clock)
-	n.mu.Lock()
-	n.dirty = true // attach has filled the outbox before the commit
-	n.mu.Unlock()
-	return err
+	if now, known := ss.agents.cfg.FSM.View().Node(n.id); known && now.Status == state.NodeLeft && ss.inPhase(current) {
+		return status.Error(codes.Unavailable, "an earlier session of this node said goodbye: connect again")
+	}
+	return nil
 }
 
 func (ss *session) reportError(err error) error {

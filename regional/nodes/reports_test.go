@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/raft"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
@@ -111,85 +113,100 @@ func (e *heldEntry) Error() error {
 
 func (e *heldEntry) Response() any { return e.resp }
 
-// TestOrdersWaitForTheReportsOfAnEarlierSession: an agent declines an allocation, is killed
-// and forgets that. The report is still in flight when the agent connects again. It gets
-// no order before the report is committed, and then no order for that allocation. The
-// earlier session proposes nothing more.
-func TestOrdersWaitForTheReportsOfAnEarlierSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		fsm := raftlog.NewFSM()
-		key := state.JobKey{Namespace: "default", Job: "j", Local: true}
-		setup := []state.Command{
-			{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n", Name: "n", Pool: "default", Capacity: state.Resources{CPUMilli: 1}}}},
-			{SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{Key: key, Type: state.Service, Groups: []state.Group{{Name: "g", Count: 1, Ask: state.Ask{Pool: "default"}}}}}},
-			{ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{Key: state.GroupKey{Namespace: "default", Job: "j", Group: "g", Local: true}, JobVersion: 1,
-				Allocs: []state.PlaceAlloc{{ID: "a", NodeID: "n"}}}}}},
-		}
-		for i, c := range setup {
-			fsm.Apply(&raft.Log{Index: uint64(i + 1), Data: raftlog.Entry(&c)})
-		}
-		held := &heldLog{instantLog: instantLog{fsm: fsm}, release: make(chan struct{})}
-		held.last.Store(uint64(len(setup)))
-		log := raftlog.NewSequencer(held, fsm, func(*state.View) raftlog.Decision { return raftlog.Decision{} }, func([]state.Result) {})
-		ended := make(chan struct{})
-		go func() { defer close(ended); _ = log.Run(ctx) }()
-		a := New(ctx, Config{
-			NodeLease: time.Second, Epoch: "e", FSM: fsm, Log: log, Logger: slog.New(slog.DiscardHandler), Events: eventlog.New("e"),
-			Clock: func() time.Duration { return 0 }, RegionLease: func() time.Duration { return 0 },
-			Servers: func() []*nusav1.RegionalServer { return nil },
-		})
-		begin := func() (*session, *listedStream) {
-			st := &listedStream{}
-			return &session{agents: a, node: a.ensure("n"), stream: st, hello: &nusav1.AgentHello{NodeId: "n"},
-				inbox: link.NewInbox[state.AllocReport](wire.MaxReports), sending: sendActive}, st
-		}
-
-		first, st := begin()
-		if err := first.greet(ctx); err != nil || strings.Join(st.sent, " ") != "grant orders" { // the welcome counts as a grant
-			t.Fatalf("the first session: %v, sent %v", err, st.sent)
-		}
-		if _, ordered := first.node.outbox.Get("a"); !ordered {
-			t.Fatal("the allocation is not ordered")
-		}
-		raw, err := proto.Marshal(&nusav1.AllocReports{Full: true, Last: true, Position: &nusav1.Position{Epoch: "first", Sequence: 1}, Reports: []*nusav1.AllocReport{
-			{Id: "a", State: nusav1.AllocState_ALLOC_STATE_FAILED, Declined: true}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		alive, kill := context.WithCancel(ctx)
-		killed := make(chan error, 1)
-		go func() {
-			_, err := first.handleReports(alive, raw)
-			killed <- err
-		}()
-		synctest.Wait()
-		kill()
-		if err := <-killed; !errors.Is(err, raftlog.ErrUnknownOutcome) {
-			t.Errorf("the first session ends with %v", err)
-		}
-
-		second, st := begin()
-		greeted := make(chan error, 1)
-		go func() { greeted <- second.greet(ctx) }()
-		synctest.Wait()
-		if len(st.sent) > 0 {
-			t.Errorf("while the report is in flight: sent %v", st.sent)
-		}
-		if err := first.proposeReports(ctx, &state.AgentReports{NodeID: "n"}); !errors.Is(err, errSuperseded) {
-			t.Errorf("a further report of the first session: %v", err)
-		}
-		close(held.release)
-		if err := <-greeted; err != nil {
-			t.Errorf("the second session: %v", err)
-		}
-		if was, found := fsm.View().Alloc("a"); !found || was.State != state.Failed {
-			t.Errorf("the declined allocation: %+v", was)
-		}
-		if _, ordered := second.node.outbox.Get("a"); ordered || second.node.inFlight.Load() != nil {
-			t.Errorf("ordered %v, in flight %v", ordered, second.node.inFlight.Load())
-		}
-		cancel()
-		<-ended
+// heldAgents returns the agents of a master with a node n and its allocation a. The log
+// commits nothing before release is closed. begin returns a new session of the node.
+func heldAgents(ctx context.Context) (fsm *raftlog.FSM, run func(), release chan struct{}, begin func() (*session, *listedStream)) {
+	fsm = raftlog.NewFSM()
+	key := state.JobKey{Namespace: "default", Job: "j", Local: true}
+	setup := []state.Command{
+		{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n", Name: "n", Pool: "default", Capacity: state.Resources{CPUMilli: 1}}}},
+		{SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{Key: key, Type: state.Service, Groups: []state.Group{{Name: "g", Count: 1, Ask: state.Ask{Pool: "default"}}}}}},
+		{ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{Key: state.GroupKey{Namespace: "default", Job: "j", Group: "g", Local: true}, JobVersion: 1,
+			Allocs: []state.PlaceAlloc{{ID: "a", NodeID: "n"}}}}}},
+	}
+	for i, c := range setup {
+		fsm.Apply(&raft.Log{Index: uint64(i + 1), Data: raftlog.Entry(&c)})
+	}
+	held := &heldLog{instantLog: instantLog{fsm: fsm}, release: make(chan struct{})}
+	held.last.Store(uint64(len(setup)))
+	log := raftlog.NewSequencer(held, fsm, func(*state.View) raftlog.Decision { return raftlog.Decision{} }, func([]state.Result) {})
+	a := New(ctx, Config{
+		NodeLease: time.Second, Epoch: "e", FSM: fsm, Log: log, Logger: slog.New(slog.DiscardHandler), Events: eventlog.New("e"),
+		Clock: func() time.Duration { return 0 }, RegionLease: func() time.Duration { return 0 },
+		Servers: func() []*nusav1.RegionalServer { return nil },
 	})
+	begin = func() (*session, *listedStream) {
+		st := &listedStream{}
+		return &session{agents: a, node: a.ensure("n"), stream: st, hello: &nusav1.AgentHello{NodeId: "n"},
+			inbox: link.NewInbox[state.AllocReport](wire.MaxReports), sending: sendActive}, st
+	}
+	return fsm, func() { _ = log.Run(ctx) }, held.release, begin
+}
+
+// TestOrdersWaitForTheReportsOfAnEarlierSession: an agent declines an allocation or says goodbye, is
+// killed and forgets that. The report is still in flight when the agent connects again. It gets
+// no order before the report is committed, and then no order for a declined allocation.
+// After a goodbye it must connect again. The earlier session proposes nothing more.
+func TestOrdersWaitForTheReportsOfAnEarlierSession(t *testing.T) {
+	declined, err := proto.Marshal(&nusav1.AllocReports{Full: true, Last: true, Position: &nusav1.Position{Epoch: "first", Sequence: 1}, Reports: []*nusav1.AllocReport{
+		{Id: "a", State: nusav1.AllocState_ALLOC_STATE_FAILED, Declined: true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, m := range map[string]wire.AgentMessage{
+		"declined": {Kind: wire.KindReports, Body: declined},
+		"goodbye":  {Kind: wire.KindGoodbye},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				fsm, run, release, begin := heldAgents(ctx)
+				ended := make(chan struct{})
+				go func() { defer close(ended); run() }()
+				first, st := begin()
+				if err := first.greet(ctx); err != nil || strings.Join(st.sent, " ") != "grant orders" { // the welcome counts as a grant
+					t.Fatalf("the first session: %v, sent %v", err, st.sent)
+				}
+				alive, kill := context.WithCancel(ctx)
+				killed := make(chan error, 1)
+				go func() {
+					_, err := first.handle(alive, m)
+					killed <- err
+				}()
+				synctest.Wait()
+				kill()
+				if err := <-killed; !errors.Is(err, raftlog.ErrUnknownOutcome) {
+					t.Errorf("the first session ends with %v", err)
+				}
+
+				second, st := begin()
+				greeted := make(chan error, 1)
+				go func() { greeted <- second.greet(ctx) }()
+				synctest.Wait()
+				if len(st.sent) > 0 {
+					t.Errorf("while the report is in flight: sent %v", st.sent)
+				}
+				if err := first.propose(ctx, &state.Command{AgentReports: &state.AgentReports{NodeID: "n"}}); !errors.Is(err, errSuperseded) {
+					t.Errorf("a further report of the first session: %v", err)
+				}
+				close(release)
+				err := <-greeted
+				_, ordered := second.node.outbox.Get("a")
+				was, _ := fsm.View().Alloc("a")
+				node, _ := fsm.View().Node("n")
+				if m.Kind == wire.KindReports {
+					if err != nil || ordered || was.State != state.Failed {
+						t.Errorf("the second session: %v, ordered %v: %s", err, ordered, was.State)
+					}
+				} else if status.Code(err) != codes.Unavailable || node.Status != state.NodeLeft || len(st.sent) > 0 {
+					t.Errorf("the second session: %v, sent %v; the node is %s", err, st.sent, node.Status)
+				}
+				if second.node.inFlight.Load() != nil {
+					t.Error("still in flight")
+				}
+				cancel()
+				<-ended
+			})
+		})
+	}
 }
