@@ -51,8 +51,10 @@ type leadershipTerm struct {
 	began time.Time
 	// candidates returns the servers that stand for election.
 	candidates func(context.Context) ([]*nusav1.GlobalServer, error)
-	// store is the store of the records.
-	store store.Store
+	// store is the store of the records. logKnown is closed when the store has reported the length of
+	// its log. nil: regions do not wait for that.
+	store    store.Store
+	logKnown chan struct{}
 }
 
 // silenceCheck is how often the term checks which regions are silent.
@@ -71,7 +73,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	t.ctx, t.end = context.WithCancelCause(ctx)
 	t.state.KnownRegions = s.regions.begin()
 	if begin.LogUnknown != nil {
-		cfg.Logger.Warn("the store does not tell the length of its log: until it does, no lease is granted and no region is declared lost", "error", s.reach.cause(begin.LogUnknown))
+		cfg.Logger.Warn("the store does not tell the length of its log: until it does, the store may be an old copy, so no lease is granted and no region is declared lost", "error", s.reach.cause(begin.LogUnknown))
 	}
 	t.state.Room.Limits = room.Limits{Jobs: cfg.JobsMax, Namespace: cfg.NamespaceMax}
 	if use := s.usage.Load(); use != nil {
@@ -90,7 +92,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 		ReportInterval: cfg.ReportInterval, PeersInterval: cfg.CheckpointInterval, WakePlacer: t.placer.Wake,
 	})
 	t.api = api.NewTerm(api.TermConfig{
-		Context: t.ctx, State: t.state, Commit: t.commit, Store: s.store, ServeRegion: t.uplink.Serve, Renew: t.end, Log: cfg.Logger,
+		Context: t.ctx, State: t.state, Commit: t.commit, Store: s.store, ServeRegion: t.serveRegion, Renew: t.end, Log: cfg.Logger,
 	})
 	err = t.state.Load(ctx, s.store)
 	if err == nil {
@@ -99,6 +101,9 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	if err != nil {
 		t.end(err)
 		return nil, err
+	}
+	if t.state.AwaitsLog() && t.state.Leadership.GetConflict() == nil {
+		t.logKnown = make(chan struct{})
 	}
 	t.noteConflict()
 	return t, nil

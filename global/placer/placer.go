@@ -130,11 +130,11 @@ func (p *Placer) forget(ctx context.Context) error {
 	return endReturns(ctx, p)
 }
 
-// paused reports whether the store must be recovered before anything is placed.
+// paused reports whether the store is, or may be, an old copy. Nothing is placed then.
 func (p *Placer) paused() bool {
 	p.st.Lock()
 	defer p.st.Unlock()
-	return p.st.Leadership.GetConflict() != nil
+	return p.st.OldCopy()
 }
 
 // Tick does the work that depends only on time. It is called once in each report interval.

@@ -54,7 +54,7 @@ func (g *given) newer(region string, since uint64) bool {
 func Decide(p *Placer, t *state.Tx) (stored func()) {
 	st := p.st
 	rivals, few := st.Demand.Rivals(st.Pending, st.Jobs, maxRivals, p.latest.has)
-	if !few || st.Leadership.GetConflict() != nil || st.GlobalLevel < submitLevel || p.given.paused {
+	if !few || st.OldCopy() || st.GlobalLevel < submitLevel || p.given.paused {
 		return nil
 	}
 	snapshot := regionsSnapshot(st)

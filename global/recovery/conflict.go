@@ -46,6 +46,18 @@ func NoteLog(rec *nusav1.LeadershipRecord, s store.Surplus, revision int64) {
 	}
 }
 
+// LogAlarm returns the alarm while a store does not tell the length of its log. err is why. stored:
+// an earlier term has stored the length, so the store may be a restored snapshot, and nothing is
+// ordered.
+func LogAlarm(err error, stored bool) string {
+	held := "no lease is granted and no region is declared lost"
+	if stored {
+		held = "nothing is placed, ordered or granted"
+	}
+	return fmt.Sprintf("this server cannot ask the store for the length of its log (%v), so the store may be an old copy, and %s: "+
+		"make a member of the store answer `etcdctl endpoint status` from this host", err, held)
+}
+
 // Text says how it was noticed that the store was restored, and what to do. It returns "" without a
 // conflict.
 func Text(c *nusav1.RevisionConflict) string {

@@ -25,6 +25,9 @@ func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 	if c.Conflict {
 		return refused(h, false, "the store was restored from an old copy, and nothing is ordered before an operator runs `nusa server recover`")
 	}
+	if c.LogUnknown {
+		return refused(h, false, "the store has not reported the length of its log, so it may be an old copy: nothing is ordered until it does")
+	}
 	if s.ClusterID == h.ClusterID {
 		if out := s.refuseIncarnation(h); out != nil {
 			return out

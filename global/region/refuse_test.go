@@ -44,6 +44,7 @@ func TestRefusedHellos(t *testing.T) {
 		{"knows leadership term 8, the store has 7", false, func(_ *Config, _ *Record, h *Hello) { h.KnownTerm.Number = 8 }},
 		{"another leadership term 7 (x, here n)", false, func(_ *Config, _ *Record, h *Hello) { h.KnownTerm.Nonce = "x" }},
 		{"before an operator runs `nusa server recover`", false, func(c *Config, _ *Record, _ *Hello) { c.Conflict = true }},
+		{"has not reported the length of its log", false, func(c *Config, _ *Record, _ *Hello) { c.LogUnknown = true }},
 		{"nusa regional restore --incarnation 4", true, func(_ *Config, _ *Record, h *Hello) { h.Incarnation = 2 }},
 		{"another restored log began incarnation 3", true, func(_ *Config, _ *Record, h *Hello) { h.RestoreID = "s" }},
 		{"", false, func(_ *Config, _ *Record, h *Hello) {

@@ -45,11 +45,15 @@ type Config struct {
 	// Conflict: the store was restored from an old copy, and no operator has recovered it yet. No
 	// stream is welcomed, and no lease is granted.
 	Conflict bool
+	// LogUnknown: the store has not reported the length of its log in this term, although an earlier
+	// term has stored it. So the store may be an old copy. No stream is welcomed, nothing is
+	// ordered, and no lease is granted.
+	LogUnknown bool
 }
 
 // Serving reports whether this server may welcome streams, send orders and grant leases.
 func (c Config) Serving(now time.Duration) bool {
-	return (now < c.ActiveUntil || plant.Is(plant.DeposedServes)) && !c.Conflict && now >= c.ServesFrom
+	return (now < c.ActiveUntil || plant.Is(plant.DeposedServes)) && !c.Conflict && !c.LogUnknown && now >= c.ServesFrom
 }
 
 // AfterRecovery returns the configuration after a recovery of the store. stop is the longest stop

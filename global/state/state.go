@@ -100,8 +100,10 @@ type State struct {
 	Leadership *nusav1.LeadershipRecord
 
 	// LogUnknown: the store has not reported the length of its log in this term, so the store may be a
-	// restored snapshot. Until then no lease is granted and no region is declared lost.
+	// restored snapshot. Until then no lease is granted and no region is declared lost. See OldCopy.
+	// logAlarm is the alarm while that has lasted for longer than a lease. "" means none.
 	LogUnknown bool
+	logAlarm   string
 	// KnownRegions are regions that connected before this term, as far as this server has seen, by
 	// name.
 	KnownRegions []string
@@ -173,8 +175,38 @@ func (st *State) SessionConfig() region.Config {
 		c = c.AfterRecovery(r.GetStopTime().AsDuration())
 		c.Unconfirmed = len(r.GetUnconfirmed()) > 0
 	}
-	c.Unconfirmed = c.Unconfirmed || st.LogUnknown
+	c.Unconfirmed, c.LogUnknown = c.Unconfirmed || st.LogUnknown, st.AwaitsLog()
 	return c
+}
+
+// AwaitsLog reports whether the store may be a restored snapshot: an earlier term has stored the
+// length of the store's log, and in this term the store has not reported it. The lock is held.
+func (st *State) AwaitsLog() bool { return st.LogUnknown && st.Leadership.GetLog() != nil }
+
+// OldCopy reports whether the store is, or may be, an old copy, so that nothing is placed. The lock
+// is held.
+func (st *State) OldCopy() bool { return st.Leadership.GetConflict() != nil || st.AwaitsLog() }
+
+// NoteLogUnknown raises the alarm that the store does not tell the length of its log. err is why. It
+// reports whether the alarm is new.
+func (st *State) NoteLogUnknown(err error) (alarm string, fresh bool) {
+	st.Lock()
+	defer st.Unlock()
+	if st.logAlarm != "" {
+		return st.logAlarm, false
+	}
+	st.logAlarm = recovery.LogAlarm(err, st.AwaitsLog())
+	st.Events.Add("store.log_unknown", "store", "%s", st.logAlarm)
+	return st.logAlarm, true
+}
+
+// LogReported notes that the store has reported the length of its log, and that this log is the one that the
+// records know. The lock is held.
+func (st *State) LogReported() {
+	if st.logAlarm != "" {
+		st.Events.Add("store.log_known", "store", "the store has reported the length of its log")
+	}
+	st.LogUnknown, st.logAlarm = false, ""
 }
 
 // Serving reports whether this server may place, order and grant now: no other server can be the
@@ -284,6 +316,9 @@ func (st *State) Alarms() (out []string) {
 	conflict := recovery.Text(st.Leadership.GetConflict())
 	if conflict != "" {
 		out = append(out, conflict)
+	}
+	if st.logAlarm != "" {
+		out = append(out, st.logAlarm)
 	}
 	for _, name := range st.RegionNames() {
 		if why := st.Regions[name].Refused; why != "" {
