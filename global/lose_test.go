@@ -79,6 +79,37 @@ func TestLoseRegion(t *testing.T) {
 	})
 }
 
+// TestLoseOfASilentRegion: the session of a silent region is still open. The refusal of the statement
+// says so in the words of the list, and when to try again.
+func TestLoseOfASilentRegion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCutter(t, "jakarta", "seoul")
+		c.pass(5 * time.Second)
+		c.cut["jakarta"] = true
+		c.pass(8 * time.Second)
+		lose := func() error {
+			_, err := nusav1.NewRegionsClient(c.s.conn).Lose(t.Context(), &nusav1.LoseRegionRequest{Name: "jakarta", Confirm: "jakarta", By: "ayu"})
+			return err
+		}
+		err := lose()
+		wait := rpcerr.From(err).RetryAfter
+		if status.Code(err) != codes.FailedPrecondition || wait == 0 ||
+			!strings.Contains(err.Error(), "is disconnected, silent for 8s; its session is still open: nothing has changed; run the command again in ") {
+			t.Fatalf("%v, again in %s", err, wait)
+		}
+		c.pass(wait)
+		if err := lose(); err != nil {
+			t.Error(err)
+		}
+		delete(c.regions, "jakarta")
+		c.pass(2 * time.Second)
+		c.join("jakarta", 2)
+		if got := c.events("region.returned"); len(got) != 1 || !strings.Contains(got[0], "although ayu stated that nothing runs there any more") {
+			t.Errorf("events %q", got)
+		}
+	})
+}
+
 // TestLoseWaitsForReconnects: a statement is refused about a region that has just disconnected, or
 // that a new active server has not met yet. The region may connect again in a moment.
 func TestLoseWaitsForReconnects(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -47,6 +48,8 @@ func (g *regionsAPI) Lose(ctx context.Context, req *nusav1.LoseRegionRequest) (*
 			return status.Errorf(codes.NotFound, "region %q does not exist", name)
 		case rec.GetClusterId() == "":
 			return status.Errorf(codes.FailedPrecondition, "region %s never connected, so nothing runs there; `nusa region remove %s` removes it", name, name)
+		case r.Session != nil && cutOff(t.State, name):
+			return stillOpen(t.State, r)
 		case r.Session != nil:
 			return status.Errorf(codes.FailedPrecondition, "region %s is connected, so its work may run: `nusa region drain %s` moves the work away in order; "+
 				"if the region is really gone, stop its servers first", name, name)
@@ -86,6 +89,24 @@ func loseUnknown(ctx context.Context, t *Term, name string, loss state.Loss) (*n
 	}
 	t.State.Events.Add("region.lost", name, "by %s, who states that nothing runs there any more: %s", loss.By, loss.Why)
 	return &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name}, State: nusav1.RegionState_REGION_STATE_LOST}, nil
+}
+
+// cutOff reports whether a region counts as cut off. The lock is held.
+func cutOff(st *state.State, name string) bool {
+	_, cut := st.Sight().CutOff(name)
+	return cut
+}
+
+// stillOpen returns the error for a statement about a region that is silent and whose session has not
+// ended yet. The lock is held.
+func stillOpen(st *state.State, r *state.Region) error {
+	now := st.Clock()
+	wait := region.EndsIn(st.SessionConfig(), r.Life, now).Truncate(time.Second) + 2*time.Second // the end is checked each second
+	return rpcerr.Error{
+		Code: codes.FailedPrecondition, RetryAfter: wait,
+		Message: fmt.Sprintf("region %s is disconnected, silent for %s; its session is still open: nothing has changed; run the command again in %s",
+			r.Name, jobstatus.Span(r.Life.SilentFor(now)), wait),
+	}.Err()
 }
 
 // mayReconnect returns the error for a statement about a region that may reconnect very soon. The

@@ -149,9 +149,9 @@ func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello
 	name := h.GetDefinition().GetName()
 	var refused *region.Effect
 	var conflict region.Effect
-	added := false
+	added, stated := false, (*nusav1.LostRegion)(nil)
 	_, err := s.Commit.Do(ctx, func(t *state.Tx) error {
-		refused, conflict, added = nil, region.Effect{}, false
+		refused, conflict, added, stated = nil, region.Effect{}, false, nil
 		old, _ := t.Region(name)
 		_, effects := region.Step(t.State.SessionConfig(), t.Session(name), t.State.Clock(), helloEvent(t.State, c, h))
 		persist := old == nil || !old.GetDefinedByOperator() && !proto.Equal(old.GetDefinition(), h.GetDefinition())
@@ -181,6 +181,9 @@ func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello
 			}
 		}
 		state.SetSession(next, record)
+		if old.GetLost().GetNothingRuns() && next.GetLost() == nil && old.GetClusterId() == next.GetClusterId() {
+			stated = old.GetLost()
+		}
 		return t.PutRegion(name, next)
 	})
 	if err != nil {
@@ -194,6 +197,10 @@ func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello
 	}
 	if added {
 		s.st.Events.Add("region.registered", name, "the region connected for the first time, cluster %s", h.GetClusterId())
+	}
+	if stated != nil {
+		s.st.Events.Add("region.returned", name, "although %s stated that nothing runs there any more: what it still runs of the work that moved stops, "+
+			"also with disconnect.reconcile: keep_original, and the replacements stay", stated.GetBy())
 	}
 	return heal(ctx, s, name, h)
 }
