@@ -442,27 +442,27 @@ func (st *State) WorkToLose() (lost []*nusav1.LostWork, leftOut int32, silent []
 // region, job and group. Only regions that have named everything that they run count. The lock is
 // held.
 func (st *State) WorkToStart() (out []*nusav1.LostWork) {
-	for _, name := range slices.Sorted(maps.Keys(st.reported)) {
-		if r := st.reported[name]; r.said && r.leftOut == 0 {
-			out = append(out, recovery.Starts(name, st.wantedAt(name), r.work)...)
+	wanted := map[string][]region.Slot{} // the slots that each of these regions owns and must run
+	for name, r := range st.reported {
+		if r.said && r.leftOut == 0 {
+			wanted[name] = nil
 		}
 	}
-	return out
-}
-
-// wantedAt returns the slots that a region owns and must run, sorted by job, group and index.
-func (st *State) wantedAt(name string) (out []region.Slot) {
 	for _, j := range st.Jobs {
 		if j.Record == nil || j.Record.Stopped() {
 			continue
 		}
 		for s := range j.Slots.All() {
-			if s.Region == name && !s.Vacant && !s.System && s.Desired == region.DesiredRun && s.State != region.Done {
-				out = append(out, s)
+			of, counts := wanted[s.Region]
+			if counts && !s.Vacant && !s.System && s.Desired == region.DesiredRun && s.State != region.Done {
+				wanted[s.Region] = append(of, s)
 			}
 		}
 	}
-	slices.SortFunc(out, compareSlots)
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		slices.SortFunc(wanted[name], compareSlots)
+		out = append(out, recovery.Starts(name, wanted[name], st.reported[name].work)...)
+	}
 	return out
 }
 

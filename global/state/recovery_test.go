@@ -84,6 +84,10 @@ func TestWorkToLose(t *testing.T) {
 	hello("seoul", "api 2-4 v5")
 	leftOut(0)
 	starts("seoul api 2 v0")
+	tokyo := st.reported["tokyo"]
+	st.reported["tokyo"] = reportedWork{said: true} // runs nothing
+	starts("seoul api 2 v0", "tokyo api 2 v0")
+	st.reported["tokyo"] = tokyo
 	leftOut(1)
 	hello("tokyo", "api 0-2 v3")
 	expect("seoul has a later version", 2, []string{"jakarta"}, "seoul api 0 v5 of v3")
