@@ -165,7 +165,7 @@ func (d *RegionDue) conclude(r *Region, held string) {
 	case len(d.Slots) == 0 && r.mayRun() > 0:
 		d.Message = fmt.Sprintf("its work has moved; %s may still run there", instances(r.mayRun()))
 	case len(d.Slots) == 0:
-		d.Message = "nothing is left there"
+		d.Message = "no work is assigned to it any more"
 	case ended == len(d.Slots) && r.mayRun() > 0:
 		d.Message = fmt.Sprintf("only slots of ended instances are left; %s that moved may still run there", instances(r.mayRun()))
 	case ended == len(d.Slots):

@@ -78,7 +78,7 @@ func countDrains(p *Placer) {
 	st := p.st
 	for name, r := range st.Regions {
 		if !r.Record.GetDraining() {
-			r.Drain = ""
+			r.Drain, r.DrainAt = "", 0
 			delete(p.drains, name)
 			continue
 		}
@@ -87,6 +87,9 @@ func countDrains(p *Placer) {
 		}
 		d := progressOf(st, r)
 		p.drains[name] = d
+		if d.instances != r.DrainLeft || r.DrainAt == 0 {
+			r.DrainLeft, r.DrainAt = d.instances, st.Clock()
+		}
 		if text := d.String(); r.Drain != text {
 			r.Drain, r.Stamp = text, st.Notify()
 		}

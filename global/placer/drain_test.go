@@ -82,6 +82,16 @@ func TestDrainIsFollowed(t *testing.T) {
 	if got := note(); got != "drained: nothing is left" {
 		t.Errorf("the note is %q", got)
 	}
+	counted := p.st.Regions["jakarta"].DrainAt
+	for _, c := range []struct {
+		at   time.Duration
+		want string
+	}{{counted - 1, "drained: nothing is left; its report is older, and still counts 2"}, {counted + 1, "drained: nothing is left"}} {
+		p.st.Regions["jakarta"].SetReport(&nusav1.RegionReport{Allocations: map[string]int32{"running": 2, "complete": 4}}, c.at, false)
+		if got := note(); got != c.want {
+			t.Errorf("the note is %q, want %q", got, c.want)
+		}
+	}
 	p.do(t, func(tx *state.Tx) error {
 		old, _ := tx.Region("jakarta")
 		rec := proto.CloneOf(old)

@@ -21,6 +21,8 @@ type Failover struct {
 	Last time.Duration
 	// Slots holds the entry of each slot, by Slot.Key.
 	Slots map[string]SlotFailover
+	// fence is the region's fence at the time of the plan. A later verdict or statement raises it.
+	fence uint64
 }
 
 // SlotFailover says when a slot may move to another region. For a region, it says when the first of
@@ -234,6 +236,7 @@ func (st *State) SetFailover(p failover.Plan) {
 		}
 		next := &Failover{
 			SlotFailover: dueOf(d.Moves, withheld, was.dueAt(now, d.In), d.Message), Slots: make(map[string]SlotFailover, len(d.Slots)),
+			fence: r.Record.GetFence(),
 		}
 		for _, s := range d.Slots {
 			k := JobKey{s.Namespace, s.Job}

@@ -99,7 +99,7 @@ func TestFormerOwnersCountInThePlan(t *testing.T) {
 			t.Errorf("change %d: the plan is not made again", i)
 		}
 	}
-	says("nothing is left there")
+	says("no work is assigned to it any more")
 }
 
 // TestOrderOfAnEarlierVersion: after an election a slot keeps an earlier version, for example while

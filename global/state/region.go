@@ -76,6 +76,9 @@ type Region struct {
 	Changes uint64
 	// Drain says in one line how far the drain of the region has come.
 	Drain string
+	// DrainLeft is the number of instances that Drain counts, and DrainAt is when they were counted.
+	DrainLeft int
+	DrainAt   time.Duration
 	// Review is the number of instances that a verdict moved to other regions and that return only
 	// when an operator applies the return.
 	Review int
@@ -168,6 +171,12 @@ func (v Sight) Awaited(name string) (since time.Duration, awaited bool) {
 	return v.now - v.st.began, r.Record.GetClusterId() != "" && !r.Life.Met
 }
 
+// nothingRuns reports whether an operator has stated that nothing runs in a region any more. The lock
+// is held.
+func (v Sight) nothingRuns(name string) bool {
+	return v.st != nil && v.st.Regions[name] != nil && v.st.Regions[name].Record.GetLost().GetNothingRuns()
+}
+
 // notHome returns State.NotHome, or nil for the zero Sight. The lock is held.
 func (v Sight) notHome() map[string]JobSet {
 	if v.st == nil {
@@ -255,19 +264,12 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 			out.Silent = durationpb.New(silent)
 		}
 	}
-	if f := r.Failover; f != nil {
-		outlook := see.outlookOf(f.SlotFailover)
-		out.FailoverMessage = outlook.Text(r.Name)
-		if last := f.Last - see.now; outlook.Moves && outlook.Due > 0 && last-outlook.Due >= time.Second {
-			out.FailoverMessage = fmt.Sprintf("its first work would move in %s, the last in %s, unless %s returns",
-				jobstatus.Span(outlook.Due), jobstatus.Span(last), r.Name)
-		}
-		if outlook.Moves {
-			out.MoveDue = durationpb.New(outlook.Due)
-		}
-	}
+	r.addFailover(out, see, cut)
 	if out.FailoverMessage == "" && out.Draining { // r.Drain changes a little later than the record
 		out.FailoverMessage = r.Drain
+		if reported := liveIn(r.Report); r.Drain != "" && r.ReportAt <= r.DrainAt && reported > r.DrainLeft {
+			out.FailoverMessage += fmt.Sprintf("; its report is older, and still counts %d", reported)
+		}
 	}
 	if out.FailoverMessage == "" && r.Session != nil && r.Review > 0 {
 		out.FailoverMessage = fmt.Sprintf("instances that moved to other regions and wait for `nusa region failback %s`: %d", r.Name, r.Review)
@@ -297,6 +299,29 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 		}
 	}
 	return out
+}
+
+// addFailover adds to a region what the latest plan says about its slots. The lock is held.
+func (r *Region) addFailover(out *nusav1.Region, see Sight, cut bool) {
+	// The plan may be a second old. What it says about a region that has returned or was declared lost
+	// since then is not true any more.
+	if f := r.Failover; f != nil && f.fence == r.Record.GetFence() && (cut || r.Session == nil) {
+		outlook := see.outlookOf(f.SlotFailover)
+		out.FailoverMessage = outlook.Text(r.Name)
+		if last := f.Last - see.now; outlook.Moves && outlook.Due > 0 && last-outlook.Due >= time.Second {
+			out.FailoverMessage = fmt.Sprintf("its first work would move in %s, the last in %s, unless %s returns",
+				jobstatus.Span(outlook.Due), jobstatus.Span(last), r.Name)
+		}
+		if outlook.Moves {
+			out.MoveDue = durationpb.New(outlook.Due)
+		}
+	}
+}
+
+// liveIn counts the allocations that have not ended, by a region's report.
+func liveIn(rep *nusav1.RegionReport) int {
+	a := rep.GetAllocations()
+	return int(a["pending"] + a["starting"] + a["running"])
 }
 
 // SetReport stores a region's report. stale: the report comes from a checkpoint. The lock is held.

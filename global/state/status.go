@@ -235,13 +235,14 @@ func (j *Job) ownedSlots(group, name string) (out []region.Slot) {
 	return out
 }
 
-// addFormer adds the instances that former owners of the group's slots may still run.
+// addFormer adds the instances that former owners of the group's slots may still run. The placer
+// removes former owners where nothing runs, as an operator stated, a little after the statement.
 func (j *Job) addFormer(out *nusav1.GroupStatus, group string, sums map[string]*nusav1.JobSummary, see Sight) {
 	count := map[string]int32{}
 	hold := map[string]bool{}
 	for s := range j.Slots.All() {
 		for _, f := range s.Former {
-			if s.Group == group && f.MayRun {
+			if s.Group == group && f.MayRun && !see.nothingRuns(f.Region) {
 				count[f.Region] += int32(s.Count())
 				hold[f.Region] = hold[f.Region] || f.Hold
 			}

@@ -29,6 +29,36 @@ func cutOffState() *State {
 	return st
 }
 
+// TestNothingMayRunWhereAnOperatorSaysSo: after the statement that nothing runs in a region, no
+// status says that something may run there. What a plan from before the statement says, or from
+// before the return of the region, is not shown either.
+func TestNothingMayRunWhereAnOperatorSaysSo(t *testing.T) {
+	st := cutOffState()
+	j := &Job{Record: recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 2), Version: 1, Run: 1}}), Revision: 99}
+	j.Slots.Put(region.Slot{
+		Namespace: "default", Job: "api", Group: "web", To: 2, Region: "alpha", Desired: region.DesiredRun, State: region.Accepted, Run: 1, JobVersion: 1,
+		Former: []region.FormerOwner{{Region: "tokyo", MayRun: true}},
+	})
+	tokyo := st.Regions["tokyo"]
+	tokyo.Failover = &Failover{SlotFailover: SlotFailover{Message: "none of its slots moves by itself"}}
+	shows := func(unknown int, note string) {
+		t.Helper()
+		n := len(j.Status(st.Sight()).GetGroups()["web"].GetUnknown())
+		if got := tokyo.ToProto(st.Sight()).GetFailoverMessage(); n != unknown || got != note {
+			t.Errorf("%d may run, note %q; want %d, %q", n, got, unknown, note)
+		}
+	}
+	shows(1, "none of its slots moves by itself")
+	tokyo.Record = proto.CloneOf(tokyo.Record)
+	tokyo.Record.Fence, tokyo.Record.Lost = 1, &nusav1.LostRegion{NothingRuns: true}
+	shows(0, "")
+	tokyo.Failover.fence = 1
+	shows(0, "none of its slots moves by itself")
+	tokyo.Record.Lost, tokyo.Session = nil, &Session{Wake: func() {}}
+	tokyo.Life, _ = region.Step(st.SessionConfig(), tokyo.Life, st.Clock(), region.Hello{Stream: 1, ClusterID: "c-tokyo", Incarnation: 1, Term: 1})
+	shows(1, "")
+}
+
 // TestStatusOfCutOffRegions: no count includes the last report of a region that is cut off.
 // Instances that ended there before stay ended.
 func TestStatusOfCutOffRegions(t *testing.T) {
