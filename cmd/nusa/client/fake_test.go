@@ -315,6 +315,8 @@ func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, err
 		j.Status.Groups["web"].Pending = []*nusav1.CountedReason{
 			{Reason: nusav1.Reason_REASON_BACKOFF, Count: 1, Region: "japaneast", Message: "japaneast: it failed"}, {Reason: nusav1.Reason_REASON_BACKOFF, Count: 1, Message: "eastus: it failed"}}
 		return j, nil
+	case "halfcut":
+		return jobIn("halfcut", 2, nusav1.JobState_JOB_STATE_PENDING, nil), nil
 	case "halted":
 		return &nusav1.Job{Spec: sample.StoredSpec("halted"), Stopped: true, Revision: 12, Region: r.GetJob().GetRegion(),
 			Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_STOPPED}}, nil

@@ -129,6 +129,9 @@ func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]
 			}
 		}
 		if err != nil && len(silent) > 0 {
+			if missing := noGroup(ctx, c, n); missing != nil {
+				return nil, n, missing
+			}
 			if noID != nil {
 				return nil, n, noAnswerAbout("allocation "+arg, silent)
 			}
@@ -142,6 +145,19 @@ func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]
 	c.WantedJob = readings[0].job
 	missing := cli.RefName(readings[0].job)
 	return nil, readings[0], rpcerr.NotFound(rpcerr.KindJob, missing, "job "+missing+" does not exist")
+}
+
+// noGroup returns an error if the job has no group of the name that n gives. It returns nil if the
+// job cannot be read.
+func noGroup(ctx context.Context, c *cli.Session, n target) error {
+	if n.group == "" {
+		return nil
+	}
+	j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: n.job})
+	if err != nil || j.GetSpec().GetGroups()[n.group] != nil {
+		return nil
+	}
+	return fmt.Errorf("job %s has no group %q, but %s", cli.RefName(n.job), n.group, strings.Join(slices.Sorted(maps.Keys(j.GetSpec().GetGroups())), ", "))
 }
 
 // noAnswerError returns the error for instances that were not found, but that may be in a
