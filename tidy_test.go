@@ -51,9 +51,11 @@ var cores = map[string][]string{
 	"internal/lease":         {"internal/plant"},
 	"internal/link":          {"internal/plant"},
 	"internal/plant":         {},
-	"security/authz":         {"internal/glob"},
+	"security/authz":         {"internal/glob", "security/identity"},
 	"security/identity":      {},
+	"security/join":          {"internal/glob", "security/identity", "security/roster"},
 	"security/pki":           {"security/identity"},
+	"security/roster":        {"security/identity"},
 	"topology/origin":        {"topology"},
 	"topology/predict":       {"topology"},
 }

@@ -48,7 +48,8 @@ func Decide(who Principal, a Action, p *Policy) Decision {
 			best = &deny
 		}
 		if (*best == nil || before(s, **best)) && misses(s.Rule, b, a) == "" {
-			*best = &s
+			found := s
+			*best = &found
 		}
 	})
 	switch {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nusa-scheduler/nusa/internal/glob"
+	"github.com/nusa-scheduler/nusa/security/identity"
 )
 
 // Bounds of a policy.
@@ -16,7 +17,6 @@ const (
 	MaxList      = 64   // entries of each list of a rule or binding
 	MaxBindings  = 2048 // Decide reads all bindings
 	MaxCondition = 4096 // bytes
-	maxName      = 63   // bytes of a role's name
 )
 
 // ErrPolicy is wrapped by every error of Check.
@@ -89,7 +89,8 @@ type Binding struct {
 	// Subjects are patterns of the names of principals.
 	Subjects []string
 	// Namespaces and Regions narrow every rule of the role, also those that deny. An empty list
-	// narrows nothing.
+	// narrows nothing. A role that is narrowed to namespaces says nothing about kinds without
+	// namespaces, for example nodes: give the principals a second role for these.
 	Namespaces, Regions []string
 }
 
@@ -110,8 +111,8 @@ func (p *Policy) Check() error {
 	seen := map[string]bool{}
 	for _, r := range p.Roles {
 		switch {
-		case !validName(r.Name):
-			return fmt.Errorf("%w: %q is not a name of a role: use 1 to %d of a-z, 0-9 and -, starting with a letter", ErrPolicy, r.Name, maxName)
+		case !identity.ValidRegion(r.Name):
+			return fmt.Errorf("%w: %q is not a name of a role: use 1 to 63 of a-z, 0-9 and -, starting with a letter", ErrPolicy, r.Name)
 		case slices.Contains(Builtin(), r.Name):
 			return fmt.Errorf("%w: role %s is built in and cannot change: choose another name", ErrPolicy, r.Name)
 		case seen[r.Name]:
@@ -178,14 +179,4 @@ func list(what string, entries []string, least int, check func(string) error) er
 		}
 	}
 	return nil
-}
-
-func validName(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if !(c >= 'a' && c <= 'z') && (i == 0 || !(c >= '0' && c <= '9') && c != '-') {
-			return false
-		}
-	}
-	return s != "" && len(s) <= maxName
 }

@@ -172,7 +172,7 @@ func (id ID) Check() error {
 		return fmt.Errorf("%w: it names nothing", ErrID)
 	case !ValidFederation(id.Federation):
 		return bad("a federation", id.Federation, "lower-case letters, digits and dashes, in labels of at most 63 bytes with dots between them")
-	case (regional || id.Kind == Region) && !validRegion(id.Region):
+	case (regional || id.Kind == Region) && !ValidRegion(id.Region):
 		return bad("a region", id.Region, "1 to 63 of a-z, 0-9 and -, starting with a letter")
 	case !regional && id.Kind != Region && id.Region != "":
 		return fmt.Errorf("%w: %s has no region, not %q", ErrID, id.Kind, id.Region)
@@ -218,8 +218,9 @@ func ValidName(s string) bool {
 	return s != ""
 }
 
-// validRegion is job.ValidName. A core cannot import that package.
-func validRegion(s string) bool {
+// ValidRegion reports whether a text can name a region, a pool or a role. It accepts the names of
+// job.ValidName. A core cannot import that package.
+func ValidRegion(s string) bool {
 	for i := range len(s) {
 		if !lower(s[i]) && (i == 0 || !digit(s[i]) && s[i] != '-') {
 			return false
