@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,7 +38,9 @@ func serveLiar(name string) error {
 		fmt.Fprintln(os.Stderr, "no licence found")
 		os.Exit(3)
 	case "mute": // ignores all calls and the end of its input
-		select {}
+		never := make(chan os.Signal, 1)
+		signal.Notify(never, syscall.SIGUSR1) // so that the runtime sees no deadlock
+		<-never
 	}
 	l, err := net.Listen("unix", os.Getenv(envSocket))
 	if err != nil {
