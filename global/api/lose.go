@@ -76,7 +76,7 @@ func unknownToCopy(t *Term, name string) bool {
 	return slices.Contains(t.State.Unconfirmed(), name)
 }
 
-// loseUnknown states that nothing runs in a region of which the store knows no cluster.
+// loseUnknown states that nothing runs in a region whose cluster the store does not know.
 func loseUnknown(ctx context.Context, t *Term, name string, loss state.Loss) (*nusav1.Region, error) {
 	_, err := t.Commit.Do(ctx, func(tx *state.Tx) error {
 		if err := tx.Audit("region.lost", name, "by "+loss.By+": "+loss.Why); err != nil {

@@ -9,7 +9,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// BenchmarkPlacedRegions asks for a thousand regions of which one has changed.
+// BenchmarkPlacedRegions asks for a thousand regions after a change of one region.
 func BenchmarkPlacedRegions(b *testing.B) {
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return time.Minute })
 	for i := range 1000 {

@@ -244,7 +244,7 @@ func (r Roster) Add(nodes []Node) (Roster, error) {
 	return out, nil
 }
 
-// problems collects errors, of which it keeps the first.
+// problems keeps the first errors that it gets.
 type problems struct {
 	first []error
 	more  int

@@ -42,7 +42,7 @@ func HelpOrUnknown(cmd *cobra.Command, args []string) error {
 const mistypedMost = 2
 
 // nearCommands returns the sub-commands whose names begin with a name, or else those that differ from
-// the name by the fewest edits. A name of which no letter would stay is not near.
+// the name by the fewest edits. A name is not near if the edits leave no letter of it.
 func nearCommands(cmd *cobra.Command, name string) []string {
 	name = strings.ToLower(name)
 	var out []string

@@ -11,7 +11,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestStateText: a job of which some instances run is not called pending.
+// TestStateText: a job is not called pending when some of its instances run.
 func TestStateText(t *testing.T) {
 	const pending = nusav1.JobState_JOB_STATE_PENDING
 	for _, c := range []struct {

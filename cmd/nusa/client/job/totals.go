@@ -26,7 +26,7 @@ func (t groupTotals) rollout() string {
 	return fmt.Sprintf("%d of %d updated", max(t.Starting+t.Running+t.Complete-t.Outdated, 0), t.desired)
 }
 
-// partial is the state of a job of which some instances run while others wait. The API calls
+// partial is the state of a job when some of its instances run and others wait. The API calls
 // such a job pending.
 const partial = "partial"
 
