@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -24,6 +25,8 @@ const (
 	busyRate  = 16 << 20
 	restAfter = 3 * time.Second
 	meanSteps = 5
+	// shortest is the shortest time between two collections of which a rate is taken.
+	shortest = 10 * time.Millisecond
 )
 
 // HeapBudget is the budget of global and regional servers for PaceCollector.
@@ -49,9 +52,17 @@ func paceCollector(ctx context.Context, budget uint64) {
 	tick := time.NewTicker(paceInterval)
 	defer tick.Stop()
 	p := pacer{budget: budget}
-	for last := 0; ; {
+	collected, since := nextCollection(), time.Now()
+	percent, release := 0, false
+	for last, atTick := 0, true; ; {
 		metrics.Read(sample)
-		percent, release := p.step(sample[0].Value.Uint64(), sample[1].Value.Uint64())
+		live, allocated := sample[0].Value.Uint64(), sample[1].Value.Uint64()
+		if atTick {
+			percent, release = p.step(live, allocated)
+		} else {
+			percent, release = p.collected(live, allocated, time.Since(since)), false
+			collected, since = nextCollection(), time.Now()
+		}
 		if percent != last {
 			debug.SetGCPercent(percent)
 			last = percent
@@ -64,8 +75,19 @@ func paceCollector(ctx context.Context, budget uint64) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			atTick = true
+		case <-collected:
+			atTick = false
 		}
 	}
+}
+
+// nextCollection returns a channel that is closed after the next collection.
+func nextCollection() <-chan struct{} {
+	done := make(chan struct{})
+	type garbage struct{ _ *byte } // with a pointer, so that no other object shares its memory
+	runtime.AddCleanup(new(garbage), func(done chan struct{}) { close(done) }, done)
+	return done
 }
 
 // pacer decides how often the collector runs. Its zero value, with a budget, begins with a
@@ -75,6 +97,9 @@ type pacer struct {
 	// allocated holds the number of bytes that were allocated up to each of the latest steps.
 	allocated [meanSteps]uint64
 	steps     int
+	// mean is the number of bytes allocated in a second, over meanSteps steps. atCollection is
+	// the number of bytes allocated up to the last collection.
+	mean, atCollection uint64
 	// quiet is the number of steps since the program was busy. rested: the program has
 	// returned its memory since then.
 	quiet  int
@@ -86,17 +111,35 @@ type pacer struct {
 // kernel now.
 func (p *pacer) step(live, allocated uint64) (percent int, release bool) {
 	oldest := &p.allocated[p.steps%meanSteps]
-	rate := (allocated - *oldest) / uint64(meanSteps*paceInterval/time.Second)
+	p.mean = (allocated - *oldest) / uint64(meanSteps*paceInterval/time.Second)
 	*oldest = allocated
 	p.steps++
-	if rate >= busyRate {
+	if p.mean >= busyRate {
 		p.quiet, p.rested = 0, false
 	}
 	p.quiet++
 	if p.quiet > int(restAfter/paceInterval) && !p.rested {
 		p.rested, release = true, true
 	}
-	return pace(live, p.budget, rate), release
+	return p.percent(live, p.mean), release
+}
+
+// collected is called after each collection, with the time since the one before. It returns
+// GOGC. At rest the heap may grow only by restPercent until the next collection, so a burst of
+// work would be collected many times in its first second. The rate between two collections
+// shows the burst at once.
+func (p *pacer) collected(live, allocated uint64, since time.Duration) (percent int) {
+	rate := float64(allocated-p.atCollection) / max(since, shortest).Seconds()
+	p.atCollection = allocated
+	return p.percent(live, max(p.mean, uint64(rate)))
+}
+
+// percent returns GOGC. Only a program at rest gets less memory than the budget allows.
+func (p *pacer) percent(live, rate uint64) int {
+	if !p.rested {
+		rate = math.MaxUint64
+	}
+	return pace(live, p.budget, rate)
 }
 
 // pace returns GOGC: by how many per cent of the live heap the heap may grow until the

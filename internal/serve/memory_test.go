@@ -1,6 +1,10 @@
 package serve
 
-import "testing"
+import (
+	"runtime"
+	"testing"
+	"time"
+)
 
 const mib = 1 << 20
 
@@ -65,5 +69,39 @@ func TestMemoryReturnsOnceAtRest(t *testing.T) {
 	run(60, mib)
 	if len(released) != 2 {
 		t.Errorf("memory returned in seconds %v", released)
+	}
+}
+
+// TestBurstIsSeenAtOnce: the first collection of a burst shows the burst, and the next second
+// keeps it in the mean. A collection of a program at rest changes nothing.
+func TestBurstIsSeenAtOnce(t *testing.T) {
+	p := pacer{budget: 300 * mib}
+	allocated := uint64(0)
+	for range 30 {
+		allocated += mib
+		p.step(100*mib, allocated)
+	}
+	p.collected(100*mib, allocated, time.Second)
+	allocated += 10 * mib
+	if got := p.collected(100*mib, allocated, 10*time.Second); got != 20 {
+		t.Errorf("at rest: %d percent", got)
+	}
+	allocated += 20 * mib
+	if got := p.collected(100*mib, allocated, 50*time.Millisecond); got != 200 {
+		t.Errorf("after the first collection of a burst: %d percent", got)
+	}
+	allocated += 200 * mib
+	if got, _ := p.step(110*mib, allocated); got < 100 {
+		t.Errorf("a second later: %d percent", got)
+	}
+}
+
+func TestNextCollection(t *testing.T) {
+	collected := nextCollection()
+	runtime.GC()
+	select {
+	case <-collected:
+	case <-time.After(10 * time.Second):
+		t.Error("no sign of the collection")
 	}
 }
