@@ -9,7 +9,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/retry"
 )
 
-// restAfter is how long no allocation must have changed before the agent counts as idle.
+// restAfter is the time without a change of any allocation after which the agent counts
+// as idle.
 const restAfter = 2 * time.Second
 
 // releaseAtRest calls release each time the agent becomes idle. A start, or a burst of

@@ -140,7 +140,7 @@ func TestThreeMembers(t *testing.T) {
 	}
 	servers := make([]*testServer, len(names))
 	var wg sync.WaitGroup
-	for i, name := range names { // together: no server is ready before two are
+	for i, name := range names { // start the servers together: no server is ready before two are
 		dir := t.TempDir()
 		wg.Go(func() {
 			servers[i] = f.start(t, name, f.overEtcd(dir, Etcd{PeerAddr: peers[name], InitialCluster: cluster}))

@@ -24,8 +24,8 @@ type failoverLoop struct {
 	// observe gets the number of verdicts.
 	observe func(verdicts int)
 
-	// plan was made for mark, and is used again until the clock reads until, if nothing changed.
-	// Only the goroutine of run uses these fields.
+	// plan is the latest plan, which was made for mark. While nothing changes, it is used again
+	// until the clock reads until. Only the goroutine of run uses these fields.
 	plan  failover.Plan
 	mark  *state.FailoverMark
 	until time.Duration
@@ -182,7 +182,7 @@ func (f *failoverLoop) declare(ctx context.Context, v failover.Verdict, was live
 	if err != nil || !done {
 		return false, err
 	}
-	f.state.NoticeSilence() // so that the event of the silence comes before that of the verdict
+	f.state.NoticeSilence() // add the event of the silence before the event of the verdict
 	f.state.Lock()
 	defer f.state.Unlock()
 	f.state.EndLost(v.Region, was.number, v.Why)

@@ -14,10 +14,10 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestBoundWorkMovesWhenTheLeaseIsOver: the verdict about a region whose lease binds its
-// work comes when every lease that the region was granted is over by any clock, stop time
-// included, and not before. The longest stop time of the versions that the region may run
-// counts. The job is stored directly, so its policy is not checked here.
+// TestBoundWorkMovesWhenTheLeaseIsOver: the lease of a region binds its work. The verdict
+// comes when every lease of the region, with the stop time, is over by any clock, and not
+// before. The longest stop time of the versions that the region may run counts. The job
+// is stored directly, so its policy is not checked here.
 func TestBoundWorkMovesWhenTheLeaseIsOver(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
@@ -86,7 +86,8 @@ func putBound(t *testing.T, f *failoverLoop, s region.Slot) {
 	}
 }
 
-// connect makes a region say hello at the beginning, and get its last lease at a time.
+// connect makes a region say hello at the beginning, and get its last lease at the
+// given time.
 func connect(f *failoverLoop, name string, last time.Duration) {
 	f.state.Lock()
 	defer f.state.Unlock()

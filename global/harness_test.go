@@ -224,7 +224,7 @@ type fakeRegion struct {
 	peerList []*nusav1.PeerRegion
 	asks     []*nusav1.ShapeSubscription
 	columnAt *nusav1.Position
-	edges    []topology.Edge // of the latest change of the column that has any edges
+	edges    []topology.Edge // the edges of the latest change of the column that is not empty
 	sizes    map[string][]int
 	acked    *nusav1.Position
 	tunnels  []string

@@ -125,9 +125,9 @@ func TestRegionThatReturnsGetsItsInstancesBack(t *testing.T) {
 	})
 }
 
-// TestRegionThatReturnsHoldsNothingThatItsLeaseBound: the end of the lease has ended these
-// instances. If the region held them, they would start again beside the replacement as soon as the
-// region has a lease.
+// TestRegionThatReturnsHoldsNothingThatItsLeaseBound: the end of the lease has ended the instances
+// that the lease bound. If the region held them, they would start again beside the replacement as
+// soon as the region has a lease.
 func TestRegionThatReturnsHoldsNothingThatItsLeaseBound(t *testing.T) {
 	s, _, _ := lostJakarta(t, nil, func(slot *nusav1.Slot) { slot.Former[0].StopTime = durationpb.New(5 * time.Second) })
 	s.returnOfJakarta().waitSlot("default/api/web/0", desired(toRevoke))

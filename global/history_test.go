@@ -65,8 +65,8 @@ func (s *testServer) ended(name string) {
 	s.waitStore(name+" in the history", func() bool { return slices.Equal(s.keysOf(name), []string{"history/default/" + name}) })
 }
 
-// TestJobsThatHaveEndedLeaveMemory: such a job is in the history. Every request about it gets the
-// same response as before, also from another server.
+// TestJobsThatHaveEndedLeaveMemory: a job that has ended is in the history. Every request about
+// it gets the same response as before, also from another server.
 func TestJobsThatHaveEndedLeaveMemory(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1", kept)

@@ -19,7 +19,7 @@ const campaignPause = 500 * time.Millisecond
 // in memory: the next term loads everything again.
 func (s *server) campaign(ctx context.Context) error {
 	removed := false
-	s.measure(ctx) // so that a term knows how full the store is from its beginning
+	s.measure(ctx) // measure the store first, so that a term knows from its beginning how full the store is
 	for {
 		var err error
 		if !removed {

@@ -43,7 +43,8 @@ func (withMember) Missing(_ context.Context, running []string) ([]string, error)
 	return []string{"the member of g3 is missing"}, nil
 }
 
-// TestServersOfOneNameAndLostMembersAreShown: both are alarms with an event, and end by themselves.
+// TestServersOfOneNameAndLostMembersAreShown: two servers with one name, and a lost member of the
+// store, each cause an alarm and an event. The alarm ends by itself.
 func TestServersOfOneNameAndLostMembersAreShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()

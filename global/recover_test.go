@@ -79,9 +79,9 @@ func TestServerKnowsMoreThanTheStore(t *testing.T) {
 	waitInfo(t, s, "active without an alarm", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 0 })
 }
 
-// TestRecoverOffersSlotsThatMovedAgain: a slot moved after the copy was made. The region that owns
-// the slot by the copy gets an order that is later than every order that any region has seen. So no
-// region skips the order, and the epochs of its instances are the greatest.
+// TestRecoverOffersSlotsThatMovedAgain: a slot moved after the copy was made. By the copy another
+// region owns the slot. Its order is later than every order that any region has seen. So no region
+// skips the order, and the epochs of its instances are the greatest.
 func TestRecoverOffersSlotsThatMovedAgain(t *testing.T) {
 	const key = "default/api/web/0"
 	f := newFederation()

@@ -74,7 +74,7 @@ func (r *fakeRegion) sent(kind string) (messages, bytes int) {
 // TestStormOfHellos: when all regions connect at once, each gets the other regions in few messages
 // with few bytes. When they connect again, each gets nothing new, also from another active server.
 func TestStormOfHellos(t *testing.T) {
-	const regions, perPeer, perPacked = 100, 70, 60 // in bytes: the least of a whole peer, the most of a packed one
+	const regions, perPeer, perPacked = 100, 70, 60 // in bytes: a whole peer takes at least perPeer, and a packed one at most perPacked
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
 		s := f.virtual(t, "g1")
@@ -149,7 +149,7 @@ func TestNewAskIsSentAlone(t *testing.T) {
 			name := fmt.Sprint("job-", i)
 			reports := alpha.sequence
 			spec := testJob(name, 5)
-			spec.Groups["web"].Tasks["server"].Resources.CpuMilli = int64(200 + i) // the bins of the report have room for none
+			spec.Groups["web"].Tasks["server"].Resources.CpuMilli = int64(200 + i) // no job fits into the bins of the report
 			s.submit(spec)
 			time.Sleep(time.Second)
 			synctest.Wait()

@@ -84,7 +84,7 @@ func (t *leadershipTerm) noteLog(ctx context.Context, s store.Surplus) error {
 	}
 	t.state.Lock()
 	t.state.LogReported()
-	t.uplink.Resume() // no region could be welcomed before, so its silence counts from now on
+	t.uplink.Resume() // no region could be welcomed before, so the silence of the regions counts from now on
 	t.state.Unlock()
 	if t.logKnown != nil {
 		close(t.logKnown)

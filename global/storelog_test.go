@@ -61,7 +61,7 @@ func termWithoutTheLength(t *testing.T, restored bool) {
 	})
 	waitInfo(t, s, "active", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 0 })
 	s.submit(testJob("new", 1))
-	for range 3 { // each of them waits for one lease, and is refused then
+	for range 3 { // each stream waits for one lease, and is then refused
 		began := time.Now()
 		seoul := s.join(helloOf("seoul", 1))
 		seoul.wait("the end", func() bool { return seoul.err != nil })

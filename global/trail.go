@@ -104,7 +104,7 @@ func (t *leadershipTerm) trimAudit(ctx context.Context, most int64) error {
 		t.state.Lock()
 		before, _ := t.state.Trail.Excess(most)
 		t.state.Unlock()
-		if before == "" || before == last { // the clock was set back: a later call removes them
+		if before == "" || before == last { // the clock was set back, so a later call removes the records
 			return nil
 		}
 		last = before
@@ -190,8 +190,8 @@ func (t *leadershipTerm) moveEnded(ctx context.Context) error {
 	}
 }
 
-// forgetLeftovers removes the slots of jobs in the history that did not fit into the transaction
-// that moved the job.
+// forgetLeftovers removes slots of jobs in the history. These slots did not fit into the
+// transaction that moved their job.
 func (t *leadershipTerm) forgetLeftovers(ctx context.Context) error {
 	for {
 		t.state.Lock()

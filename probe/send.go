@@ -27,7 +27,8 @@ func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *sync.Wait
 	})
 }
 
-// releaseBlocking notes that a probe that may have blocked is sent.
+// releaseBlocking is called after a probe was sent that may have blocked. It makes room
+// for the next such probe.
 func (p *Prober) releaseBlocking() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -72,7 +72,8 @@ func regionID(name string) uint64 {
 	return h.Sum64()
 }
 
-// encode encodes the packet with a key. responder is the region that responds.
+// encode encodes the packet, authenticated by the key. responder is the region that
+// responds.
 func (p packet) encode(key []byte, responder string) []byte {
 	b := make([]byte, packetSize, packetSize+sha256.Size)
 	copy(b, magic[:])

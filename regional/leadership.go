@@ -38,7 +38,7 @@ type term struct {
 // current returns the present term, nil while this server does not lead. The channel is
 // closed when the region's master or its servers change.
 func (s *leadership) current() (*term, <-chan struct{}) {
-	changed := s.changed.C() // taken before the read, so that no change is missed
+	changed := s.changed.C() // get the channel before the read, so that no change is missed
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now, changed

@@ -18,7 +18,7 @@ func TestServersFormAGroupFromOneAddress(t *testing.T) {
 		w.server(2, 1)
 		w.server(3, 1)
 		first := w.master(1, 2, 3)
-		w.submit(first%3+1, spec("kept", 0)) // through a server that is not the master
+		w.submit(first%3+1, spec("kept", 0)) // the job is submitted through a server that is not the master
 
 		w.kill(first)
 		rest := without([]int{1, 2, 3}, first)

@@ -103,7 +103,7 @@ func TestRestartLosesNoAcknowledgedJob(t *testing.T) {
 	t.Logf("acknowledged a job %v after the start", time.Since(began).Round(time.Millisecond))
 	s.stop()
 
-	s = startReal(t, config(dir)) // with other ports, so that its own address has changed
+	s = startReal(t, config(dir)) // the server gets other ports, so that its own address has changed
 	defer s.stop()
 	retry(t, func(ctx context.Context) error {
 		j, err := nusav1.NewJobsClient(s.conn).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "kept"}})

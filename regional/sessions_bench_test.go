@@ -134,8 +134,8 @@ func inUse() (heap, stacks, goroutines float64) {
 	return float64(m.HeapAlloc), float64(m.StackInuse), float64(runtime.NumGoroutine())
 }
 
-// TestAgentsOfBenchmark runs the agents of BenchmarkSessions. It does so only in the other
-// process of that benchmark.
+// TestAgentsOfBenchmark runs the agents of BenchmarkSessions. It runs only in the second
+// process, which the benchmark starts.
 func TestAgentsOfBenchmark(t *testing.T) {
 	addr := os.Getenv(agentsOf)
 	if addr == "" {

@@ -38,7 +38,8 @@ type Options struct {
 	Disk bool
 	// Leave makes a stopped agent stop its tasks and say goodbye.
 	Leave bool
-	// Stats returns what the named agent measures at a time. Default: constant values.
+	// Stats returns what the named agent measures at the given time. Default: constant
+	// values.
 	Stats func(agent string, now time.Duration) *nusav1.NodeStats
 	// VolumesAllow holds, by the agent's name, the folders of this machine that the agent allows.
 	VolumesAllow map[string][]string

@@ -242,7 +242,7 @@ func TestHistoryThroughTheGlobalTier(t *testing.T) {
 	d := newDistances()
 	opts := sim.Options{
 		Regions: islands[:2], Agents: 2, Disk: true, Net: simnet.Options{Latency: d.oneWay},
-		Stats: func(_ string, now time.Duration) *nusav1.NodeStats { // grows by half a GiB an hour, of 8
+		Stats: func(_ string, now time.Duration) *nusav1.NodeStats { // memory in use grows by half a GiB an hour, on a node with 8 GiB
 			used := int64(gib + gib/2*now.Hours())
 			return &nusav1.NodeStats{Cpu: 0.25, MemoryUsedBytes: used, MemoryAvailableBytes: 8<<30 - used}
 		},

@@ -81,10 +81,10 @@ func (v *View) loggedEdge(i, j int) loggedEdge {
 	return loggedEdge{cell: cell{p50: spanOf(e.P50), p90: spanOf(e.P90), p99: spanOf(e.P99)}, source: e.Source, relErr: float32(e.Error)}
 }
 
-// differs reports whether an edge has changed noticeably. Noticeable are changes of its
-// state, of its source, of whether it is doubted, and of whether its reverse direction
-// works. A change of its median by at least a tenth and at least a millisecond is
-// noticeable, too.
+// differs reports whether an edge has changed noticeably. These changes are noticeable:
+// another state or source, a doubt that begins or ends, and a reverse direction that
+// begins or ceases to work. A change of the median is noticeable if it is at least a
+// tenth and at least a millisecond.
 func (p *loggedEdge) differs(is *loggedEdge) bool {
 	return p.state != is.state || p.source != is.source || p.doubted != is.doubted || p.reverseReachable() != is.reverseReachable() ||
 		(p.p50.duration()-is.p50.duration()).Abs() >= max(p.p50.duration()/10, time.Millisecond)

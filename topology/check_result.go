@@ -46,7 +46,7 @@ type Cut struct {
 // Unreached is a region that some or all other regions cannot reach.
 type Unreached struct {
 	Region string
-	// By names at most maxNamed regions that cannot reach the region. ByCount counts all
+	// By lists at most maxNamed regions that cannot reach the region. ByCount counts all
 	// regions that cannot reach it, and ReachedCount those that can.
 	By           []string
 	ByCount      int

@@ -53,7 +53,7 @@ func edge(from, to string, p50 int, state State, loss float64, samples int) Edge
 func TestAsymmetriesNeedRatioAndDelta(t *testing.T) {
 	v := NewView(regionsOf(6), []Edge{
 		edge("r0", "r1", 50, OK, 0, 20), edge("r1", "r0", 80, OK, 0, 20), // by 30 ms
-		edge("r0", "r2", 200, OK, 0, 20), edge("r2", "r0", 230, OK, 0, 20), // by 30 ms, but not by a quarter
+		edge("r0", "r2", 200, OK, 0, 20), edge("r2", "r0", 230, OK, 0, 20), // the directions differ by 30 ms, but not by a quarter
 		edge("r0", "r3", 1, OK, 0, 20), edge("r3", "r0", 4, OK, 0, 20), // fourfold, but by 3 ms
 		edge("r0", "r4", 10, OK, 0.2, 16), edge("r4", "r0", 10, OK, 0, 20), // 4 of 20 lost
 		edge("r1", "r4", 10, OK, 0.1, 18), edge("r4", "r1", 10, OK, 0, 20), // 2 of 20 lost: chance

@@ -368,7 +368,8 @@ func (r *row) isStale(j int, now, stale time.Duration) bool {
 	return r.cells[j].state == OK && now-r.times[j].seen > stale
 }
 
-// edge returns the cell as an edge of an age, without the regions and the doubt.
+// edge returns the cell as an edge with the given age. It sets neither the regions nor
+// the doubt.
 func (c *cell) edge(age time.Duration) Edge {
 	return Edge{
 		State: c.state, Source: Measured, P50: c.p50.duration(), P90: c.p90.duration(), P99: c.p99.duration(), Min: c.min.duration(),

@@ -312,7 +312,7 @@ func TestPathsPreferMeasuredEdges(t *testing.T) {
 		{"a", "b", 1, Measured},
 		{"b", "a", 2, Predicted},
 		{"relay", "c", 1, Estimated},
-		{"a", "c", 2, Estimated}, // over the relay with two guesses, and not directly
+		{"a", "c", 2, Estimated}, // the path leads over the relay with two guesses, and not directly
 	} {
 		paths, err := r.Paths(tc.from, tc.to, PathOptions{K: 5})
 		if err != nil || len(paths) != tc.paths || paths[0].Source != tc.source {
@@ -338,7 +338,7 @@ func TestPathsAvoidUnreachableAndStaleEdges(t *testing.T) {
 		{"r0", "r1", "[r0 → r2 → r1 180.0ms, r2 → r1 as measured is too long]"},
 		{"r0", "r3", "[r0 → r1 → r3 17.0ms (stale) r0 → r2 → r1 → r3 187.0ms (stale), r2 → r1 as measured is too long]"},
 		{"r1", "r0", "[]"},
-		{"r3", "r2", "[]"}, // the region that measured it is disconnected, and r2 finds r3 unreachable
+		{"r3", "r2", "[]"}, // the region that measured this edge is disconnected, and r2 finds r3 unreachable
 	} {
 		paths, err := r.Paths(tc.from, tc.to, PathOptions{K: 5})
 		if got := fmt.Sprint(paths); err != nil || got != tc.want {

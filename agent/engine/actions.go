@@ -184,7 +184,7 @@ func (e *Engine) adoptLater(a *alloc, t reconcile.TaskActual, drv driver.Driver,
 
 // resume prepares the next run of a task that an agent stopped although its order says run.
 // Either the agent paused, or it was killed before it recorded why it stopped the task. In
-// the second case the next plan decides about the stop again. In neither case the task has
+// the second case the next plan decides about the stop again. In neither case has the task
 // failed.
 func (e *Engine) resume(a *alloc, do reconcile.Action) {
 	e.log.Info("the task starts again", "alloc", do.Alloc, "task", do.Task, "run", do.Run+1)

@@ -38,7 +38,7 @@ func (k *check) run(ctx context.Context, id driver.ID, due time.Time) health.Res
 	r := health.Result{Began: began, Late: max(0, began.Sub(due))}
 	ctx, cancel := context.WithTimeout(ctx, k.Timeout)
 	defer cancel()
-	var woke atomic.Int64 // the delay from began until the prober noticed the time-out
+	var woke atomic.Int64 // the delay between began and the moment at which the prober noticed the time-out
 	stop := context.AfterFunc(ctx, func() { woke.Store(int64(time.Since(began))) })
 	saw, err := k.probe(ctx, id)
 	stop()
@@ -118,7 +118,7 @@ func (o *order) readHTTPCheck(out *check, k *nusav1.HTTPCheck, driverName string
 	return nil
 }
 
-// checkedPort returns the host port with a label.
+// checkedPort returns the host port that has the given label.
 func (o *order) checkedPort(label string) (int, error) {
 	for _, p := range o.ports {
 		if p.Label == label {

@@ -30,7 +30,7 @@ type planner struct {
 	wake time.Time
 }
 
-// view is what the planner selects the input of a plan from.
+// view is the snapshot from which the planner selects the input of a plan.
 type view struct {
 	now    time.Time
 	leases lease.Leases

@@ -97,9 +97,9 @@ func (r *recordedRun) ask(ctx context.Context, drv driver.Driver) {
 	if r.id.Run > 0 {
 		r.found = ask(ctx, drv, r.id)
 	}
-	// The run that is RetainedRuns older is removed only after the record of a new run is
-	// durable. So the driver knows at most RetainedRuns runs that are newer than the
-	// record.
+	// The engine retains RetainedRuns runs of a task, and removes an older run only after
+	// the record of a new run is durable. So the driver knows at most RetainedRuns runs
+	// that are newer than the record.
 	for newer := 0; newer <= RetainedRuns; newer++ {
 		next := r.id
 		next.Run++

@@ -16,7 +16,8 @@ const (
 	minPause = 100 * time.Millisecond
 	// waitDivisor sets the pauses before the first healthy check. The pause is the time
 	// since the run's start divided by waitDivisor. So a task is seen healthy at most a
-	// quarter later than it becomes healthy, and half a minute takes 25 checks.
+	// quarter later than it becomes healthy. A task that takes half a minute is checked
+	// about 25 times.
 	waitDivisor = 4
 	// reportEvery is the shortest time between two reports without a change of phase,
 	// because each report goes through the region's log.

@@ -97,8 +97,8 @@ type session struct {
 	samples  chan sample
 	inbox    *link.Inbox[*nusav1.AllocOrder]
 	state    sessionState
-	// reached says that the server has sent a message, and that this message was not that
-	// it knows no master.
+	// reached says that the server has sent a message, and that the message was another
+	// one than "no master is known".
 	reached  bool
 	watchdog *time.Timer
 

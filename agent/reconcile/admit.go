@@ -59,8 +59,8 @@ type capacity struct {
 	ports    map[int]string // maps a port to the allocation that has it
 }
 
-// newCapacity returns the host's capacity without what every accepted allocation that has
-// not ended uses.
+// newCapacity returns the host's capacity less the use of all accepted allocations that
+// have not ended.
 func newCapacity(in Input) *capacity {
 	r := &capacity{host: in.Host, ports: map[int]string{}}
 	for _, a := range in.Allocs {

@@ -241,7 +241,7 @@ func Make(in Input) Plan {
 		}
 		return p
 	}
-	var room *capacity // only a decision to accept needs the sums
+	var room *capacity // only the decision to accept an allocation needs the remaining capacity
 	for _, a := range in.Allocs {
 		act := in.Actual[a.ID]
 		if room == nil && act.undecided() {

@@ -161,7 +161,7 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 }
 
 // commandFault returns a CommandError with the exit code of a shell if the command itself
-// is why it cannot be started. Else it returns err.
+// is at fault, for example because its file does not exist. Otherwise it returns err.
 func commandFault(name string, err error) error {
 	code := 0
 	switch {

@@ -145,8 +145,8 @@ func BootID() string {
 	return strings.TrimSpace(string(data))
 }
 
-// alarm fires at a time of CLOCK_BOOTTIME. Go's own timers do not count the time in which
-// the machine is suspended.
+// alarm fires at a reading of CLOCK_BOOTTIME. Go's own timers do not count the time in
+// which the machine is suspended.
 type alarm struct {
 	file  *os.File
 	fired chan struct{}

@@ -45,7 +45,8 @@ func Usage(dir string) (driver.Stats, error) {
 
 // sum returns the resources that the processes of a supervisor use. They are all
 // descendants of the supervisor. The CPU time of a process that has ended counts for the
-// parent that reaped the process, which is at last the supervisor.
+// process that reaped it. The supervisor reaps what no other process reaps, so no CPU
+// time is lost.
 func sum(supervisor int) driver.Stats {
 	s := driver.Stats{MemoryPeakBytes: -1}
 	all := slices.Collect(processes())

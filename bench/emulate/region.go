@@ -283,7 +283,7 @@ func (r *region) grant(g *nusav1.LeaseGrant) {
 // refreshRow makes the region send a row at once.
 func (r *region) refreshRow() {
 	r.mu.Lock()
-	r.rowDue, r.rowFrom = true, ^uint64(0) // until the request that follows the row is sent
+	r.rowDue, r.rowFrom = true, ^uint64(0) // this value holds until the request that follows the row is sent
 	r.mu.Unlock()
 	r.wakeSender()
 }

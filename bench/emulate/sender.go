@@ -21,8 +21,8 @@ const (
 	burst    = 5
 	// ackWait is how long an acknowledgement of orders waits for another message.
 	ackWait = 200 * time.Millisecond
-	// repeatAnswers is the interval at which the region repeats the answers that the
-	// orders of the global tier do not show yet.
+	// repeatAnswers is the interval at which the region repeats an answer until the
+	// orders of the global tier show the answer.
 	repeatAnswers = 5 * time.Second
 	// reportEvery is the interval of reports, unless the welcome has a shorter one.
 	// reportPause is the shortest pause between two reports.

@@ -53,9 +53,9 @@ func (r *Cost) Table(w io.Writer) error {
 	return t.Flush()
 }
 
-// MeasureCost measures what the server uses, for a time while all regions are connected and
-// for the same time from the moment when a third of the regions is cut off. A third is no mass
-// loss, and Scale.After is so long that nothing moves.
+// MeasureCost measures what the server uses in two phases of equal length. In the first phase
+// all regions are connected. The second phase begins when a third of the regions is cut off. A
+// third is no mass loss, and Scale.After is so long that nothing moves.
 func MeasureCost(ctx context.Context, o Scale, phase time.Duration) (_ *Cost, err error) {
 	f, err := startFederation(ctx, o)
 	if err != nil {

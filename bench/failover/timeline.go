@@ -17,7 +17,7 @@ type run struct {
 	first, last time.Duration
 }
 
-// running returns the runs that are alive at a time.
+// running returns the runs that are alive at the given time.
 func running(runs []run, now time.Duration) []run {
 	return slices.DeleteFunc(slices.Clone(runs), func(r run) bool { return now-r.last > alive })
 }

@@ -158,7 +158,7 @@ func TestAgainst(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	interrupted, interrupt := context.WithCancel(t.Context())
-	o.Rate = 1 // so slow that the interruption comes before the last submit
+	o.Rate = 1 // the rate is so low that the interruption comes before the last submit
 	o.Progress = func(text string) {
 		if strings.Contains(text, "decided") {
 			interrupt()

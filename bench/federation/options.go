@@ -44,7 +44,8 @@ type Options struct {
 	// Timeout bounds the time until all regions are connected, and the time from the first
 	// submit until all slots are accepted.
 	Timeout time.Duration
-	// History is how many jobs that have ended the restarted server has, too.
+	// History is the number of jobs that have ended and that are added to the store
+	// before the restart.
 	History int
 	// Dir is the parent of the temporary folder.
 	Dir string

@@ -35,7 +35,8 @@ type Result struct {
 	// ConnectS is the time until all regions hold a lease, when all connect at once.
 	ConnectS  float64 `json:"connect_s"`
 	ConnectMB Traffic `json:"connect_mb"`
-	// ConnectMemory is the server's memory when this is over, before any job.
+	// ConnectMemory is the server's memory after ConnectS has passed and before any job
+	// is submitted.
 	ConnectMemory *Memory `json:"connect_memory,omitempty"`
 	Idle          *Idle   `json:"idle"`
 	// RestartS is the time from starting the killed server again until a region receives

@@ -65,7 +65,7 @@ func startServer(o Options, exe string, bare bool) (*server, error) {
 
 // profiledTo makes the next process write profiles to files with a prefix.
 func (s *server) profiledTo(prefix string, flags ...string) {
-	_ = os.Remove(prefix + ".heap") // of an earlier run: the new file says that the profiles are complete
+	_ = os.Remove(prefix + ".heap") // remove the file of an earlier run, because the new file says that the profiles are complete
 	s.profile, s.Args = prefix, slices.Concat([]string{"bench", "profiled"}, flags, []string{prefix, "--"}, s.command)
 }
 

@@ -105,7 +105,7 @@ var ways = map[string]Options{
 // TestSubmit: each job is reported once as sent and once as stored. A refused job is sent
 // again.
 func TestSubmit(t *testing.T) {
-	const jobs = 700 // more than the open submits of a stream
+	const jobs = 700 // more jobs than a stream may have open submits
 	for way, o := range ways {
 		t.Run(way, func(t *testing.T) {
 			s, l := start(t, o)

@@ -245,8 +245,8 @@ func (f *fleet) learn(list *nusav1.ServerList) {
 	}
 }
 
-// lost switches from a server that does not respond to the next known server. If that is
-// not the master, it names the master.
+// lost leaves a server that does not respond and chooses the next known server. If that
+// server is not the master, it names the master.
 func (f *fleet) lost(addr string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

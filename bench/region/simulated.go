@@ -243,9 +243,9 @@ func (a *simulated) sendReports() error {
 	return nil
 }
 
-// beat sends a heartbeat if the agent has a session. It skips an agent that is just
-// sending: that message counts as a heartbeat, and to wait would delay the other agents of
-// the sender.
+// beat sends a heartbeat if the agent has a session. It skips an agent that is sending
+// another message, because every message counts as a heartbeat. A wait for that agent
+// would delay the other agents of the sender.
 func (a *simulated) beat() {
 	if !a.mu.TryLock() {
 		return

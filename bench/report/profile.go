@@ -41,7 +41,7 @@ func (p *Profile) Stop() error {
 	if err != nil {
 		return err
 	}
-	runtime.GC() // so that the heap profile shows only memory in use
+	runtime.GC() // collect garbage first, so that the heap profile shows only memory in use
 	if err := errors.Join(pprof.Lookup("heap").WriteTo(f, 0), f.Close()); err != nil {
 		return err
 	}

@@ -88,8 +88,8 @@ func (d *failoverDemo) run(ctx context.Context) error {
 	return d.show(ctx, "The same instances as before", "job", "status", failoverName)
 }
 
-// victim returns a region that runs an instance of the job and that is not the first
-// region, which is at the place of the global server.
+// victim returns a region that runs an instance of the job. It does not return the
+// first region, because the global server is at the place of that region.
 func (d *failoverDemo) victim(ctx context.Context) (string, error) {
 	name := ""
 	err := d.until(ctx, "the job did not start", func(j *nusav1.Job) bool {

@@ -83,8 +83,9 @@ func (l *allocationsAPI) List(ctx context.Context, req *nusav1.ListAllocationsRe
 	return out, nil
 }
 
-// addLastReported adds to the errors about regions that are not connected what these regions
-// reported last: the instances of the requested job, or the number of all allocations.
+// addLastReported extends the errors about regions that are not connected. It adds what each
+// of these regions reported last: the instances of the requested job, or the number of all
+// allocations.
 func addLastReported(term *Term, req *nusav1.ListAllocationsRequest, errs []*nusav1.PartialError) {
 	if req.GetNodeId() != "" {
 		return

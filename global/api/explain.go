@@ -76,7 +76,7 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 	})
 	switch {
 	case status.Code(err) == codes.NotFound:
-		return out, nil // a region of an older version answers this if it has nothing of the job
+		return out, nil // a region of an older version returns this error if it has nothing of the job
 	case status.Code(err) == codes.DeadlineExceeded:
 		return nil, status.Errorf(codes.Unavailable, "region %s: %s", req.GetRegion(), failureText(err))
 	case err != nil:

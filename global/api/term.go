@@ -58,9 +58,9 @@ func NewTerm(cfg TermConfig) *Term {
 // Tick drops the data that idle watches have left. It is called once in each report interval.
 func (t *Term) Tick() { t.matrixChanges.DropIdle(t.State.Clock()) }
 
-// follow calls send immediately, and then each time the channel closes that send returned. It ends
-// when the caller's context or the term ends, or when send returns no channel. Changes that come
-// too fast are sent together: see watchPause.
+// follow calls send immediately. It calls send again each time the channel that send returned is
+// closed. It ends when the caller's context or the term ends, or when send returns no channel.
+// Changes that come too fast are sent together: see watchPause.
 func (t *Term) follow(ctx context.Context, send func() (changed <-chan struct{}, err error)) error {
 	pace := wait.NewPace(watchPause, watchBurst)
 	for {

@@ -111,7 +111,7 @@ func (s *Slots) Delete(key string) {
 	}
 }
 
-// Get returns the slot with a key, see region.Slot.Key.
+// Get returns the slot that has the given key: see region.Slot.Key.
 func (s *Slots) Get(key string) (region.Slot, bool) {
 	if group, from, at, system, ok := s.parse(key); ok {
 		if i, found := s.find(group, from, at, system); found {

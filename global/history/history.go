@@ -31,8 +31,8 @@ type left struct {
 	revision int64
 }
 
-// Put adds the entry of a job, or replaces it. It returns the entry before; had is false if there
-// was none.
+// Put adds the entry of a job, or replaces it. It returns the previous entry. had is false if
+// there was none.
 func (h *History) Put(job string, e Entry) (was Entry, had bool) {
 	if h.entries == nil {
 		h.entries = map[string]Entry{}
@@ -84,9 +84,9 @@ func (h *History) compact() {
 	h.order = kept
 }
 
-// Excess returns at most atOnce jobs that must be forgotten, oldest departure first. These are the
-// jobs that ended before the time before, in seconds since 1970, and the oldest jobs if there are
-// more than most.
+// Excess returns at most atOnce jobs that must be forgotten, oldest departure first. Jobs that
+// ended earlier than before, in seconds since 1970, must be forgotten. So must the oldest jobs if
+// there are more than most.
 func (h *History) Excess(before int64, most, atOnce int) (jobs []string) {
 	for len(h.order) > 0 && h.entries[h.order[0].job].Revision != h.order[0].revision {
 		h.order = h.order[1:] // the job has returned, or was forgotten

@@ -45,8 +45,8 @@ func (n *Names) sortIn() {
 	n.added = n.added[:0]
 }
 
-// After yields the names that come after a name, in order, of jobs that exist. exists reports
-// whether a job with a name exists.
+// After yields, in order, the names after the given one of jobs that exist. exists reports
+// whether a job has a name.
 func (n *Names) After(job string, exists func(string) bool) iter.Seq[string] {
 	if len(n.added) > 0 {
 		n.sortIn()

@@ -205,8 +205,8 @@ func (s *Answers) Load(ctx context.Context, from store.Store) error {
 	return nil
 }
 
-// Oldest returns the oldest keys, at most n, that must be removed so that at most this many bytes
-// are left. It returns none before all records are loaded.
+// Oldest returns the oldest keys, at most n. After their removal at most this many bytes are
+// left, unless n was too small. It returns none before all records are loaded.
 func (s *Answers) Oldest(most, n int) (keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

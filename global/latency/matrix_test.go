@@ -9,8 +9,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// TestColumnsAreDeltas: a column has only the edges that are new and the edges that became stale
-// because their owners report nothing.
+// TestColumnsAreDeltas: a column has only two kinds of edges: new ones, and those that became
+// stale because their owners report nothing.
 func TestColumnsAreDeltas(t *testing.T) {
 	m := topology.NewMatrix()
 	m.SetRegions([]topology.Region{{Name: "a"}, {Name: "b"}, {Name: "c"}})

@@ -34,8 +34,8 @@ type BoundTracker struct{ distances *distances }
 // NewBoundTracker returns a tracker over a snapshot.
 func NewBoundTracker(s Snapshot) *BoundTracker { return &BoundTracker{newDistances(s)} }
 
-// Step returns the job's breaches after some time has passed, sorted. They are the earlier breaches
-// that have not healed and whose bound the job still has, and new breaches where the job runs.
+// Step returns the job's breaches after some time has passed, sorted. An earlier breach stays until
+// it has healed or the job no longer has its bound. New breaches are found only where the job runs.
 // Job.Slots may be in any order. Only fresh measurements are evidence, unless the bound's Unknown
 // allows more. A bound to a location is never measured, so it cannot be broken.
 func (f *BoundTracker) Step(j *Job, passed time.Duration) []Breach {

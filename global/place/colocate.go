@@ -141,8 +141,8 @@ func (pl *placer) placeBundle(works []*work) {
 	}
 	lead.heldBack = out.heldBack
 
-	// Cumulative rounding: a region gets at most the proportion rounded up, and all regions
-	// together get every instance of the groups that follow.
+	// The rounding is cumulative. So each region gets at most the proportion rounded up,
+	// and all regions together get every instance of the groups that follow.
 	follow := make(map[*work][]int, len(works))
 	for _, w := range works {
 		if w == lead {

@@ -248,9 +248,9 @@ func (d division) primary(options []option, distinct, limit int) []int {
 }
 
 // share gives up to n instances to the primary regions, and returns how many it gave. With Divide
-// best and capacity, the share of a region is the number of instances that it has and that still
-// fit. Otherwise it is the weight of the region, or the same for all. If fewer regions get an
-// instance than spread.min or least asks for, the best other primary regions get one.
+// best and capacity, the share of a region is the number of its instances plus the number that
+// still fits. Otherwise it is the weight of the region, or the same for all. If fewer regions get
+// an instance than spread.min or least asks for, the best other primary regions get one.
 func (d division) share(options []option, primary []int, n int, counts []int) (given int) {
 	parts, sum, free := make([]apportion.Part, len(primary)), 0, n
 	for k, i := range primary {
@@ -297,8 +297,8 @@ func (d division) missing(options []option, primary []int) int {
 }
 
 // raiseLows makes sure that at least `least` parts get an instance, as far as the total allows.
-// Parts that already get some keep at least one, and the first others get one. It returns false if
-// nothing has to change.
+// Parts that already get instances keep at least one. The first of the other parts get one each.
+// It returns false if nothing has to change.
 func raiseLows(parts []apportion.Part, least, total int) bool {
 	used := 0
 	for _, s := range parts {

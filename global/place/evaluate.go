@@ -49,7 +49,7 @@ func (ev *evaluator) effort() int {
 }
 
 // nearEffort returns the work of looking up the distances for the near clauses of a job, in units
-// of one verdict. A clause with one target is included in the verdict.
+// of one verdict. A verdict already includes the work of a clause with one target.
 func (ev *evaluator) nearEffort(j *Job) int {
 	pairs := 0
 	var seen []*nearness

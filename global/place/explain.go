@@ -198,7 +198,8 @@ func (ex *explainer) pending(w *work) []region.CountedReason {
 		out = append(out, s.CountedReason)
 	}
 	if w.heldBack > 0 {
-		// The regions that lack room come first: with room there, spread.min would hold nothing back.
+		// The regions that lack room come first. If they had room, spread.min would hold no
+		// instance back.
 		at := slices.IndexFunc(sorted, func(s *reasonCount) bool { return s.rank > lacksRoom || s.Reason == ReasonLowerScore })
 		if at < 0 {
 			at = len(out)

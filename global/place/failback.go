@@ -19,8 +19,8 @@ const (
 	FailbackNever  FailbackMode = "never"
 )
 
-// Return is a slot, or a part of a slot, that may return to the region from which a verdict moved
-// it.
+// Return is a slot, or a part of a slot, that a verdict moved and that may return to its former
+// region.
 type Return struct {
 	Namespace, Job, Group string
 	From, To              int

@@ -16,9 +16,9 @@ const (
 )
 
 // Index holds numbers about regions from plan to plan: how many instances of each ask fit in each
-// region, and how each rule of `regions` scores each region. It changes no decision. Before each plan
-// it is updated for other *Region values, another Topology and other Origins. Only one plan at a time
-// may use an Index. The zero value is not ready: see NewIndex.
+// region, and how each rule of `regions` scores each region. It changes no decision. Each plan
+// first updates the numbers that depend on a replaced *Region, Topology or Origins. Only one plan
+// at a time may use an Index. The zero value is not ready: see NewIndex.
 type Index struct {
 	regions regionList
 	// open: no reason refuses the region for every group. late is the penalty for an old report, in
@@ -35,7 +35,7 @@ type Index struct {
 
 	asks  *rank.Cache[uint64, *askColumn]
 	specs *rank.Cache[string, *specColumn]
-	// The lists below are used by one choice after another.
+	// The lists below are scratch memory, which each choice uses again.
 	key           []byte
 	folded, exact []rank.Spot
 }
@@ -308,7 +308,7 @@ type leader struct {
 }
 
 // askNow is the column of an ask, with the charges that the plan has made so far. The next plan
-// computes what these charges have changed again.
+// computes again what these charges have changed.
 type askNow struct {
 	*askColumn
 	// touched is the number of entries of ledger.touched that the column includes.

@@ -119,8 +119,8 @@ func (j *Job) blocked(s *region.Slot, at *Region, kind Kind) string {
 }
 
 // awaited returns a former owner for which the present version has to wait, or "" if there is none.
-// The region's lease binds the present version. So it must not run beside instances of a version
-// without that bound, which the former owner may still run.
+// The region's lease binds the present version. It does not bind the earlier version that the
+// former owner may still run. The two versions must not run at the same time.
 func (j *Job) awaited(s *region.Slot) string {
 	if g := j.group(s.Group); g == nil || !g.Bound || s.System {
 		return ""

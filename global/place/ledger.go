@@ -127,11 +127,11 @@ func (l *ledger) fits(r int, a Ask, hash uint64) (n int, exact bool) {
 // comes from an exact count. Charged instances of the same ask are subtracted one by one.
 //
 // For charged instances of other asks there are two cautious estimates, and the greater one counts.
-// The first estimate takes the charged instances of each other ask as a share of the instances of
-// that ask that the whole region can take, and counts what fits in the share that is left: the nodes
-// can be divided among the asks in that way. The second estimate subtracts as many instances of this
-// ask as have the same resources as the charged instances together. If the estimate is too high, the
-// region returns the instances that do not fit.
+// The first estimate divides the nodes among the asks. Each other ask gets the share of the region
+// that its charged instances take: their number, divided by the number that fits into the whole
+// region. The estimate counts what fits into the share that is left. The second estimate subtracts
+// as many instances of this ask as have the same resources as the charged instances together. If
+// the estimate is too high, the region returns the instances that do not fit.
 func (r *Region) fits(charged charges, a Ask, hash uint64) (n int, exact bool) {
 	n, exact = r.reported(a, hash)
 	pool, ok := charged[a.pool()]
@@ -272,8 +272,8 @@ func ChargesOf(j *Job, s *region.Slot) (out []Charge) {
 	return out
 }
 
-// SameCharges reports whether a slot of a job has the same charges after a change as before, as when
-// its region accepts it.
+// SameCharges reports whether a slot of a job has the same charges before and after a change. An
+// example of such a change is that the region accepts the slot.
 func SameCharges(was, is *region.Slot) bool {
 	done := was.State == region.Done
 	return was.Region == is.Region && was.Group == is.Group && was.From == is.From && was.To == is.To && was.System == is.System &&

@@ -146,8 +146,8 @@ func (d *distances) targets(n *Near) (to []int) {
 	return to
 }
 
-// appendTarget appends a key. Clauses with equal keys have the same targets and the same
-// percentile.
+// appendTarget appends the key of a clause's targets. Clauses with equal keys have the
+// same targets and the same percentile.
 func (n *Near) appendTarget(b []byte) []byte {
 	b = appendNumber(b, uint64(n.Percentile))
 	if n.Location != nil {
@@ -161,7 +161,8 @@ func (n *Near) appendTarget(b []byte) []byte {
 	return n.Selector.appendKey(append(b, '='))
 }
 
-// appendKey appends a key. Selectors with equal keys select the same regions.
+// appendKey appends the key of a selector. Selectors with equal keys select the same
+// regions.
 func (s Selector) appendKey(b []byte) []byte {
 	b = appendWord(b, s.Name)
 	b = appendNumber(b, uint64(len(s.Labels)))

@@ -304,9 +304,9 @@ func (rc *reclaimer) placeReleased(w *work) {
 	slices.SortFunc(w.free, func(a, b [2]int) int { return cmp.Compare(a[0], b[0]) })
 }
 
-// reserveRoom charges the regions that will get the instances whose revoke is pending, so that no
-// other job takes that room. For colocated groups it also reserves room for the unowned instances,
-// which wait for the revoke.
+// reserveRoom reserves room for the instances whose revoke is pending: it charges the regions that
+// will get them. For colocated groups it also reserves room for the unowned instances, which wait
+// for the revoke.
 func (rc *reclaimer) reserveRoom(works []*work) {
 	free := map[*work][][2]int{}
 	from := map[*work]map[string]bool{}

@@ -92,7 +92,7 @@ func (s *site) counts() GroupCounts {
 	return t
 }
 
-// step starts instances, if it can, and takes others down.
+// step starts instances, if it can, and stops others.
 func (s *site) step(parallel int, up bool) {
 	for i, v := range s.has {
 		if v == 0 && up && !s.failing {

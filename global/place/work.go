@@ -24,7 +24,7 @@ type work struct {
 	// candidates are all regions: first those that are not refused, the best region first.
 	candidates []candidate
 	// given is, by index of the region, how many instances this plan placed there. placedAs is the
-	// candidate of the region at the time when it got the first of them.
+	// region's candidate at the time of the first of these placements.
 	given    map[int]int
 	placedAs map[int]candidate
 	// room is, by index of the region, the room that is reserved for instances that are being

@@ -57,8 +57,8 @@ func DryRun(ctx context.Context, st *state.State, spec *nusav1.JobSpec) (*nusav1
 	return out, nil
 }
 
-// awaitsReports says which instances have room, but only by the answers of regions that were asked
-// for the dry run. A submit relies on their reports, which are older.
+// awaitsReports says which instances have room by the answers that the dry run got from regions,
+// but not by the regions' reports. A submit relies on the reports, which are older.
 func awaitsReports(k state.JobKey, byReports, byAnswers place.Plan) (out []string) {
 	unplaced := map[string]int{}
 	for _, g := range byAnswers.Groups {
@@ -90,7 +90,7 @@ func awaitsReports(k state.JobKey, byReports, byAnswers place.Plan) (out []strin
 }
 
 // submitted returns a snapshot with a job as a submit would leave it, and the slots that the job
-// would then have. It adds the difference to the stored job to out.
+// would then have. It adds to out how the job differs from the stored one.
 func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav1.PlanResponse) (place.Snapshot, []region.Slot, error) {
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
 	if err != nil {

@@ -63,8 +63,8 @@ type Placer struct {
 	plannedAt      time.Duration
 }
 
-// indexKept is how long an Index is kept after a plan. With many regions it takes tens of megabytes,
-// and as it keeps the round trips of its last plan, these take as much again.
+// indexKept is how long an Index is kept after a plan. With many regions an Index takes tens of
+// megabytes. It also keeps the round trips of its last plan in memory, which take as much again.
 const indexKept = 30 * time.Second
 
 // New returns a Placer. It does nothing before Run.

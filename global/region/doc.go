@@ -1,7 +1,7 @@
-// Package region is the state of one region as the global tier sees it: which
-// stream is the region's session, which lease it holds, and how its answers change
-// the slots that it owns. It is pure: states and events go in, states and effects
-// come out, and times are readings of the caller's monotonic clock.
+// Package region is the state of one region as the global tier sees it: which stream is
+// the region's session, which lease the region holds, and how its answers change its
+// slots. It is pure: states and events go in, states and effects come out, and times
+// are readings of the caller's monotonic clock.
 //
 //	slot.go      the stored slot, the answer and the change
 //	answer.go    what an answer changes; stop and revoke of a part of a slot

@@ -137,8 +137,8 @@ func (s Slot) released(a Answer) *Slot {
 	return &next
 }
 
-// Reachable returns the slot without its return to regions that are not connected. Such a region
-// gets the order to hold the slot again when it next says hello.
+// Reachable returns the slot without ReturnTo if the slot returns to a region that is not
+// connected. Such a region gets the order to hold the slot again when it next says hello.
 func (s Slot) Reachable(connected func(name string) bool) Slot {
 	if s.ReturnTo != "" && !connected(s.ReturnTo) {
 		s.ReturnTo = ""

@@ -15,7 +15,7 @@ func TestHealthCountsOverReconnects(t *testing.T) {
 	}
 	for _, script := range []struct {
 		what  string
-		want  time.Duration // at 60 s, since a first session at 10 s
+		want  time.Duration // the expected result at 60 s, after a first session at 10 s
 		steps map[time.Duration]Event
 	}{
 		{"one session", 50 * second, nil},

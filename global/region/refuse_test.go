@@ -72,8 +72,8 @@ func TestRefusedHellos(t *testing.T) {
 	}
 }
 
-// TestOldCopyOfAConnectedLog: an older copy of a log is refused by what an earlier session showed
-// of the log, also when the copy has grown since.
+// TestOldCopyOfAConnectedLog: an earlier session shows how long a log was. An older copy of that
+// log is refused, also when the copy has grown since.
 func TestOldCopyOfAConnectedLog(t *testing.T) {
 	config := Config{Lease: 15 * time.Second, ActiveUntil: time.Hour, Federation: "f", Term: Term{7, "n"}, Revision: 100}
 	hello := Hello{

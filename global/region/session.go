@@ -179,8 +179,8 @@ func (s State) BoundUntil(stop time.Duration) time.Duration {
 	return s.grantedAt + lease.Over(s.granted, stop)
 }
 
-// Confirmed reports whether the region has shown in this session that it runs nothing that the
-// store does not order. A region of an earlier version cannot show that.
+// Confirmed reports whether the region has shown in this session that it runs nothing without
+// an order of the store. A region of an earlier version cannot show that.
 func (s State) Confirmed() bool {
 	return s.Connected() && !s.Lost && s.acked >= s.required && s.ordered
 }

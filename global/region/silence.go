@@ -31,8 +31,7 @@ func Gone(c Config, s State, now time.Duration) time.Duration {
 	return max(0, within-s.SilentFor(now))
 }
 
-// EndsIn returns how long the silence of a region with a session has still to last until it ends the
-// session.
+// EndsIn returns the time after which the silence of a region with a session ends that session.
 func EndsIn(c Config, s State, now time.Duration) time.Duration {
 	return max(0, c.Lease-(now-max(s.LastSeen, s.welcomedAt)))
 }

@@ -58,7 +58,7 @@ func (st *State) apply(key string, msg any, revision int64) {
 		rec, _ := msg.(*nusav1.IdempotencyRecord)
 		st.Answers.Apply(key[len(idemPrefix):], rec, revision)
 	case strings.HasPrefix(key, AuditPrefix):
-		if rec, ok := msg.(*nusav1.AuditRecord); ok { // without a record, a range was removed: Tx.ForgetAudit
+		if rec, ok := msg.(*nusav1.AuditRecord); ok { // a change without a record removes a range of keys: see Tx.ForgetAudit
 			st.Trail.Add(key, int64(len(key)+proto.Size(rec)))
 		}
 	case strings.HasPrefix(key, CheckpointPrefix):

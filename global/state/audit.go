@@ -87,5 +87,6 @@ func (t *Tx) auditTime() string {
 	return st.audited
 }
 
-// AuditKey returns the beginning of the keys of audit records that are written at a time.
+// AuditKey returns the beginning of the keys of the audit records that are written at the
+// given time.
 func AuditKey(at time.Time) string { return fmt.Sprintf("%s%020d", AuditPrefix, at.UnixNano()) }

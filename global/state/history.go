@@ -199,9 +199,10 @@ const maxDeparting = 100
 // otherDeparting is how many records of a job move, beside its slots.
 const otherDeparting = 4
 
-// Leaving returns jobs that one transaction can move to the history: the jobs that ended at least
-// `after` ago, and the oldest beyond the number most. It returns each job only once: see LeaveLater.
-// A job may have more slots than fit into a transaction: see ForgetLeftover. The lock is held.
+// Leaving returns jobs that one transaction can move to the history. These are the jobs that ended
+// at least `after` ago, and the oldest ones if there are more than most. It returns each job only
+// once: see LeaveLater. A job may have more slots than fit into a transaction: see ForgetLeftover.
+// The lock is held.
 func Leaving(st *State, after time.Duration, most int) (keys []JobKey) {
 	if st.GlobalLevel < historyLevel || st.Leadership.GetConflict() != nil {
 		st.leaving = slices.DeleteFunc(st.leaving, func(l leaving) bool {

@@ -196,7 +196,8 @@ func (j *Job) touches() (names []string) {
 	return names
 }
 
-// slotRevision returns the revision of the slot with a key, 0 if there is none.
+// slotRevision returns the revision of the slot that has the given key, or 0 if there
+// is none.
 func (j *Job) slotRevision(key string) int64 {
 	s, _ := j.Slots.Get(key)
 	return s.Revision

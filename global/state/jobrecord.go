@@ -238,7 +238,7 @@ func loadRecord(kv store.KV, specs *submits.Cache[Spec]) (*Record, error) {
 	}
 	out := spec.encodedRecord(rec, head, name, encoded)
 	if out.named {
-		out.head = bytes.Clone(head) // so that the rest of the value is garbage
+		out.head = bytes.Clone(head) // copy the head, so that the rest of the value can be collected as garbage
 	}
 	return out, nil
 }

@@ -29,9 +29,10 @@ func (f *failing) Txn(ctx context.Context, compares []store.Compare, ops []store
 	return f.Store.Txn(ctx, compares, ops)
 }
 
-// TestTheTermAfterARecoveryOffersEverySlotAgain: this also holds if the server dies in the middle.
-// The conflict ends afterwards. The owners may run a version that no lease binds, or a version that
-// takes longer to stop. The slots belong to the same run as before.
+// TestTheTermAfterARecoveryOffersEverySlotAgain: the server offers every slot again, also if an
+// earlier server died in the middle. The conflict ends afterwards. The owners may run a version
+// that no lease binds, or a version that takes longer to stop. The slots belong to the same run as
+// before.
 func TestTheTermAfterARecoveryOffersEverySlotAgain(t *testing.T) {
 	const slots = 2*commitOps + 10
 	c := store.NewMemory().Client()

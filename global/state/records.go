@@ -259,9 +259,9 @@ var ErrNoConflict = errors.New("no region knows more than the store: there is no
 
 // Recover makes all later revisions and leadership terms greater than those that the regions know.
 // It is for a store that was restored from an old copy. The conflict ends with the present term,
-// after the next term has offered every slot again: see offerAgain. No lease is granted until
-// everything has ended that a lease of the lost history bound, and every region has confirmed what
-// it runs, because no record says where that runs.
+// after the next term has offered every slot again: see offerAgain. No record says what runs where
+// under the leases of the lost history. So no lease is granted until everything that such a lease
+// bound has ended, and every region has confirmed what it runs.
 func (t *Tx) Recover() error {
 	c := t.State.Leadership.GetConflict()
 	if c == nil || c.GetRecovered() {

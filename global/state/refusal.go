@@ -15,8 +15,7 @@ const (
 	maxRefusals = 1024
 	// refusalRetained is how long a refusal counts when no report makes it obsolete.
 	refusalRetained = time.Minute
-	// maxBackoff is the longest time for which a group is not offered to a region whose agents
-	// decline the group.
+	// maxBackoff is the longest backoff of a group in a region whose agents decline the group.
 	maxBackoff = 5 * time.Minute
 	// With these reasons no later report of the region tells when to offer the work again.
 	// reasonDeclined: agents refused work that fits according to the region's report.

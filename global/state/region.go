@@ -79,8 +79,8 @@ type Region struct {
 	// DrainLeft is the number of instances that Drain counts, and DrainAt is when they were counted.
 	DrainLeft int
 	DrainAt   time.Duration
-	// Review is the number of instances that a verdict moved to other regions and that return only
-	// when an operator applies the return.
+	// Review is the number of instances that verdicts moved to other regions and that wait for an
+	// operator. They return only when an operator applies the return.
 	Review int
 	// Disconnected holds the instances of jobs that may still run on lost nodes and fit on no other
 	// node, as reported in the present session.
@@ -110,8 +110,8 @@ type Session struct {
 	Conn func() (*grpc.ClientConn, error)
 	// Wake makes the stream send what is unsent. It does not block.
 	Wake func()
-	// WakeLater is Wake for what the region does not wait for. It lets some time pass, so that later
-	// changes are sent together with this one. The lock is held.
+	// WakeLater is like Wake, for messages that the region does not wait for. It lets some time
+	// pass, so that later changes are sent together with this one. The lock is held.
 	WakeLater func()
 	// Refuse ends the stream and sends the region the reason.
 	Refuse func(message string)

@@ -200,8 +200,8 @@ func (st *State) NoteLogUnknown(err error) (alarm string, fresh bool) {
 	return st.logAlarm, true
 }
 
-// LogReported notes that the store has reported the length of its log, and that this log is the one that the
-// records know. The lock is held.
+// LogReported notes that the store has reported the length of its log, and that the records are
+// about this log. The lock is held.
 func (st *State) LogReported() {
 	if st.logAlarm != "" {
 		st.Events.Add("store.log_known", "store", "the store has reported the length of its log")

@@ -144,7 +144,7 @@ func (j *Job) groupStatus(name string, count int32, sums map[string]*nusav1.JobS
 			continue
 		}
 		c, late := j.regionCounts(sums[r], name, o.open)
-		c.Stopped = 0 // these have moved away, or are not wanted any more
+		c.Stopped = 0 // stopped instances have moved away, or are not wanted any more
 		s.behind = s.behind || late || o.again
 		// Instances that the region does not count yet are pending in that region. After an
 		// election such instances may run, because the stored counts are some seconds old.

@@ -213,9 +213,9 @@ func (r *Region) healthySince(now time.Duration) time.Duration {
 	return -1
 }
 
-// placedRegions are the regions that the placer got last, sorted by name. They were made from a
-// list of names, which is another list once a region was added or removed. first points to the
-// first name in that list.
+// placedRegions are the regions that the placer got last, sorted by name. first points to the
+// first name in the list of names from which they were made. That list is replaced when a
+// region is added or removed.
 type placedRegions struct {
 	all   []placed
 	list  []*place.Region

@@ -106,10 +106,10 @@ func TestATermKnowsTheRevisionsOfEarlierOnes(t *testing.T) {
 	fourth.end()
 }
 
-// TestATermKnowsWhatEachEarlierOneWrote: this also holds for terms that wrote only their beginning.
-// A region that knows a later revision of such a term shows that the store was restored from an old
-// copy, although later terms have reached that revision again. After a recovery the store is beyond
-// all these revisions.
+// TestATermKnowsWhatEachEarlierOneWrote: the record of a term says what each earlier term wrote,
+// also of terms that wrote only their beginning. A region that knows a later revision of such a
+// term shows that the store was restored from an old copy, although later terms have reached that
+// revision again. After a recovery the store is beyond all these revisions.
 func TestATermKnowsWhatEachEarlierOneWrote(t *testing.T) {
 	mem := store.NewMemory()
 	c := mem.Client()

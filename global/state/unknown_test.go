@@ -283,8 +283,8 @@ func TestRegionAwaitedAfterAnElection(t *testing.T) {
 	}
 }
 
-// TestJobWithoutStoredCountsAfterAnElection: its instances may run. The status does not call them
-// waiting before the region has reconnected.
+// TestJobWithoutStoredCountsAfterAnElection: the instances of a job without stored counts may
+// run. The status does not call them waiting before the region has reconnected.
 func TestJobWithoutStoredCountsAfterAnElection(t *testing.T) {
 	now := time.Hour
 	st := cutOffState()

@@ -94,7 +94,7 @@ func Held(st *State) map[string]int {
 
 // waitsAt reports whether a region still holds an instance that waits for a node there.
 func (j *Job) waitsAt(name string, h holding, now time.Duration) bool {
-	const stored = 10 * time.Second // the offer may not be stored for this long
+	const stored = 10 * time.Second // the time in which an offer may not be stored yet
 	if j == nil {
 		return false
 	}

@@ -327,7 +327,8 @@ func (e *Etcd) remote(ctx context.Context, compares []Compare, ops []Op, leases 
 }
 
 // Raise implements Store. The write that stores the offset has a greater own revision than the read
-// before it. So with the offset its revision is greater than above.
+// before it. So the revision of that write, with the offset added, is greater than the argument
+// above.
 func (e *Etcd) Raise(ctx context.Context, above int64, compares []Compare, ops []Op) (int64, error) {
 	ctx, cancel := e.op(ctx)
 	defer cancel()
@@ -430,7 +431,7 @@ func (e *Etcd) Close() error {
 		e.cancel()
 		err = e.client.Close()
 		if errors.Is(err, context.Canceled) {
-			err = nil // clientv3 returns it when the context that was canceled is its own
+			err = nil // clientv3 returns this error when its own context was canceled
 		}
 		if e.member != nil {
 			e.member.close()

@@ -43,7 +43,8 @@ func (e *Etcd) Campaign(ctx context.Context, prefix, value string, ttl time.Dura
 	if err != nil {
 		return nil, fmt.Errorf("campaign under %s: %w", prefix, e.typed(err))
 	}
-	// The campaign ends with the session, because it cannot win without it.
+	// The campaign ends with the session, because a campaign without a session cannot
+	// win.
 	go func() {
 		select {
 		case <-session.Done():

@@ -25,7 +25,7 @@ type Memory struct {
 	history   []Event
 	changed   notify.Signal // notified at each change
 	sequence  int64         // sequence number of the last candidate's key
-	surplus   int64         // below 0 in a store that Snapshot made
+	surplus   int64         // the surplus is below 0 in a store that Snapshot made
 }
 
 type memoryKey struct {

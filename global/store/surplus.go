@@ -42,7 +42,7 @@ func (e *Etcd) Surplus(ctx context.Context) (Surplus, error) {
 		err error
 	}
 	endpoints := e.client.Endpoints()
-	answers := make(chan answer, len(endpoints)) // each goroutine sends one, even when nobody reads any more
+	answers := make(chan answer, len(endpoints)) // each goroutine sends one result, even when no caller receives it any more
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -84,7 +84,7 @@ func (e *Etcd) surplus(ctx context.Context, c *clientv3.Client, endpoint string)
 	first, err := c.Status(ctx, endpoint)
 	switch codeOf(err) {
 	case codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
-		return Surplus{}, nil // a proxy without this call, or a user who may not ask
+		return Surplus{}, nil // the endpoint is a proxy without this call, or this user may not ask
 	}
 	if err != nil {
 		return Surplus{}, err

@@ -231,8 +231,8 @@ func (e *Etcd) reading(revision int64) (done func()) {
 }
 
 // beginning notes that a list begins, until done is called. The list's revision is not known yet.
-// It cannot be before the latest compaction, because the list reads its first page after that was
-// decided.
+// It cannot be before the latest compaction, because the list reads its first page after that
+// compaction was decided.
 func (e *Etcd) beginning() (done func()) {
 	e.mu.Lock()
 	compacted := e.compacted

@@ -21,7 +21,7 @@ const (
 // sender calls it.
 func (c *session) next() *nusav1.GlobalMessage {
 	m := c.due()
-	if len(c.edges) > 0 { // encoded without the lock, because this takes a millisecond
+	if len(c.edges) > 0 { // the edges are encoded without the lock, because that takes a millisecond
 		m.GetColumnChanges().Edges = sets.PackColumn(c.edges)
 		c.edges = nil
 	}

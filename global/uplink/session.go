@@ -32,11 +32,13 @@ const (
 	// refusalWait is how long a refused region may take to read the messages that were sent before
 	// the refusal.
 	refusalWait = 2 * time.Second
-	// companyWait is how long messages wait for others that the region waits for, so that one write
-	// to the connection carries all of them. The region does not wait for these messages: orders
-	// that only show its own answers, and acknowledgements of summaries.
+	// companyWait is how long messages that the region does not wait for are held back. If a
+	// message that the region waits for follows in that time, one write to the connection carries
+	// all of them. These messages are orders that only show the region its own answers, and
+	// acknowledgements of summaries.
 	companyWait = 200 * time.Millisecond
-	// quietAfter is the time without such messages after which the next one is sent at once.
+	// quietAfter is the time without held-back messages after which the next of them is sent
+	// at once.
 	quietAfter = time.Second
 	// leaseLevel is the feature level of the global tier from which a region binds its log to the
 	// federation at the welcome. Later levels change nothing for a session that has begun.

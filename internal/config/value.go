@@ -69,7 +69,7 @@ func try(f *pflag.Flag, text string, keep bool) error {
 		return errors.Join(err, slice.Replace(items))
 	}
 	if strings.HasPrefix(f.Value.Type(), "stringTo") {
-		return nil // Set adds to the value of such a flag and cannot be undone
+		return nil // Set adds to the value of a map flag, and cannot be undone
 	}
 	err := f.Value.Set(text)
 	return errors.Join(err, f.Value.Set(before))

@@ -6,8 +6,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
-// slow and fast are the seconds that a clock that is 1 % slow and one that is 1 % fast
-// count in 100 s. No clock is assumed to be worse.
+// In 100 s a clock that is 1 % slow counts slow seconds, and a clock that is 1 % fast
+// counts fast seconds. No clock is assumed to be worse.
 const (
 	slow = 99
 	fast = 101

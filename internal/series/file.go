@@ -218,7 +218,8 @@ func (f *file) register(kinds []Kind, seen map[uint32]int64) (*registry, error) 
 	return r, err
 }
 
-// know returns the kind with a name. A new kind is added with the stored fields.
+// know returns the kind that has the given name. A new kind is added with the stored
+// fields.
 func (r *registry) know(name string, stored []string) *kind {
 	k := r.kinds[name]
 	if k == nil {

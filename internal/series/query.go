@@ -8,7 +8,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Query returns a series from the window that contains from to the window that
+// Query returns the windows of a series. The first window contains from, and the last one
 // contains the last moment before to.
 //
 // Query uses the finest resolution that is still stored at from. A window is a multiple of

@@ -47,8 +47,8 @@ func Number(d time.Duration) uint32 {
 	return uint32(min(max(n, 1), float64(len(scale)-1)))
 }
 
-// Duration returns the round trip with a number. For a number beyond scale it returns the
-// longest round trip.
+// Duration returns the round trip that has the given number. For a number beyond scale it
+// returns the longest round trip.
 func Duration(n int64) time.Duration { return scale[min(max(n, 0), int64(len(scale)-1))] }
 
 // PackRow encodes and compresses edges from one region. PackColumn does so for edges to

@@ -19,7 +19,7 @@ func HashAsks(asks []*nusav1.ShapeSubscription) uint64 {
 func hash(m proto.Message) uint64 {
 	raw, err := deterministic.Marshal(m)
 	if err != nil {
-		return 1 // differs from the hash at the other end, so that the content is sent
+		return 1 // 1 differs from the hash at the other end, so that the content is sent
 	}
 	h := fnv.New64a()
 	h.Write(raw)

@@ -113,8 +113,8 @@ func (m *Matrix) number(names []string, version uint64) (some bool) {
 	return some
 }
 
-// clear removes the medians of the region with a number. A receiver does the same when the
-// number gets another name.
+// clear removes the medians of the region that has the given number. A receiver does the
+// same when the number gets another name.
 func (m *Matrix) clear(k int, version uint64) {
 	n := m.size()
 	for other := range n {

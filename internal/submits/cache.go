@@ -102,7 +102,7 @@ func (c *Cache[V]) store(rest string, v *V) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.specs[rest] != nil {
-		return // another call stored it, or its name has another encoding
+		return // another call has stored the spec, or the spec's name has another encoding
 	}
 	size := 2 * len(rest)
 	if len(c.specs) >= maxCachedSpecs || c.bytes+size > maxCachedSpecBytes {

@@ -349,7 +349,7 @@ func TestTunnelsAreBounded(t *testing.T) {
 			t.Errorf("second tunnel of one allowed: %v", err)
 		}
 		first.Close()
-		time.Sleep(2 * time.Second) // the pause before the second one dials again
+		time.Sleep(2 * time.Second) // the pause before the second connection dials again
 		if err := get(second); err != nil {
 			t.Errorf("after the first closed: %v", err)
 		}

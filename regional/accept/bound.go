@@ -31,9 +31,9 @@ func bound(view *state.View, s *state.Slot) (stop time.Duration, ok bool) {
 }
 
 // unboundOnLostNode reports whether an attempt that was given up may still run, although nothing
-// else may run for its index. No lease certainly binds such an attempt, and its node has not
-// confirmed its end. Nothing else may run for the index if a lease binds the slot, or if
-// the global tier waits for the attempt's end.
+// else may run for its index. Such an attempt may have no lease that binds it, and its node has
+// not confirmed its end. Nothing else may run for the index if a lease binds the slot, or if the
+// global tier waits for the attempt's end.
 func unboundOnLostNode(view *state.View, s *state.Slot, a *state.Alloc) bool {
 	return !a.Live() && a.Charged && bindingOf(view, a) == state.BindNone &&
 		(s.Unbound || binding(view, s.Key(), s.JobVersion) != state.BindNone)

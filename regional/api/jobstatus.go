@@ -13,7 +13,7 @@ import (
 func (j jobs) groupStatus(m *Master, view *state.View, g *state.GroupView) *nusav1.GroupStatus {
 	c := wire.InstanceCountsToProto(g.Counts)
 	counts.MoveSurplusToStopping(c, g.Wanted)
-	c.Stopped = 0 // these have moved away, or are not wanted any more
+	c.Stopped = 0 // stopped instances have moved away, or are not wanted any more
 	region := j.s.region()
 	out := &nusav1.GroupStatus{
 		Desired: g.Wanted, Counts: c, Regions: map[string]*nusav1.InstanceCounts{region: c},

@@ -112,7 +112,7 @@ func (l *limiter) stored(cmd *state.SetLimits) {
 // due returns the command that the log needs now, nil for none, and the time until the next
 // call is due.
 func (l *limiter) due() (*state.SetLimits, time.Duration) {
-	view := l.fsm.View() // before the length: a session that begins later belongs to another term
+	view := l.fsm.View() // read the view before the length: a session that begins later belongs to another term
 	length, since := l.regionLease()
 	now := l.clock()
 	return regionlease.Limits{

@@ -83,7 +83,7 @@ func (p *purger) purgeEnded(ctx context.Context, now time.Time) error {
 func (p *purger) removeNodes(ctx context.Context, now time.Time) error {
 	for _, n := range removableNodes(p.fsm.View(), now.Add(-goneRetention).UnixNano()) {
 		r, err := p.log.CommitQueued(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: n.ID}})
-		if err != nil && r.Err == nil { // r.Err: the node may have returned in this moment
+		if err != nil && r.Err == nil { // r.Err is set if the node has returned in this moment
 			return fmt.Errorf("forget a node: %w", err)
 		}
 		if err == nil {
@@ -104,11 +104,11 @@ func steadyNow(wall, began time.Time, passed time.Duration) time.Time {
 	return wall
 }
 
-// removableNodes returns the nodes that left the ready status before a time, that no
-// operator cordoned or drained, and that no instance must wait for. Other instances of such
-// a node have been replaced, or are disconnected and fit no other node of this region.
-// After their node is forgotten, the region returns them to the global tier like other
-// instances that fit nowhere.
+// removableNodes returns the nodes that left the ready status before the given time. A node
+// is left out if an operator cordoned or drained it, or if an instance must wait for it.
+// Other instances of such a node have been replaced, or are disconnected and fit no other
+// node of this region. After their node is forgotten, the region returns them to the global
+// tier like other instances that fit nowhere.
 func removableNodes(view *state.View, before int64) []*state.Node {
 	var out []*state.Node
 nodes:

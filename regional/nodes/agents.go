@@ -79,12 +79,12 @@ type Agents struct {
 	nameHolders map[string]string
 
 	// ordered is the greatest index that an agent's order may have. It is the index of the log
-	// at the beginning of the term, or the greater index of an order that this master sent to a
-	// node that was removed since.
+	// at the beginning of the term, or the index of an order to a node that was removed since,
+	// if that index is greater.
 	ordered uint64
-	// knowsMore has, by node id, the claims of agents that were refused because they have
-	// an order that the log lacks. It has at most maxClaims entries. An agent that is
-	// accepted later is removed.
+	// knowsMore has, by node id, the claims of refused agents: each has an order that the
+	// log lacks. It has at most maxClaims entries. An agent that is accepted later is
+	// removed.
 	knowsMore map[string]claim
 
 	// suspicion decides whether the log may be an old copy. certain is true once the log is
@@ -169,7 +169,7 @@ func (a *Agents) lockNode(ss *session) *node {
 	} else {
 		a.nodes[ss.node.id] = ss.node
 	}
-	ss.node.mu.Lock() // locked first, so that dropUnregistered cannot see the node without a session
+	ss.node.mu.Lock() // lock the node first, so that dropUnregistered cannot see the node without a session
 	return ss.node
 }
 

@@ -38,7 +38,7 @@ func (ss *session) confirmBindings(ctx context.Context, raw []byte) error {
 		return err
 	}
 	if ss.hello.GetFeatureLevel() < confirmsGrants {
-		confirmed = id - 1 // such an agent sends its next request after a grant, or much later
+		confirmed = id - 1 // an agent that does not confirm grants sends its next request after a grant, or much later
 	}
 	ss.mu.Lock()
 	empty := ss.empty

@@ -47,7 +47,7 @@ func (ss *session) handleReports(ctx context.Context, raw []byte) (sendNow bool,
 }
 
 // propose proposes what the agent reported, unless a newer session has replaced this one.
-// That session waits for everything that was proposed before it was attached.
+// The newer session waits for everything that was proposed before it was attached.
 func (ss *session) propose(ctx context.Context, cmd *state.Command) error {
 	n := ss.node
 	return raftlog.WhileFull(ctx, func() error {

@@ -59,7 +59,7 @@ func TestGrantsAndTunnelsAreNotDelayed(t *testing.T) {
 				a := New(ctx, Config{
 					NodeLease: time.Second, Epoch: "e", FSM: raftlog.NewFSM(), Logger: slog.New(slog.DiscardHandler), Streams: &streams,
 					RegionLease: func() time.Duration { return 0 },
-					MorePlanned: func() bool { return true }, // like during the plan of a large job
+					MorePlanned: func() bool { return true }, // more orders follow, like during the plan of a large job
 				})
 				done := make(chan struct{})
 				go func() { defer close(done); _ = a.Deliver(ctx) }()

@@ -142,7 +142,7 @@ func (a *Agents) dropUnregistered() {
 	for id, n := range a.nodes {
 		n.mu.Lock()
 		if _, registered := view.Node(id); !registered && n.session == nil {
-			a.ordered = max(a.ordered, n.newest) // the node's agent may come back with that order
+			a.ordered = max(a.ordered, n.newest) // the node's agent may come back with the order newest
 			delete(a.nodes, id)
 		}
 		n.mu.Unlock()

@@ -104,7 +104,7 @@ func (a *Agents) Deliver(ctx context.Context) error {
 			wait.For(ctx, delay/50)
 		}
 		for some := range slices.Chunk(a.turns.popAll(), sendBurst) {
-			_ = limit.WaitN(ctx, len(some)) // fails only when ctx has ended; the sessions then send the standby message
+			_ = limit.WaitN(ctx, len(some)) // WaitN fails only when ctx has ended; the sessions then send the standby message
 			for _, ss := range some {
 				a.cfg.Streams.Go(ss.takeTurn)
 			}

@@ -133,7 +133,7 @@ func (c *Copier) save(last bool) error {
 	if err != nil {
 		return err
 	}
-	c.savedToken, c.savedAt = k.GetToken(), now // set after a failure too, so that the next try waits
+	c.savedToken, c.savedAt = k.GetToken(), now // these fields are set after a failure too, so that the next try waits
 	return serve.ReplaceFile(c.Path, raw)
 }
 

@@ -199,7 +199,7 @@ func copyLog(to raft.LogStore, from logReader) error {
 
 // mark durably replaces raft.db by the marker of a kind.
 func (l layout) mark(kind LogKind) error {
-	if err := syncDir(l.dir); err != nil { // first, because the marker must not name a log that is not durable
+	if err := syncDir(l.dir); err != nil { // sync the folder first, because the marker must not name a log that is not durable
 		return err
 	}
 	tmp := l.marker() + ".tmp"

@@ -46,7 +46,7 @@ type deletedPart int
 
 const (
 	deletesNothing deletedPart = iota
-	deletesStart               // also when the range is the whole log
+	deletesStart               // a DeleteRange of the whole log counts as deletesStart
 	deletesEnd
 )
 

@@ -30,7 +30,7 @@ var (
 // indexWaiter waits for the state at one index.
 type indexWaiter struct {
 	index uint64
-	view  chan *state.View // of capacity one; closed without a view when no entry has the index
+	view  chan *state.View // has capacity one, and is closed without a view when no entry has the index
 }
 
 // notifyWaiters passes a view to the waiters of its index. mu is held.

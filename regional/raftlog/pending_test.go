@@ -20,7 +20,8 @@ type pendingTest struct {
 	*testing.T
 	log *fakeLog
 	q   *Sequencer
-	// decide has the commands of each decision, by the number of nodes in the state.
+	// decide holds the commands that each decision returns, by the number of nodes that
+	// the state has then.
 	decide map[int][]state.Command
 	// committed receives the number of nodes of each decision that is committed.
 	committed chan int
@@ -170,7 +171,7 @@ func TestMispredictionDropsThePendingPlan(t *testing.T) {
 	second, _ := x.next()
 	first.commit(true) // other bytes: the predictions are dropped
 	second.commit(false)
-	for i := range 40 { // each would share an entry with some commands of the plan
+	for i := range 40 { // each probe would share an entry with some commands of the plan
 		probe := fmt.Sprint("p", i)
 		x.start(largeJob(probe))
 		waiting := true

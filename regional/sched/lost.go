@@ -64,7 +64,7 @@ func (d *decision) stopUnwanted() {
 	}
 }
 
-// BoundLeft returns how long to wait until nothing that a lease binds can run any more on a
+// BoundLeft returns the time after which no work that a lease binds can run any more on a
 // node that is not ready. It is ≤ 0 if nothing can run now.
 func BoundLeft(in Input, nodeID string) time.Duration {
 	left := time.Duration(0)

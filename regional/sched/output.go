@@ -34,7 +34,7 @@ func (o *output) addStop(a *state.Alloc, reason state.Reason, message string, gi
 	})
 }
 
-// wake makes a plan due at a time, because something changes at that time without an event.
+// wake makes a plan due at the given time, because something changes then without an event.
 func (o *output) wake(at int64) { wakeEarlier(o.wakeAt, at) }
 
 func wakeEarlier(earliest *int64, at int64) {

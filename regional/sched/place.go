@@ -64,7 +64,7 @@ func (d *decision) place(all []pending) {
 			d.out.wake(until)
 			message := inst.Message
 			if len(exclude) < len(inst.Declined) {
-				message = "" // the message may come from a node that is no longer left out
+				message = "" // the node that sent the message may be allowed again
 			}
 			declined = declined.add(inst.Index, exclude, message)
 		default:

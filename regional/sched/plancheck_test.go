@@ -349,8 +349,8 @@ func (w *world) checkExplain(j *planChecker) {
 	}
 }
 
-// checkShape checks that a fit count equals the number of instances of a new job that a
-// plan would place, and that the bins contain no more than the nodes have.
+// checkShape checks a shape. A fit count equals the number of instances that a plan
+// would place of a new job. The bins contain no more than the nodes have.
 func (w *world) checkShape(t *rapid.T, in sched.Input) {
 	fork := in.View.Fork()
 	job := &state.Job{Version: 1, Type: state.Service, Priority: 101, Groups: []state.Group{{Name: "g"}}}

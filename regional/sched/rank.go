@@ -189,7 +189,7 @@ func (r *ranking) refusals(declined []string, message string, reserved uint64) *
 
 // entry is an entry in a heap: a node with its score.
 type entry struct {
-	score float64 // without the terms for the group's own instances
+	score float64 // the score without the terms for the group's own instances
 	pos   int32
 	stamp uint32
 }

@@ -93,7 +93,7 @@ func TestRandomLife(t *testing.T) {
 			if q := sched.Make(in); q.String() != p.String() {
 				t.Fatalf("two plans of one view:\n%s", q.Diff(p))
 			}
-			if rapid.Bool().Draw(t, "kept") { // not at each step, so that the planner sometimes processes several changes at once
+			if rapid.Bool().Draw(t, "kept") { // some steps skip this, so that the planner sometimes processes several changes at once
 				if q := planner.Make(in); !reflect.DeepEqual(p, q) {
 					t.Fatalf("a planner that has seen earlier views plans otherwise:\n%s", q.Diff(p))
 				}
@@ -139,8 +139,8 @@ func (w *world) applyPlan(t *rapid.T, p *sched.Plan) {
 	}
 }
 
-// checkAnswers checks that slots that are answered as ended have ended, and that parts that
-// are given back have no live allocation on a connected node.
+// checkAnswers checks the answers. A slot that is answered as ended has ended. A part that
+// is given back has no live allocation on a connected node.
 func checkAnswers(t *rapid.T, v *state.View) {
 	for _, a := range accept.Answers(v) {
 		key := state.GroupKey{Namespace: a.Namespace, Job: a.Job, Group: a.Group}
@@ -464,7 +464,7 @@ func summary(s *state.State) string {
 func (w *world) complete(t *rapid.T, p *sched.Plan) {
 	explained, stalled := map[string]bool{}, map[state.GroupKey]bool{}
 	for _, u := range p.Unplaced {
-		stalled[u.Key] = true // replacing more of them would only stop more
+		stalled[u.Key] = true // the replacement of further instances would only stop more of them
 		for _, r := range u.Ranges {
 			for i := r.From; i < r.To; i++ {
 				explained[fmt.Sprint(u.Key, i)] = true

@@ -114,7 +114,7 @@ func (j *planChecker) remedy(u sched.Unplaced) {
 	o := &oracle{view: in.View, key: u.Key, ask: &job.Group(u.Key.Group).Ask}
 	for n := range in.View.Nodes() {
 		if _, ok := o.score(n, nil); ok && !isReserved(n) {
-			return // the node's agent declined it, or room became free after the group was placed
+			return // the node's agent declined the instance, or room became free after the group was placed
 		}
 	}
 	for n := range in.View.Nodes() {

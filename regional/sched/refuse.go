@@ -128,7 +128,7 @@ func distanceToFit(r state.Reason) int {
 		return -1
 	case state.ReasonNodeLost, state.ReasonNodeDraining, state.ReasonNodeCordoned:
 		return 1
-	case state.ReasonNotAllowed: // counted only for nodes that would fit otherwise
+	case state.ReasonNotAllowed: // this reason is counted only for nodes that would fit otherwise
 		return 2
 	case state.ReasonConstraint, state.ReasonDriverMissing, state.ReasonCapabilityMissing:
 		return 3
@@ -221,7 +221,7 @@ func (t *tally) message(r state.Reason, b *refusedBy) string {
 		switch {
 		case t.empty && b.nodes == t.feasible:
 			return "needs " + need + ", the largest suitable node, " + b.example.Name + ", has " + free
-		case t.empty: // the other nodes have too little of something else
+		case t.empty: // the nodes that are not counted here have too little of something else
 			return "needs " + need + ", the largest of " + plural(b.nodes, "node") + ", " + b.example.Name + ", has " + free
 		case b.nodes == 1:
 			return "needs " + need + ", " + b.example.Name + " has " + free + " free"

@@ -11,8 +11,8 @@ import (
 // FeatureLevel is the greatest Cluster.FeatureLevel that this build supports.
 const FeatureLevel = 2
 
-// BindingLevel is the feature level from which on the log knows which agents may not know
-// the leases that bind their allocations: see Alloc.BindingUnknown.
+// BindingLevel is the feature level from which on the log has this fact about an
+// allocation: its agent may not know the leases that bind it: see Alloc.BindingUnknown.
 const BindingLevel = 2
 
 // JoinFederation stores the numbers in the welcome of an active global server. Until they
@@ -149,7 +149,7 @@ func beginEpochs(t *txn) {
 }
 
 // noteRevision stores an etcd revision if the log has joined a federation. Before that, a
-// server of the region may have a version that does not store it.
+// server of the region may have a version that does not store revisions.
 func noteRevision(t *txn, revision int64) {
 	if t.cluster.FederationID != "" {
 		t.cluster.StoreRevision = max(t.cluster.StoreRevision, revision)

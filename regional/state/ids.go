@@ -64,7 +64,8 @@ func (t *txn) removeID(id string) {
 	}
 }
 
-// alloc returns the allocation with a key. It returns nil if the allocation was removed.
+// alloc returns the allocation that has the given key. It returns nil if the allocation
+// was removed.
 func (v *View) alloc(k allocKey) *Alloc {
 	g, ok := v.groups.Get(k.gid)
 	if !ok {

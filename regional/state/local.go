@@ -155,7 +155,7 @@ func setLocalSlots(t *txn, job *Job, run int64) {
 			to = 1
 		}
 		key := GroupKey{job.Key.Namespace, job.Key.Job, spec.Name, true}
-		slot := &struct { // the slot and the list with only it, in one allocation
+		slot := &struct { // one piece of memory for the slot and for the list that holds only this slot
 			Slot
 			list [1]*Slot
 		}{Slot: Slot{

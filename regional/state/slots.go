@@ -112,7 +112,7 @@ func orderedJob(t *txn, o *SlotOrder) *Job {
 // under which the old spec is stored. Their agents know only the old spec.
 func (t *txn) followOld(key JobKey, version int64) {
 	if t.cluster.FeatureLevel == 0 {
-		return // a server of the region may have a version that does not do this
+		return // a server of the region may have a version without followOld
 	}
 	for _, m := range t.jobEntry(key).groups {
 		g, ok := t.groups.Get(m.gid)

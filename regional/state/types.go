@@ -324,7 +324,7 @@ type Job struct {
 	CreateIndex uint64
 }
 
-// Group returns the group with a name, or nil if there is none.
+// Group returns the group that has the given name, or nil if there is none.
 func (j *Job) Group(name string) *Group {
 	for i := range j.Groups {
 		if j.Groups[i].Name == name {

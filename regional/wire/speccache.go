@@ -9,7 +9,7 @@ import (
 // CachedSpec is the result of parsing a spec, without the name of the job. Several jobs
 // share it, so it must not be changed.
 type CachedSpec struct {
-	Job      state.Job // its Spec is the encoding without the name
+	Job      state.Job // Job.Spec is the encoding without the name
 	Warnings []string
 }
 

@@ -76,8 +76,8 @@ func poolOf(t *Record, n *roster.Node, r *Request) (string, *Refusal) {
 	return pool, nil
 }
 
-// member refuses who is banned, and who takes a name that another key has. The owner of a name
-// may come back until its certificate can no longer be renewed.
+// member refuses a banned member, and a member that takes a name that another key has. The
+// owner of a name may come back until its certificate can no longer be renewed.
 func (s *Snapshot) member(id identity.ID, key Hash, now time.Time) *Refusal {
 	if s.Banned != "" {
 		return refuse(Banned, "%s is banned (%s): lift the ban with 'nusa node unban'", id.Describe(), s.Banned)

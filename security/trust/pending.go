@@ -38,6 +38,6 @@ func (p *pending) enter(c net.Conn) (leave func()) {
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.conns.Remove(at) // no effect if another connection has taken its place
+		p.conns.Remove(at) // removes nothing if another connection has taken the place of c
 	}
 }

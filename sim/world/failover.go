@@ -108,7 +108,7 @@ func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
 		}
 		return ws
 	}, func(ok bool) {
-		if ok { // storing the record has ended the stream; leases that were granted meanwhile count
+		if ok { // the stored record ended the stream, so leases that were granted meanwhile count
 			t.failover()
 		}
 	})

@@ -108,7 +108,8 @@ type regionInputs struct {
 	connected, lost, never, blocked, unsteady bool
 	// reported: a report has arrived since the latest refusal.
 	reported bool
-	// healthy and silent count the times in waits for which the region has been healthy, or silent.
+	// healthy and silent count the entries of waits that have passed since the region became
+	// healthy, or silent.
 	healthy, silent int8
 }
 

@@ -130,7 +130,8 @@ func (v *watch) understands(r *regionSim, cmd *state.Command) {
 	}
 }
 
-// supported checks that a version that the region's lease binds runs only where that lease ends it.
+// supported checks where a version runs that the region's lease binds: only in regions in which
+// that lease ends it.
 func (v *watch) supported(a *agent, o allocOrder) {
 	if o.want == state.Run && !o.local && o.spec.boundByRegion() && o.binding&lease.Region == 0 {
 		v.fail(1, "%s runs %s, and does not know that the region's lease binds it", a.id, o.instance)

@@ -121,9 +121,9 @@ func (v *watch) fork(r *run) {
 	for _, o := range v.live[r.o.instance] {
 		switch {
 		case !executing(o):
-		case o.givenUp, o.a.r == r.a.r && r.early(): // a region of the level before decided that
+		case o.givenUp, o.a.r == r.a.r && r.early(): // a region of the level before gives instances up while they may run
 		case o.a.r == r.a.r && o.o.binding&lease.Node == 0 && (o.a.r.careless || o.a.r.incarnation > 0):
-			// A copy of the region's log does not have it.
+			// A copy of the region's log does not have this run.
 		case o.a.r == r.a.r && b&lease.Node != 0:
 			v.fail(1, "%s forks %s while %s runs it (node lease)", r.a.id, r.o.instance, o.a.id)
 		case o.o.binding&lease.Region == 0 && (o.a.r.careless || o.a.r.incarnation > 0):

@@ -260,7 +260,7 @@ type end struct {
 
 func newWitnesses(regions int, pairs []Pair) witnesses {
 	w := make(witnesses, regions)
-	for _, p := range pairs { // in order, so that both ends' lists are sorted
+	for _, p := range pairs { // visit the pairs in order, so that the lists of both ends are sorted
 		w[p.B] = append(w[p.B], end{p.A, p.RTT})
 	}
 	for _, p := range pairs {
@@ -310,7 +310,7 @@ func (w witnesses) flaw(p Pair) Flaw {
 		}
 	case short >= n-n/2: // the pair is too short for the median of the lower bounds, too
 		return FlawShort
-	case long >= 3: // and too long for the third smallest upper bound
+	case long >= 3: // the pair is too long for the third smallest upper bound
 		return FlawLong
 	}
 	return ""

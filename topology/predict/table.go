@@ -117,7 +117,7 @@ func (t *Table) fit(pairs []Pair, known []int, locations []*topology.Location, s
 			}
 			rtt, relErr := m.RTT(i, j)
 			if m.part[i] != m.part[j] || relErr >= unknownError {
-				continue // coordinates or locations predict as well as this
+				continue // without the table, coordinates or locations give a prediction that is as good
 			}
 			t.rtt[at], t.relErr[at] = micros(milliseconds(rtt)), float32(relErr)
 		}

@@ -107,8 +107,8 @@ func (l *lineEnds) add(p []byte, lines int) {
 		if b != '\n' {
 			continue
 		}
-		// The ring has lines + 1 entries: the wanted lines begin after an earlier line end,
-		// and the latest line end may be the end of the stream.
+		// The ring has one entry more than the wanted lines, because the end of the stream
+		// may itself be the latest line end.
 		if at := l.read + int64(i) + 1; len(l.ends) <= lines {
 			l.ends = append(l.ends, at)
 		} else {

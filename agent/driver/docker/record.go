@@ -127,8 +127,8 @@ func (r *records) remove(id driver.ID) error {
 }
 
 // gate returns the path of a file that is mounted in the run's container. Without this file
-// the container cannot begin. The driver removes the file if an engine that hangs may still
-// start the container.
+// the container cannot begin. The driver removes the file when it gives up a start that a
+// hanging engine may still carry out.
 func (r *records) gate(id driver.ID) string {
 	return filepath.Join(r.dir, id.Alloc, fmt.Sprintf("%s.%d.gate", id.Task, id.Run))
 }

@@ -57,8 +57,8 @@ func copyFile(to, from string) error {
 	return err
 }
 
-// ForbiddenSocket returns the path of a socket at which a server listens, and which the user
-// of the test may not use, unless that user is root.
+// ForbiddenSocket returns the path of a socket at which a server listens. The user of the
+// test may not use the socket, unless that user is root.
 func ForbiddenSocket(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")

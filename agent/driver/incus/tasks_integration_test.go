@@ -37,7 +37,7 @@ func TestBadInput(t *testing.T) {
 	i := real(t)
 	must(t, i.AddImage(t.Context(), "foreign", "aarch64"))
 	d := newReal(t, t.TempDir())
-	d.cfg.AllowPrivileged = true // so that the daemon refuses, not the driver
+	d.cfg.AllowPrivileged = true // with this setting the daemon refuses the task, and not the driver
 	server := remotes["images"]
 	remotes["images"] = fmt.Sprintf("https://127.0.0.1:%d", freeport.Reserve(t, 1)) // no server listens on this port
 	t.Cleanup(func() { remotes["images"] = server })

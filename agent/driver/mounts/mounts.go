@@ -23,8 +23,8 @@ var usable = sync.OnceValue(func() error {
 	return <-done
 })
 
-// ByPath returns a text for people if this process cannot mount, which says what that means
-// for volumes. Else it returns "".
+// ByPath returns "" if this process can mount. Otherwise it returns a text for people that
+// says what follows for volumes.
 func ByPath() string {
 	if err := Usable(); err != nil {
 		return "volumes are mounted by path, and the owner of a folder in the path can change it: " + err.Error()

@@ -21,7 +21,7 @@ func (s *Folder) Unseen(socket string) string {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	probe := filepath.Join(s.dir, ".probe") // not the name of a run, so Sweep removes the probe if this process is killed
+	probe := filepath.Join(s.dir, ".probe") // no run has this name, so Sweep removes the probe if this process is killed
 	if err := os.Mkdir(probe, 0o700); err != nil && !os.IsExist(err) {
 		return ""
 	}

@@ -16,8 +16,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// goneSoon bounds how long a call waits to learn why the process ended, after its
-// connection broke.
+// goneSoon bounds the wait for the end of the process after its connection broke. The
+// end says why the call failed.
 const goneSoon = time.Second
 
 // verb is a kind of call to the plugin.

@@ -39,7 +39,7 @@ type life struct {
 	stdin   io.Closer
 	lines   *lines
 	dir     string // the folder of the plugin's socket
-	link    string // "" or a link to dir, with which a later agent finds dir if this agent is killed
+	link    string // If sockets is too long for a socket, link is a link to dir, else "". A later agent finds dir by the link if this agent is killed.
 	// lacks are the capabilities that the plugin reports but does not have.
 	lacks []string
 	// gone is closed when the process has ended. After that, end says how the process

@@ -43,11 +43,11 @@ func (c Config) data() string { return filepath.Join(c.Dir, "data") }
 type limits struct {
 	launch time.Duration // until the response to the handshake
 	quick  time.Duration // a call that only reads
-	slow   time.Duration // a call that changes something, in addition to its grace
+	slow   time.Duration // limit of a call that changes something, in addition to the call's grace
 	start  time.Duration
 	poll   time.Duration // one Wait, in addition to quick
 	ping   time.Duration // between two health checks
-	stop   time.Duration // from the close of the plugin's standard input until the plugin is killed
+	stop   time.Duration // time from the close of the plugin's standard input until the plugin is killed
 	steady time.Duration // a process that ended after a longer time did not fail at its start
 }
 
@@ -195,7 +195,8 @@ func (d *Driver) look(l *life) driver.Fingerprint {
 	return checkFingerprint(d.cfg.Name, r, l.lacks)
 }
 
-// set records the running process, or why none is running, and the fingerprint.
+// set records the fingerprint and the running process. If no process is running, it
+// records the reason.
 func (d *Driver) set(now *life, why string, f driver.Fingerprint) {
 	d.mu.Lock()
 	if d.now != now || d.why != why {

@@ -59,7 +59,7 @@ func readSpec(spec []byte) (name, group string, count int) {
 	return string(text(field(spec, specName))), string(text(field(entry, entryKey))), count
 }
 
-// field returns the value of the first field with a number, or nil.
+// field returns the value of the first field that has the given number, or nil.
 func field(message []byte, number protowire.Number) []byte {
 	for len(message) > 0 {
 		n, kind, tag := protowire.ConsumeTag(message)

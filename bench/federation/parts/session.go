@@ -15,7 +15,8 @@ import (
 
 const (
 	federationID = "parts"
-	// epoch numbers the orders of all processes, because regions have got all earlier ones.
+	// epoch is the same in all processes, so a restarted process continues the numbers of
+	// the orders. Regions have received all orders with lower numbers.
 	epoch = "parts"
 	// lease and reportInterval are the defaults of a global server.
 	lease          = 15 * time.Second
@@ -73,7 +74,7 @@ func (s *session) flush() {
 	s.sending = true
 	for m := s.next(); m != nil; m = s.next() {
 		s.mu.Unlock()
-		_ = s.stream.Send(m) // if the stream has ended, its handler knows
+		_ = s.stream.Send(m) // an error means that the stream has ended, which its handler knows
 		s.mu.Lock()
 	}
 	s.sending = false

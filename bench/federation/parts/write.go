@@ -103,8 +103,8 @@ func (p *parts) collect(ctx context.Context) []request {
 	}
 }
 
-// company waits until a request follows that is not patient, for at most patience. It
-// returns false if the batch takes no more.
+// company waits, for at most patience, until a request arrives that is not patient. It
+// returns false if the batch takes no further request.
 func (p *parts) company(ctx context.Context, b *batch) bool {
 	late := time.NewTimer(patience)
 	defer late.Stop()

@@ -30,7 +30,7 @@ type block[V any] struct {
 }
 
 func newBlock[V any](own *Owner, height int32) *block[V] {
-	if height == 0 { // one allocation for the block and its values
+	if height == 0 { // one piece of memory for the block and its values
 		b := new(struct {
 			block[V]
 			room [1 << blockBits]*V

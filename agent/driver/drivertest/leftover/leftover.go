@@ -89,9 +89,9 @@ func End(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Nothing checks after the test that no process and no mount of a folder is left. If one is
-// left, the test fails, and Nothing ends it. Call Nothing before anything starts in the
-// folder, so that its check runs last.
+// Nothing adds a check that runs after the test. The check fails the test if a process or a
+// mount of the folder is left, and then ends that process or mount. Call Nothing before
+// anything starts in the folder, so that its check runs last.
 func Nothing(t testing.TB, dir string) {
 	t.Cleanup(func() {
 		// Processes that were asked to end may need a moment.

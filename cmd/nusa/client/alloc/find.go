@@ -160,7 +160,7 @@ func noGroup(ctx context.Context, c *cli.Session, n target) error {
 	return fmt.Errorf("job %s has no group %q, but %s", cli.RefName(n.job), n.group, strings.Join(slices.Sorted(maps.Keys(j.GetSpec().GetGroups())), ", "))
 }
 
-// noAnswerError returns the error for instances that were not found, but that may be in a
+// noAnswerError returns the error for instances that were not found and may be in a
 // region that did not respond.
 func noAnswerError(c *cli.Session, n target, silent []string) error {
 	what := "the instances of " + cli.RefName(n.job)

@@ -120,7 +120,8 @@ func usageOfFlags(w io.Writer, title string, flags *pflag.FlagSet) {
 	}
 }
 
-// maxFlagHead is the greatest width of a flag with its kind of value beside its meaning.
+// maxFlagHead is the greatest width of a flag and its kind of value. If a flag is wider,
+// its meaning begins on the next line.
 const maxFlagHead = 32
 
 // splitFlag splits a line of pflag into the flag with the kind of its value, and its

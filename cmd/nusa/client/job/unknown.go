@@ -87,8 +87,8 @@ func soonest(region string, all [][]*nusav1.UnknownInstances) string {
 	return first.GetMessage()
 }
 
-// aged returns a job with its ages as they are when the duration passed has elapsed since
-// the message. For example, cut-off regions are then silent for longer.
+// aged returns a job with the ages that its status has some time (passed) after the
+// message. For example, cut-off regions are then silent for longer.
 func aged(j *nusav1.Job, passed time.Duration) *nusav1.Job {
 	if len(jobstatus.Cuts(false, unknownOf(j.GetStatus())...)) == 0 {
 		return j

@@ -317,7 +317,7 @@ func Tree() *nusav1.TopologyTree {
 	}
 }
 
-// StoredSpec returns the spec that a server stores for JobFile with a name.
+// StoredSpec returns the spec that a server stores for JobFile with the given name.
 func StoredSpec(name string) *nusav1.JobSpec {
 	spec, err := job.Parse(fmt.Appendf(nil, JobFile, name, "batch"), "hello.yaml")
 	if err != nil {
