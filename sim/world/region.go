@@ -2,6 +2,7 @@ package world
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
@@ -248,10 +249,20 @@ func (m *master) decide() {
 		return
 	}
 	m.planning = true
-	m.l.propose(cmds, func([]state.Result) {
-		m.planning, m.planned = false, follows
+	m.l.propose(cmds, func(res []state.Result) {
+		m.planning = false
+		if !unpredicted(res) {
+			m.planned = follows
+		}
 		m.wake()
 	})
+}
+
+// unpredicted reports whether a part of a plan was refused, because entries in flight had changed the
+// state before it. The shipped planner knows these entries, and regional/raftlog does not count a
+// plan as committed whose results it did not predict.
+func unpredicted(res []state.Result) bool {
+	return slices.ContainsFunc(res, func(r state.Result) bool { return len(r.Skipped) > 0 || unpredicted(r.Batch) })
 }
 
 // logSuspect reports whether the log may be an old copy. When the suspicion ends, the work that
