@@ -58,7 +58,7 @@ func (d *decision) stopUnwanted() {
 		default:
 			d.out.wait(a.Index, state.ReasonNodeLost, 0)
 		}
-		if !d.mayStay(a.Index) {
+		if !d.mayStay(a) {
 			d.out.stop(a, reason, message)
 		}
 	}
@@ -125,21 +125,30 @@ func (d *decision) mayRunUnbound(index int32) bool {
 	})
 }
 
-// mayStay reports whether an index is held, or is revoked only if its node does not return
-// in time. The node must then find no stop order when it returns.
-func (d *decision) mayStay(index int32) bool {
+// mayStay reports whether an allocation of a lost node stays if its node returns in time:
+// its index is held, or is revoked only if the node does not return. The node must then find
+// no stop order when it returns.
+func (d *decision) mayStay(a *state.Alloc) bool {
 	return slices.ContainsFunc(d.g.Slots, func(s *state.Slot) bool {
-		mayStay := s.Desired == state.Hold || s.Desired == state.Revoke && s.UnlessConnected
-		return mayStay && index >= s.From && index < s.To
+		inside := a.Index >= s.From && a.Index < s.To
+		return inside && (d.holds(s, a) || s.Desired == state.Revoke && s.UnlessConnected)
 	})
 }
 
-// endedInLoss reports whether the region's lease binds the version of an attempt. Such an
-// attempt ended with that lease, before another region took over the slot. So in a held
-// slot it must not start again when the region has a new lease.
-func (d *decision) endedInLoss(a *state.Alloc) bool {
-	b := d.p.in.orderedGroup(a, d.spec).Binding(a.Local)
-	return b == state.BindRegion || b == state.BindBoth
+// holds reports whether a held slot lets an attempt continue. The attempt must be of the
+// slot's run, and the region's lease must not bind the attempt's version: such an attempt
+// ended with that lease, before another region took over the slot. So it must not start
+// again when the region has a new lease.
+func (d *decision) holds(s *state.Slot, a *state.Alloc) bool {
+	if s.Desired != state.Hold || !s.OfRun(a.Run) {
+		return false
+	}
+	g := d.p.in.orderedGroup(a, d.spec)
+	if g == nil {
+		return true
+	}
+	b := g.Binding(a.Local)
+	return b != state.BindRegion && b != state.BindBoth
 }
 
 // unwanted returns the reason why an allocation is not wanted. The reason is empty if the
@@ -164,7 +173,7 @@ func (d *decision) unwanted(a *state.Alloc) (state.Reason, string) {
 		return state.ReasonStoppedByUser, "the job was stopped or scaled down"
 	case covers != nil && view.ExemptFromRevoke(covers, a.Index):
 		return "", ""
-	case covers != nil && covers.Desired == state.Hold && !a.Disconnected && covers.OfRun(a.Run) && !d.endedInLoss(a):
+	case covers != nil && !a.Disconnected && d.holds(covers, a):
 		return "", ""
 	case covers != nil && covers.Desired == state.Hold:
 		return state.ReasonRevoked, "another region runs it"
