@@ -16,6 +16,7 @@ func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 		return refused(h, false, "the store was recovered: this server waits until every earlier lease is over")
 	}
 	if out := s.refuseCluster(c, h); out != nil {
+		out[0].Permanent = out[0].Permanent && !c.LogUnknown // an old copy may name another cluster
 		return out
 	}
 	if why := s.knowsMore(c, h); why != "" {

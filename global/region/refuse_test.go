@@ -45,6 +45,8 @@ func TestRefusedHellos(t *testing.T) {
 		{"another leadership term 7 (x, here n)", false, func(_ *Config, _ *Record, h *Hello) { h.KnownTerm.Nonce = "x" }},
 		{"before an operator runs `nusa server recover`", false, func(c *Config, _ *Record, _ *Hello) { c.Conflict = true }},
 		{"has not reported the length of its log", false, func(c *Config, _ *Record, _ *Hello) { c.LogUnknown = true }},
+		{"run `nusa region lose sea`", false, func(c *Config, _ *Record, h *Hello) { c.LogUnknown, h.ClusterID = true, "d" }},
+		{"belongs to federation g", false, func(c *Config, _ *Record, h *Hello) { c.LogUnknown, h.Federation = true, "g" }},
 		{"nusa regional restore --incarnation 4", true, func(_ *Config, _ *Record, h *Hello) { h.Incarnation = 2 }},
 		{"another restored log began incarnation 3", true, func(_ *Config, _ *Record, h *Hello) { h.RestoreID = "s" }},
 		{"", false, func(_ *Config, _ *Record, h *Hello) {
