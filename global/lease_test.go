@@ -8,8 +8,17 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/global/failover"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
+
+// TestUsualNotice: the advice for a job file is what a federation with the default lease accepts.
+func TestUsualNotice(t *testing.T) {
+	if is := failover.Notice(DefaultLease); is != job.UsualNotice {
+		t.Errorf("%s, the job files' advice is %s", is, job.UsualNotice)
+	}
+}
 
 func (r *fakeRegion) askLease(id uint64, change ...func(*nusav1.LeaseRequest)) {
 	q := &nusav1.LeaseRequest{Id: id}

@@ -12,6 +12,11 @@ import (
 // silence.
 const leastAfter = time.Second
 
+// UsualNotice is the silence after which a federation with the default lease of regions
+// notices the loss of a region. Messages name this time, because the job's federation is
+// not known.
+const UsualNotice = 8 * time.Second
+
 const (
 	keepRunning = nusav1.Running_RUNNING_KEEP
 	stopRunning = nusav1.Running_RUNNING_STOP
@@ -86,7 +91,11 @@ func checkDisconnect(c *checker, p string, g *nusav1.Group) {
 		level *nusav1.DisconnectLevel
 	}{{"node", d.GetNode()}, {"region", d.GetRegion()}} {
 		at := c.join(p, l.name)
-		checkAfter(c, c.join(at, "after"), l.level)
+		least := leastAfter
+		if l.name == "region" && replaces(l.level) {
+			least = UsualNotice
+		}
+		checkAfter(c, c.join(at, "after"), l.level, least)
 		c.known(c.join(at, "running"), l.level.GetRunning())
 	}
 	if g.GetSingleton() && d.GetNode().GetRunning() == keepRunning {
@@ -99,11 +108,16 @@ func checkDisconnect(c *checker, p string, g *nusav1.Group) {
 	c.known(c.join(p, "reconcile"), d.GetReconcile())
 }
 
-// checkAfter validates `after` of a disconnect level.
-func checkAfter(c *checker, at string, level *nusav1.DisconnectLevel) {
+// checkAfter validates `after` of a disconnect level. advised is the least value that usually
+// has an effect.
+func checkAfter(c *checker, at string, level *nusav1.DisconnectLevel, advised time.Duration) {
 	after := level.GetAfter()
 	if v, ok := goDuration(after); after != nil && ok && v >= 0 && v < leastAfter {
-		c.fail(at, "%s is too short, silence is noticed each second: give at least %s", FormatDuration(v), FormatDuration(leastAfter))
+		why := "silence is noticed each second"
+		if advised > leastAfter {
+			why = fmt.Sprintf("a federation with the default --lease notices the loss of a region after %s", FormatDuration(advised))
+		}
+		c.fail(at, "%s is too short, %s: give at least %s", FormatDuration(v), why, FormatDuration(advised))
 		return
 	}
 	c.duration(at, after, 0, maxDuration)
