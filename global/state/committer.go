@@ -22,7 +22,7 @@ const (
 	// commitRequests bounds the requests that share a transaction.
 	commitRequests = 512
 	// patience is how long a patient request waits for another request to share its transaction: see
-	// DoSoon. maxPatient is the greatest number of patient requests that wait together.
+	// Begin. maxPatient is the greatest number of patient requests that wait together.
 	patience, maxPatient = 2 * time.Millisecond, 64
 	// commitOps is the greatest number of writes in a transaction. One operation is left for the
 	// compare of the election key.
@@ -75,7 +75,18 @@ type commitRequest struct {
 	prepare func(*Tx) error
 	// patient: the request may wait for another one, to share its transaction.
 	patient bool
-	done    chan commitResult // capacity 1
+	// done has capacity 1. It is nil for a request of Begin, which has ended instead.
+	done  chan commitResult
+	ended func(error)
+}
+
+// end tells the caller the result.
+func (r *commitRequest) end(result commitResult) {
+	if r.done == nil {
+		r.ended(result.err)
+		return
+	}
+	r.done <- result
 }
 
 type commitResult struct {
@@ -105,7 +116,7 @@ type Committer struct {
 	store store.Store
 	guard store.Compare
 	// submits holds the requests of callers, and others holds all other requests. The others go
-	// first, because they are few and the sessions of regions wait for them.
+	// first: see next.
 	submits, others chan commitRequest
 	ended           chan struct{} // closed when Run has returned
 }
@@ -126,16 +137,7 @@ func (c *Committer) Waiting() int { return len(c.submits) + len(c.others) }
 // full, Do waits too, which slows only its own caller. When ctx ends first, it is unknown whether
 // the changes will be durable.
 func (c *Committer) Do(ctx context.Context, prepare func(*Tx) error) (int64, error) {
-	return c.do(ctx, commitRequest{prepare: prepare, done: make(chan commitResult, 1)})
-}
-
-// DoSoon is like Do, for a request that is not urgent: the request waits a moment for another
-// request, usually a submit, so that both share a transaction.
-func (c *Committer) DoSoon(ctx context.Context, prepare func(*Tx) error) (int64, error) {
-	return c.do(ctx, commitRequest{prepare: prepare, patient: true, done: make(chan commitResult, 1)})
-}
-
-func (c *Committer) do(ctx context.Context, req commitRequest) (int64, error) {
+	req := commitRequest{prepare: prepare, done: make(chan commitResult, 1)}
 	select {
 	case c.others <- req:
 		return c.wait(ctx, req)
@@ -143,6 +145,31 @@ func (c *Committer) do(ctx context.Context, req commitRequest) (int64, error) {
 		return 0, ErrNotActive
 	case <-ctx.Done():
 		return 0, ctx.Err()
+	}
+}
+
+// Begin queues a request for which its caller does not wait, and which is not urgent: the request
+// waits a moment for another request, usually a submit, so that both share a transaction. Requests
+// are prepared in the order of the calls. While the queue is full, Begin waits. Run calls ended once
+// with the result, so ended must not wait for anything. If Run ends first, ended may never be called.
+func (c *Committer) Begin(ctx context.Context, prepare func(*Tx) error, ended func(error)) error {
+	select {
+	case c.others <- commitRequest{prepare: prepare, patient: true, ended: ended}:
+		return nil
+	case <-c.ended:
+		return ErrNotActive
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// TryBegin is like Begin, but returns false while the queue is full.
+func (c *Committer) TryBegin(prepare func(*Tx) error, ended func(error)) bool {
+	select {
+	case c.others <- commitRequest{prepare: prepare, patient: true, ended: ended}:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -197,7 +224,7 @@ func (c *Committer) Run(ctx context.Context) error {
 		carry, err = c.commitBatch(ctx, first)
 		if err != nil {
 			for _, r := range carry {
-				r.done <- commitResult{err: ErrNotActive}
+				r.end(commitResult{err: ErrNotActive})
 			}
 			return err
 		}
@@ -232,9 +259,9 @@ func (c *Committer) refuseWaiting() {
 	for {
 		select {
 		case r := <-c.others:
-			r.done <- commitResult{err: ErrNotActive}
+			r.end(commitResult{err: ErrNotActive})
 		case r := <-c.submits:
-			r.done <- commitResult{err: ErrNotActive}
+			r.end(commitResult{err: ErrNotActive})
 		default:
 			return
 		}
@@ -299,7 +326,7 @@ func (c *Committer) collect(first []commitRequest) (b *batch, rest []commitReque
 		first = first[1:]
 	}
 	for !b.full() {
-		next, ok := c.next()
+		next, ok := c.next(len(b.tx.changes) < b.tx.ops/2)
 		if !ok {
 			break
 		}
@@ -312,15 +339,21 @@ func (c *Committer) collect(first []commitRequest) (b *batch, rest []commitReque
 	return b, first
 }
 
-// next returns a waiting request, if any.
-func (c *Committer) next() (commitRequest, bool) {
+// next returns a waiting request, if any. othersFirst: a submit is returned only if no other request
+// waits. In the second half of a transaction submits go first, so that many answers of regions do
+// not delay all submits.
+func (c *Committer) next(othersFirst bool) (commitRequest, bool) {
+	first, second := c.submits, c.others
+	if othersFirst {
+		first, second = c.others, c.submits
+	}
 	select {
-	case r := <-c.others:
+	case r := <-first:
 		return r, true
 	default:
 	}
 	select {
-	case r := <-c.submits:
+	case r := <-second:
 		return r, true
 	default:
 		return commitRequest{}, false
@@ -337,10 +370,10 @@ func (c *Committer) commitBatch(ctx context.Context, first []commitRequest) (car
 		revision, err = c.write(ctx, b)
 	}
 	for _, m := range b.members {
-		m.done <- commitResult{revision: revision, err: err}
+		m.end(commitResult{revision: revision, err: err})
 	}
 	for i, m := range b.refused {
-		m.done <- commitResult{err: b.refusals[i]}
+		m.end(commitResult{err: b.refusals[i]})
 	}
 	if b.carry != nil {
 		rest = append([]commitRequest{*b.carry}, rest...)

@@ -461,14 +461,18 @@ func TestAnswersShareTheTransactionOfASubmit(t *testing.T) {
 			w, g := committing(t)
 			close(g.gate)
 			start := time.Now()
-			done := make(chan int64)
-			go func() {
-				revision, err := w.DoSoon(t.Context(), putRegion("answer"))
+			done := make(chan int64, 1)
+			err := w.Begin(t.Context(), putRegion("answer"), func(err error) {
 				if err != nil {
 					t.Error(err)
 				}
-				done <- revision
-			}()
+				w.st.Lock()
+				defer w.st.Unlock()
+				done <- w.st.Regions["answer"].Revision
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
 			synctest.Wait()
 			var next int64
 			if c.next != nil {
@@ -483,4 +487,39 @@ func TestAnswersShareTheTransactionOfASubmit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestManyAnswersLeaveRoomForSubmits: in the second half of a transaction, submits go before the
+// answers that wait.
+func TestManyAnswersLeaveRoomForSubmits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, g := committing(t)
+		first := make(chan error, 1)
+		go func() {
+			_, err := w.Do(t.Context(), putRegion("first"))
+			first <- err
+		}()
+		synctest.Wait() // the store holds this transaction until the gate opens
+		stored := 0
+		for i := range commitOps {
+			if !w.TryBegin(putRegion(fmt.Sprint("answer", i)), func(error) { stored++ }) {
+				t.Fatalf("only %d requests can wait", i)
+			}
+		}
+		wait := w.Submit(putRegion("submit"))
+		close(g.gate)
+		if err := <-first; err != nil {
+			t.Fatal(err)
+		}
+		if _, err := wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.st.Lock()
+		defer w.st.Unlock()
+		last := w.st.Regions[fmt.Sprint("answer", commitOps-1)]
+		if stored != commitOps || last == nil || w.st.Regions["submit"].Revision >= last.Revision {
+			t.Errorf("%d of %d answers are stored, the submit at revision %d, the last answer at %v", stored, commitOps, w.st.Regions["submit"].Revision, last)
+		}
+	})
 }

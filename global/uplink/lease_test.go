@@ -36,36 +36,45 @@ func (s *script) Recv() (*nusav1.RegionMessage, error) {
 func (s *script) Send(*nusav1.GlobalMessage) error { return nil }
 
 // TestLeasesDoNotWaitForAnswers: a lease request that arrives after an answer is granted while the
-// store has not yet taken the answer.
+// store has not yet taken the answer, and also while the answer waits for a place in the queue of the
+// committer.
 func TestLeasesDoNotWaitForAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, run := committing(t)
-		c := s.newSession(func(error) {})
-		c.region = "alpha"
-		life := region.Open(s.st.SessionConfig(), region.Record{Name: "alpha"}, 0)
-		life, _ = region.Step(s.st.SessionConfig(), life, 0, region.Hello{Stream: c.shared.Number, ClusterID: "a", Incarnation: 1, Term: 1})
-		s.st.Regions["alpha"] = &state.Region{
-			Name: "alpha", Record: &nusav1.Region{}, Life: life, Session: &c.shared, Orders: link.NewOutbox[state.Order]("e", 10),
-		}
-		handled := make(chan error, 1)
-		go func() { handled <- c.handleEach(t.Context()) }()
-		err := c.receiveEach(t.Context(), &script{messages: []*nusav1.RegionMessage{
-			{Kind: &nusav1.RegionMessage_Answers{Answers: &nusav1.SlotAnswers{Answers: []*nusav1.SlotAnswer{{Job: "j", Group: "g", To: 1}}}}},
-			{Kind: &nusav1.RegionMessage_Lease{Lease: &nusav1.LeaseRequest{Id: 1}}},
-		}})
-		if err != io.EOF {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		if len(c.out) != 1 || (<-c.out).GetLease().GetId() != 1 || !c.busy.Load() {
-			t.Error("the lease waits for the answer")
-		}
-		run()
-		close(c.queue)
-		if err := <-handled; err != nil || c.busy.Load() {
-			t.Errorf("the answer: %v", err)
-		}
-	})
+	for name, full := range map[string]bool{"the answer is queued": false, "the queue is full": true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, run := committing(t)
+			c := s.newSession(func(err error) { t.Errorf("%s: the session ends: %v", name, err) })
+			c.region = "alpha"
+			life := region.Open(s.st.SessionConfig(), region.Record{Name: "alpha"}, 0)
+			life, _ = region.Step(s.st.SessionConfig(), life, 0, region.Hello{Stream: c.shared.Number, ClusterID: "a", Incarnation: 1, Term: 1})
+			s.st.Regions["alpha"] = &state.Region{
+				Name: "alpha", Record: &nusav1.Region{}, Life: life, Session: &c.shared, Orders: link.NewOutbox[state.Order]("e", 10),
+			}
+			for full && s.Commit.TryBegin(func(*state.Tx) error { return nil }, func(error) {}) {
+				continue
+			}
+			received := make(chan error, 1)
+			answers := []*nusav1.SlotAnswer{{Job: "j", Group: "g", To: 1}}
+			go func() {
+				received <- c.receiveEach(t.Context(), &script{messages: []*nusav1.RegionMessage{
+					{Kind: &nusav1.RegionMessage_Answers{Answers: &nusav1.SlotAnswers{Answers: answers}}},
+					{Kind: &nusav1.RegionMessage_Answers{Answers: &nusav1.SlotAnswers{Answers: answers}}},
+					{Kind: &nusav1.RegionMessage_Lease{Lease: &nusav1.LeaseRequest{Id: 1}}},
+				}})
+			}()
+			synctest.Wait()
+			if len(c.out) != 1 || (<-c.out).GetLease().GetId() != 1 || c.unhandled.Load() == 0 {
+				t.Errorf("%s: the lease waits for the answer, or the answer for nothing", name)
+			}
+			run()
+			if err := <-received; err != io.EOF {
+				t.Errorf("%s: %v", name, err)
+			}
+			time.Sleep(time.Second) // answers wait a moment for a submit
+			if n := c.unhandled.Load(); n != 0 {
+				t.Errorf("%s: %d messages are not handled", name, n)
+			}
+		})
+	}
 }
 
 // TestLeasesGoBeforeSets: a session sends the grants of leases before its sets.
@@ -135,7 +144,7 @@ func TestBusyServerEndsNothing(t *testing.T) {
 	if len(ended) > 0 {
 		t.Fatalf("ended by a late check: %v", ended)
 	}
-	s.live["alpha"].busy.Store(true)
+	s.live["alpha"].unhandled.Add(1)
 	for range 2 * time.Hour / (2 * time.Second) {
 		now += 2 * time.Second
 		s.EndSilent()

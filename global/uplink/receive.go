@@ -48,30 +48,32 @@ func (s *Server) handleLease(c *session, m *nusav1.RegionMessage) bool {
 	return true
 }
 
-// handle handles every message that handleLease does not handle.
-func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage) error {
+// handle handles every message that handleLease does not handle. It queues answers for the committer
+// and does not wait until they are stored. While the committer's queue is full, it waits, or without
+// wait it returns the answers that are not queued.
+func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage, wait bool) (rest []*nusav1.SlotAnswer, err error) {
 	s.step(c, region.Received{Stream: c.shared.Number})
 	switch k := m.GetKind().(type) {
 	case *nusav1.RegionMessage_Answers:
-		return s.applyAnswers(ctx, c, k.Answers.GetAnswers())
+		return s.queueAnswers(ctx, c, k.Answers.GetAnswers(), wait)
 	case *nusav1.RegionMessage_Report:
 		s.setReport(c, k.Report)
 	case *nusav1.RegionMessage_Fits:
 		s.addFits(c, k.Fits.GetFits())
 	case *nusav1.RegionMessage_Summaries:
-		return s.applySummaries(c, k.Summaries)
+		return nil, s.applySummaries(c, k.Summaries)
 	case *nusav1.RegionMessage_Latency:
 		s.setRow(c, k.Latency)
 	case *nusav1.RegionMessage_Row:
-		return s.changeRow(c, k.Row)
+		return nil, s.changeRow(c, k.Row)
 	case *nusav1.RegionMessage_Update:
 		s.setServers(c, k.Update.GetServers())
 	case *nusav1.RegionMessage_Goodbye:
-		return errGoodbye
+		return nil, errGoodbye
 	default:
 		// A newer region may send messages that this server does not know.
 	}
-	return nil
+	return nil, nil
 }
 
 // liveRegion returns the region of a session, or nil if the session is not the region's live one.
@@ -83,36 +85,68 @@ func (s *Server) liveRegion(c *session) *state.Region {
 	return nil
 }
 
-// applyAnswers applies a region's answers, each batch in one transaction. Answers that change
-// nothing, because they are repeated or late, write nothing.
-func (s *Server) applyAnswers(ctx context.Context, c *session, in []*nusav1.SlotAnswer) error {
-	from := c.region
-	for batch := range slices.Chunk(in, answersPerCommit) {
-		var done []applied
-		now := time.Now()
-		_, err := s.Commit.DoSoon(ctx, func(t *state.Tx) error {
-			done = done[:0]
-			for _, p := range batch {
-				answer := state.AnswerFromProto(p)
-				answer.Fence, answer.At = c.fence, now
-				k := state.JobKey{Namespace: answer.Namespace, Name: answer.Job}
-				out := region.ApplyAnswer(reachable(t.State, t.Slots(k, answer.Group)), from, answer)
-				if err := t.ChangeSlots(out.Changes); err != nil {
-					return err
-				}
-				if len(out.Changes) > 0 {
-					done = append(done, applied{answer, out.Moved, whyEnded(t.State, from, answer)})
-					recordAnswer(t.State, from, answer, out, s.ReportInterval)
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return state.RPCErrors.Err(fmt.Errorf("answers of region %s: %w", from, err))
+// queueAnswers queues a region's answers for the committer, in requests that each fit into one
+// transaction. While the queue is full, it waits, or without wait it returns the rest.
+func (s *Server) queueAnswers(ctx context.Context, c *session, in []*nusav1.SlotAnswer, wait bool) (rest []*nusav1.SlotAnswer, err error) {
+	now := time.Now()
+	for len(in) > 0 {
+		n := min(len(in), answersPerCommit)
+		b := &answerBatch{server: s, session: c, answers: in[:n:n], at: now}
+		c.unhandled.Add(1)
+		queued := s.Commit.TryBegin(b.prepare, b.ended)
+		if !queued && wait {
+			err = s.Commit.Begin(ctx, b.prepare, b.ended)
+			queued = err == nil
 		}
-		s.addAnswerEvents(from, done)
+		if !queued {
+			c.unhandled.Add(-1)
+			return in, err
+		}
+		in = in[n:]
+	}
+	return nil, nil
+}
+
+// answerBatch holds answers that are stored in one transaction.
+type answerBatch struct {
+	server  *Server
+	session *session
+	answers []*nusav1.SlotAnswer
+	// at is when the answers arrived.
+	at time.Time
+	// done are the answers that changed a slot.
+	done []applied
+}
+
+// prepare applies the answers. Answers that change nothing, because they are repeated or late, write
+// nothing. The lock is held.
+func (b *answerBatch) prepare(t *state.Tx) error {
+	b.done = b.done[:0]
+	from := b.session.region
+	for _, p := range b.answers {
+		answer := state.AnswerFromProto(p)
+		answer.Fence, answer.At = b.session.fence, b.at
+		k := state.JobKey{Namespace: answer.Namespace, Name: answer.Job}
+		out := region.ApplyAnswer(reachable(t.State, t.Slots(k, answer.Group)), from, answer)
+		if err := t.ChangeSlots(out.Changes); err != nil {
+			return err
+		}
+		if len(out.Changes) > 0 {
+			b.done = append(b.done, applied{answer, out.Moved, whyEnded(t.State, from, answer)})
+			recordAnswer(t.State, from, answer, out, b.server.ReportInterval)
+		}
 	}
 	return nil
+}
+
+// ended ends the session if the answers are not stored.
+func (b *answerBatch) ended(err error) {
+	b.session.unhandled.Add(-1)
+	if err != nil {
+		b.session.cancel(state.RPCErrors.Err(fmt.Errorf("answers of region %s: %w", b.session.region, err)))
+		return
+	}
+	b.server.addAnswerEvents(b.session.region, b.done)
 }
 
 // recordAnswer stores the facts in an answer that the placer needs. It runs in the answer's

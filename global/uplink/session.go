@@ -79,9 +79,13 @@ type session struct {
 	// late wakes the sender when companyWait is over.
 	late   *time.Timer
 	opened atomic.Bool
-	// greeted: the hello has arrived. busy: a message that has arrived is not handled yet.
-	greeted, busy atomic.Bool
-	// queue holds the messages that have arrived, except lease requests and acknowledgements.
+	// greeted: the hello has arrived. unhandled counts the messages that have arrived and are not
+	// handled yet, and the answers that are not stored yet.
+	greeted   atomic.Bool
+	unhandled atomic.Int32
+	// queue holds the messages that wait, because the answers of an earlier message did not fit into
+	// the queue of the committer. It is nil until that happens. Lease requests and acknowledgements do
+	// not wait. Only the receiver uses this field.
 	queue chan *nusav1.RegionMessage
 	// shared is the part that the rest of the server uses.
 	shared state.Session
@@ -131,7 +135,6 @@ func (s *Server) newSession(cancel context.CancelCauseFunc) *session {
 	c := &session{
 		server: s, cancel: cancel,
 		out: make(chan *nusav1.GlobalMessage, sessionQueue), woken: make(chan struct{}, 1),
-		queue: make(chan *nusav1.RegionMessage, receiveQueue),
 	}
 	c.tunnel.dial = c.dial
 	c.late = time.AfterFunc(time.Hour, c.wake)
@@ -321,19 +324,42 @@ func (c *session) receive(ctx context.Context, stream Stream) error {
 		c.server.noteRefused(first.GetHello(), err)
 		return err
 	}
-	done := make(chan error, 1)
-	go func() {
-		done <- c.handleEach(ctx)
-	}()
-	err = c.receiveEach(ctx, stream)
+	return c.receiveEach(ctx, stream)
+}
+
+// receiveEach receives messages until the stream ends, and handles each of them at once. Answers are
+// queued for the committer. If its queue is full, they wait in c.queue, and so do all later messages
+// of the session except lease requests and acknowledgements: another goroutine handles them.
+func (c *session) receiveEach(ctx context.Context, stream Stream) error {
+	var done chan error
+	err := c.eachMessage(stream, func(m *nusav1.RegionMessage) error {
+		if c.queue == nil {
+			rest, err := c.server.handle(ctx, c, m, false)
+			if len(rest) == 0 || err != nil {
+				return err
+			}
+			m = &nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Answers{Answers: &nusav1.SlotAnswers{Answers: rest}}}
+			c.queue, done = make(chan *nusav1.RegionMessage, receiveQueue), make(chan error, 1)
+			go func() { done <- c.handleEach(ctx) }()
+		}
+		c.unhandled.Add(1)
+		select {
+		case c.queue <- m:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	if done == nil {
+		return err
+	}
 	close(c.queue)
 	return cmp.Or(<-done, err) // messages that have arrived are handled first
 }
 
-// receiveEach receives messages until the stream ends. It handles lease requests and
-// acknowledgements at once. It queues all other messages, because some of them, such as
-// answers, wait for the store.
-func (c *session) receiveEach(ctx context.Context, stream Stream) error {
+// eachMessage receives messages until the stream ends or handle returns an error. It handles lease
+// requests and acknowledgements itself.
+func (c *session) eachMessage(stream Stream, handle func(*nusav1.RegionMessage) error) error {
 	for {
 		m, err := stream.Recv()
 		if err != nil {
@@ -342,11 +368,11 @@ func (c *session) receiveEach(ctx context.Context, stream Stream) error {
 		if c.server.handleLease(c, m) {
 			continue
 		}
-		c.busy.Store(true)
-		select {
-		case c.queue <- m:
-		case <-ctx.Done():
-			return ctx.Err()
+		c.unhandled.Add(1)
+		err = handle(m)
+		c.unhandled.Add(-1)
+		if err != nil {
+			return err
 		}
 	}
 }
@@ -357,14 +383,12 @@ func (c *session) handleEach(ctx context.Context) error {
 	var ended error
 	for m := range c.queue {
 		if ended == nil {
-			ended = c.server.handle(ctx, c, m)
+			_, ended = c.server.handle(ctx, c, m, true)
 		}
 		if ended != nil {
 			c.cancel(ended)
 		}
-		if len(c.queue) == 0 {
-			c.busy.Store(false)
-		}
+		c.unhandled.Add(-1)
 	}
 	return ended
 }

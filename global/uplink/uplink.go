@@ -129,7 +129,7 @@ func (s *Server) EndSilent() {
 		if c.level < leaseLevel && s.st.GlobalLevel >= leaseLevel {
 			c.cancel(errLevel)
 		}
-		if r := s.liveRegion(c); r != nil && c.busy.Load() {
+		if r := s.liveRegion(c); r != nil && c.unhandled.Load() > 0 {
 			s.stepRegion(c, r, region.Received{Stream: c.shared.Number})
 		}
 	}
