@@ -417,3 +417,15 @@ r.yaml:7:10: labels.` + strings.Repeat("x", 64) + `: a label's key has 1 to 63 b
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)
 	}
 }
+
+// TestFurtherDrivers: a driver that is not built in is named once, and must be the name of a plugin.
+func TestFurtherDrivers(t *testing.T) {
+	task := func(driver string) *nusav1.Task { return &nusav1.Task{Driver: driver} }
+	spec := &nusav1.JobSpec{Groups: map[string]*nusav1.Group{
+		"web":   {Tasks: map[string]*nusav1.Task{"a": task("podman"), "b": task("process")}},
+		"cache": {Tasks: map[string]*nusav1.Task{"a": task("podman"), "b": task("firecracker"), "c": task("incus")}},
+	}}
+	if got := FurtherDrivers(spec); !slices.Equal(got, []string{"firecracker", "podman"}) {
+		t.Errorf("%v", got)
+	}
+}

@@ -64,6 +64,20 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 	}
 }
 
+// FurtherDrivers returns the drivers of a spec that are not built in, sorted, each once. Only a node
+// with a plugin of that name can run such a task.
+func FurtherDrivers(spec *nusav1.JobSpec) (out []string) {
+	for _, g := range spec.GetGroups() {
+		for _, t := range g.GetTasks() {
+			if !slices.Contains(drivers, t.GetDriver()) {
+				out = append(out, t.GetDriver())
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // refuse adds a problem for a valid setting that is not supported.
 func (c *checker) refuse(path, message string) {
 	c.wrong = true

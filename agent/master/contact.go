@@ -37,6 +37,10 @@ const whatToCheck = "are the region's servers started (all that --bootstrap-expe
 // then closed it.
 const needsIdentity = "no Nusa server listens there, or it has an identity, and this agent needs --identity, too"
 
+// wrongIdentity is the advice of a warning if the connection could not be encrypted.
+const wrongIdentity = "has one of the two certificates expired, or is it of another federation, region or name? " +
+	"the server's log has its reason; nusa ca issue renews an identity"
+
 // contact logs warnings while the agent reaches no server that knows a master.
 type contact struct {
 	log     *slog.Logger
@@ -62,8 +66,8 @@ type attempt struct {
 	dialFailed bool
 	// answered says that the server has answered.
 	answered bool
-	// noPreface says that a program has accepted the connection but did not speak gRPC.
-	noPreface bool
+	// identity is the advice about identities. It is "" if the error is not about them.
+	identity string
 }
 
 func newContact(log *slog.Logger) *contact {
@@ -74,7 +78,7 @@ func newContact(log *slog.Logger) *contact {
 func (c *contact) try(addr string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tried[addr] = attempt{problem: c.tried[addr].problem, noPreface: c.tried[addr].noPreface}
+	c.tried[addr] = attempt{problem: c.tried[addr].problem, identity: c.tried[addr].identity}
 }
 
 // dialFailed records the error of a dial.
@@ -109,7 +113,7 @@ func (c *contact) end(addr string, greeted bool, err error) {
 	defer c.mu.Unlock()
 	if !greeted {
 		if c.greeted == 0 && !c.tried[addr].dialFailed {
-			c.tried[addr] = attempt{problem: causeText(err), answered: answered(err), noPreface: rpcerr.NoPreface(err)}
+			c.tried[addr] = attempt{problem: causeText(err), answered: answered(err), identity: identityAdvice(err)}
 		}
 		return
 	}
@@ -174,13 +178,25 @@ func (c *contact) warn() {
 		switch {
 		case c.tried[addr].answered:
 			check = startMore
-		case c.tried[addr].noPreface && check == whatToCheck:
-			check = needsIdentity
+		case c.tried[addr].identity != "" && check != startMore:
+			check = c.tried[addr].identity
 		}
 		tried = append(tried, fmt.Sprintf("%s: %s", addr, text))
 	}
 	c.log.Warn("the region cannot be reached: running tasks continue, new orders do not arrive",
 		"for", time.Since(c.since).Round(time.Second).String(), "tried", strings.Join(tried, "; "), "check", check)
+}
+
+// identityAdvice returns the advice about identities for the error that ended a session. It returns
+// "" for other errors.
+func identityAdvice(err error) string {
+	switch {
+	case rpcerr.HandshakeFailed(err):
+		return wrongIdentity
+	case rpcerr.NoPreface(err):
+		return needsIdentity
+	}
+	return ""
 }
 
 // answered reports whether a server has answered, by the error that ended its session.

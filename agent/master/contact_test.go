@@ -82,31 +82,42 @@ func TestWarningsFollowTheContact(t *testing.T) {
 }
 
 // TestFirewallIsNamedOnlyWithoutAnswer: a warning names the firewall only if no server has
-// answered, and --identity only if a program accepted the connection and closed it.
+// answered, --identity only if a program accepted the connection and closed it, and the certificates
+// only if the handshake failed.
 func TestFirewallIsNamedOnlyWithoutAnswer(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		hint bool
+		// advice is a part of the advice about identities.
+		advice string
 	}{
-		{errors.New("connection refused"), true},
-		{fmt.Errorf("%w: no greeting within 5s", errSilent), true},
-		{fmt.Errorf("session ended: %w", status.Error(codes.Canceled, "context canceled")), true},
-		{fmt.Errorf("session ended: %w", status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`)), false},
-		{fmt.Errorf("%w for 10s", errNoMaster), false},
-		{fmt.Errorf("session ended: %w", status.Error(codes.FailedPrecondition, "another node has this name")), false},
+		{errors.New("connection refused"), true, ""},
+		{fmt.Errorf("%w: no greeting within 5s", errSilent), true, ""},
+		{fmt.Errorf("session ended: %w", status.Error(codes.Canceled, "context canceled")), true, ""},
+		{fmt.Errorf("session ended: %w", status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`)), false, "this agent needs --identity"},
+		{fmt.Errorf("session ended: %w", status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: remote error: tls: expired certificate"`)), false, "nusa ca issue"},
+		{fmt.Errorf("%w for 10s", errNoMaster), false, ""},
+		{fmt.Errorf("session ended: %w", status.Error(codes.FailedPrecondition, "another node has this name")), false, ""},
 	} {
 		log := &lines{}
 		contact := newContact(slog.New(slog.NewTextHandler(log, nil)))
 		contact.try("a:1")
 		contact.end("a:1", false, c.err)
 		contact.warn()
-		identity := strings.Contains(c.err.Error(), "preface")
-		if got := log.take(); strings.Contains(got, "firewall") != c.hint || !strings.Contains(got, "check=") || strings.Contains(got, "this agent needs --identity") != identity {
+		adviceOf := func(got string) string {
+			for _, advice := range []string{"this agent needs --identity", "nusa ca issue"} {
+				if strings.Contains(got, advice) {
+					return advice
+				}
+			}
+			return ""
+		}
+		if got := log.take(); strings.Contains(got, "firewall") != c.hint || !strings.Contains(got, "check=") || adviceOf(got) != c.advice {
 			t.Errorf("%v: %s", c.err, got)
 		}
 		contact.try("a:1") // the next attempt has no result yet
 		contact.warn()
-		if got := log.take(); strings.Contains(got, "this agent needs --identity") != identity {
+		if got := log.take(); adviceOf(got) != c.advice {
 			t.Errorf("%v, while the next attempt is under way: %s", c.err, got)
 		}
 	}

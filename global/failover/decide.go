@@ -140,7 +140,7 @@ func joinSets(slots []SlotDue) {
 // conclude writes the messages of a region and its slots, and sets which slots may move now. held
 // is the reason why no slot moves; empty: slots may move.
 func (d *RegionDue) conclude(r *Region, held string) {
-	moving, ended := 0, 0
+	moving, ended, left := 0, 0, 0
 	for i := range d.Slots {
 		slot := &d.Slots[i]
 		if slot.Done && !slot.Stopping {
@@ -150,6 +150,7 @@ func (d *RegionDue) conclude(r *Region, held string) {
 			continue
 		}
 		moving++
+		left += slot.To - slot.From
 		slot.Now = slot.In == 0 && r.Lost && held == ""
 		switch {
 		case r.NothingRuns:
@@ -177,7 +178,7 @@ func (d *RegionDue) conclude(r *Region, held string) {
 	case held != "":
 		d.Message = held
 	case r.NothingRuns:
-		d.Message = "an operator stated that nothing runs there"
+		d.Message = fmt.Sprintf("still to be moved: %s, each as soon as another region has room", instances(left))
 	case d.In > 0:
 		d.Message = fmt.Sprintf("its first slot would move unless %s returns", r.Name)
 	default:

@@ -83,7 +83,8 @@ func (l *Log) After(token string) uint64 {
 
 // Start returns the number of the first event for a new watch: the event after the token's
 // event, or without a token the first event that is not older than since. If the log does not
-// retain all events of that time, missing is a reset event that says so.
+// retain all events of that time, missing is a reset event. Its message says how far back the
+// events reach.
 func (l *Log) Start(token string, since time.Duration) (n uint64, missing *nusav1.Event) {
 	if token != "" || since <= 0 {
 		return l.After(token), nil
@@ -96,7 +97,14 @@ func (l *Log) Start(token string, since time.Duration) (n uint64, missing *nusav
 		n--
 	}
 	if l.began.After(from) || n > 1 && !retained(n-1) {
-		missing = &nusav1.Event{Reset_: true, Token: l.token(n - 1), Time: timestamppb.New(time.Now())}
+		first := l.began
+		if n > 1 && n < l.next {
+			first = l.events[n%Retained].at
+		}
+		missing = &nusav1.Event{
+			Reset_: true, Token: l.token(n - 1), Time: timestamppb.New(time.Now()),
+			Message: fmt.Sprintf("the server has only the events of the last %s", max(time.Second, time.Since(first).Truncate(time.Second))),
+		}
 	}
 	return n, missing
 }

@@ -74,12 +74,18 @@ func TestStartSinceATime(t *testing.T) {
 		expect(time.Minute, "a", true)
 		expect(59*time.Minute, "a", true)
 		expect(2*time.Hour, "a", false)
+		if _, missing := l.Start("", 2*time.Hour); missing.GetMessage() != "the server has only the events of the last 1h1m0s" {
+			t.Errorf("before the log began: %q", missing.GetMessage())
+		}
 		time.Sleep(time.Minute)
 		for range Retained - 1 {
 			l.Add("c", "s", "")
 		}
 		expect(time.Second, "c", true)
 		expect(2*time.Minute, "b", false) // the first event is not retained
+		if _, missing := l.Start("", time.Hour); missing.GetMessage() != "the server has only the events of the last 1m0s" {
+			t.Errorf("before the oldest event: %q", missing.GetMessage())
+		}
 		if n, missing := l.Start("e-1", time.Hour); n != 0 || missing != nil {
 			t.Errorf("with a token: %d, %v", n, missing)
 		}

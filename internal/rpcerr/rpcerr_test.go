@@ -2,6 +2,7 @@ package rpcerr_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
@@ -109,10 +111,11 @@ func TestTableMapsErrorsToStatuses(t *testing.T) {
 }
 
 // call makes one call over the connection that dial opens.
-func call(t *testing.T, dial func() (net.Conn, error)) (*rpcerr.Dialer, error) {
+func call(t *testing.T, dial func() (net.Conn, error), opts ...grpc.DialOption) (*rpcerr.Dialer, error) {
 	t.Helper()
 	d := &rpcerr.Dialer{Dial: func(context.Context, string) (net.Conn, error) { return dial() }}
-	conn, err := grpc.NewClient("passthrough:///server", grpc.WithContextDialer(d.DialContext), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	opts = append([]grpc.DialOption{grpc.WithContextDialer(d.DialContext), grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)
+	conn, err := grpc.NewClient("passthrough:///server", opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,6 +201,15 @@ func TestTransportFailureOfGRPC(t *testing.T) {
 	})
 	if rpcerr.TransportFailure(err) != rpcerr.NotConnected || !rpcerr.NoPreface(fmt.Errorf("open a session: %w", err)) {
 		t.Errorf("a server that closes the connection at once: %v is %d", err, rpcerr.TransportFailure(err))
+	}
+
+	_, err = call(t, func() (net.Conn, error) {
+		near, far := net.Pipe()
+		near.Close()
+		return far, nil
+	}, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{ServerName: "server"})))
+	if rpcerr.TransportFailure(err) == rpcerr.NoFailure || !rpcerr.HandshakeFailed(fmt.Errorf("open a session: %w", err)) {
+		t.Errorf("a server that ends the handshake: %v is %d", err, rpcerr.TransportFailure(err))
 	}
 
 	d, err = call(t, serve(t, func(near net.Conn) error {

@@ -28,6 +28,7 @@ const (
 var (
 	notConnectedTexts = []string{"Error while dialing", "preface"}
 	prefaceText       = "error reading server preface"
+	handshakeText     = "authentication handshake failed"
 	brokenTexts       = []string{"connection error", "transport", "error reading from server"}
 	unknownCallTexts  = []string{"unknown service ", "unknown method ", "malformed method name", "unexpected HTTP status"}
 )
@@ -60,6 +61,12 @@ func TransportFailure(err error) Failure {
 // server that has an identity does so to a client that has none.
 func NoPreface(err error) bool {
 	return TransportFailure(err) == NotConnected && strings.Contains(From(err).Message, prefaceText)
+}
+
+// HandshakeFailed reports whether the connection could not be encrypted: one of the two ends refused
+// the other one's certificate, or only one of them encrypts.
+func HandshakeFailed(err error) bool {
+	return TransportFailure(err) != NoFailure && strings.Contains(From(err).Message, handshakeText)
 }
 
 // UnknownCall reports whether the called server does not have the method: gRPC itself

@@ -3,13 +3,13 @@ package master
 import (
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/raftlog/logtest"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -34,35 +34,13 @@ func TestLeasesAreNotOverWhileAnAgentMayStop(t *testing.T) {
 	}
 }
 
-// instantLog commits each entry at once.
-type instantLog struct {
-	fsm  *raftlog.FSM
-	last atomic.Uint64
-}
-
-func (l *instantLog) LastIndex() uint64 { return l.last.Load() }
-
-func (l *instantLog) Apply(data []byte, _ time.Duration) raft.ApplyFuture {
-	return applied{resp: l.fsm.Apply(&raft.Log{Index: l.last.Add(1), Data: data})}
-}
-
-type applied struct {
-	raft.ApplyFuture
-	resp any
-}
-
-func (a applied) Error() error  { return nil }
-func (a applied) Response() any { return a.resp }
-
 // TestEpochsBeginBeforeTheFirstJob: a new cluster takes one of the region's own jobs as soon
 // as its first term has begun. The epochs of the job are not those of an earlier cluster.
 func TestEpochsBeginBeforeTheFirstJob(t *testing.T) {
 	fsm := raftlog.NewFSM()
 	bootstrap := state.Command{Bootstrap: &state.Bootstrap{ClusterID: "c", Region: "sea"}}
 	fsm.Apply(&raft.Log{Index: 1, Data: raftlog.Entry(&bootstrap)})
-	written := &instantLog{fsm: fsm}
-	written.last.Store(1)
-	log := raftlog.NewSequencer(written, fsm, func(*state.View) raftlog.Decision { return raftlog.Decision{} }, func([]state.Result) {})
+	log := raftlog.NewSequencer(logtest.New(fsm, 1, nil), fsm, func(*state.View) raftlog.Decision { return raftlog.Decision{} }, func([]state.Result) {})
 	committed := 0
 	l := &limiter{
 		log: log, fsm: fsm, clock: func() time.Duration { return 0 }, nodeLease: 15 * time.Second, level: func() uint32 { return state.FeatureLevel },

@@ -10,6 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/raftlog/logtest"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -21,7 +22,7 @@ import (
 func TestLogLearnsWhatAgentsKnow(t *testing.T) {
 	ctx := t.Context()
 	fsm := raftlog.NewFSM()
-	log := raftlog.NewSequencer(&instantLog{fsm: fsm}, fsm, func(*state.View) raftlog.Decision { return raftlog.Decision{} }, func([]state.Result) {})
+	log := raftlog.NewSequencer(logtest.New(fsm, 0, nil), fsm, func(*state.View) raftlog.Decision { return raftlog.Decision{} }, func([]state.Result) {})
 	go func() { _ = log.Run(ctx) }()
 	for _, c := range []state.Command{
 		{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n", Name: "n"}}},

@@ -3,39 +3,18 @@ package nodes
 import (
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/raftlog/logtest"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
-
-// instantLog commits each entry at once.
-type instantLog struct {
-	fsm  *raftlog.FSM
-	last atomic.Uint64
-}
-
-func (l *instantLog) LastIndex() uint64 { return l.last.Load() }
-
-func (l *instantLog) Apply(data []byte, _ time.Duration) raft.ApplyFuture {
-	return applied{resp: l.fsm.Apply(&raft.Log{Index: l.last.Add(1), Data: data})}
-}
-
-type applied struct {
-	raft.ApplyFuture
-	resp any
-}
-
-func (a applied) Error() error  { return nil }
-func (a applied) Response() any { return a.resp }
 
 // TestLostNodeGetsALeaseOnlyWhenTheLogSaysItIsReady: a node is declared lost while its
 // session goes on, and requests a lease at that moment. Its instances may be given up in
@@ -43,7 +22,7 @@ func (a applied) Response() any { return a.resp }
 func TestLostNodeGetsALeaseOnlyWhenTheLogSaysItIsReady(t *testing.T) {
 	ctx := t.Context()
 	fsm := raftlog.NewFSM()
-	log := raftlog.NewSequencer(&instantLog{fsm: fsm}, fsm, func(*state.View) raftlog.Decision { return raftlog.Decision{} }, func([]state.Result) {})
+	log := raftlog.NewSequencer(logtest.New(fsm, 0, nil), fsm, func(*state.View) raftlog.Decision { return raftlog.Decision{} }, func([]state.Result) {})
 	go func() { _ = log.Run(ctx) }()
 	commit := func(c state.Command) {
 		t.Helper()

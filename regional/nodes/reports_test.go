@@ -20,6 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/raftlog/logtest"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -88,31 +89,6 @@ func encodedSize(t *testing.T, cmd *state.Command) int {
 	return len(out)
 }
 
-// heldLog commits its entries once release is closed.
-type heldLog struct {
-	instantLog
-	release chan struct{}
-}
-
-func (l *heldLog) Apply(data []byte, _ time.Duration) raft.ApplyFuture {
-	return &heldEntry{log: l, entry: raft.Log{Index: l.last.Add(1), Data: data}}
-}
-
-type heldEntry struct {
-	raft.ApplyFuture
-	log   *heldLog
-	entry raft.Log
-	resp  any
-}
-
-func (e *heldEntry) Error() error {
-	<-e.log.release
-	e.resp = e.log.fsm.Apply(&e.entry)
-	return nil
-}
-
-func (e *heldEntry) Response() any { return e.resp }
-
 // heldAgents returns the agents of a master with a node n and its allocation a. The log
 // commits nothing before release is closed. begin returns a new session of the node.
 func heldAgents(ctx context.Context) (fsm *raftlog.FSM, run func(), release chan struct{}, begin func() (*session, *listedStream)) {
@@ -127,9 +103,8 @@ func heldAgents(ctx context.Context) (fsm *raftlog.FSM, run func(), release chan
 	for i, c := range setup {
 		fsm.Apply(&raft.Log{Index: uint64(i + 1), Data: raftlog.Entry(&c)})
 	}
-	held := &heldLog{instantLog: instantLog{fsm: fsm}, release: make(chan struct{})}
-	held.last.Store(uint64(len(setup)))
-	log := raftlog.NewSequencer(held, fsm, func(*state.View) raftlog.Decision { return raftlog.Decision{} }, func([]state.Result) {})
+	release = make(chan struct{})
+	log := raftlog.NewSequencer(logtest.New(fsm, uint64(len(setup)), release), fsm, func(*state.View) raftlog.Decision { return raftlog.Decision{} }, func([]state.Result) {})
 	a := New(ctx, Config{
 		NodeLease: time.Second, Epoch: "e", FSM: fsm, Log: log, Logger: slog.New(slog.DiscardHandler), Events: eventlog.New("e"),
 		Clock: func() time.Duration { return 0 }, RegionLease: func() time.Duration { return 0 },
@@ -140,7 +115,7 @@ func heldAgents(ctx context.Context) (fsm *raftlog.FSM, run func(), release chan
 		return &session{agents: a, node: a.ensure("n"), stream: st, hello: &nusav1.AgentHello{NodeId: "n"},
 			inbox: link.NewInbox[state.AllocReport](wire.MaxReports), sending: sendActive}, st
 	}
-	return fsm, func() { _ = log.Run(ctx) }, held.release, begin
+	return fsm, func() { _ = log.Run(ctx) }, release, begin
 }
 
 // TestOrdersWaitForTheReportsOfAnEarlierSession: an agent declines an allocation or says goodbye, is

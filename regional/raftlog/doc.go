@@ -11,4 +11,6 @@
 //	status.go       the errors of the log and of the state as gRPC statuses
 //	codec.go        the format of log entries and snapshots: version byte, msgpack
 //	msgpack.go      the encoder of commands and records
+//
+// The folder logtest has the Raft log of one server, for tests.
 package raftlog

@@ -171,26 +171,36 @@ func TestAttacksBelowGRPC(t *testing.T) {
 	}
 }
 
+// fakeClock is a clock that a test sets. Each reading advances it by step.
+type fakeClock struct {
+	mu   sync.Mutex
+	now  time.Time
+	step time.Duration
+}
+
+func (c *fakeClock) read() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(c.step)
+	return c.now
+}
+
+func (c *fakeClock) set(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = now
+}
+
 // TestCertificatesEnd: an expired certificate and one of the future are refused by both ends,
 // and a member notices the end of its own in time.
 func TestCertificatesEnd(t *testing.T) {
 	ca := pkitest.New(t)
 	var mu sync.Mutex
-	now := ca.Now
-	clock := func() time.Time {
-		mu.Lock()
-		defer mu.Unlock()
-		return now
-	}
-	set := func(at time.Time) {
-		mu.Lock()
-		defer mu.Unlock()
-		now = at
-	}
+	clock := &fakeClock{now: ca.Now}
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&lockedWriter{w: &logged, mu: &mu}, nil))
 	open := func(dir string) *trust.Source {
-		s, err := trust.Open(trust.Options{Dir: dir, Now: clock, Logger: log})
+		s, err := trust.Open(trust.Options{Dir: dir, Now: clock.read, Logger: log})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +217,7 @@ func TestCertificatesEnd(t *testing.T) {
 		{24*time.Hour + time.Second, "refuses the certificate", trust.ErrEnded}, {72*time.Hour + time.Second, "expired certificate", trust.ErrEnded},
 		{-10 * time.Minute, "certificate of the future", nil},
 	} {
-		set(ca.Now.Add(c.at))
+		clock.set(ca.Now.Add(c.at))
 		err := call(t, e.addr, agent, servers)
 		if (err == nil) != (c.call == "") || err != nil && !strings.Contains(err.Error(), c.call) {
 			t.Errorf("after %s: %v, want %q", c.at, err, c.call)
@@ -231,16 +241,10 @@ func TestCertificatesEnd(t *testing.T) {
 func TestFilesChangeWhileConnectionsLive(t *testing.T) {
 	ca := pkitest.New(t)
 	var mu sync.Mutex
-	now := ca.Now
-	clock := func() time.Time {
-		mu.Lock()
-		defer mu.Unlock()
-		now = now.Add(2 * time.Second) // each handshake looks at the files
-		return now
-	}
+	clock := &fakeClock{now: ca.Now, step: 2 * time.Second} // each handshake looks at the files
 	var logged bytes.Buffer
 	dir := ca.Dir("region/a/server/s1")
-	server, err := trust.Open(trust.Options{Dir: dir, Now: clock, Logger: slog.New(slog.NewTextHandler(&lockedWriter{w: &logged, mu: &mu}, nil))})
+	server, err := trust.Open(trust.Options{Dir: dir, Now: clock.read, Logger: slog.New(slog.NewTextHandler(&lockedWriter{w: &logged, mu: &mu}, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,21 +318,14 @@ func TestFilesChangeWhileConnectionsLive(t *testing.T) {
 // TestClockSetBack: a member whose clock was set back still notices changed files.
 func TestClockSetBack(t *testing.T) {
 	ca := pkitest.New(t)
-	var mu sync.Mutex
-	now := ca.Now.Add(20 * time.Hour)
+	clock := &fakeClock{now: ca.Now.Add(20 * time.Hour)}
 	dir := ca.Dir("region/a/server/s1")
-	server, err := trust.Open(trust.Options{Dir: dir, Now: func() time.Time {
-		mu.Lock()
-		defer mu.Unlock()
-		return now
-	}})
+	server, err := trust.Open(trust.Options{Dir: dir, Now: clock.read})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := serve(t, server, agents)
-	mu.Lock()
-	now = ca.Now
-	mu.Unlock()
+	clock.set(ca.Now)
 	next := ca.Issue("region/a/server/s1")
 	if err := trust.Write(dir, next); err != nil {
 		t.Fatal(err)

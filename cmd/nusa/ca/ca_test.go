@@ -31,7 +31,7 @@ func run(t *testing.T, args ...string) (string, error) {
 // repeated command renews an identity, and the authority of a region stays the same.
 func TestIdentitiesOfAFederation(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ca")
-	if text, err := run(t, "init", "--dir", dir, "--federation", "example.org"); err != nil || !strings.HasPrefix(text, "federation example.org: ") {
+	if text, err := run(t, "init", "--dir", dir, "--federation", "example.org"); err != nil || !strings.HasPrefix(text, "federation name example.org: ") {
 		t.Fatal(text, err)
 	}
 	outs := t.TempDir()

@@ -28,7 +28,10 @@ func initCommand() *cobra.Command {
 		Use:   "init",
 		Short: "Make the root certificate of a federation",
 		Long: `Writes the root certificate and its key into a folder. Who has the key can pose as any
-member of the federation: keep the folder on a machine that runs no server.`,
+member of the federation: keep the folder on a machine that runs no server.
+
+Certificates hold the name of the federation. The federation also has an id, which its
+first global server makes: nusa version --server shows it.`,
 		Example: "  nusa ca init --dir ca",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,7 +45,7 @@ member of the federation: keep the folder on a machine that runs no server.`,
 			if err := newFolder(cmd.Context(), dir, root); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "federation %s: %s has its root certificate, which ends at %s\n", root.ID.Federation, dir, day(root.Cert.NotAfter))
+			fmt.Fprintf(cmd.OutOrStdout(), "federation name %s: %s has its root certificate, which ends at %s\n", root.ID.Federation, dir, day(root.Cert.NotAfter))
 			return nil
 		},
 	}

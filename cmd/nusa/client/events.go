@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -93,14 +94,25 @@ func followEvents(c *cli.Session, req *nusav1.WatchEventsRequest, answered func(
 	}
 }
 
-// writeEvent writes one event as a line.
+// writeEvent writes one event as a line. In a terminal that is too narrow for the line, the
+// message follows on lines of its own.
 func writeEvent(w *term.Screen, e *nusav1.Event) {
 	if e.GetReset_() {
-		fmt.Fprintln(w, w.Wait("(a gap: older events are gone)"))
+		gap := "a gap: older events are gone"
+		if e.GetType() == "" && e.GetMessage() != "" {
+			gap = term.OneLine(e.GetMessage())
+		}
+		fmt.Fprintln(w, w.Wait("("+gap+")"))
 		if e.GetType() == "" {
 			return
 		}
 	}
-	line := fmt.Sprintf("%-20s  %-28s  %s", e.GetType(), e.GetSubject(), term.OneLine(e.GetMessage()))
-	fmt.Fprintf(w, "%s  %s\n", w.Faint(e.GetTime().AsTime().Local().Format(time.TimeOnly)), strings.TrimRight(line, " "))
+	at, message := e.GetTime().AsTime().Local().Format(time.TimeOnly), term.OneLine(e.GetMessage())
+	line := strings.TrimRight(fmt.Sprintf("%-20s  %-28s  %s", e.GetType(), e.GetSubject(), message), " ")
+	if width := len(at) + len("  ") + utf8.RuneCountInString(line); w.Width == 0 || width < w.Width || message == "" {
+		fmt.Fprintf(w, "%s  %s\n", w.Faint(at), line)
+		return
+	}
+	fmt.Fprintf(w, "%s  %s\n", w.Faint(at), strings.TrimRight(fmt.Sprintf("%-20s  %s", e.GetType(), e.GetSubject()), " "))
+	w.Note("    ", message)
 }

@@ -237,7 +237,7 @@ func TestAlarmsOfTheActiveServer(t *testing.T) {
 		}
 	}
 	out, _, code := active.run(context.Background(), "", "version", "--server", "--addr", active.addr)
-	if !strings.HasSuffix(out, "federation F1\nalarm: "+paused+"\n") || code != 0 {
+	if !strings.HasSuffix(out, "federation id F1\nalarm: "+paused+"\n") || code != 0 {
 		t.Errorf("exit code %d, %q", code, out)
 	}
 }

@@ -34,7 +34,7 @@ func versionCommand() *cobra.Command {
 			return c.Print(info, func(w *term.Screen) {
 				fmt.Fprintf(w, "client %s\nserver %s  %s\n", serve.Version, info.GetVersion(), strings.Join(strings.Fields(info.GetRole()+" "+info.GetName()+" "+info.GetRegion()), " "))
 				if id := info.GetFederationId(); id != "" {
-					fmt.Fprintf(w, "federation %s\n", id)
+					fmt.Fprintf(w, "federation id %s\n", id)
 				}
 				for _, a := range info.GetAlarms() {
 					fmt.Fprintf(w, "%s%s\n", w.Bad("alarm: "), cli.WithProgram(term.OneLine(a), w.Program))

@@ -49,6 +49,9 @@ func validateCommand(s *cli.Settings) *cobra.Command {
 			for _, w := range job.Warnings(spec) {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
 			}
+			for _, d := range job.FurtherDrivers(spec) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "note: driver %s is not one of Nusa's own (docker, incus, process): a node needs a plugin of this name\n", d)
+			}
 			if verbose {
 				for _, n := range job.Notes(spec) {
 					fmt.Fprintln(cmd.ErrOrStderr(), "note: "+n)

@@ -47,12 +47,21 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 		return
 	}
 	t := term.NewTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU USED", ">UNRESERVED", ">QUEUE", "MASTER", ">REPORT", "LOCATION")
+	old := false
 	for _, r := range regions {
 		rep := r.GetReport()
 		cells := []string{"-", "-", "-", "-", "-"}
-		if rep != nil {
+		if rep != nil && !r.GetLost().GetNothingRuns() {
 			free := term.Cores(rep.GetFree().GetCpuMilli()) + " cpu, " + term.Size(rep.GetFree().GetMemoryBytes())
 			cells = []string{nodesOf(rep), term.Count(liveAllocs(rep)), term.Percent(rep.GetUtilisation().GetCpu()), free, term.Count(rep.GetQueueLength())}
+			if isOld(r) {
+				old = true
+				for i, c := range cells {
+					if c != "0" {
+						cells[i] = "(" + c + ")"
+					}
+				}
+			}
 		}
 		row := append([]string{r.GetDefinition().GetName(), State(w, r)}, cells...)
 		t.Row(append(row, masterOf(r), term.Age(r.GetReportAge()), r.GetDefinition().GetLocation().GetName())...)
@@ -60,6 +69,9 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 	t.DropEmpty("QUEUE", "LOCATION")
 	t.Narrow(w.Width, "LOCATION", "MASTER", "QUEUE", "UNRESERVED", "CPU USED", "ALLOCS")
 	t.Write(w)
+	if old {
+		fmt.Fprintln(w, "\n(…): as the region reported last; REPORT is the age of that report")
+	}
 	first := true
 	for _, r := range regions {
 		for _, n := range notes(w, r) {
@@ -135,6 +147,10 @@ func notes(w *term.Screen, r *nusav1.Region) (out []string) {
 func Disconnected(r *nusav1.Region) bool {
 	return r.GetState() != nusav1.RegionState_REGION_STATE_CONNECTED && r.GetState() != nusav1.RegionState_REGION_STATE_ISLAND
 }
+
+// isOld reports whether the figures of a region's report may differ from the present ones by more
+// than a few seconds.
+func isOld(r *nusav1.Region) bool { return Disconnected(r) || r.GetSilent() != nil }
 
 // masterOf returns the master of a region. It returns "-" while the region is disconnected,
 // because the master is then unknown.

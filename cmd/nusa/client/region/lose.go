@@ -45,7 +45,7 @@ statement is confirmed with the name of the region: typed at the prompt, or with
 				return err
 			}
 			return c.Print(r, func(w *term.Screen) {
-				fmt.Fprintf(w, "region %s is lost: what it owned moves to other regions, as far as they have room; follow it with: %s events\n", name, c.Program)
+				fmt.Fprintf(w, "region %s is lost: what it owned moves to other regions, as far as they have room; %s region list shows what is left\n", name, c.Program)
 			})
 		}),
 	}
