@@ -3,6 +3,7 @@ package job
 import (
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
