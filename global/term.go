@@ -72,6 +72,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	t := &leadershipTerm{cfg: cfg, began: time.Now(), known: s.known, regions: s.regions, renew: election.Renew, candidates: s.servers, store: s.store, observeVerdicts: m.observeVerdicts, state: state.New(begin, cfg.Clock)}
 	t.ctx, t.end = context.WithCancelCause(ctx)
 	t.state.KnownRegions = s.regions.begin()
+	t.state.Self = "global/" + cfg.Name
 	if begin.LogUnknown != nil {
 		cfg.Logger.Warn("the store does not tell the length of its log: until it does, the store may be an old copy, so no lease is granted and no region is declared lost", "error", s.reach.cause(begin.LogUnknown))
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 const (
@@ -244,6 +245,9 @@ func (l *allocationsAPI) Stop(ctx context.Context, req *nusav1.GetAllocationRequ
 	if err != nil {
 		return nil, err
 	}
+	if err := term.record(ctx, entryOf("stop", audit.Done, f)); err != nil {
+		return nil, err
+	}
 	return nusav1.NewAllocationsClient(f.conn.conn).Stop(ctx, &nusav1.GetAllocationRequest{Id: f.alloc.GetId()})
 }
 
@@ -255,6 +259,9 @@ func (l *allocationsAPI) Logs(req *nusav1.LogsRequest, stream grpc.ServerStreami
 	}
 	f, err := findAllocation(stream.Context(), term, req.GetAllocation())
 	if err != nil {
+		return err
+	}
+	if err := term.record(stream.Context(), entryOf("logs", audit.Started, f)); err != nil {
 		return err
 	}
 	req.Allocation = f.alloc.GetId()
@@ -293,6 +300,9 @@ func (l *allocationsAPI) Exec(stream grpc.BidiStreamingServer[nusav1.ExecRequest
 	}
 	f, err := findAllocation(stream.Context(), term, first.GetStart().GetAllocation())
 	if err != nil {
+		return err
+	}
+	if err := term.record(stream.Context(), entryOf("exec", audit.Started, f)); err != nil {
 		return err
 	}
 	first.Start.Allocation = f.alloc.GetId()

@@ -18,4 +18,5 @@
 //	topology.go     Topology
 //	origins.go      Origins
 //	events.go       Events
+//	audit.go        Audit; entries for calls that the regions serve
 package api

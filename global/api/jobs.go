@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -15,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // jobsAPI is the public Jobs service of the federation.
@@ -121,7 +121,11 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 			stored = rev
 			return nil
 		}
-		if err := t.Audit("job.stopped", k.String(), fmt.Sprintf("purge %t", req.GetPurge())); err != nil {
+		e := audit.Entry{Verb: "stop", Kind: "job", Namespace: k.Namespace, Name: k.Name}
+		if req.GetPurge() {
+			e.Reason = "and forget"
+		}
+		if err := t.Audit(e); err != nil {
 			return err
 		}
 		how := "its instances are being stopped"

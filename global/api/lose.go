@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // The bounds of the stored texts of an operator's statement, in bytes.
@@ -79,7 +80,7 @@ func unknownToCopy(t *Term, name string) bool {
 // loseUnknown states that nothing runs in a region whose cluster the store does not know.
 func loseUnknown(ctx context.Context, t *Term, name string, loss state.Loss) (*nusav1.Region, error) {
 	_, err := t.Commit.Do(ctx, func(tx *state.Tx) error {
-		if err := tx.Audit("region.lost", name, "by "+loss.By+": "+loss.Why); err != nil {
+		if err := tx.Audit(audit.Entry{Verb: "lose", Kind: "region", Name: name, Region: name, Reason: "by " + loss.By + ": " + loss.Why}); err != nil {
 			return err
 		}
 		return tx.Confirmed(name)

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -12,13 +11,14 @@ import (
 	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // maxReturns bounds the moves of a FailbackResponse.
 const maxReturns = 10_000
 
 // changeRegion changes a region's record. change returns false if there is nothing to change.
-func (t *Term) changeRegion(ctx context.Context, name, audit, detail string, change func(*nusav1.Region) (bool, error)) (changed bool, err error) {
+func (t *Term) changeRegion(ctx context.Context, name, verb, detail string, change func(*nusav1.Region) (bool, error)) (changed bool, err error) {
 	_, err = t.Commit.Do(ctx, func(tx *state.Tx) error {
 		changed = false
 		old, _ := tx.Region(name)
@@ -31,7 +31,7 @@ func (t *Term) changeRegion(ctx context.Context, name, audit, detail string, cha
 			return err
 		}
 		changed = true
-		if err := tx.Audit(audit, name, detail); err != nil {
+		if err := tx.Audit(audit.Entry{Verb: verb, Kind: "region", Name: name, Region: name, Reason: detail}); err != nil {
 			return err
 		}
 		return tx.PutRegion(name, next)
@@ -46,7 +46,7 @@ func (g *regionsAPI) Drain(ctx context.Context, req *nusav1.DrainRegionRequest) 
 		return nil, err
 	}
 	name := req.GetName()
-	changed, err := term.changeRegion(ctx, name, "region.drained", fmt.Sprint(req.GetDrain()), func(r *nusav1.Region) (bool, error) {
+	changed, err := term.changeRegion(ctx, name, "drain", onOff(req.GetDrain()), func(r *nusav1.Region) (bool, error) {
 		if r.GetDraining() == req.GetDrain() {
 			return false, nil
 		}
@@ -93,7 +93,7 @@ func (g *regionsAPI) Failback(ctx context.Context, req *nusav1.FailbackRequest) 
 	if !req.GetApply() || !some {
 		return out, nil
 	}
-	changed, err := term.changeRegion(ctx, name, "region.failback", "", func(r *nusav1.Region) (bool, error) {
+	changed, err := term.changeRegion(ctx, name, "failback", "", func(r *nusav1.Region) (bool, error) {
 		if r.GetReturning() {
 			return false, nil
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // nodesAPI is the Nodes service over all regions.
@@ -141,12 +142,27 @@ func (n *nodesAPI) change(
 	if err != nil {
 		return nil, err
 	}
+	if err := term.record(ctx, nodeEntry(kind, cmp.Or(node.GetName(), node.GetId()), c.name)); err != nil {
+		return nil, err
+	}
 	out, err := do(nusav1.NewNodesClient(c.conn), node.GetId(), c.name)
 	if err != nil {
 		return nil, err
 	}
 	term.State.Events.Add("node."+kind, c.name+"/"+out.GetName(), "by an operator")
 	return out, nil
+}
+
+// nodeEntry returns the entry of the audit trail for a change of a node.
+func nodeEntry(kind, name, region string) audit.Entry {
+	e := audit.Entry{Verb: "remove", Kind: "node", Name: name, Region: region}
+	switch kind {
+	case "draining", "undrained":
+		e.Verb, e.Reason = "drain", onOff(kind == "draining")
+	case "cordoned", "uncordoned":
+		e.Verb, e.Reason = "cordon", onOff(kind == "cordoned")
+	}
+	return e
 }
 
 // eventKind returns yes if a mark was set, and no if it was removed.

@@ -12,6 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/origins"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/topology/origin"
 )
 
@@ -50,7 +51,8 @@ func (o *originsAPI) Set(ctx context.Context, req *nusav1.SetOriginsRequest) (*n
 		if !changed {
 			return nil
 		}
-		if err := t.Audit("origins.set", domain, ""); err != nil {
+		e := audit.Entry{Verb: "set", Kind: "origin", Name: domain, Before: state.AuditHash(old), After: state.AuditHash(next)}
+		if err := t.Audit(e); err != nil {
 			return err
 		}
 		return t.PutOrigin(next)
@@ -106,7 +108,7 @@ func (o *originsAPI) Remove(ctx context.Context, req *nusav1.RemoveOriginsReques
 		if err := state.CheckRevision("origin record "+domain, req.GetRevision(), true, revision); err != nil {
 			return err
 		}
-		if err := t.Audit("origins.removed", domain, ""); err != nil {
+		if err := t.Audit(audit.Entry{Verb: "remove", Kind: "origin", Name: domain, Before: state.AuditHash(old)}); err != nil {
 			return err
 		}
 		return t.DeleteOrigin(domain)

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -12,6 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // regionsAPI is the public Regions service.
@@ -60,7 +60,8 @@ func (g *regionsAPI) Define(ctx context.Context, req *nusav1.DefineRegionRequest
 			next = proto.CloneOf(old)
 		}
 		next.Definition, next.DefinedByOperator = def, true
-		if err := t.Audit("region.defined", name, ""); err != nil {
+		e := audit.Entry{Verb: "define", Kind: "region", Name: name, Region: name, Before: state.AuditHash(old.GetDefinition()), After: state.AuditHash(def)}
+		if err := t.Audit(e); err != nil {
 			return err
 		}
 		return t.PutRegion(name, next)
@@ -112,7 +113,7 @@ func (g *regionsAPI) Cordon(ctx context.Context, req *nusav1.CordonRegionRequest
 		}
 		next := proto.CloneOf(old)
 		next.Cordoned = req.GetCordon()
-		if err := t.Audit("region.cordoned", name, fmt.Sprint(req.GetCordon())); err != nil {
+		if err := t.Audit(audit.Entry{Verb: "cordon", Kind: "region", Name: name, Region: name, Reason: onOff(req.GetCordon())}); err != nil {
 			return err
 		}
 		return t.PutRegion(name, next)
@@ -154,7 +155,7 @@ func (g *regionsAPI) Remove(ctx context.Context, req *nusav1.GetRegionRequest) (
 					"or state with `nusa region lose %s` that nothing runs there", name, former, name)
 			}
 		}
-		if err := t.Audit("region.removed", name, ""); err != nil {
+		if err := t.Audit(audit.Entry{Verb: "remove", Kind: "region", Name: name, Region: name}); err != nil {
 			return err
 		}
 		return t.DeleteRegion(name)

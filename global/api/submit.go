@@ -19,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/recorder"
 )
 
 // maxIdempotencyKey bounds an idempotency key in bytes.
@@ -63,6 +64,8 @@ func beginSubmit(ctx context.Context, term *Term, req *submits.Request, tries in
 		return nil, invalid("idempotency_key", fmt.Sprintf("must be at most %d bytes without a slash", maxIdempotencyKey))
 	}
 	submission := state.Submission{Spec: spec.parsed, Encoded: submits.WithName(name, spec.rest), CheckRevision: f.CheckRevision, Again: f.Again}
+	hash := sha256.Sum256(submission.Encoded)
+	submission.Hash = hash[:]
 	var fingerprint []byte
 	if key != "" {
 		fingerprint = fingerprintOf(submission.Encoded, submission.CheckRevision, submission.Again)
@@ -75,7 +78,7 @@ func beginSubmit(ctx context.Context, term *Term, req *submits.Request, tries in
 		return nil, err
 	}
 	var resp *nusav1.SubmitResponse
-	wait := term.Commit.Submit(func(t *state.Tx) error {
+	wait := term.Commit.SubmitBy(recorder.Of(ctx), func(t *state.Tx) error {
 		var err error
 		resp, err = t.SubmitJob(k, submission)
 		if err != nil || key == "" {

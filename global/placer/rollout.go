@@ -10,6 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // pendingRollout is a decision about a rollout that is not applied yet.
@@ -78,7 +79,7 @@ func (p *Placer) applyRollout(ctx context.Context, r pendingRollout) error {
 			if err := t.PutJob(r.key, next); err != nil {
 				return err
 			}
-			return t.Audit("job.reverted", r.key.String(), r.why)
+			return t.Audit(audit.Entry{Verb: "revert", Kind: "job", Namespace: r.key.Namespace, Name: r.key.Name, Reason: r.why})
 		}
 	})
 	switch {

@@ -61,6 +61,11 @@ func (st *State) apply(key string, msg any, revision int64) {
 		if rec, ok := msg.(*nusav1.AuditRecord); ok { // a change without a record removes a range of keys: see Tx.ForgetAudit
 			st.Trail.Add(key, int64(len(key)+proto.Size(rec)))
 		}
+	case key == auditStateKey:
+		rec, _ := msg.(*nusav1.AuditState)
+		_ = applyAudit(st, rec, revision) // Tx.sealAudit made it
+	case key == auditKeysKey:
+		st.auditKeys = true
 	case strings.HasPrefix(key, CheckpointPrefix):
 		rec, _ := msg.(*nusav1.CheckpointRecord)
 		st.applyCheckpoint(key[len(CheckpointPrefix):], rec)

@@ -1,16 +1,20 @@
 package state
 
 import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/global/idempotency"
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/auditwire"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // AuditAge is how long audit records are stored. They are removed earlier when later records take
@@ -41,32 +45,99 @@ func (t *Tx) ForgetAnswers(keys []string) error {
 	return nil
 }
 
-// auditBytes is the approximate size of an audited change in a transaction, without its texts.
-const auditBytes = 32
+// auditBytes is the approximate size of an entry in a transaction, without its texts. auditWrites
+// is how many keys the entries of a transaction take.
+const auditBytes, auditWrites = 32, 2
 
-// Audit stores who changed what. All changes of a transaction share one record.
-func (t *Tx) Audit(kind, subject, message string) error {
-	t.audit = append(t.audit, &nusav1.Event{
-		Time: timestamppb.New(time.Now()), Type: kind, Subject: strings.ToValidUTF8(subject, "?"), Message: strings.ToValidUTF8(message, "?"),
-	})
-	t.size += auditSize(t.audit[len(t.audit)-1])
+// Audit adds an entry to the audit trail. It is stored with the changes of the transaction, or not
+// at all. All entries of a transaction share one record. The caller of the entry is that of the
+// request. A request without a caller is one of this server.
+func (t *Tx) Audit(e audit.Entry) error {
+	e = e.By(t.by)
+	if e.Who == "" && e.Method == "" {
+		e.Who = t.State.Self
+	}
+	e.Time = time.Now()
+	if e.Outcome == "" {
+		e.Outcome = audit.Done
+	}
+	e = e.Bounded()
+	t.audit = append(t.audit, e)
+	t.size += auditSize(&e)
 	return nil
 }
 
-func auditSize(e *nusav1.Event) int {
-	return len(e.GetType()) + len(e.GetSubject()) + len(e.GetMessage()) + auditBytes
+func auditSize(e *audit.Entry) int {
+	return len(e.Who) + len(e.From) + len(e.Method) + len(e.Namespace) + len(e.Name) + len(e.Region) + len(e.Request) + len(e.Reason) +
+		len(e.Before) + len(e.After) + auditBytes
 }
 
-// sealAudit puts the record of the audited changes. Its key contains the epoch and a number, so
-// transactions within one tick of the clock have distinct keys.
-func (t *Tx) sealAudit() {
+// sealAudit puts the record of the entries, and the end of the trail. The key of the record
+// contains the epoch and a number, so transactions within one tick of the clock have distinct keys.
+func (t *Tx) sealAudit() error {
 	if len(t.audit) == 0 {
-		return
+		return nil
 	}
-	t.State.audits++
-	key := fmt.Sprintf("%s-%s-%06d", t.auditTime(), t.State.Epoch, t.State.audits)
-	_ = t.putUnchecked(key, &nusav1.AuditRecord{Events: t.audit}) // cannot fail: Audit takes valid texts only
+	st := t.State
+	st.audits++
+	key := fmt.Sprintf("%s-%s-%06d", t.auditTime(), st.Epoch, st.audits)
+	rec, tree := auditwire.Pack(st.AuditTree, t.audit)
+	if err := t.putUnchecked(key, rec); err != nil {
+		return err
+	}
+	return t.set(txChange{key: auditStateKey, msg: &nusav1.AuditState{Tree: auditwire.FromTree(tree)}, known: st.auditRevision})
 }
+
+// loadAudit reads the end of the audit trail, so that it continues.
+func loadAudit(ctx context.Context, st *State, s store.Store) error {
+	kv, ok, _, err := s.Get(ctx, auditStateKey)
+	if err != nil || !ok {
+		return err
+	}
+	rec := new(nusav1.AuditState)
+	if err := Decode(kv, rec); err != nil {
+		return err
+	}
+	return applyAudit(st, rec, kv.ModRevision)
+}
+
+func applyAudit(st *State, rec *nusav1.AuditState, revision int64) error {
+	tree, err := auditwire.Tree(rec.GetTree())
+	if err != nil {
+		return fmt.Errorf("%s: %w", auditStateKey, err)
+	}
+	st.AuditTree, st.auditRevision = tree, revision
+	return nil
+}
+
+// AuditSigner returns the keys of the audit trail's checkpoints. The first call stores new ones.
+func AuditSigner(ctx context.Context, s store.Store, c *Committer, federation string) (*nusav1.AuditKeys, error) {
+	keys := new(nusav1.AuditKeys)
+	kv, ok, _, err := s.Get(ctx, auditKeysKey)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the key of the audit trail: %w", err)
+	case ok:
+		return keys, Decode(kv, keys)
+	}
+	keys.Signer, keys.Verifier, err = audit.GenerateKey(rand.Reader, audit.GlobalTrail(federation))
+	if err != nil {
+		return nil, fmt.Errorf("make the key of the audit trail: %w", err)
+	}
+	_, err = c.Do(ctx, func(t *Tx) error {
+		if _, again := t.find(auditKeysKey); again || t.State.auditKeys {
+			return errAuditKeys
+		}
+		return t.set(txChange{key: auditKeysKey, msg: keys, unchecked: true})
+	})
+	if errors.Is(err, errAuditKeys) {
+		return AuditSigner(ctx, s, c, federation)
+	}
+	return keys, err
+}
+
+// errAuditKeys says that another request has made the keys of the audit trail meanwhile.
+var errAuditKeys = errors.New("the keys of the audit trail exist")
 
 // ForgetAudit removes the audit records with keys below before. It keeps those of the present
 // moment, because a transaction must not remove a record that it writes.
@@ -90,3 +161,16 @@ func (t *Tx) auditTime() string {
 // AuditKey returns the beginning of the keys of the audit records that are written at the
 // given time.
 func AuditKey(at time.Time) string { return fmt.Sprintf("%s%020d", AuditPrefix, at.UnixNano()) }
+
+// AuditHash returns the hash of a record for an entry of the audit trail. It is empty for nil.
+func AuditHash(m proto.Message) []byte {
+	if m == nil || !m.ProtoReflect().IsValid() {
+		return nil
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return nil // the record itself cannot be stored either
+	}
+	sum := sha256.Sum256(b)
+	return sum[:]
+}

@@ -12,6 +12,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/origins"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/security/audit"
+	"github.com/nusa-scheduler/nusa/security/recorder"
 )
 
 // Bounds of the committer.
@@ -73,6 +75,8 @@ var RPCErrors = rpcerr.Table{
 // the state's lock, and may run twice.
 type commitRequest struct {
 	prepare func(*Tx) error
+	// by is the caller of the request, for the audit trail.
+	by audit.Call
 	// patient: the request may wait for another one, to share its transaction.
 	patient bool
 	// done has capacity 1. It is nil for a request of Begin, which has ended instead.
@@ -137,7 +141,7 @@ func (c *Committer) Waiting() int { return len(c.submits) + len(c.others) }
 // full, Do waits too, which slows only its own caller. When ctx ends first, it is unknown whether
 // the changes will be durable.
 func (c *Committer) Do(ctx context.Context, prepare func(*Tx) error) (int64, error) {
-	req := commitRequest{prepare: prepare, done: make(chan commitResult, 1)}
+	req := commitRequest{prepare: prepare, by: recorder.Of(ctx), done: make(chan commitResult, 1)}
 	select {
 	case c.others <- req:
 		return c.wait(ctx, req)
@@ -173,11 +177,16 @@ func (c *Committer) TryBegin(prepare func(*Tx) error, ended func(error)) bool {
 	}
 }
 
-// Submit queues the request of a caller, and returns a function that waits for the result. Requests
-// are prepared in the order of the calls of Submit. When the queue is full, the result is
-// ErrQueueFull.
+// Submit is SubmitBy without a caller.
 func (c *Committer) Submit(prepare func(*Tx) error) (wait func(context.Context) (int64, error)) {
-	req := commitRequest{prepare: prepare, done: make(chan commitResult, 1)}
+	return c.SubmitBy(audit.Call{}, prepare)
+}
+
+// SubmitBy queues the request of a caller, and returns a function that waits for the result. Requests
+// are prepared in the order of the calls. When the queue is full, the result is
+// ErrQueueFull.
+func (c *Committer) SubmitBy(by audit.Call, prepare func(*Tx) error) (wait func(context.Context) (int64, error)) {
+	req := commitRequest{prepare: prepare, by: by, done: make(chan commitResult, 1)}
 	select {
 	case c.submits <- req:
 		return func(ctx context.Context) (int64, error) { return c.wait(ctx, req) }
@@ -278,6 +287,8 @@ type batch struct {
 	carry *commitRequest
 	// stored is what Decide returned.
 	stored func()
+	// unsealed is why the audit trail cannot be written. Then nothing is.
+	unsealed error
 	// decideMost is the number of groups of new jobs at which the batch is full.
 	decideMost int
 }
@@ -289,6 +300,7 @@ func (b *batch) full() bool {
 // add prepares a request in the transaction. The lock is held.
 func (b *batch) add(req commitRequest) {
 	mark := b.tx.mark()
+	b.tx.by = req.by
 	err := req.prepare(b.tx)
 	if err == nil {
 		err = b.tx.checkConflict(mark)
@@ -335,7 +347,7 @@ func (c *Committer) collect(first []commitRequest) (b *batch, rest []commitReque
 	if c.Decide != nil && len(b.tx.Fresh()) > 0 {
 		b.stored = c.Decide(b.tx)
 	}
-	b.tx.sealAudit()
+	b.unsealed = b.tx.sealAudit()
 	return b, first
 }
 
@@ -383,6 +395,9 @@ func (c *Committer) commitBatch(ctx context.Context, first []commitRequest) (car
 
 func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 	t := b.tx
+	if b.unsealed != nil {
+		return 0, fmt.Errorf("the audit trail: %w", b.unsealed)
+	}
 	if len(t.changes) == 0 {
 		c.st.Lock()
 		defer c.st.Unlock()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/store"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // gatedStore counts transactions, and holds each one until the gate opens.
@@ -372,7 +373,7 @@ func TestTransactionHasOneAuditRecord(t *testing.T) {
 	c, g := committing(t)
 	audited := func(name string, refuse error) func(*Tx) error {
 		return func(tx *Tx) error {
-			if err := tx.Audit("region.put", name, "by \xff"); err != nil {
+			if err := tx.Audit(audit.Entry{Verb: "put", Kind: "region", Name: name, Reason: "by \xff"}); err != nil {
 				return err
 			}
 			if refuse != nil {
@@ -400,8 +401,8 @@ func TestTransactionHasOneAuditRecord(t *testing.T) {
 			return err
 		}
 		var subjects []string
-		for _, e := range rec.GetEvents() {
-			subjects = append(subjects, e.GetSubject())
+		for _, e := range rec.GetEntries() {
+			subjects = append(subjects, e.GetName())
 		}
 		got = append(got, subjects)
 		return nil

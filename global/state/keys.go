@@ -28,6 +28,8 @@ const (
 	HealthyPrefix    = root + "healthy/"
 	CheckpointPrefix = root + "checkpoints/"
 	AuditPrefix      = root + "audit/"
+	auditStateKey    = root + "audit-state"
+	auditKeysKey     = root + "audit-key"
 	originPrefix     = root + "origins/"
 )
 

@@ -232,6 +232,9 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 			}
 		}
 	}
+	if err := loadAudit(ctx, st, s); err != nil {
+		return fmt.Errorf("load the end of the audit trail: %w", err)
+	}
 	if err := loadHistory(ctx, st, s, &written); err != nil {
 		return fmt.Errorf("load the history: %w", err)
 	}

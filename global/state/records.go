@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // Job returns a job's record as the transaction leaves it. The revision is that of the stored
@@ -268,7 +269,8 @@ func (t *Tx) Recover() error {
 		return ErrNoConflict
 	}
 	t.raise = max(t.raise, c.GetKnown(), t.State.Revision) + region.RecoveryStep
-	if err := t.Audit("store.recovered", c.GetRegion(), fmt.Sprintf("revision %d was known, %d was stored", c.GetKnown(), c.GetStored())); err != nil {
+	why := fmt.Sprintf("revision %d was known, %d was stored", c.GetKnown(), c.GetStored())
+	if err := t.Audit(audit.Entry{Verb: "recover", Kind: "system", Region: c.GetRegion(), Reason: why}); err != nil {
 		return err
 	}
 	err := t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
@@ -366,7 +368,7 @@ func (t *Tx) DeclareLost(name string, l Loss, now time.Time) error {
 	if l.By != "" {
 		message = "by " + l.By + ": " + l.Why
 	}
-	if err := t.Audit("region.lost", name, message); err != nil {
+	if err := t.Audit(audit.Entry{Verb: "lose", Kind: "region", Name: name, Region: name, Reason: message}); err != nil {
 		return err
 	}
 	// If another cluster of this name was refused, the statement says nothing about what that

@@ -19,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/notify"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
@@ -45,8 +46,11 @@ type State struct {
 	Origins Origins
 	// Room counts what jobs take, and what is left for jobs.
 	Room room.Room
-	// Trail counts the audit records.
-	Trail room.Trail
+	// Trail counts the audit records. AuditTree is the tree of all entries in the store.
+	Trail     room.Trail
+	AuditTree audit.Tree
+	// Self is the name of this server in the audit trail.
+	Self string
 	// Demand holds the asks of the groups of all jobs.
 	Demand Demand
 	// PeersChanged: the peers of the regions have changed, and the regions must be sent the
@@ -145,6 +149,10 @@ type State struct {
 	names   []string // names of the regions; nil after a region was added or removed
 	stamp   uint64   // number of the latest change
 	loading bool
+	// auditRevision is the revision of the record of AuditTree. auditKeys: this term has stored keys
+	// for the checkpoints of the audit trail.
+	auditRevision int64
+	auditKeys     bool
 	// audits is the number of audit records of this term. See Tx.sealAudit.
 	audits uint64
 	// audited is the beginning of the latest audit key.

@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strconv"
@@ -20,13 +21,14 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // Submission is a checked request to store a job.
 type Submission struct {
 	Spec *Spec
-	// Encoded is the encoded spec.
-	Encoded []byte
+	// Encoded is the encoded spec. Hash is its SHA-256, for the audit trail.
+	Encoded, Hash []byte
 	// CheckRevision and Again are as in nusav1.SubmitRequest.
 	CheckRevision int64
 	Again         bool
@@ -38,7 +40,8 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse
 	if err != nil {
 		return nil, fmt.Errorf("encode the job: %w", err)
 	}
-	return t.SubmitJob(k, Submission{NewSpec(req.GetSpec()), encoded, req.GetCheckRevision(), req.GetAgain()})
+	hash := sha256.Sum256(encoded)
+	return t.SubmitJob(k, Submission{NewSpec(req.GetSpec()), encoded, hash[:], req.GetCheckRevision(), req.GetAgain()})
 }
 
 // SubmitJob stores a job, unless the stored job is the same and still runs. It also decides whether
@@ -92,7 +95,12 @@ func (t *Tx) SubmitJob(k JobKey, s Submission) (*nusav1.SubmitResponse, error) {
 	if _, known := t.State.Jobs[k]; !known && old == nil && stored.Type() != place.System {
 		t.submitFresh(k)
 	}
-	if err := t.Audit("job.submitted", k.String(), fmt.Sprintf("version %d", stored.Version())); err != nil {
+	e := audit.Entry{Verb: "submit", Kind: "job", Namespace: k.Namespace, Name: k.Name, Reason: "version " + strconv.FormatInt(stored.Version(), 10), After: s.Hash}
+	if old != nil {
+		before := sha256.Sum256(old.encoded())
+		e.Before = before[:]
+	}
+	if err := t.Audit(e); err != nil {
 		return nil, err
 	}
 	t.Event("job.submitted", k.String(), "version %d", stored.Version())

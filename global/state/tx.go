@@ -10,6 +10,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // txChange is one key to write. Without msg, slot and job it deletes the key.
@@ -53,9 +54,11 @@ type Tx struct {
 	// that are reserved for the slots of these jobs.
 	fresh                 []JobKey
 	freshAt, room, roomAt int
-	// audit says who changes what by the transaction: see Tx.Audit.
-	audit   []*nusav1.Event
+	// audit has the entries for the audit trail: see Tx.Audit. by is the caller of the present
+	// request.
+	audit   []audit.Entry
 	auditAt int
+	by      audit.Call
 	// ops is the greatest number of keys that the transaction may write or compare.
 	ops int
 	// events add events to the event log once the transaction is stored.
@@ -99,13 +102,13 @@ func (t *Tx) rollback(mark int) {
 		t.size += len(ch.key) + len(ch.value) + 64
 	}
 	t.audit = t.audit[:t.auditAt]
-	for _, e := range t.audit {
-		t.size += auditSize(e)
+	for i := range t.audit {
+		t.size += auditSize(&t.audit[i])
 	}
 }
 
 func (t *Tx) checkSize() error {
-	if len(t.changes)+len(t.expected)+t.room+min(1, len(t.audit)) > t.ops || t.size+t.room*slotBytes > commitBytes {
+	if len(t.changes)+len(t.expected)+t.room+auditWrites*min(1, len(t.audit)) > t.ops || t.size+t.room*slotBytes > commitBytes {
 		return fmt.Errorf("%w: %d writes of %d bytes", errTxFull, len(t.changes), t.size)
 	}
 	return nil
@@ -158,11 +161,16 @@ func (t *Tx) checkConflict(mark int) error {
 	if t.State.Leadership.GetConflict() == nil {
 		return nil
 	}
+	recovers := false
 	for _, ch := range t.changes[mark:] {
 		record := ch.puts() && strings.HasPrefix(ch.key, AuditPrefix)
 		if ch.key != leadershipKey && !record {
 			return ErrConflict
 		}
+		recovers = recovers || ch.key == leadershipKey
+	}
+	if len(t.audit) > t.auditAt && !recovers {
+		return ErrConflict
 	}
 	return nil
 }

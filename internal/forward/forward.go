@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -232,7 +233,7 @@ func pumpDown(down grpc.ServerStream, up grpc.ClientStream, newReply func() prot
 }
 
 // forwardedContext returns the context of a forwarded call: ctx, with its deadline and
-// cancellation, and the caller's metadata plus Header and the caller's identity.
+// cancellation, and the caller's metadata plus Header and the caller's identity and address.
 func forwardedContext(ctx context.Context) context.Context {
 	in, _ := metadata.FromIncomingContext(ctx)
 	out := withoutHopHeaders(in)
@@ -240,6 +241,10 @@ func forwardedContext(ctx context.Context) context.Context {
 	out.Delete(trust.CallerHeader)
 	if id, ok := trust.CallerOf(ctx); ok {
 		out.Set(trust.CallerHeader, id.String())
+	}
+	out.Delete(trust.FromHeader)
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		out.Set(trust.FromHeader, p.Addr.String())
 	}
 	return metadata.NewOutgoingContext(ctx, out)
 }

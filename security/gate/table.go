@@ -61,6 +61,7 @@ var table = []struct {
 	{"/nusa.v1.Nodes/", users},
 	{"/nusa.v1.Origins/", users},
 	{"/nusa.v1.Events/", users},
+	{"/nusa.v1.Audit/", users},
 }
 
 // Allow returns an error if a member may not call a full method of a server.

@@ -10,6 +10,9 @@ import (
 // Package gate removes the header unless that server may forward calls.
 const CallerHeader = "nusa-caller"
 
+// FromHeader has the address of the caller of a call that another server forwards.
+const FromHeader = "nusa-from"
+
 type callerKey struct{}
 
 // WithCaller returns a context in which CallerOf returns the ID.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/alloc"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/audit"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/job"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/network"
@@ -66,7 +67,7 @@ version was reverted. job plan: 0 no change, 1 changes, 255 error.`,
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
 		job.Command(), alloc.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(),
-		network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), versionCommand(),
+		network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork

@@ -25,6 +25,7 @@ type fake struct {
 	nusav1.UnimplementedJobsServer
 	nusav1.UnimplementedSystemServer
 	*notes
+	audit   *auditServer
 	watches int             // number of watches of the job "broken"
 	breaks  int             // submits of the job "flaky" whose connection is lost
 	stored  *nusav1.JobSpec // spec of the job "stored"
@@ -72,7 +73,7 @@ func newFake(t *testing.T) *fake {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{notes: &notes{addr: l.Addr().String()}}
+	f := &fake{notes: &notes{addr: l.Addr().String()}, audit: newAuditServer(t)}
 	conns := &connections{Listener: l}
 	f.drop = conns.drop
 	f.die = func() { conns.Close(); conns.drop() }
@@ -84,6 +85,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterTopologyServer(s, topologyServer{notes: f.notes})
 	nusav1.RegisterOriginsServer(s, originServer{notes: f.notes})
 	nusav1.RegisterEventsServer(s, eventServer{notes: f.notes})
+	nusav1.RegisterAuditServer(s, f.audit)
 	nusav1.RegisterSystemServer(s, f)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(conns) }()

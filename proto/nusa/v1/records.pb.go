@@ -29,10 +29,19 @@ const (
 )
 
 // AuditRecord says who changed what in one transaction. Key: audit/TIME-EPOCH-NUMBER, with
-// the time in nanoseconds. Earlier versions of Nusa stored an Event for each change.
+// the time in nanoseconds. Earlier versions of Nusa stored events, which no checkpoint covers.
 type AuditRecord struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Events        []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Events []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	// The tree before the entries.
+	Before *AuditTree `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
+	// The entries without their numbers, which follow from the tree, and without what their
+	// call has.
+	Entries []*AuditEntry `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`
+	// For each entry the position of its call in calls.
+	Call []uint32 `protobuf:"varint,4,rep,packed,name=call,proto3" json:"call,omitempty"`
+	// What entries have in common.
+	Calls         []*AuditEntry `protobuf:"bytes,5,rep,name=calls,proto3" json:"calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -74,6 +83,135 @@ func (x *AuditRecord) GetEvents() []*Event {
 	return nil
 }
 
+func (x *AuditRecord) GetBefore() *AuditTree {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetEntries() []*AuditEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetCall() []uint32 {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetCalls() []*AuditEntry {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+// AuditState is the end of the audit trail. Key: audit-state. Each transaction with an
+// AuditRecord writes it.
+type AuditState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tree          *AuditTree             `protobuf:"bytes,1,opt,name=tree,proto3" json:"tree,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditState) Reset() {
+	*x = AuditState{}
+	mi := &file_nusa_v1_records_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditState) ProtoMessage() {}
+
+func (x *AuditState) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditState.ProtoReflect.Descriptor instead.
+func (*AuditState) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AuditState) GetTree() *AuditTree {
+	if x != nil {
+		return x.Tree
+	}
+	return nil
+}
+
+// AuditKeys are the keys of the checkpoints of the audit trail. Key: audit-key.
+type AuditKeys struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The secret key.
+	Signer string `protobuf:"bytes,1,opt,name=signer,proto3" json:"signer,omitempty"`
+	// The public key.
+	Verifier      string `protobuf:"bytes,2,opt,name=verifier,proto3" json:"verifier,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditKeys) Reset() {
+	*x = AuditKeys{}
+	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditKeys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditKeys) ProtoMessage() {}
+
+func (x *AuditKeys) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditKeys.ProtoReflect.Descriptor instead.
+func (*AuditKeys) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AuditKeys) GetSigner() string {
+	if x != nil {
+		return x.Signer
+	}
+	return ""
+}
+
+func (x *AuditKeys) GetVerifier() string {
+	if x != nil {
+		return x.Verifier
+	}
+	return ""
+}
+
 // JobRecord is a stored job. Key: jobs/NAMESPACE/NAME. A job with update.auto_revert has a
 // second record at healthy/NAMESPACE/NAME: the latest version that ran completely, with its
 // run.
@@ -93,7 +231,7 @@ type JobRecord struct {
 
 func (x *JobRecord) Reset() {
 	*x = JobRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[1]
+	mi := &file_nusa_v1_records_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -105,7 +243,7 @@ func (x *JobRecord) String() string {
 func (*JobRecord) ProtoMessage() {}
 
 func (x *JobRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[1]
+	mi := &file_nusa_v1_records_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -118,7 +256,7 @@ func (x *JobRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRecord.ProtoReflect.Descriptor instead.
 func (*JobRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{1}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *JobRecord) GetJob() *Job {
@@ -182,7 +320,7 @@ type LeadershipRecord struct {
 
 func (x *LeadershipRecord) Reset() {
 	*x = LeadershipRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -194,7 +332,7 @@ func (x *LeadershipRecord) String() string {
 func (*LeadershipRecord) ProtoMessage() {}
 
 func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -207,7 +345,7 @@ func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeadershipRecord.ProtoReflect.Descriptor instead.
 func (*LeadershipRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{2}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *LeadershipRecord) GetTerm() *LeadershipTerm {
@@ -292,7 +430,7 @@ type StoreLog struct {
 
 func (x *StoreLog) Reset() {
 	*x = StoreLog{}
-	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -304,7 +442,7 @@ func (x *StoreLog) String() string {
 func (*StoreLog) ProtoMessage() {}
 
 func (x *StoreLog) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -317,7 +455,7 @@ func (x *StoreLog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreLog.ProtoReflect.Descriptor instead.
 func (*StoreLog) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StoreLog) GetSurplus() int64 {
@@ -342,7 +480,7 @@ type TermBeginning struct {
 
 func (x *TermBeginning) Reset() {
 	*x = TermBeginning{}
-	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	mi := &file_nusa_v1_records_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -354,7 +492,7 @@ func (x *TermBeginning) String() string {
 func (*TermBeginning) ProtoMessage() {}
 
 func (x *TermBeginning) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	mi := &file_nusa_v1_records_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -367,7 +505,7 @@ func (x *TermBeginning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermBeginning.ProtoReflect.Descriptor instead.
 func (*TermBeginning) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TermBeginning) GetTerm() *LeadershipTerm {
@@ -406,7 +544,7 @@ type Recovery struct {
 
 func (x *Recovery) Reset() {
 	*x = Recovery{}
-	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	mi := &file_nusa_v1_records_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -418,7 +556,7 @@ func (x *Recovery) String() string {
 func (*Recovery) ProtoMessage() {}
 
 func (x *Recovery) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	mi := &file_nusa_v1_records_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -431,7 +569,7 @@ func (x *Recovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recovery.ProtoReflect.Descriptor instead.
 func (*Recovery) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Recovery) GetStopTime() *durationpb.Duration {
@@ -473,7 +611,7 @@ type RevisionConflict struct {
 
 func (x *RevisionConflict) Reset() {
 	*x = RevisionConflict{}
-	mi := &file_nusa_v1_records_proto_msgTypes[6]
+	mi := &file_nusa_v1_records_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +623,7 @@ func (x *RevisionConflict) String() string {
 func (*RevisionConflict) ProtoMessage() {}
 
 func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[6]
+	mi := &file_nusa_v1_records_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +636,7 @@ func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevisionConflict.ProtoReflect.Descriptor instead.
 func (*RevisionConflict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RevisionConflict) GetRegion() string {
@@ -571,7 +709,7 @@ type IdempotencyRecord struct {
 
 func (x *IdempotencyRecord) Reset() {
 	*x = IdempotencyRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[7]
+	mi := &file_nusa_v1_records_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -583,7 +721,7 @@ func (x *IdempotencyRecord) String() string {
 func (*IdempotencyRecord) ProtoMessage() {}
 
 func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[7]
+	mi := &file_nusa_v1_records_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -596,7 +734,7 @@ func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyRecord.ProtoReflect.Descriptor instead.
 func (*IdempotencyRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *IdempotencyRecord) GetFingerprint() []byte {
@@ -628,7 +766,7 @@ type ResultRecord struct {
 
 func (x *ResultRecord) Reset() {
 	*x = ResultRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[8]
+	mi := &file_nusa_v1_records_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -640,7 +778,7 @@ func (x *ResultRecord) String() string {
 func (*ResultRecord) ProtoMessage() {}
 
 func (x *ResultRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[8]
+	mi := &file_nusa_v1_records_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -653,7 +791,7 @@ func (x *ResultRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultRecord.ProtoReflect.Descriptor instead.
 func (*ResultRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResultRecord) GetVersion() int64 {
@@ -694,7 +832,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[9]
+	mi := &file_nusa_v1_records_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -706,7 +844,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[9]
+	mi := &file_nusa_v1_records_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -719,7 +857,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CheckpointRecord) GetPosition() *Position {
@@ -768,7 +906,7 @@ type HistoryRecord struct {
 
 func (x *HistoryRecord) Reset() {
 	*x = HistoryRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	mi := &file_nusa_v1_records_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +918,7 @@ func (x *HistoryRecord) String() string {
 func (*HistoryRecord) ProtoMessage() {}
 
 func (x *HistoryRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	mi := &file_nusa_v1_records_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +931,7 @@ func (x *HistoryRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRecord.ProtoReflect.Descriptor instead.
 func (*HistoryRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HistoryRecord) GetLine() []byte {
@@ -830,7 +968,7 @@ type HistoryBody struct {
 
 func (x *HistoryBody) Reset() {
 	*x = HistoryBody{}
-	mi := &file_nusa_v1_records_proto_msgTypes[11]
+	mi := &file_nusa_v1_records_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +980,7 @@ func (x *HistoryBody) String() string {
 func (*HistoryBody) ProtoMessage() {}
 
 func (x *HistoryBody) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[11]
+	mi := &file_nusa_v1_records_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +993,7 @@ func (x *HistoryBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryBody.ProtoReflect.Descriptor instead.
 func (*HistoryBody) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HistoryBody) GetJob() *JobRecord {
@@ -876,9 +1014,19 @@ var File_nusa_v1_records_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"\x15nusa/v1/records.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x18nusa/v1/federation.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"5\n" +
+	"\x15nusa/v1/records.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x13nusa/v1/audit.proto\x1a\x18nusa/v1/federation.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\xcf\x01\n" +
 	"\vAuditRecord\x12&\n" +
-	"\x06events\x18\x01 \x03(\v2\x0e.nusa.v1.EventR\x06events\"\xb0\x01\n" +
+	"\x06events\x18\x01 \x03(\v2\x0e.nusa.v1.EventR\x06events\x12*\n" +
+	"\x06before\x18\x02 \x01(\v2\x12.nusa.v1.AuditTreeR\x06before\x12-\n" +
+	"\aentries\x18\x03 \x03(\v2\x13.nusa.v1.AuditEntryR\aentries\x12\x12\n" +
+	"\x04call\x18\x04 \x03(\rR\x04call\x12)\n" +
+	"\x05calls\x18\x05 \x03(\v2\x13.nusa.v1.AuditEntryR\x05calls\"4\n" +
+	"\n" +
+	"AuditState\x12&\n" +
+	"\x04tree\x18\x01 \x01(\v2\x12.nusa.v1.AuditTreeR\x04tree\"?\n" +
+	"\tAuditKeys\x12\x16\n" +
+	"\x06signer\x18\x01 \x01(\tR\x06signer\x12\x1a\n" +
+	"\bverifier\x18\x02 \x01(\tR\bverifier\"\xb0\x01\n" +
 	"\tJobRecord\x12\x1e\n" +
 	"\x03job\x18\x01 \x01(\v2\f.nusa.v1.JobR\x03job\x12\x14\n" +
 	"\x05purge\x18\x02 \x01(\bR\x05purge\x123\n" +
@@ -951,60 +1099,68 @@ func file_nusa_v1_records_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_records_proto_rawDescData
 }
 
-var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_nusa_v1_records_proto_goTypes = []any{
 	(*AuditRecord)(nil),           // 0: nusa.v1.AuditRecord
-	(*JobRecord)(nil),             // 1: nusa.v1.JobRecord
-	(*LeadershipRecord)(nil),      // 2: nusa.v1.LeadershipRecord
-	(*StoreLog)(nil),              // 3: nusa.v1.StoreLog
-	(*TermBeginning)(nil),         // 4: nusa.v1.TermBeginning
-	(*Recovery)(nil),              // 5: nusa.v1.Recovery
-	(*RevisionConflict)(nil),      // 6: nusa.v1.RevisionConflict
-	(*IdempotencyRecord)(nil),     // 7: nusa.v1.IdempotencyRecord
-	(*ResultRecord)(nil),          // 8: nusa.v1.ResultRecord
-	(*CheckpointRecord)(nil),      // 9: nusa.v1.CheckpointRecord
-	(*HistoryRecord)(nil),         // 10: nusa.v1.HistoryRecord
-	(*HistoryBody)(nil),           // 11: nusa.v1.HistoryBody
-	nil,                           // 12: nusa.v1.JobRecord.SinceEntry
-	(*Event)(nil),                 // 13: nusa.v1.Event
-	(*Job)(nil),                   // 14: nusa.v1.Job
-	(*LeadershipTerm)(nil),        // 15: nusa.v1.LeadershipTerm
-	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
-	(*SubmitResponse)(nil),        // 17: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),             // 18: nusa.v1.JobStatus
-	(*Position)(nil),              // 19: nusa.v1.Position
-	(*JobSummary)(nil),            // 20: nusa.v1.JobSummary
-	(*RegionReport)(nil),          // 21: nusa.v1.RegionReport
-	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*AuditState)(nil),            // 1: nusa.v1.AuditState
+	(*AuditKeys)(nil),             // 2: nusa.v1.AuditKeys
+	(*JobRecord)(nil),             // 3: nusa.v1.JobRecord
+	(*LeadershipRecord)(nil),      // 4: nusa.v1.LeadershipRecord
+	(*StoreLog)(nil),              // 5: nusa.v1.StoreLog
+	(*TermBeginning)(nil),         // 6: nusa.v1.TermBeginning
+	(*Recovery)(nil),              // 7: nusa.v1.Recovery
+	(*RevisionConflict)(nil),      // 8: nusa.v1.RevisionConflict
+	(*IdempotencyRecord)(nil),     // 9: nusa.v1.IdempotencyRecord
+	(*ResultRecord)(nil),          // 10: nusa.v1.ResultRecord
+	(*CheckpointRecord)(nil),      // 11: nusa.v1.CheckpointRecord
+	(*HistoryRecord)(nil),         // 12: nusa.v1.HistoryRecord
+	(*HistoryBody)(nil),           // 13: nusa.v1.HistoryBody
+	nil,                           // 14: nusa.v1.JobRecord.SinceEntry
+	(*Event)(nil),                 // 15: nusa.v1.Event
+	(*AuditTree)(nil),             // 16: nusa.v1.AuditTree
+	(*AuditEntry)(nil),            // 17: nusa.v1.AuditEntry
+	(*Job)(nil),                   // 18: nusa.v1.Job
+	(*LeadershipTerm)(nil),        // 19: nusa.v1.LeadershipTerm
+	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
+	(*SubmitResponse)(nil),        // 21: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),             // 22: nusa.v1.JobStatus
+	(*Position)(nil),              // 23: nusa.v1.Position
+	(*JobSummary)(nil),            // 24: nusa.v1.JobSummary
+	(*RegionReport)(nil),          // 25: nusa.v1.RegionReport
+	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
-	13, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
-	14, // 1: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
-	12, // 2: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
-	15, // 3: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
-	16, // 4: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
-	6,  // 5: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
-	16, // 6: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
-	5,  // 7: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
-	4,  // 8: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
-	3,  // 9: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
-	15, // 10: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
-	16, // 11: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
-	16, // 12: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
-	16, // 13: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
-	17, // 14: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	18, // 15: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	19, // 16: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	20, // 17: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	21, // 18: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	22, // 19: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
-	1,  // 20: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
-	8,  // 21: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	15, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
+	16, // 1: nusa.v1.AuditRecord.before:type_name -> nusa.v1.AuditTree
+	17, // 2: nusa.v1.AuditRecord.entries:type_name -> nusa.v1.AuditEntry
+	17, // 3: nusa.v1.AuditRecord.calls:type_name -> nusa.v1.AuditEntry
+	16, // 4: nusa.v1.AuditState.tree:type_name -> nusa.v1.AuditTree
+	18, // 5: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
+	14, // 6: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
+	19, // 7: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
+	20, // 8: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
+	8,  // 9: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
+	20, // 10: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
+	7,  // 11: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
+	6,  // 12: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
+	5,  // 13: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
+	19, // 14: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
+	20, // 15: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
+	20, // 16: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
+	20, // 17: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
+	21, // 18: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	22, // 19: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	23, // 20: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	24, // 21: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	25, // 22: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	26, // 23: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
+	3,  // 24: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
+	10, // 25: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }
@@ -1013,6 +1169,7 @@ func file_nusa_v1_records_proto_init() {
 		return
 	}
 	file_nusa_v1_api_proto_init()
+	file_nusa_v1_audit_proto_init()
 	file_nusa_v1_federation_proto_init()
 	file_nusa_v1_job_proto_init()
 	file_nusa_v1_types_proto_init()
@@ -1022,7 +1179,7 @@ func file_nusa_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_records_proto_rawDesc), len(file_nusa_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

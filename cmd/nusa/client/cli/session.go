@@ -177,6 +177,8 @@ func (c *Session) Nodes() nusav1.NodesClient { return nusav1.NewNodesClient(c.Co
 
 func (c *Session) Topology() nusav1.TopologyClient { return nusav1.NewTopologyClient(c.Conn) }
 
+func (c *Session) Audit() nusav1.AuditClient { return nusav1.NewAuditClient(c.Conn) }
+
 func (c *Session) Origins() nusav1.OriginsClient { return nusav1.NewOriginsClient(c.Conn) }
 
 // Warn prints a line to standard error.
