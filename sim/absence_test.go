@@ -216,7 +216,7 @@ func TestAgentLeaves(t *testing.T) {
 				}
 				awaitRunsOnce(f, c.within, "web", 6)
 				heal()
-				// Longer than the region waits for lost nodes.
+				// The absence is longer than the region waits for lost nodes.
 				time.Sleep(2 * time.Minute)
 				f.StartAgent("alpha", n)
 				f.AwaitRegions()

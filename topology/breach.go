@@ -21,8 +21,8 @@ const (
 	BreachGap = 2 * time.Minute
 )
 
-// ImprovesEnough reports whether a move is worthwhile that changes the round trip from now
-// to then.
+// ImprovesEnough reports whether a move is worthwhile. now is the round trip before the
+// move, and then the round trip after it.
 func ImprovesEnough(now, then time.Duration) bool {
 	gain := now - then
 	return gain >= MinMoveGain && gain >= now/MinMoveGainShare

@@ -16,8 +16,8 @@ type Deadline struct {
 	Number uint64 `json:"number,omitempty"`
 }
 
-// Newer returns the deadline that counts of two: the deadline with the greater number. If b
-// has no number, b counts only if it is later than a.
+// Newer returns one of two deadlines: the one that counts. That is the deadline with the
+// greater number. If b has no number, b counts only if it is later than a.
 func Newer(a, b Deadline) Deadline {
 	switch {
 	case plant.Is(plant.OlderRenewal):

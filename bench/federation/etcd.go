@@ -25,9 +25,9 @@ import (
 const (
 	// etcdClients is the number of clients that write at the same time.
 	etcdClients = 64
-	// jobsPerCall and jobsPerBatch are the jobs of one transaction, when jobs are
-	// submitted by unary calls and by stream. etcd accepts 128 operations in a
-	// transaction, and each job has four.
+	// jobsPerCall is the number of jobs of one transaction when jobs are submitted by
+	// unary calls. jobsPerBatch is the number when they are submitted by stream. etcd
+	// accepts 128 operations in a transaction, and each job has four.
 	jobsPerCall, jobsPerBatch = 1, 31
 	// etcdStart is how long etcd is loaded before the measurement begins. etcdWithin
 	// bounds the start of etcd.

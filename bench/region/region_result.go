@@ -94,8 +94,8 @@ type IdleFigures struct {
 // RestartFigures are times since the SIGKILL of the master, except PlacedAfterElectedMS.
 type RestartFigures struct {
 	ElectedMS float64 `json:"elected_ms"`
-	// PlacedMS is the time until an instance was placed that was submitted after the
-	// election. PlacedAfterElectedMS is the part of that time after the election.
+	// PlacedMS is the time until the placement of an instance that was submitted after
+	// the election. PlacedAfterElectedMS is the part of that time after the election.
 	PlacedMS             float64 `json:"placed_ms"`
 	PlacedAfterElectedMS float64 `json:"placed_after_elected_ms"`
 	// AgentsBackMS is the time until every agent had a session again.

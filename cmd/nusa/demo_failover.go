@@ -127,7 +127,7 @@ func slots(j *nusav1.Job) (out []*nusav1.Slot) {
 	return out
 }
 
-// moved reports whether other regions than lost own every slot, and all instances run.
+// moved reports whether all instances run and no slot belongs to the region named lost.
 func moved(j *nusav1.Job, lost string) bool {
 	for _, s := range slots(j) {
 		if s.GetRegion() == lost {
@@ -137,8 +137,8 @@ func moved(j *nusav1.Job, lost string) bool {
 	return allRunning(j)
 }
 
-// back reports whether the region lost owns slots again, no slot has a former owner, and
-// all instances run.
+// back reports whether the region named lost owns slots again, no slot has a former
+// owner, and all instances run.
 func back(j *nusav1.Job, lost string) bool {
 	owns := false
 	for _, s := range slots(j) {

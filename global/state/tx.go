@@ -18,8 +18,8 @@ type txChange struct {
 	key   string
 	msg   proto.Message
 	value []byte
-	// slot is the slot to store. It is nil for other records. Then msg is nil, and nobody may
-	// change the slot.
+	// slot is the slot to store. It is nil for other records. If slot is set, msg is nil.
+	// Nobody may change the slot.
 	slot *region.Slot
 	ttl  time.Duration
 	// end, if set, makes the change remove all keys from key on and before end.

@@ -327,9 +327,10 @@ func (c *session) receive(ctx context.Context, stream Stream) error {
 	return c.receiveEach(ctx, stream)
 }
 
-// receiveEach receives messages until the stream ends, and handles each of them at once. Answers are
-// queued for the committer. If its queue is full, they wait in c.queue, and so do all later messages
-// of the session except lease requests and acknowledgements: another goroutine handles them.
+// receiveEach receives messages until the stream ends, and handles each of them at once. Answers
+// are queued for the committer. If the committer's queue is full, the answers wait in c.queue. All
+// later messages of the session except lease requests and acknowledgements wait there, too. Another
+// goroutine handles the messages in c.queue.
 func (c *session) receiveEach(ctx context.Context, stream Stream) error {
 	var done chan error
 	err := c.eachMessage(stream, func(m *nusav1.RegionMessage) error {

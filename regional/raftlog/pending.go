@@ -30,7 +30,7 @@ func (q *Sequencer) dropPending() {
 func (q *Sequencer) invalidatesPending(cmd *state.Command) bool {
 	switch {
 	case cmd.AgentReports != nil:
-		// A node that is not ready sends these reports, because it was disconnected. An
+		// If the node is not ready, the reports come because it was disconnected. An
 		// instance that the plan replaces may have ended on that node.
 		n, ok := q.spec.before.Node(cmd.AgentReports.NodeID)
 		return !ok || n.Status != state.NodeReady

@@ -28,7 +28,7 @@ const (
 	maxProblems    = 20 // in one error
 )
 
-// defaultPriority is that of a node without one.
+// defaultPriority is the priority of a node whose row names none.
 const defaultPriority = 50
 
 // ErrNodes is wrapped by every error of Parse and Add.

@@ -20,7 +20,7 @@ func TestChangedWANFileIsRead(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		clock = clock.Add(time.Second) // a different time, even if the file system's clock is coarse
+		clock = clock.Add(time.Second) // the file gets a different time, even if the file system's clock is coarse
 		if err := os.Chtimes(path, clock, clock); err != nil {
 			t.Fatal(err)
 		}
