@@ -490,8 +490,8 @@ func TestPlanLeavesNearJobsBeyondItsBound(t *testing.T) {
 	}
 }
 
-// TestPlanLeavesJobsWithManyLabelsBeyondItsBound: weights for labels look at each region until the
-// index contains these labels.
+// TestPlanLeavesJobsWithManyLabelsBeyondItsBound: a weight for a label costs a look at each
+// region, until the index contains the label.
 func TestPlanLeavesJobsWithManyLabelsBeyondItsBound(t *testing.T) {
 	s := federation(40, 8)
 	nearLabels(&s, 4)

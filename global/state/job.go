@@ -56,8 +56,8 @@ type Notes struct {
 	unplaced map[string]*unplacedGroup
 	// released holds the instances that regions gave up recently, oldest first.
 	released []releasedInstances
-	// Stays has, by Slot.Key, the reasons of the latest plan why slots of lost regions have not
-	// moved although they are due.
+	// Stays says, by Slot.Key, why a due slot of a lost region has not moved. The reasons are
+	// those of the latest plan.
 	Stays map[string]string
 	// RolloutWaits has, by region, the reason of the latest plan why a new version has not reached
 	// the region.

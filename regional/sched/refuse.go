@@ -60,10 +60,10 @@ func refusalsNow(f *filter, declined []string, message string) *refusals {
 }
 
 // neverFits returns why no node that takes work would take an instance even if nothing ran
-// on it. It returns nil if some node would take one. A feasible node counts for the
-// resource that it lacks even when it is empty. If it lacks several resources, a resource
-// that every feasible node lacks comes first. If all feasible
-// nodes are silent, draining or cordoned, the counts are about those nodes.
+// on it. It returns nil if some node would take one. A feasible node that is too small
+// counts for the resource that it lacks. If it lacks several resources, a resource that
+// every feasible node lacks comes first. If all feasible nodes are silent, draining or
+// cordoned, the counts are about those nodes.
 func neverFits(f *filter) *refusals {
 	t := newTally(f)
 	t.empty = true

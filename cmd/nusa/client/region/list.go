@@ -41,6 +41,9 @@ func NoneText(w *term.Screen) string {
 	return fmt.Sprintf("no regions; define one with: %s region define FILE, or start its servers", w.Program)
 }
 
+// queueCell is the position of the column QUEUE among the figures of a report.
+const queueCell = 4
+
 func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 	if len(regions) == 0 {
 		fmt.Fprintln(w, NoneText(w))
@@ -57,7 +60,7 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 			if isOld(r) {
 				old = true
 				for i, c := range cells {
-					if c != "0" {
+					if i != queueCell || c != "0" { // a blank queue column is left out
 						cells[i] = "(" + c + ")"
 					}
 				}

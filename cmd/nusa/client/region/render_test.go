@@ -18,6 +18,11 @@ func TestRendering(t *testing.T) {
 		sample.Of("region list, disconnected", func(w *term.Screen) { writeRegions(w, []*nusav1.Region{sample.Disconnected()}) }),
 		sample.Of("region list, cut off", func(w *term.Screen) { writeRegions(w, sample.Silent()) }),
 		sample.Of("region list, cut off, in 80 columns", func(w *term.Screen) { w.Width = 80; writeRegions(w, sample.Silent()) }),
+		sample.Of("region list, cut off without work", func(w *term.Screen) {
+			r := sample.Silent()[0]
+			r.Report.Allocations, r.Report.QueueLength = nil, 0
+			writeRegions(w, []*nusav1.Region{r})
+		}),
 		sample.Of("region list, after an election", func(w *term.Screen) { writeRegions(w, sample.Elected()) }),
 		sample.Of("region status, cut off", func(w *term.Screen) {
 			for _, r := range sample.Silent() {
