@@ -24,6 +24,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/gate"
 	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 // storeWait is how long a starting server waits for its store.
@@ -139,20 +140,30 @@ func (s *server) listen(ctx context.Context) error {
 	f.Await(nusav1.Federation_Session_FullMethodName, s.awaitLoaded)
 	f.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(submits.Request) })
 	id := s.cfg.Identity
+	g := gate.New(gate.Options{Source: id, Rights: s.rights})
 	web, err := serve.Open(ctx, serve.Options{
 		Net: s.cfg.Net, Logger: s.log, GRPCAddr: s.cfg.GRPCAddr, HTTPAddr: s.cfg.HTTPAddr,
 		Credentials: id.Server(gate.Listener(id.ID())),
-		Unary:       append(gate.Unary(id), f.Unary()), Stream: append(gate.Stream(id), f.Stream()), Ready: s.ready,
+		Unary:       g.Around(f.Unary()), Stream: g.AroundStreams(f.Stream()), Ready: s.ready,
 		Codec: submits.NewCodec(),
 	})
 	if err != nil {
 		return err
 	}
 	s.web = web
-	if err := web.Registry.Register(s.metrics); err != nil {
+	if err := errors.Join(web.Registry.Register(s.metrics), g.Register(web.Registry)); err != nil {
 		return errors.Join(fmt.Errorf("metrics: %w", err), web.Close())
 	}
 	return nil
+}
+
+// rights returns who may do what, or nil while this server is not the active one.
+func (s *server) rights() *rights.Set {
+	t := s.active.Load()
+	if t == nil {
+		return nil
+	}
+	return t.state.Auth.Load()
 }
 
 // ready returns nil for /readyz if this server is active, or if it reaches the active server and

@@ -12,6 +12,7 @@
 //	servers       the region's servers, its master, and connections to the master
 //	leadership    runs a Master in each term of this server
 //	bootstrap     the cluster's identity, committed by its first master
+//	rights        who may do what
 //	services      what the API gets from the server and from a term
 //
 // The parts are packages of their own:

@@ -48,6 +48,8 @@ type server struct {
 	// streams counts the goroutines that use a gRPC stream. They end with the stream,
 	// perhaps after the stream's handler returned.
 	streams sync.WaitGroup
+	gate    *gate.Gate
+	rights  *rightsCopy
 
 	leadership leadership
 	start      presence.Start
@@ -112,13 +114,21 @@ func (s *server) openAddresses(ctx context.Context) error {
 	fwd := forward.New(s.forwardTo, "/nusa.v1.Dispatch/", "/nusa.v1.Siblings/State")
 	fwd.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(wire.SubmitRequest) })
 	var err error
+	s.rights, err = newRightsCopy()
+	if err != nil {
+		return err
+	}
+	s.gate = gate.New(gate.Options{Source: cfg.Identity, Rights: s.rights.get})
 	s.serve, err = serve.Open(ctx, serve.Options{
 		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
 		Credentials: cfg.Identity.Server(gate.Listener(cfg.Identity.ID())),
-		Unary:       append(gate.Unary(cfg.Identity), fwd.Unary()),
-		Stream:      append(gate.Stream(cfg.Identity), fwd.Stream()),
+		Unary:       s.gate.Around(fwd.Unary()),
+		Stream:      s.gate.AroundStreams(fwd.Stream()),
 		Ready:       s.ready, SmallBuffers: true, Codec: wire.NewCodec(),
 	})
+	if err == nil {
+		err = s.gate.Register(s.serve.Registry)
+	}
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 const (
@@ -72,6 +73,9 @@ func (l *allocationsAPI) List(ctx context.Context, req *nusav1.ListAllocationsRe
 		out.Allocations = append(out.Allocations, part.GetAllocations()...)
 		out.Errors = append(out.Errors, part.GetErrors()...)
 		out.Truncated = out.Truncated || part.GetTruncated()
+	}
+	if call := rights.Of(ctx); call.Filtered() {
+		out.Allocations = slices.DeleteFunc(out.Allocations, func(x *nusav1.Allocation) bool { return !call.May(x.GetNamespace(), x.GetRegion()) })
 	}
 	slices.SortFunc(out.Allocations, func(x, y *nusav1.Allocation) int {
 		return cmp.Or(cmp.Compare(x.GetNamespace(), y.GetNamespace()), cmp.Compare(x.GetJob(), y.GetJob()),
@@ -187,7 +191,7 @@ type found struct {
 }
 
 // findAllocation returns the one allocation whose id begins with a prefix. It asks all regions at
-// the same time.
+// the same time. It returns an error if the caller may not do to the allocation what the call does.
 func findAllocation(ctx context.Context, term *Term, prefix string) (found, error) {
 	if len(prefix) < minPrefix || len(prefix) > maxPrefix {
 		return found{}, invalid("id", fmt.Sprintf("must be %d..%d characters of an allocation's id", minPrefix, maxPrefix))
@@ -210,7 +214,8 @@ func findAllocation(ctx context.Context, term *Term, prefix string) (found, erro
 	case len(answers) > 1:
 		return found{}, invalid("id", fmt.Sprintf(allocationAmbiguous, prefix, answers[0].conn.name, answers[1].conn.name))
 	case len(answers) == 1:
-		return answers[0], nil
+		f := answers[0]
+		return f, rights.Of(ctx).Check(f.alloc.GetNamespace(), f.conn.name, f.alloc.GetId())
 	case len(failed) > 0:
 		return found{}, status.Errorf(codes.Unavailable, allocationNotFound+" in the regions that answered; %s: %s",
 			prefix, failed[0].GetRegion(), failed[0].GetMessage())
@@ -232,7 +237,10 @@ func (l *allocationsAPI) Get(ctx context.Context, req *nusav1.GetAllocationReque
 		return nil, err
 	}
 	f, err := findAllocation(ctx, term, req.GetId())
-	return f.alloc, err
+	if err != nil {
+		return nil, err
+	}
+	return f.alloc, nil
 }
 
 // Stop implements nusav1.AllocationsServer.

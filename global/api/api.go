@@ -39,6 +39,7 @@ func (s *Services) Register(to grpc.ServiceRegistrar) {
 	nusav1.RegisterOriginsServer(to, &originsAPI{s: s})
 	nusav1.RegisterEventsServer(to, &eventsAPI{s: s})
 	nusav1.RegisterAuditServer(to, &auditAPI{s: s})
+	nusav1.RegisterAuthServer(to, &authAPI{s: s})
 	nusav1.RegisterSystemServer(to, &systemAPI{s: s})
 }
 

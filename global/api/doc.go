@@ -17,6 +17,7 @@
 //	lose.go         Regions: Lose
 //	topology.go     Topology
 //	origins.go      Origins
+//	auth.go         Auth
 //	events.go       Events
 //	audit.go        Audit; entries for calls that the regions serve
 package api

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 // maxListLimit is the largest page of a list, in jobs.
@@ -28,10 +29,12 @@ func (j *jobsAPI) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav
 	case limit < 1 || limit > maxListLimit:
 		return nil, invalid("limit", fmt.Sprintf("must be 1..%d", maxListLimit))
 	}
+	call := rights.Of(ctx)
+	filtered := call.Filtered()
 	out := &nusav1.ListJobsResponse{}
 	from, own := strings.CutPrefix(req.GetPageToken(), ownToken)
 	if !own && !req.GetOwn() {
-		out.Jobs, out.NextPageToken = federationJobs(term, req, limit)
+		out.Jobs, out.NextPageToken = federationJobs(term, req, limit, func(namespace string) bool { return !filtered || call.May(namespace, "") })
 		from = ""
 	}
 	if out.NextPageToken == "" {
@@ -50,8 +53,9 @@ const listedBytes = 2 << 20
 const ownToken = "@"
 
 // federationJobs returns at most limit of the federation's jobs, and the token of the next page.
-func federationJobs(term *Term, req *nusav1.ListJobsRequest, limit int) (out []*nusav1.Job, next string) {
-	p := page{req: req, limit: limit, after: req.GetPageToken()}
+// may reports whether the caller may read the jobs of a namespace.
+func federationJobs(term *Term, req *nusav1.ListJobsRequest, limit int, may func(namespace string) bool) (out []*nusav1.Job, next string) {
+	p := page{req: req, limit: limit, may: may, after: req.GetPageToken()}
 	if first := req.GetNamespace() + "/"; req.GetNamespace() != "" && p.after < first {
 		p.after = first
 	}
@@ -67,8 +71,10 @@ func federationJobs(term *Term, req *nusav1.ListJobsRequest, limit int) (out []*
 type page struct {
 	req   *nusav1.ListJobsRequest
 	limit int
-	jobs  []*nusav1.Job
-	size  int
+	// may reports whether the caller may read the jobs of a namespace. nil: all.
+	may  func(namespace string) bool
+	jobs []*nusav1.Job
+	size int
 	// after is the last name that was checked. last is the name of the last job on the page.
 	after, last string
 	// more: another job follows after the page.
@@ -92,7 +98,10 @@ func (p *page) add(st *state.State) (done bool) {
 			return false
 		}
 		n++
-		found := p.listed(st, state.JobKey{Namespace: namespace, Name: job}, see)
+		var found *nusav1.Job
+		if p.may == nil || p.may(namespace) {
+			found = p.listed(st, state.JobKey{Namespace: namespace, Name: job}, see)
+		}
 		if found == nil {
 			p.after = name
 			continue
@@ -125,6 +134,7 @@ func (p *page) listed(st *state.State, k state.JobKey, see state.Sight) *nusav1.
 // jobs at the same time. It asks for jobs that do not fit again with the next page.
 func addRegionsJobs(ctx context.Context, term *Term, req *nusav1.ListJobsRequest, from string, limit int, out *nusav1.ListJobsResponse) {
 	first, token, _ := strings.Cut(from, "\x00")
+	call := rights.Of(ctx)
 	ask := func(ctx context.Context, c regionConn, limit int) (*nusav1.ListJobsResponse, error) {
 		page := &nusav1.ListJobsRequest{Namespace: req.GetNamespace(), Labels: req.GetLabels(), Limit: int32(limit), Own: true}
 		if c.name == first {
@@ -132,7 +142,9 @@ func addRegionsJobs(ctx context.Context, term *Term, req *nusav1.ListJobsRequest
 		}
 		resp, err := nusav1.NewJobsClient(c.conn).List(ctx, page)
 		if err == nil {
-			resp.Jobs = slices.DeleteFunc(resp.Jobs, func(found *nusav1.Job) bool { return found.GetRegion() == "" })
+			resp.Jobs = slices.DeleteFunc(resp.Jobs, func(found *nusav1.Job) bool {
+				return found.GetRegion() == "" || call.Filtered() && !call.May(found.GetSpec().GetNamespace(), c.name)
+			})
 		}
 		return resp, err
 	}

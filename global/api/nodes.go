@@ -12,6 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 // nodesAPI is the Nodes service over all regions.
@@ -47,6 +48,9 @@ func listNodes(ctx context.Context, term *Term, req *nusav1.ListNodesRequest) (*
 		out.Nodes = append(out.Nodes, part.GetNodes()...)
 		out.Errors = append(out.Errors, part.GetErrors()...)
 	}
+	if call := rights.Of(ctx); call.Filtered() {
+		out.Nodes = slices.DeleteFunc(out.Nodes, func(x *nusav1.Node) bool { return !call.May("", x.GetRegion()) })
+	}
 	slices.SortFunc(out.Nodes, func(x, y *nusav1.Node) int {
 		return cmp.Or(cmp.Compare(x.GetRegion(), y.GetRegion()), cmp.Compare(x.GetName(), y.GetName()), cmp.Compare(x.GetId(), y.GetId()))
 	})
@@ -54,7 +58,8 @@ func listNodes(ctx context.Context, term *Term, req *nusav1.ListNodesRequest) (*
 }
 
 // findNode returns a node and the tunnel to its region. Without a named region it looks in all
-// regions, and returns an error if several of them know a node with that name or id.
+// regions, and returns an error if several of them know a node with that name or id, or if the
+// caller may not do to the node what the call does.
 func findNode(ctx context.Context, term *Term, id, region string) (regionConn, *nusav1.Node, error) {
 	if id == "" || len(id) > 253 {
 		return regionConn{}, nil, invalid("id", "must be a node's name or the beginning of its id")
@@ -80,7 +85,8 @@ func findNode(ctx context.Context, term *Term, id, region string) (regionConn, *
 	case len(answers) > 1:
 		return regionConn{}, nil, invalid("id", fmt.Sprintf("%q is a node of %s and of %s; name the region", id, answers[0].conn.name, answers[1].conn.name))
 	case len(answers) == 1:
-		return answers[0].conn, answers[0].node, nil
+		c, node := answers[0].conn, answers[0].node
+		return c, node, rights.Of(ctx).Check("", c.name, node.GetName())
 	case len(missing) > 0:
 		return regionConn{}, nil, status.Errorf(codes.Unavailable, "no node %q in the regions that answered; %s: %s", id, missing[0].GetRegion(), missing[0].GetMessage())
 	}

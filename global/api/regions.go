@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -12,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 // regionsAPI is the public Regions service.
@@ -74,12 +76,16 @@ func (g *regionsAPI) Define(ctx context.Context, req *nusav1.DefineRegionRequest
 }
 
 // List implements nusav1.RegionsServer.
-func (g *regionsAPI) List(_ context.Context, req *nusav1.ListRegionsRequest) (*nusav1.ListRegionsResponse, error) {
+func (g *regionsAPI) List(ctx context.Context, req *nusav1.ListRegionsRequest) (*nusav1.ListRegionsResponse, error) {
 	term, err := g.s.term()
 	if err != nil {
 		return nil, err
 	}
-	return &nusav1.ListRegionsResponse{Regions: term.regions(req.GetLabels())}, nil
+	out := term.regions(req.GetLabels())
+	if call := rights.Of(ctx); call.Filtered() {
+		out = slices.DeleteFunc(out, func(r *nusav1.Region) bool { return !call.May("", r.GetDefinition().GetName()) })
+	}
+	return &nusav1.ListRegionsResponse{Regions: out}, nil
 }
 
 // Get implements nusav1.RegionsServer.
@@ -174,6 +180,8 @@ func (g *regionsAPI) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStr
 		return err
 	}
 	sent := map[string]uint64{}
+	call := rights.Of(stream.Context())
+	filtered := call.Filtered()
 	return term.follow(stream.Context(), func() (<-chan struct{}, error) {
 		changed := term.State.Changed.C()
 		term.State.Lock()
@@ -184,6 +192,9 @@ func (g *regionsAPI) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStr
 				continue
 			}
 			sent[name] = r.Stamp
+			if filtered && !call.May("", name) {
+				continue
+			}
 			out = append(out, r.ToProto(term.State.Sight()))
 		}
 		term.State.Unlock()

@@ -20,6 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/recorder"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 // maxIdempotencyKey bounds an idempotency key in bytes.
@@ -56,6 +57,9 @@ func beginSubmit(ctx context.Context, term *Term, req *submits.Request, tries in
 		return nil, err
 	}
 	name, spec, err := term.spec(f.Spec)
+	if err == nil {
+		err = rights.Of(ctx).Check(spec.namespace, "", name)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -51,6 +51,9 @@ func (st *State) apply(key string, msg any, revision int64) {
 	case strings.HasPrefix(key, historyPrefix):
 		rec, _ := msg.(*nusav1.HistoryRecord)
 		applyHistory(st, key[len(historyPrefix):], entryOfMessage(key, rec, revision))
+	case key == authKey:
+		rec, _ := msg.(*nusav1.AuthSet)
+		applyAuth(st, rec, revision)
 	case strings.HasPrefix(key, originPrefix):
 		rec, _ := msg.(*nusav1.OriginRecord)
 		st.applyOrigin(key[len(originPrefix):], rec, revision)

@@ -31,10 +31,11 @@ const (
 	auditStateKey    = root + "audit-state"
 	auditKeysKey     = root + "audit-key"
 	originPrefix     = root + "origins/"
+	authKey          = root + "auth"
 )
 
 // loaded are the prefixes of the records that Load reads, in the order of reading.
-var loaded = [...]string{leadershipKey, RegionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix, historyPrefix}
+var loaded = [...]string{leadershipKey, authKey, RegionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix, historyPrefix}
 
 // JobKey names a job.
 type JobKey struct{ Namespace, Name string }
@@ -92,6 +93,8 @@ func newRecord(key string) proto.Message {
 		return new(nusav1.OriginRecord)
 	case key == leadershipKey:
 		return new(nusav1.LeadershipRecord)
+	case key == authKey:
+		return new(nusav1.AuthSet)
 	}
 	return nil
 }

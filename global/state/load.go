@@ -244,6 +244,9 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 		st.restoreCheckpoint(r)
 	}
 	st.notePaused(st.Leadership.GetMassLoss())
+	if !st.authStored {
+		applyAuth(st, nil, 0)
+	}
 	return st.Origins.rebuild()
 }
 

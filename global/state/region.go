@@ -70,6 +70,8 @@ type Region struct {
 	Unordered int
 	// Failover is set while the region is silent or lost.
 	Failover *Failover
+	// Auth is what the region has stored of who may do what.
+	Auth AuthCopy
 	// Changes is the number of the latest change that concerns the region's slots. It counts
 	// changes of slots that the region owns or owned, of the jobs of these slots, and of what plans
 	// say about the slots.
@@ -120,7 +122,7 @@ type Session struct {
 }
 
 // Unsent names the sets that have changed since they were last sent to a region.
-type Unsent struct{ Demand, Asks, Origins, Column bool }
+type Unsent struct{ Demand, Asks, Origins, Column, Auth bool }
 
 // Wake makes the region's stream send what is unsent, if the region has a stream.
 func (r *Region) Wake() {
@@ -264,6 +266,7 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 			out.Silent = durationpb.New(silent)
 		}
 	}
+	addAuth(out, r, see, silent)
 	r.addFailover(out, see, cut)
 	if out.FailoverMessage == "" && out.Draining { // r.Drain changes a little later than the record
 		out.FailoverMessage = r.Drain

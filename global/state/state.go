@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/history"
@@ -20,6 +21,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
+	"github.com/nusa-scheduler/nusa/security/rights"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
@@ -44,6 +46,12 @@ type State struct {
 	// Latency is the matrix of round trips between regions.
 	Latency *latency.Matrix
 	Origins Origins
+	// Auth is who may do what. It is nil until the records are loaded, and if they cannot be read. It
+	// may be read without the lock. AuthChanged is when it changed last.
+	Auth        atomic.Pointer[rights.Set]
+	AuthChanged time.Duration
+	authHash    uint64 // of the message of Auth
+	authStored  bool   // Auth was set
 	// Room counts what jobs take, and what is left for jobs.
 	Room room.Room
 	// Trail counts the audit records. AuditTree is the tree of all entries in the store.

@@ -284,10 +284,11 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	c.fence, c.level = next.Fence, st.GlobalLevel
 	c.cursor = r.Orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
 	c.known = h.GetKnown()
+	r.Auth = state.AuthCopy{Hash: c.known.GetAuth(), Version: c.known.GetAuthVersion()}
 	if h.GetCoordinate() != nil {
 		r.Coordinate = h.GetCoordinate()
 	}
-	c.shared.Unsent = state.Unsent{Demand: true, Asks: true, Column: true, Origins: true}
+	c.shared.Unsent = state.Unsent{Demand: true, Asks: true, Column: true, Origins: true, Auth: true}
 	c.columnAt, c.matrixAt = math.MinInt64/2, st.Clock()
 	if at := h.GetKnown().GetColumn(); at.GetEpoch() == st.Epoch {
 		c.columnAt = min(time.Duration(at.GetSequence()), st.Clock())

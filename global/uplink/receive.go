@@ -68,12 +68,24 @@ func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage
 		return nil, s.changeRow(c, k.Row)
 	case *nusav1.RegionMessage_Update:
 		s.setServers(c, k.Update.GetServers())
+	case *nusav1.RegionMessage_AuthAck:
+		s.noteAuth(c, k.AuthAck)
 	case *nusav1.RegionMessage_Goodbye:
 		return nil, errGoodbye
 	default:
 		// A newer region may send messages that this server does not know.
 	}
 	return nil, nil
+}
+
+// noteAuth notes which roles, bindings and tokens a region has stored.
+func (s *Server) noteAuth(c *session, ack *nusav1.AuthAck) {
+	s.st.Lock()
+	defer s.st.Unlock()
+	if r := s.liveRegion(c); r != nil {
+		r.Auth = state.AuthCopy{Hash: ack.GetHash(), Version: ack.GetVersion()}
+		r.Stamp = s.st.Notify()
+	}
 }
 
 // liveRegion returns the region of a session, or nil if the session is not the region's live one.

@@ -51,7 +51,7 @@ func (c *session) due() *nusav1.GlobalMessage {
 		c.summarised = nil
 		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_SummariesAck{SummariesAck: at}}
 	}
-	for _, set := range []func() *nusav1.GlobalMessage{c.asksMessage, c.originsMessage, c.peersMessage, c.columnMessage} {
+	for _, set := range []func() *nusav1.GlobalMessage{c.authMessage, c.asksMessage, c.originsMessage, c.peersMessage, c.columnMessage} {
 		if m := set(); m != nil {
 			return m
 		}
@@ -118,6 +118,21 @@ func (c *session) originsMessage() *nusav1.GlobalMessage {
 		return nil
 	}
 	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Origins{Origins: table}}
+}
+
+// authMessage returns who may do what, or nil if the region has that or cannot store it. The lock is
+// held.
+func (c *session) authMessage() *nusav1.GlobalMessage {
+	if !c.shared.Unsent.Auth {
+		return nil
+	}
+	c.shared.Unsent.Auth = false
+	set := c.server.st.Auth.Load()
+	if set == nil || c.known.GetAuth() == 0 || c.known.GetAuth() == sets.HashAuth(set.Message()) {
+		return nil
+	}
+	c.known.Auth = 1 // each later set is a change
+	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Auth{Auth: set.Message()}}
 }
 
 // ordersMessage returns the next orders, or nil if there are none. The lock is held.

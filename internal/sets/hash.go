@@ -8,6 +8,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
+// HashAuth returns the hash of who may do what. It is never 0.
+func HashAuth(a *nusav1.AuthSet) uint64 { return hash(a) }
+
 // HashOrigins returns the hash of origin records. It is never 0.
 func HashOrigins(t *nusav1.OriginTable) uint64 { return hash(t) }
 

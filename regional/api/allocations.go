@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 const (
@@ -32,11 +33,13 @@ type allocations struct {
 }
 
 // List returns the requested allocations from the committed state.
-func (a allocations) List(_ context.Context, req *nusav1.ListAllocationsRequest) (*nusav1.ListAllocationsResponse, error) {
+func (a allocations) List(ctx context.Context, req *nusav1.ListAllocationsRequest) (*nusav1.ListAllocationsResponse, error) {
 	m, err := a.s.master()
 	if err != nil {
 		return nil, err
 	}
+	call := rights.Of(ctx)
+	filtered := call.Filtered()
 	out := &nusav1.ListAllocationsResponse{}
 	if r := req.GetRegion(); r != "" && r != a.s.region() {
 		return out, nil
@@ -52,7 +55,7 @@ func (a allocations) List(_ context.Context, req *nusav1.ListAllocationsRequest)
 		return nil, err
 	}
 	for x := range view.Allocs() {
-		if !wanted(x) {
+		if !wanted(x) || filtered && !call.May(x.Namespace, "") {
 			continue
 		}
 		if len(out.Allocations) == limit {
@@ -109,14 +112,24 @@ func findAlloc(view *state.View, prefix string) (*state.Alloc, error) {
 	return found, nil
 }
 
+// findAllowed is findAlloc, and returns an error if the caller may not do to the allocation what the
+// call does.
+func findAllowed(ctx context.Context, view *state.View, prefix string) (*state.Alloc, error) {
+	x, err := findAlloc(view, prefix)
+	if err == nil {
+		err = rights.Of(ctx).Check(x.Namespace, "", x.ID)
+	}
+	return x, err
+}
+
 // Get returns one allocation.
-func (a allocations) Get(_ context.Context, req *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
+func (a allocations) Get(ctx context.Context, req *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
 	m, err := a.s.master()
 	if err != nil {
 		return nil, err
 	}
 	view := a.s.State.View()
-	x, err := findAlloc(view, req.GetId())
+	x, err := findAllowed(ctx, view, req.GetId())
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +152,7 @@ func (a allocations) Stop(ctx context.Context, req *nusav1.GetAllocationRequest)
 	if err != nil {
 		return nil, err
 	}
-	x, err := findAlloc(a.s.State.View(), req.GetId())
+	x, err := findAllowed(ctx, a.s.State.View(), req.GetId())
 	if err != nil {
 		return nil, err
 	}
@@ -156,12 +169,12 @@ func (a allocations) Stop(ctx context.Context, req *nusav1.GetAllocationRequest)
 }
 
 // agentOf returns the Allocations service of the agent whose node has an allocation.
-func (a allocations) agentOf(prefix string) (nusav1.AllocationsClient, *state.Alloc, error) {
+func (a allocations) agentOf(ctx context.Context, prefix string) (nusav1.AllocationsClient, *state.Alloc, error) {
 	m, err := a.s.master()
 	if err != nil {
 		return nil, nil, err
 	}
-	x, err := findAlloc(a.s.State.View(), prefix)
+	x, err := findAllowed(ctx, a.s.State.View(), prefix)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -174,7 +187,7 @@ func (a allocations) agentOf(prefix string) (nusav1.AllocationsClient, *state.Al
 
 // Logs streams a task's output from the agent of its node.
 func (a allocations) Logs(req *nusav1.LogsRequest, down grpc.ServerStreamingServer[nusav1.LogChunk]) error {
-	agent, x, err := a.agentOf(req.GetAllocation())
+	agent, x, err := a.agentOf(down.Context(), req.GetAllocation())
 	if err != nil {
 		return err
 	}
@@ -199,7 +212,7 @@ func (a allocations) Logs(req *nusav1.LogsRequest, down grpc.ServerStreamingServ
 
 // Stats returns an allocation's statistics from the agent of its node.
 func (a allocations) Stats(ctx context.Context, req *nusav1.AllocationStatsRequest) (*nusav1.AllocationStats, error) {
-	agent, x, err := a.agentOf(req.GetAllocation())
+	agent, x, err := a.agentOf(ctx, req.GetAllocation())
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +228,7 @@ func (a allocations) Exec(down grpc.BidiStreamingServer[nusav1.ExecRequest, nusa
 	if first.GetStart() == nil {
 		return status.Error(codes.InvalidArgument, "the first message of an exec session must have start")
 	}
-	agent, x, err := a.agentOf(first.GetStart().GetAllocation())
+	agent, x, err := a.agentOf(down.Context(), first.GetStart().GetAllocation())
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@
 //	topology.go     Topology: matrix, paths, distances
 //	history.go      Topology: the metrics history
 //	origins.go      Origins
+//	auth.go         Auth
 //	events.go       Events
 //	siblings.go     Siblings: calls between the servers of the region
 //	system.go       System

@@ -19,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 const (
@@ -129,7 +130,7 @@ func (j jobs) Get(_ context.Context, req *nusav1.GetJobRequest) (*nusav1.Job, er
 
 // List returns the region's own jobs, and the federation's jobs that have a part in this
 // region.
-func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.ListJobsResponse, error) {
+func (j jobs) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav1.ListJobsResponse, error) {
 	m, err := j.s.master()
 	if err != nil {
 		return nil, err
@@ -151,7 +152,12 @@ func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.List
 		}
 	}
 	out, size := &nusav1.ListJobsResponse{}, 0
+	call := rights.Of(ctx)
+	filtered := call.Filtered()
 	for _, k := range slices.SortedFunc(maps.Keys(keys), state.JobKey.Compare) {
+		if filtered && !call.May(k.Namespace, "") {
+			continue
+		}
 		if req.GetNamespace() != "" && k.Namespace != req.GetNamespace() || pageKey(k) <= req.GetPageToken() {
 			continue
 		}

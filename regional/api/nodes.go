@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 // maxLeavingGroups bounds the groups of a draining node that Get returns.
@@ -29,12 +30,15 @@ type nodes struct {
 }
 
 // List returns every node, or the nodes of a pool.
-func (n nodes) List(_ context.Context, req *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
+func (n nodes) List(ctx context.Context, req *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
 	m, err := n.s.master()
 	if err != nil {
 		return nil, err
 	}
 	out := &nusav1.ListNodesResponse{}
+	if call := rights.Of(ctx); call.Filtered() && !call.May("", "") {
+		return out, nil
+	}
 	if r := req.GetRegion(); r != "" && r != n.s.region() {
 		return out, nil
 	}

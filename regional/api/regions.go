@@ -16,6 +16,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 var errGlobalTier = status.Error(codes.FailedPrecondition, "regions are defined, cordoned and removed by the global tier: ask a global server")
@@ -84,12 +85,16 @@ func allRegions(s *Server, m *Master, labels map[string]string) []*nusav1.Region
 
 // List returns this region with everything that is known about it. About other regions it
 // returns what the global tier sent.
-func (r regions) List(_ context.Context, req *nusav1.ListRegionsRequest) (*nusav1.ListRegionsResponse, error) {
+func (r regions) List(ctx context.Context, req *nusav1.ListRegionsRequest) (*nusav1.ListRegionsResponse, error) {
 	m, err := r.s.master()
 	if err != nil {
 		return nil, err
 	}
-	return &nusav1.ListRegionsResponse{Regions: allRegions(r.s, m, req.GetLabels())}, nil
+	out := allRegions(r.s, m, req.GetLabels())
+	if call := rights.Of(ctx); call.Filtered() {
+		out = slices.DeleteFunc(out, func(one *nusav1.Region) bool { return !call.May("", one.GetDefinition().GetName()) })
+	}
+	return &nusav1.ListRegionsResponse{Regions: out}, nil
 }
 
 // Get returns one of the regions that List returns.
@@ -109,10 +114,12 @@ func (r regions) Get(_ context.Context, req *nusav1.GetRegionRequest) (*nusav1.R
 // Watch sends every region, and then once a second the regions that have changed.
 func (r regions) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStreamingServer[nusav1.Region]) error {
 	sent := map[string]*nusav1.Region{}
+	call := rights.Of(stream.Context())
+	filtered := call.Filtered()
 	return r.s.everySecond(stream.Context(), func(m *Master) error {
 		for _, one := range allRegions(r.s, m, req.GetLabels()) {
 			name := one.GetDefinition().GetName()
-			if proto.Equal(one, sent[name]) {
+			if proto.Equal(one, sent[name]) || filtered && !call.May("", name) {
 				continue
 			}
 			sent[name] = one

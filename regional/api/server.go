@@ -21,6 +21,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/rights"
 	"github.com/nusa-scheduler/nusa/security/trust"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -48,6 +49,8 @@ type Server struct {
 	// Servers lists the region's servers.
 	Servers    func() []*nusav1.RegionalServer
 	Federation Federation
+	// Rights returns who may do what, or nil if this server cannot read that.
+	Rights func() *rights.Set
 	// History returns the store of the metrics history. If there is none, it returns nil
 	// and the reason.
 	History func() (*series.Store, string)
@@ -172,6 +175,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 	nusav1.RegisterOriginsServer(g, originRecords{s: s})
 	nusav1.RegisterSiblingsServer(g, siblings{s: s})
 	nusav1.RegisterSystemServer(g, system{s: s})
+	nusav1.RegisterAuthServer(g, auth{s: s})
 }
 
 // region returns the name of the server's region.

@@ -19,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 const (
@@ -34,7 +35,7 @@ func (j jobs) SubmitEncoded(ctx context.Context, req *wire.SubmitRequest) (*nusa
 	if err != nil {
 		return nil, err
 	}
-	return j.beginSubmit(m, req)(ctx)
+	return j.beginSubmit(ctx, m, req)(ctx)
 }
 
 // SubmitManyEncoded submits the job of each message. It sends the responses in the same order.
@@ -43,15 +44,18 @@ func (j jobs) SubmitManyEncoded(stream grpc.BidiStreamingServer[wire.SubmitReque
 	if err != nil {
 		return err
 	}
-	return serve.SubmitMany(stream, m.Done, raftlog.ErrNoMaster, func(_ context.Context, req *wire.SubmitRequest) serve.FinishSubmit {
-		return j.beginSubmit(m, req)
+	return serve.SubmitMany(stream, m.Done, raftlog.ErrNoMaster, func(ctx context.Context, req *wire.SubmitRequest) serve.FinishSubmit {
+		return j.beginSubmit(ctx, m, req)
 	})
 }
 
 // beginSubmit validates the whole request, so that a refused request changes nothing, and
 // then queues the command. Submits take effect in the order of the calls of beginSubmit.
-func (j jobs) beginSubmit(m *Master, req *wire.SubmitRequest) serve.FinishSubmit {
+func (j jobs) beginSubmit(ctx context.Context, m *Master, req *wire.SubmitRequest) serve.FinishSubmit {
 	cmd, warnings, err := j.parseSubmit(m, req)
+	if err == nil {
+		err = rights.Of(ctx).Check(cmd.Job.Key.Namespace, "", cmd.Job.Key.Job)
+	}
 	var p *raftlog.Proposal
 	if err == nil {
 		p, err = m.Log.Propose(state.Command{SubmitLocalJob: cmd})

@@ -58,3 +58,6 @@ func (p *Policy) roleOf(name string) (*Role, bool) {
 	}
 	return nil, false
 }
+
+// BuiltinRoles returns the roles of every policy. Nobody may change their rules.
+func BuiltinRoles() []Role { return slices.Clone(builtin) }

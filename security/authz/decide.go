@@ -123,8 +123,23 @@ func (b *Binding) has(who Principal) bool {
 	return slices.ContainsFunc(b.Subjects, func(s string) bool { return glob.Match(s, who.Name) })
 }
 
-// each calls visit for each rule of the principal's roles. The binding is nil for a role that
-// the credential carries.
+// Somewhere reports whether some rule allows a verb of a kind to a principal in some namespace and
+// region. Then a list may have objects that the principal may read. Conditions and rules that deny
+// have no effect on the answer.
+func Somewhere(who Principal, verb, kind string, p *Policy) bool {
+	a, refused := admit(who, Action{Verb: verb, Kind: kind}, p)
+	if refused != "" {
+		return false
+	}
+	found := false
+	each(who, p, func(s Step, _ *Binding) {
+		found = found || s.Rule.Effect == Allow && s.Rule.names(a)
+	})
+	return found
+}
+
+// each calls visit for each rule of the principal's roles, with the binding that gave the role. For
+// a role that the credential carries, the binding is what narrows these roles.
 func each(who Principal, p *Policy, visit func(Step, *Binding)) {
 	rules := func(name string, given int, b *Binding) {
 		r, ok := p.roleOf(name)
@@ -135,8 +150,9 @@ func each(who Principal, p *Policy, visit func(Step, *Binding)) {
 			visit(Step{Role: name, Number: i + 1, Rule: rule, Given: given}, b)
 		}
 	}
+	carried := &Binding{Namespaces: who.Namespaces, Regions: who.Regions}
 	for _, name := range who.Roles {
-		rules(name, 0, nil)
+		rules(name, 0, carried)
 	}
 	for i := range p.Bindings {
 		if b := &p.Bindings[i]; b.has(who) {
@@ -145,11 +161,16 @@ func each(who Principal, p *Policy, visit func(Step, *Binding)) {
 	}
 }
 
+// among reports whether a list of verbs or kinds has a name.
+func among(list []string, name string) bool {
+	return slices.Contains(list, name) || slices.Contains(list, Any)
+}
+
+// names reports whether a rule is about the verb and the kind of an action.
+func (r Rule) names(a Action) bool { return among(r.Kinds, a.Kind) && among(r.Verbs, a.Verb) }
+
 // misses returns why a rule, narrowed by a binding, does not match an action in normal form.
 func misses(r Rule, b *Binding, a Action) string {
-	among := func(list []string, name string) bool {
-		return slices.Contains(list, name) || slices.Contains(list, Any)
-	}
 	switch {
 	case !among(r.Kinds, a.Kind):
 		return "another kind"
@@ -159,10 +180,10 @@ func misses(r Rule, b *Binding, a Action) string {
 		return "another namespace"
 	case !reaches(r.Effect, r.Regions, a.Region):
 		return "another region"
-	case b != nil && !reaches(r.Effect, b.Namespaces, a.Namespace):
-		return "the binding is for other namespaces"
-	case b != nil && !reaches(r.Effect, b.Regions, a.Region):
-		return "the binding is for other regions"
+	case !reaches(r.Effect, b.Namespaces, a.Namespace):
+		return "the role is given for other namespaces"
+	case !reaches(r.Effect, b.Regions, a.Region):
+		return "the role is given for other regions"
 	case r.Condition == "":
 		return ""
 	}

@@ -73,7 +73,7 @@ func kindNames() string {
 type Action struct {
 	Verb, Kind              string
 	Namespace, Region, Name string
-	// Request is what conditions read. This package does not read it.
+	// Request is all that conditions read. This package does not read it.
 	Request any
 }
 

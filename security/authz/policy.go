@@ -44,6 +44,8 @@ func (e Effect) String() string {
 type Principal struct {
 	Name  string
 	Roles []string
+	// Namespaces and Regions narrow the carried roles, like those of a Binding.
+	Namespaces, Regions []string
 }
 
 // Rule allows or denies actions. A rule matches an action if each list matches and the

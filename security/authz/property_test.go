@@ -35,7 +35,7 @@ var someRule = rapid.Custom(func(t *rapid.T) authz.Rule {
 	// Every verb of the world is a verb of the kind allocation, but not of other kinds.
 	switch rapid.IntRange(0, 9).Draw(t, "condition") {
 	case 0:
-		r.Condition, r.Holds = "region == a", func(a authz.Action) (bool, error) { return a.Region == "a", nil }
+		r.Condition, r.Holds = "request", func(a authz.Action) (bool, error) { return a.Request == true, nil }
 	case 1:
 		r.Condition, r.Holds = "fails", func(authz.Action) (bool, error) { return true, errors.New("fails") }
 	case 2:
@@ -62,6 +62,7 @@ func somePrincipal(t *rapid.T, p *authz.Policy) authz.Principal {
 	who := authz.Principal{Name: rapid.SampledFrom([]string{"operator/jane", "operator/joe", "token/1"}).Draw(t, "who")}
 	if rapid.Bool().Draw(t, "carries") {
 		who.Roles = []string{rapid.SampledFrom(p.Roles).Draw(t, "carried").Name}
+		who.Namespaces, who.Regions = some(somePatterns, 0).Draw(t, "carried namespaces"), some(somePatterns, 0).Draw(t, "carried regions")
 	}
 	return who
 }
@@ -69,7 +70,7 @@ func somePrincipal(t *rapid.T, p *authz.Policy) authz.Principal {
 func someAction(t *rapid.T) authz.Action {
 	place := rapid.SampledFrom(append(slices.Clone(somePlaces), authz.Any, ""))
 	return authz.Action{Verb: rapid.SampledFrom(someVerbs).Draw(t, "verb"), Kind: rapid.SampledFrom(someKinds).Draw(t, "kind"),
-		Namespace: place.Draw(t, "namespace"), Region: place.Draw(t, "region")}
+		Namespace: place.Draw(t, "namespace"), Region: place.Draw(t, "region"), Request: rapid.Bool().Draw(t, "request")}
 }
 
 // matches is a slow way to compare a pattern with a name.
@@ -91,8 +92,8 @@ func oracle(who authz.Principal, a authz.Action, p *authz.Policy) bool {
 		switch r.Condition {
 		case "":
 			return true
-		case "region == a":
-			return a.Region == "a"
+		case "request":
+			return a.Request == true
 		}
 		return r.Effect == authz.Deny
 	}
@@ -111,7 +112,9 @@ func oracle(who authz.Principal, a authz.Action, p *authz.Policy) bool {
 		}
 	}
 	for _, name := range who.Roles {
-		role(name)
+		if among(who.Namespaces, a.Namespace) && among(who.Regions, a.Region) {
+			role(name)
+		}
 	}
 	for _, b := range p.Bindings {
 		if among(b.Subjects, who.Name) && among(b.Namespaces, a.Namespace) && among(b.Regions, a.Region) {

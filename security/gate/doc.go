@@ -1,6 +1,8 @@
-// Package gate decides which members of a federation may make which calls. A server without
-// an identity has no gate.
+// Package gate decides which calls a gRPC server accepts: from which members, and from which
+// operators and access tokens. A server without an identity has no gate.
 //
-//   - table.go: which members may call which methods
-//   - gate.go: the interceptors of a gRPC server
+//   - table.go: which members may call which methods, and what each method does to what
+//   - place.go: the object that a request names
+//   - gate.go: Gate: the interceptors of a gRPC server that admit callers
+//   - decide.go: the interceptors that decide what an operator or a token may do
 package gate

@@ -2,45 +2,92 @@ package gate
 
 import (
 	"context"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/rights"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
-// Unary returns the interceptor for unary calls, and none for a nil Source.
-func Unary(s *trust.Source) []grpc.UnaryServerInterceptor {
-	if s == nil {
-		return nil
-	}
-	return []grpc.UnaryServerInterceptor{func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		ctx, err := admit(ctx, s.ID(), info.FullMethod)
-		if err != nil {
-			return nil, err
-		}
-		return handler(ctx, req)
-	}}
+// Options configure a Gate.
+type Options struct {
+	// Source is the identity of the server. Without one the gate is open.
+	Source *trust.Source
+	// Rights returns who may do what. It returns nil while this server does not know, for example
+	// because it is not the active one.
+	Rights func() *rights.Set
+	// Now returns the time. Default: time.Now.
+	Now func() time.Time
 }
 
-// Stream returns the interceptor for streams, and none for a nil Source.
-func Stream(s *trust.Source) []grpc.StreamServerInterceptor {
-	if s == nil {
+// Gate decides which calls a gRPC server accepts. The interceptors of admission come before those
+// that forward calls to another server, and the interceptors of decision after them. So the server
+// that serves a call decides it.
+type Gate struct {
+	o      Options
+	denied *prometheus.CounterVec
+}
+
+// New returns a gate.
+func New(o Options) *Gate {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Gate{o: o, denied: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "nusa_auth_denied_total", Help: "Calls of operators and access tokens that were denied, by verb and kind of object.",
+	}, []string{"verb", "kind"})}
+}
+
+// Register registers the metrics of the gate.
+func (g *Gate) Register(r prometheus.Registerer) error {
+	if g.o.Source == nil {
 		return nil
 	}
-	return []grpc.StreamServerInterceptor{func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		ctx, err := admit(stream.Context(), s.ID(), info.FullMethod)
-		if err != nil {
-			return err
-		}
-		if ctx != stream.Context() {
-			stream = forwardedStream{stream, ctx}
-		}
-		return handler(srv, stream)
-	}}
+	return r.Register(g.denied)
+}
+
+// deny counts a denial.
+func (g *Gate) deny(verb, kind string) { g.denied.WithLabelValues(verb, kind).Inc() }
+
+// Around returns the interceptors for unary calls: admission, those between, and decision.
+func (g *Gate) Around(between ...grpc.UnaryServerInterceptor) []grpc.UnaryServerInterceptor {
+	if g.o.Source == nil {
+		return between
+	}
+	return append(append([]grpc.UnaryServerInterceptor{g.admitUnary}, between...), g.decideUnary)
+}
+
+// AroundStreams is Around for streams.
+func (g *Gate) AroundStreams(between ...grpc.StreamServerInterceptor) []grpc.StreamServerInterceptor {
+	if g.o.Source == nil {
+		return between
+	}
+	return append(append([]grpc.StreamServerInterceptor{g.admitStream}, between...), g.decideStream)
+}
+
+func (g *Gate) admitUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	ctx, err := admit(ctx, g.o.Source.ID(), info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	return handler(ctx, req)
+}
+
+func (g *Gate) admitStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	ctx, err := admit(stream.Context(), g.o.Source.ID(), info.FullMethod)
+	if err != nil {
+		return err
+	}
+	if ctx != stream.Context() {
+		stream = forwardedStream{stream, ctx}
+	}
+	return handler(srv, stream)
 }
 
 // forwardedStream is a stream whose caller is not the peer.

@@ -133,13 +133,14 @@ func TestCallers(t *testing.T) {
 			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs(trust.CallerHeader, "spiffe://"+server.ID().Federation+"/"+c.header))
 		}
 		var seen []identity.ID
-		unary := gate.Unary(server)[0]
+		admission := gate.New(gate.Options{Source: server})
+		unary := admission.Around()[0]
 		_, err := unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/nusa.v1." + c.method}, func(ctx context.Context, _ any) (any, error) {
 			id, _ := trust.CallerOf(ctx)
 			seen = append(seen, id)
 			return nil, nil
 		})
-		streamErr := gate.Stream(server)[0](nil, fakeStream{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: "/nusa.v1." + c.method}, func(_ any, s grpc.ServerStream) error {
+		streamErr := admission.AroundStreams()[0](nil, fakeStream{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: "/nusa.v1." + c.method}, func(_ any, s grpc.ServerStream) error {
 			id, _ := trust.CallerOf(s.Context())
 			seen = append(seen, id)
 			return nil
@@ -154,7 +155,7 @@ func TestCallers(t *testing.T) {
 			t.Errorf("%s: the call went through", name)
 		}
 	}
-	if gate.Unary(nil) != nil || gate.Stream(nil) != nil {
+	if open := gate.New(gate.Options{}); open.Around() != nil || open.AroundStreams() != nil {
 		t.Error("a server without an identity has a gate")
 	}
 }

@@ -39,43 +39,131 @@ func regions(s identity.ID) identity.Rules {
 func ownAgents(s identity.ID) identity.Rules  { return identity.AgentsOf(s.Region) }
 func ownServers(s identity.ID) identity.Rules { return identity.ServersOf(s.Region) }
 
-// table has a row for each service, or for a method that differs from its service. A name that
-// ends with a slash is a service. What has no row is refused.
-var table = []struct {
+// row says who may call a method, and what the method does.
+type row struct {
+	// name is a full method. A name that ends with a slash stands for all methods of a service
+	// that have no row of their own.
 	name string
 	may  callers
-}{
-	{"/grpc.health.v1.Health/", everyMember},
-	{"/grpc.reflection.v1.ServerReflection/", usersAndServers},
-	{"/grpc.reflection.v1alpha.ServerReflection/", usersAndServers},
-	{"/nusa.v1.System/Info", everyMember},
-	{"/nusa.v1.System/", users},
-	{"/nusa.v1.Federation/", regions},
-	{"/nusa.v1.Dispatch/", ownAgents},
-	{"/nusa.v1.Siblings/", ownServers},
-	{"/nusa.v1.Topology/Matrix", usersAndServers},
-	{"/nusa.v1.Topology/", users},
-	{"/nusa.v1.Jobs/", users},
-	{"/nusa.v1.Allocations/", users},
-	{"/nusa.v1.Regions/", users},
-	{"/nusa.v1.Nodes/", users},
-	{"/nusa.v1.Origins/", users},
-	{"/nusa.v1.Events/", users},
-	{"/nusa.v1.Audit/", users},
+	// verb and kind are what an operator or a token needs. They are empty for methods that every
+	// operator may call, and for methods that no operator may call.
+	verb, kind string
+	// at reads the place from a request.
+	at reader
+	// list: the handler leaves out what the caller may not read. So a caller that may read
+	// something somewhere may call the method.
+	list bool
+}
+
+// table has the rows of all methods. What has no row is refused.
+var table = []row{
+	{name: "/grpc.health.v1.Health/", may: everyMember},
+	{name: "/grpc.reflection.v1.ServerReflection/", may: usersAndServers},
+	{name: "/grpc.reflection.v1alpha.ServerReflection/", may: usersAndServers},
+	{name: "/nusa.v1.System/Info", may: everyMember},
+	{name: "/nusa.v1.System/Recover", may: users, verb: "recover", kind: "system", at: everywhere},
+	{name: "/nusa.v1.Federation/", may: regions},
+	{name: "/nusa.v1.Dispatch/", may: ownAgents},
+	{name: "/nusa.v1.Siblings/", may: ownServers},
+
+	{name: "/nusa.v1.Jobs/Submit", may: users, verb: "submit", kind: "job", at: unknown},
+	{name: "/nusa.v1.Jobs/SubmitMany", may: users, verb: "submit", kind: "job", at: unknown},
+	{name: "/nusa.v1.Jobs/Plan", may: users, verb: "plan", kind: "job", at: ofSpec},
+	{name: "/nusa.v1.Jobs/Get", may: users, verb: "read", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Jobs/List", may: users, verb: "read", kind: "job", at: ofNamespace, list: true},
+	{name: "/nusa.v1.Jobs/Stop", may: users, verb: "stop", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Jobs/Explain", may: users, verb: "read", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Jobs/Adopt", may: users, verb: "adopt", kind: "job", at: ofAdopted},
+	{name: "/nusa.v1.Jobs/Watch", may: users, verb: "read", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Jobs/WatchGroups", may: users, verb: "read", kind: "job", at: ofNamespace},
+
+	{name: "/nusa.v1.Allocations/List", may: users, verb: "read", kind: "allocation", at: ofAllocations, list: true},
+	{name: "/nusa.v1.Allocations/Get", may: users, verb: "read", kind: "allocation", at: unknown},
+	{name: "/nusa.v1.Allocations/Stop", may: users, verb: "stop", kind: "allocation", at: unknown},
+	{name: "/nusa.v1.Allocations/Logs", may: users, verb: "logs", kind: "allocation", at: unknown},
+	{name: "/nusa.v1.Allocations/Exec", may: users, verb: "exec", kind: "allocation", at: unknown},
+	{name: "/nusa.v1.Allocations/Stats", may: users, verb: "read", kind: "allocation", at: unknown},
+
+	{name: "/nusa.v1.Regions/Define", may: users, verb: "define", kind: "region", at: ofDefinition},
+	{name: "/nusa.v1.Regions/List", may: users, verb: "read", kind: "region", at: everywhere, list: true},
+	{name: "/nusa.v1.Regions/Get", may: users, verb: "read", kind: "region", at: ofName},
+	{name: "/nusa.v1.Regions/Cordon", may: users, verb: "cordon", kind: "region", at: ofName},
+	{name: "/nusa.v1.Regions/Remove", may: users, verb: "remove", kind: "region", at: ofName},
+	{name: "/nusa.v1.Regions/Watch", may: users, verb: "read", kind: "region", at: everywhere, list: true},
+	{name: "/nusa.v1.Regions/Verify", may: users, verb: "verify", kind: "region", at: ofName},
+	{name: "/nusa.v1.Regions/Drain", may: users, verb: "drain", kind: "region", at: ofName},
+	{name: "/nusa.v1.Regions/Lose", may: users, verb: "lose", kind: "region", at: ofName},
+	{name: "/nusa.v1.Regions/Failback", may: users, verb: "failback", kind: "region", at: ofName},
+	{name: "/nusa.v1.Regions/Rebind", may: users, verb: "rebind", kind: "region", at: everywhere},
+
+	{name: "/nusa.v1.Nodes/List", may: users, verb: "read", kind: "node", at: ofRegion, list: true},
+	{name: "/nusa.v1.Nodes/Get", may: users, verb: "read", kind: "node", at: ofNode},
+	{name: "/nusa.v1.Nodes/Drain", may: users, verb: "drain", kind: "node", at: ofNode},
+	{name: "/nusa.v1.Nodes/Cordon", may: users, verb: "cordon", kind: "node", at: ofNode},
+	{name: "/nusa.v1.Nodes/Remove", may: users, verb: "remove", kind: "node", at: ofNode},
+
+	{name: "/nusa.v1.Topology/Get", may: users, verb: "read", kind: "topology", at: everywhere},
+	{name: "/nusa.v1.Topology/Matrix", may: usersAndServers, verb: "read", kind: "topology", at: everywhere},
+	{name: "/nusa.v1.Topology/Path", may: users, verb: "read", kind: "topology", at: everywhere},
+	{name: "/nusa.v1.Topology/Nearest", may: users, verb: "read", kind: "topology", at: everywhere},
+	{name: "/nusa.v1.Topology/Watch", may: users, verb: "read", kind: "topology", at: everywhere},
+	{name: "/nusa.v1.Topology/Check", may: users, verb: "check", kind: "topology", at: everywhere},
+	{name: "/nusa.v1.Topology/History", may: users, verb: "read", kind: "topology", at: ofRegion},
+
+	{name: "/nusa.v1.Origins/Set", may: users, verb: "set", kind: "origin", at: everywhere},
+	{name: "/nusa.v1.Origins/List", may: users, verb: "read", kind: "origin", at: everywhere},
+	{name: "/nusa.v1.Origins/Remove", may: users, verb: "remove", kind: "origin", at: everywhere},
+	{name: "/nusa.v1.Origins/Resolve", may: users, verb: "read", kind: "origin", at: everywhere},
+
+	{name: "/nusa.v1.Events/Watch", may: users, verb: "read", kind: "event", at: ofRegion},
+
+	{name: "/nusa.v1.Audit/List", may: users, verb: "read", kind: "audit", at: ofRegion},
+	{name: "/nusa.v1.Audit/Export", may: users, verb: "export", kind: "audit", at: ofRegion},
+	{name: "/nusa.v1.Audit/Checkpoint", may: users, verb: "verify", kind: "audit", at: ofRegion},
+
+	{name: "/nusa.v1.Auth/WhoAmI", may: users},
+	{name: "/nusa.v1.Auth/CanI", may: users},
+	{name: "/nusa.v1.Auth/ListRoles", may: users, verb: "read", kind: "role", at: everywhere},
+	{name: "/nusa.v1.Auth/SetRole", may: users, verb: "set", kind: "role", at: everywhere},
+	{name: "/nusa.v1.Auth/RemoveRole", may: users, verb: "remove", kind: "role", at: everywhere},
+	{name: "/nusa.v1.Auth/ListBindings", may: users, verb: "read", kind: "role", at: everywhere},
+	{name: "/nusa.v1.Auth/SetBinding", may: users, verb: "set", kind: "role", at: everywhere},
+	{name: "/nusa.v1.Auth/RemoveBinding", may: users, verb: "remove", kind: "role", at: everywhere},
+	{name: "/nusa.v1.Auth/ListAccessTokens", may: users, verb: "read", kind: "token", at: everywhere},
+	{name: "/nusa.v1.Auth/CreateAccessToken", may: users, verb: "create", kind: "token", at: everywhere},
+	{name: "/nusa.v1.Auth/RevokeAccessToken", may: users, verb: "revoke", kind: "token", at: everywhere},
+}
+
+// rows finds the row of a full method.
+var rows = func() map[string]*row {
+	out := map[string]*row{}
+	for i := range table {
+		out[table[i].name] = &table[i]
+	}
+	return out
+}()
+
+// rowOf returns the row of a full method, or nil.
+func rowOf(method string) *row {
+	if r := rows[method]; r != nil && !strings.HasSuffix(method, "/") {
+		return r
+	}
+	if i := strings.LastIndexByte(method, '/'); i > 0 && i < len(method)-1 {
+		return rows[method[:i+1]]
+	}
+	return nil
 }
 
 // Allow returns an error if a member may not call a full method of a server.
 func Allow(server identity.ID, method string, caller identity.ID) error {
-	for _, row := range table {
-		if method != row.name && !(strings.HasSuffix(row.name, "/") && strings.HasPrefix(method, row.name)) {
-			continue
-		}
-		if caller.Federation == server.Federation && row.may(server).Check(caller) == nil {
-			return nil
-		}
-		return fmt.Errorf("%s may not call %s at %s: allowed is %s", caller.Describe(), method, server.Describe(), row.may(server))
+	r := rowOf(method)
+	if r == nil {
+		return fmt.Errorf("%s may not call %s at %s: no rule allows this call", caller.Describe(), method, server.Describe())
 	}
-	return fmt.Errorf("%s may not call %s at %s: no rule allows this call", caller.Describe(), method, server.Describe())
+	if caller.Federation == server.Federation && r.may(server).Check(caller) == nil {
+		return nil
+	}
+	return fmt.Errorf("%s may not call %s at %s: allowed is %s", caller.Describe(), method, server.Describe(), r.may(server))
 }
 
 // Listener returns the members that may connect to a server's gRPC listener.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/rights"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
@@ -29,7 +30,9 @@ func Of(ctx context.Context) audit.Call {
 		return audit.Call{}
 	}
 	out := audit.Call{From: fromOf(ctx), Method: strings.TrimPrefix(method, "/nusa.v1."), Request: requestOf(ctx)}
-	if id, ok := trust.CallerOf(ctx); ok {
+	if call := rights.Of(ctx); call != nil {
+		out.Who = call.Who.Name
+	} else if id, ok := trust.CallerOf(ctx); ok {
 		out.Who = Name(id)
 	}
 	return out

@@ -273,6 +273,7 @@ func TestFederationWithIdentities(t *testing.T) {
 	t.Run("sessions of agents", func(t *testing.T) { f.attackDispatch(t, allocs) })
 	t.Run("Raft", f.attackRaft)
 	t.Run("starts with the identity of another", f.wrongStarts)
+	t.Run("rights", func(t *testing.T) { f.rights(t, allocs) })
 }
 
 // attackCalls: members call what is not theirs.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/alloc"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/audit"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/auth"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/job"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/network"
@@ -66,12 +67,12 @@ version was reverted. job plan: 0 no change, 1 changes, 255 error.`,
 // Commands returns the commands of the client, which the caller adds to Root.
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
-		job.Command(), alloc.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(),
+		job.Command(), alloc.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(), auth.Command(),
 		network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork
-		if i >= 6 {
+		if i >= 7 {
 			c.GroupID = groupLook
 		}
 	}

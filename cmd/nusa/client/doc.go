@@ -7,7 +7,8 @@
 //   - events.go: nusa events
 //   - version.go: nusa version
 //
-// The nouns are packages of their own: job, alloc, node, region, server, network and audit. They
+// The nouns are packages of their own: job, alloc, node, region, server, network, auth and audit.
+// They
 // share cli (flags, one call of a command, errors), term (tables and formats) and history
 // (series over time). Package sample holds messages for tests.
 package client

@@ -398,6 +398,7 @@ type RegionMessage struct {
 	//	*RegionMessage_Goodbye
 	//	*RegionMessage_Row
 	//	*RegionMessage_Fits
+	//	*RegionMessage_AuthAck
 	Kind isRegionMessage_Kind `protobuf_oneof:"kind"`
 	// Only with orders_ack and lease: index of the region's log that the master has applied.
 	AppliedIndex  uint64 `protobuf:"varint,10,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
@@ -541,6 +542,15 @@ func (x *RegionMessage) GetFits() *FitCounts {
 	return nil
 }
 
+func (x *RegionMessage) GetAuthAck() *AuthAck {
+	if x != nil {
+		if x, ok := x.Kind.(*RegionMessage_AuthAck); ok {
+			return x.AuthAck
+		}
+	}
+	return nil
+}
+
 func (x *RegionMessage) GetAppliedIndex() uint64 {
 	if x != nil {
 		return x.AppliedIndex
@@ -601,6 +611,11 @@ type RegionMessage_Fits struct {
 	Fits *FitCounts `protobuf:"bytes,12,opt,name=fits,proto3,oneof"`
 }
 
+type RegionMessage_AuthAck struct {
+	// The region has stored the AuthSet with this hash. Sent after each AuthSet.
+	AuthAck *AuthAck `protobuf:"bytes,13,opt,name=auth_ack,json=authAck,proto3,oneof"`
+}
+
 func (*RegionMessage_Hello) isRegionMessage_Kind() {}
 
 func (*RegionMessage_Lease) isRegionMessage_Kind() {}
@@ -622,6 +637,62 @@ func (*RegionMessage_Goodbye) isRegionMessage_Kind() {}
 func (*RegionMessage_Row) isRegionMessage_Kind() {}
 
 func (*RegionMessage_Fits) isRegionMessage_Kind() {}
+
+func (*RegionMessage_AuthAck) isRegionMessage_Kind() {}
+
+// AuthAck acknowledges an AuthSet.
+type AuthAck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Like KnownSets.auth and KnownSets.auth_version.
+	Hash          uint64 `protobuf:"fixed64,1,opt,name=hash,proto3" json:"hash,omitempty"`
+	Version       int64  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuthAck) Reset() {
+	*x = AuthAck{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuthAck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuthAck) ProtoMessage() {}
+
+func (x *AuthAck) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuthAck.ProtoReflect.Descriptor instead.
+func (*AuthAck) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AuthAck) GetHash() uint64 {
+	if x != nil {
+		return x.Hash
+	}
+	return 0
+}
+
+func (x *AuthAck) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
 
 // RegionHello introduces a region. Sessions are ordered by (incarnation, term).
 type RegionHello struct {
@@ -687,7 +758,7 @@ type RegionHello struct {
 
 func (x *RegionHello) Reset() {
 	*x = RegionHello{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[7]
+	mi := &file_nusa_v1_federation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +770,7 @@ func (x *RegionHello) String() string {
 func (*RegionHello) ProtoMessage() {}
 
 func (x *RegionHello) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[7]
+	mi := &file_nusa_v1_federation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +783,7 @@ func (x *RegionHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionHello.ProtoReflect.Descriptor instead.
 func (*RegionHello) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RegionHello) GetDefinition() *RegionDefinition {
@@ -899,7 +970,7 @@ type RegionWork struct {
 
 func (x *RegionWork) Reset() {
 	*x = RegionWork{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	mi := &file_nusa_v1_federation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +982,7 @@ func (x *RegionWork) String() string {
 func (*RegionWork) ProtoMessage() {}
 
 func (x *RegionWork) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	mi := &file_nusa_v1_federation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +995,7 @@ func (x *RegionWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionWork.ProtoReflect.Descriptor instead.
 func (*RegionWork) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RegionWork) GetNamespace() string {
@@ -983,14 +1054,18 @@ type KnownSets struct {
 	// Position of the column that the region has.
 	Column *Position `protobuf:"bytes,4,opt,name=column,proto3" json:"column,omitempty"`
 	// Position of the compact matrix that the region has.
-	Matrix        *Position `protobuf:"bytes,5,opt,name=matrix,proto3" json:"matrix,omitempty"`
+	Matrix *Position `protobuf:"bytes,5,opt,name=matrix,proto3" json:"matrix,omitempty"`
+	// Hash of the AuthSet in the region's log. 0: the region cannot store one.
+	Auth uint64 `protobuf:"fixed64,6,opt,name=auth,proto3" json:"auth,omitempty"`
+	// AuthSet.version of that set.
+	AuthVersion   int64 `protobuf:"varint,7,opt,name=auth_version,json=authVersion,proto3" json:"auth_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KnownSets) Reset() {
 	*x = KnownSets{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[9]
+	mi := &file_nusa_v1_federation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1077,7 @@ func (x *KnownSets) String() string {
 func (*KnownSets) ProtoMessage() {}
 
 func (x *KnownSets) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[9]
+	mi := &file_nusa_v1_federation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1090,7 @@ func (x *KnownSets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KnownSets.ProtoReflect.Descriptor instead.
 func (*KnownSets) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *KnownSets) GetPeers() []uint64 {
@@ -1053,6 +1128,20 @@ func (x *KnownSets) GetMatrix() *Position {
 	return nil
 }
 
+func (x *KnownSets) GetAuth() uint64 {
+	if x != nil {
+		return x.Auth
+	}
+	return 0
+}
+
+func (x *KnownSets) GetAuthVersion() int64 {
+	if x != nil {
+		return x.AuthVersion
+	}
+	return 0
+}
+
 // LeadershipTerm numbers the terms of active global servers.
 type LeadershipTerm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1067,7 +1156,7 @@ type LeadershipTerm struct {
 
 func (x *LeadershipTerm) Reset() {
 	*x = LeadershipTerm{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[10]
+	mi := &file_nusa_v1_federation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +1168,7 @@ func (x *LeadershipTerm) String() string {
 func (*LeadershipTerm) ProtoMessage() {}
 
 func (x *LeadershipTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[10]
+	mi := &file_nusa_v1_federation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +1181,7 @@ func (x *LeadershipTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeadershipTerm.ProtoReflect.Descriptor instead.
 func (*LeadershipTerm) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LeadershipTerm) GetNumber() uint64 {
@@ -1120,7 +1209,7 @@ type RegionUpdate struct {
 
 func (x *RegionUpdate) Reset() {
 	*x = RegionUpdate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[11]
+	mi := &file_nusa_v1_federation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1221,7 @@ func (x *RegionUpdate) String() string {
 func (*RegionUpdate) ProtoMessage() {}
 
 func (x *RegionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[11]
+	mi := &file_nusa_v1_federation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1234,7 @@ func (x *RegionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionUpdate.ProtoReflect.Descriptor instead.
 func (*RegionUpdate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RegionUpdate) GetServers() []*RegionalServer {
@@ -1166,7 +1255,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[12]
+	mi := &file_nusa_v1_federation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +1267,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[12]
+	mi := &file_nusa_v1_federation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +1280,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Goodbye) GetMessage() string {
@@ -1223,7 +1312,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[13]
+	mi := &file_nusa_v1_federation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1324,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[13]
+	mi := &file_nusa_v1_federation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1337,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LeaseRequest) GetId() uint64 {
@@ -1316,7 +1405,7 @@ type LeaseGrant struct {
 
 func (x *LeaseGrant) Reset() {
 	*x = LeaseGrant{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[14]
+	mi := &file_nusa_v1_federation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1417,7 @@ func (x *LeaseGrant) String() string {
 func (*LeaseGrant) ProtoMessage() {}
 
 func (x *LeaseGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[14]
+	mi := &file_nusa_v1_federation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1430,7 @@ func (x *LeaseGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseGrant.ProtoReflect.Descriptor instead.
 func (*LeaseGrant) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LeaseGrant) GetId() uint64 {
@@ -1411,7 +1500,7 @@ type SlotAnswers struct {
 
 func (x *SlotAnswers) Reset() {
 	*x = SlotAnswers{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[15]
+	mi := &file_nusa_v1_federation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1512,7 @@ func (x *SlotAnswers) String() string {
 func (*SlotAnswers) ProtoMessage() {}
 
 func (x *SlotAnswers) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[15]
+	mi := &file_nusa_v1_federation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1525,7 @@ func (x *SlotAnswers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotAnswers.ProtoReflect.Descriptor instead.
 func (*SlotAnswers) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SlotAnswers) GetAnswers() []*SlotAnswer {
@@ -1482,7 +1571,7 @@ type SlotAnswer struct {
 
 func (x *SlotAnswer) Reset() {
 	*x = SlotAnswer{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[16]
+	mi := &file_nusa_v1_federation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1583,7 @@ func (x *SlotAnswer) String() string {
 func (*SlotAnswer) ProtoMessage() {}
 
 func (x *SlotAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[16]
+	mi := &file_nusa_v1_federation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1596,7 @@ func (x *SlotAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotAnswer.ProtoReflect.Descriptor instead.
 func (*SlotAnswer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SlotAnswer) GetNamespace() string {
@@ -1616,7 +1705,7 @@ type SlotOrder struct {
 
 func (x *SlotOrder) Reset() {
 	*x = SlotOrder{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[17]
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1717,7 @@ func (x *SlotOrder) String() string {
 func (*SlotOrder) ProtoMessage() {}
 
 func (x *SlotOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[17]
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1730,7 @@ func (x *SlotOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotOrder.ProtoReflect.Descriptor instead.
 func (*SlotOrder) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SlotOrder) GetSlot() *Slot {
@@ -1684,7 +1773,7 @@ type SlotOrders struct {
 
 func (x *SlotOrders) Reset() {
 	*x = SlotOrders{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1696,7 +1785,7 @@ func (x *SlotOrders) String() string {
 func (*SlotOrders) ProtoMessage() {}
 
 func (x *SlotOrders) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1709,7 +1798,7 @@ func (x *SlotOrders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotOrders.ProtoReflect.Descriptor instead.
 func (*SlotOrders) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SlotOrders) GetFull() bool {
@@ -1762,7 +1851,7 @@ type JobSummaries struct {
 
 func (x *JobSummaries) Reset() {
 	*x = JobSummaries{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1774,7 +1863,7 @@ func (x *JobSummaries) String() string {
 func (*JobSummaries) ProtoMessage() {}
 
 func (x *JobSummaries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1787,7 +1876,7 @@ func (x *JobSummaries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSummaries.ProtoReflect.Descriptor instead.
 func (*JobSummaries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *JobSummaries) GetFull() bool {
@@ -1859,7 +1948,7 @@ type JobSummary struct {
 
 func (x *JobSummary) Reset() {
 	*x = JobSummary{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +1960,7 @@ func (x *JobSummary) String() string {
 func (*JobSummary) ProtoMessage() {}
 
 func (x *JobSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +1973,7 @@ func (x *JobSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSummary.ProtoReflect.Descriptor instead.
 func (*JobSummary) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *JobSummary) GetNamespace() string {
@@ -1975,7 +2064,7 @@ type DisconnectedInstances struct {
 
 func (x *DisconnectedInstances) Reset() {
 	*x = DisconnectedInstances{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1987,7 +2076,7 @@ func (x *DisconnectedInstances) String() string {
 func (*DisconnectedInstances) ProtoMessage() {}
 
 func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2000,7 +2089,7 @@ func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectedInstances.ProtoReflect.Descriptor instead.
 func (*DisconnectedInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DisconnectedInstances) GetGroup() string {
@@ -2048,7 +2137,7 @@ type GroupReasons struct {
 
 func (x *GroupReasons) Reset() {
 	*x = GroupReasons{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2149,7 @@ func (x *GroupReasons) String() string {
 func (*GroupReasons) ProtoMessage() {}
 
 func (x *GroupReasons) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2162,7 @@ func (x *GroupReasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupReasons.ProtoReflect.Descriptor instead.
 func (*GroupReasons) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GroupReasons) GetReasons() []*CountedReason {
@@ -2097,7 +2186,7 @@ type LatencyRow struct {
 
 func (x *LatencyRow) Reset() {
 	*x = LatencyRow{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2109,7 +2198,7 @@ func (x *LatencyRow) String() string {
 func (*LatencyRow) ProtoMessage() {}
 
 func (x *LatencyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2122,7 +2211,7 @@ func (x *LatencyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyRow.ProtoReflect.Descriptor instead.
 func (*LatencyRow) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LatencyRow) GetFull() bool {
@@ -2163,7 +2252,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2175,7 +2264,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2188,7 +2277,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -2250,7 +2339,7 @@ type EdgeTable struct {
 
 func (x *EdgeTable) Reset() {
 	*x = EdgeTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2351,7 @@ func (x *EdgeTable) String() string {
 func (*EdgeTable) ProtoMessage() {}
 
 func (x *EdgeTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2364,7 @@ func (x *EdgeTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EdgeTable.ProtoReflect.Descriptor instead.
 func (*EdgeTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EdgeTable) GetRegions() []string {
@@ -2390,7 +2479,7 @@ type RowChanges struct {
 
 func (x *RowChanges) Reset() {
 	*x = RowChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2491,7 @@ func (x *RowChanges) String() string {
 func (*RowChanges) ProtoMessage() {}
 
 func (x *RowChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2504,7 @@ func (x *RowChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowChanges.ProtoReflect.Descriptor instead.
 func (*RowChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RowChanges) GetFull() bool {
@@ -2472,7 +2561,7 @@ type FitCounts struct {
 
 func (x *FitCounts) Reset() {
 	*x = FitCounts{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2573,7 @@ func (x *FitCounts) String() string {
 func (*FitCounts) ProtoMessage() {}
 
 func (x *FitCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2586,7 @@ func (x *FitCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitCounts.ProtoReflect.Descriptor instead.
 func (*FitCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FitCounts) GetSequence() uint64 {
@@ -2534,6 +2623,7 @@ type GlobalMessage struct {
 	//	*GlobalMessage_AskChanges
 	//	*GlobalMessage_ColumnChanges
 	//	*GlobalMessage_MatrixChanges
+	//	*GlobalMessage_Auth
 	Kind          isGlobalMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2541,7 +2631,7 @@ type GlobalMessage struct {
 
 func (x *GlobalMessage) Reset() {
 	*x = GlobalMessage{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +2643,7 @@ func (x *GlobalMessage) String() string {
 func (*GlobalMessage) ProtoMessage() {}
 
 func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +2656,7 @@ func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalMessage.ProtoReflect.Descriptor instead.
 func (*GlobalMessage) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GlobalMessage) GetKind() isGlobalMessage_Kind {
@@ -2711,6 +2801,15 @@ func (x *GlobalMessage) GetMatrixChanges() *MatrixChanges {
 	return nil
 }
 
+func (x *GlobalMessage) GetAuth() *AuthSet {
+	if x != nil {
+		if x, ok := x.Kind.(*GlobalMessage_Auth); ok {
+			return x.Auth
+		}
+	}
+	return nil
+}
+
 type isGlobalMessage_Kind interface {
 	isGlobalMessage_Kind()
 }
@@ -2783,6 +2882,12 @@ type GlobalMessage_MatrixChanges struct {
 	MatrixChanges *MatrixChanges `protobuf:"bytes,15,opt,name=matrix_changes,json=matrixChanges,proto3,oneof"`
 }
 
+type GlobalMessage_Auth struct {
+	// Who may do what. Sent whole, to a region whose KnownSets.auth differs, and whenever it
+	// changes.
+	Auth *AuthSet `protobuf:"bytes,16,opt,name=auth,proto3,oneof"`
+}
+
 func (*GlobalMessage_Welcome) isGlobalMessage_Kind() {}
 
 func (*GlobalMessage_Refused) isGlobalMessage_Kind() {}
@@ -2813,6 +2918,8 @@ func (*GlobalMessage_ColumnChanges) isGlobalMessage_Kind() {}
 
 func (*GlobalMessage_MatrixChanges) isGlobalMessage_Kind() {}
 
+func (*GlobalMessage_Auth) isGlobalMessage_Kind() {}
+
 // PeerChanges are changes of the other regions.
 type PeerChanges struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2834,7 +2941,7 @@ type PeerChanges struct {
 
 func (x *PeerChanges) Reset() {
 	*x = PeerChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2846,7 +2953,7 @@ func (x *PeerChanges) String() string {
 func (*PeerChanges) ProtoMessage() {}
 
 func (x *PeerChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2859,7 +2966,7 @@ func (x *PeerChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerChanges.ProtoReflect.Descriptor instead.
 func (*PeerChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PeerChanges) GetBuckets() []uint32 {
@@ -2903,7 +3010,7 @@ type ProbeDemand struct {
 
 func (x *ProbeDemand) Reset() {
 	*x = ProbeDemand{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2915,7 +3022,7 @@ func (x *ProbeDemand) String() string {
 func (*ProbeDemand) ProtoMessage() {}
 
 func (x *ProbeDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2928,7 +3035,7 @@ func (x *ProbeDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeDemand.ProtoReflect.Descriptor instead.
 func (*ProbeDemand) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ProbeDemand) GetRegions() []string {
@@ -2984,7 +3091,7 @@ type PeerTable struct {
 
 func (x *PeerTable) Reset() {
 	*x = PeerTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3103,7 @@ func (x *PeerTable) String() string {
 func (*PeerTable) ProtoMessage() {}
 
 func (x *PeerTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3116,7 @@ func (x *PeerTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerTable.ProtoReflect.Descriptor instead.
 func (*PeerTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PeerTable) GetNames() []string {
@@ -3141,7 +3248,7 @@ type LabelSet struct {
 
 func (x *LabelSet) Reset() {
 	*x = LabelSet{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	mi := &file_nusa_v1_federation_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3153,7 +3260,7 @@ func (x *LabelSet) String() string {
 func (*LabelSet) ProtoMessage() {}
 
 func (x *LabelSet) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	mi := &file_nusa_v1_federation_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3166,7 +3273,7 @@ func (x *LabelSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelSet.ProtoReflect.Descriptor instead.
 func (*LabelSet) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *LabelSet) GetLabels() map[string]string {
@@ -3190,7 +3297,7 @@ type AskChanges struct {
 
 func (x *AskChanges) Reset() {
 	*x = AskChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[33]
+	mi := &file_nusa_v1_federation_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3202,7 +3309,7 @@ func (x *AskChanges) String() string {
 func (*AskChanges) ProtoMessage() {}
 
 func (x *AskChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[33]
+	mi := &file_nusa_v1_federation_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3215,7 +3322,7 @@ func (x *AskChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskChanges.ProtoReflect.Descriptor instead.
 func (*AskChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AskChanges) GetFull() bool {
@@ -3255,7 +3362,7 @@ type ColumnChanges struct {
 
 func (x *ColumnChanges) Reset() {
 	*x = ColumnChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[34]
+	mi := &file_nusa_v1_federation_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3267,7 +3374,7 @@ func (x *ColumnChanges) String() string {
 func (*ColumnChanges) ProtoMessage() {}
 
 func (x *ColumnChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[34]
+	mi := &file_nusa_v1_federation_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3280,7 +3387,7 @@ func (x *ColumnChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ColumnChanges.ProtoReflect.Descriptor instead.
 func (*ColumnChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ColumnChanges) GetEdges() []byte {
@@ -3338,7 +3445,7 @@ type MatrixChanges struct {
 
 func (x *MatrixChanges) Reset() {
 	*x = MatrixChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[35]
+	mi := &file_nusa_v1_federation_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3457,7 @@ func (x *MatrixChanges) String() string {
 func (*MatrixChanges) ProtoMessage() {}
 
 func (x *MatrixChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[35]
+	mi := &file_nusa_v1_federation_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3470,7 @@ func (x *MatrixChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixChanges.ProtoReflect.Descriptor instead.
 func (*MatrixChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MatrixChanges) GetFull() bool {
@@ -3412,7 +3519,7 @@ type OriginTable struct {
 
 func (x *OriginTable) Reset() {
 	*x = OriginTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[36]
+	mi := &file_nusa_v1_federation_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3424,7 +3531,7 @@ func (x *OriginTable) String() string {
 func (*OriginTable) ProtoMessage() {}
 
 func (x *OriginTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[36]
+	mi := &file_nusa_v1_federation_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3437,7 +3544,7 @@ func (x *OriginTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginTable.ProtoReflect.Descriptor instead.
 func (*OriginTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OriginTable) GetRecords() []*OriginRecord {
@@ -3468,7 +3575,7 @@ type CompactMatrix struct {
 
 func (x *CompactMatrix) Reset() {
 	*x = CompactMatrix{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[37]
+	mi := &file_nusa_v1_federation_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3480,7 +3587,7 @@ func (x *CompactMatrix) String() string {
 func (*CompactMatrix) ProtoMessage() {}
 
 func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[37]
+	mi := &file_nusa_v1_federation_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3493,7 +3600,7 @@ func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactMatrix.ProtoReflect.Descriptor instead.
 func (*CompactMatrix) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CompactMatrix) GetRegions() []string {
@@ -3561,7 +3668,7 @@ type GlobalWelcome struct {
 
 func (x *GlobalWelcome) Reset() {
 	*x = GlobalWelcome{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[38]
+	mi := &file_nusa_v1_federation_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3573,7 +3680,7 @@ func (x *GlobalWelcome) String() string {
 func (*GlobalWelcome) ProtoMessage() {}
 
 func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[38]
+	mi := &file_nusa_v1_federation_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3586,7 +3693,7 @@ func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalWelcome.ProtoReflect.Descriptor instead.
 func (*GlobalWelcome) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GlobalWelcome) GetSession() string {
@@ -3689,7 +3796,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[39]
+	mi := &file_nusa_v1_federation_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3701,7 +3808,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[39]
+	mi := &file_nusa_v1_federation_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3714,7 +3821,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Refused) GetMessage() string {
@@ -3748,7 +3855,7 @@ type PeerRegions struct {
 
 func (x *PeerRegions) Reset() {
 	*x = PeerRegions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[40]
+	mi := &file_nusa_v1_federation_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3760,7 +3867,7 @@ func (x *PeerRegions) String() string {
 func (*PeerRegions) ProtoMessage() {}
 
 func (x *PeerRegions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[40]
+	mi := &file_nusa_v1_federation_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3773,7 +3880,7 @@ func (x *PeerRegions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegions.ProtoReflect.Descriptor instead.
 func (*PeerRegions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PeerRegions) GetRegions() []*PeerRegion {
@@ -3806,7 +3913,7 @@ type PeerRegion struct {
 
 func (x *PeerRegion) Reset() {
 	*x = PeerRegion{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[41]
+	mi := &file_nusa_v1_federation_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3818,7 +3925,7 @@ func (x *PeerRegion) String() string {
 func (*PeerRegion) ProtoMessage() {}
 
 func (x *PeerRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[41]
+	mi := &file_nusa_v1_federation_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3831,7 +3938,7 @@ func (x *PeerRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegion.ProtoReflect.Descriptor instead.
 func (*PeerRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PeerRegion) GetName() string {
@@ -3893,7 +4000,7 @@ type LatencyColumn struct {
 
 func (x *LatencyColumn) Reset() {
 	*x = LatencyColumn{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[42]
+	mi := &file_nusa_v1_federation_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3905,7 +4012,7 @@ func (x *LatencyColumn) String() string {
 func (*LatencyColumn) ProtoMessage() {}
 
 func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[42]
+	mi := &file_nusa_v1_federation_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3918,7 +4025,7 @@ func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyColumn.ProtoReflect.Descriptor instead.
 func (*LatencyColumn) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *LatencyColumn) GetEdges() []*Edge {
@@ -3940,7 +4047,7 @@ type ShapeSubscriptions struct {
 
 func (x *ShapeSubscriptions) Reset() {
 	*x = ShapeSubscriptions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[43]
+	mi := &file_nusa_v1_federation_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3952,7 +4059,7 @@ func (x *ShapeSubscriptions) String() string {
 func (*ShapeSubscriptions) ProtoMessage() {}
 
 func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[43]
+	mi := &file_nusa_v1_federation_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3965,7 +4072,7 @@ func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscriptions.ProtoReflect.Descriptor instead.
 func (*ShapeSubscriptions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ShapeSubscriptions) GetAsks() []*ShapeSubscription {
@@ -4004,7 +4111,7 @@ type ShapeSubscription struct {
 
 func (x *ShapeSubscription) Reset() {
 	*x = ShapeSubscription{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[44]
+	mi := &file_nusa_v1_federation_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4016,7 +4123,7 @@ func (x *ShapeSubscription) String() string {
 func (*ShapeSubscription) ProtoMessage() {}
 
 func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[44]
+	mi := &file_nusa_v1_federation_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4029,7 +4136,7 @@ func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscription.ProtoReflect.Descriptor instead.
 func (*ShapeSubscription) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ShapeSubscription) GetAsk() uint64 {
@@ -4120,7 +4227,7 @@ type TunnelRequest struct {
 
 func (x *TunnelRequest) Reset() {
 	*x = TunnelRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[45]
+	mi := &file_nusa_v1_federation_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4132,7 +4239,7 @@ func (x *TunnelRequest) String() string {
 func (*TunnelRequest) ProtoMessage() {}
 
 func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[45]
+	mi := &file_nusa_v1_federation_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4145,7 +4252,7 @@ func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelRequest.ProtoReflect.Descriptor instead.
 func (*TunnelRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TunnelRequest) GetId() string {
@@ -4159,7 +4266,7 @@ var File_nusa_v1_federation_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\n" +
-	"\x18nusa/v1/federation.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"$\n" +
+	"\x18nusa/v1/federation.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11nusa/v1/api.proto\x1a\x12nusa/v1/auth.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"$\n" +
 	"\fStateRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\"7\n" +
 	"\vStateDigest\x12\x14\n" +
@@ -4182,7 +4289,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"<\n" +
 	"\bPosition\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\xca\x04\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\xf9\x04\n" +
 	"\rRegionMessage\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.nusa.v1.RegionHelloH\x00R\x05hello\x12-\n" +
 	"\x05lease\x18\x02 \x01(\v2\x15.nusa.v1.LeaseRequestH\x00R\x05lease\x122\n" +
@@ -4195,10 +4302,14 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x06update\x18\b \x01(\v2\x15.nusa.v1.RegionUpdateH\x00R\x06update\x12,\n" +
 	"\agoodbye\x18\t \x01(\v2\x10.nusa.v1.GoodbyeH\x00R\agoodbye\x12'\n" +
 	"\x03row\x18\v \x01(\v2\x13.nusa.v1.RowChangesH\x00R\x03row\x12(\n" +
-	"\x04fits\x18\f \x01(\v2\x12.nusa.v1.FitCountsH\x00R\x04fits\x12#\n" +
+	"\x04fits\x18\f \x01(\v2\x12.nusa.v1.FitCountsH\x00R\x04fits\x12-\n" +
+	"\bauth_ack\x18\r \x01(\v2\x10.nusa.v1.AuthAckH\x00R\aauthAck\x12#\n" +
 	"\rapplied_index\x18\n" +
 	" \x01(\x04R\fappliedIndexB\x06\n" +
-	"\x04kind\"\xb5\a\n" +
+	"\x04kind\"7\n" +
+	"\aAuthAck\x12\x12\n" +
+	"\x04hash\x18\x01 \x01(\x06R\x04hash\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\"\xb5\a\n" +
 	"\vRegionHello\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -4239,13 +4350,15 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04from\x18\x04 \x01(\x05R\x04from\x12\x0e\n" +
 	"\x02to\x18\x05 \x01(\x05R\x02to\x12\x1f\n" +
 	"\vjob_version\x18\x06 \x01(\x03R\n" +
-	"jobVersion\"\xa5\x01\n" +
+	"jobVersion\"\xdc\x01\n" +
 	"\tKnownSets\x12\x14\n" +
 	"\x05peers\x18\x01 \x03(\x06R\x05peers\x12\x18\n" +
 	"\aorigins\x18\x02 \x01(\x06R\aorigins\x12\x12\n" +
 	"\x04asks\x18\x03 \x01(\x06R\x04asks\x12)\n" +
 	"\x06column\x18\x04 \x01(\v2\x11.nusa.v1.PositionR\x06column\x12)\n" +
-	"\x06matrix\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\x06matrix\">\n" +
+	"\x06matrix\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\x06matrix\x12\x12\n" +
+	"\x04auth\x18\x06 \x01(\x06R\x04auth\x12!\n" +
+	"\fauth_version\x18\a \x01(\x03R\vauthVersion\">\n" +
 	"\x0eLeadershipTerm\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\tR\x05nonce\"A\n" +
@@ -4378,7 +4491,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\bposition\x18\x06 \x01(\v2\x11.nusa.v1.PositionR\bposition\"N\n" +
 	"\tFitCounts\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12%\n" +
-	"\x04fits\x18\x02 \x03(\v2\x11.nusa.v1.FitCountR\x04fits\"\xb1\x06\n" +
+	"\x04fits\x18\x02 \x03(\v2\x11.nusa.v1.FitCountR\x04fits\"\xd9\x06\n" +
 	"\rGlobalMessage\x122\n" +
 	"\awelcome\x18\x01 \x01(\v2\x16.nusa.v1.GlobalWelcomeH\x00R\awelcome\x12,\n" +
 	"\arefused\x18\x02 \x01(\v2\x10.nusa.v1.RefusedH\x00R\arefused\x12+\n" +
@@ -4396,7 +4509,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\vask_changes\x18\r \x01(\v2\x13.nusa.v1.AskChangesH\x00R\n" +
 	"askChanges\x12?\n" +
 	"\x0ecolumn_changes\x18\x0e \x01(\v2\x16.nusa.v1.ColumnChangesH\x00R\rcolumnChanges\x12?\n" +
-	"\x0ematrix_changes\x18\x0f \x01(\v2\x16.nusa.v1.MatrixChangesH\x00R\rmatrixChangesB\x06\n" +
+	"\x0ematrix_changes\x18\x0f \x01(\v2\x16.nusa.v1.MatrixChangesH\x00R\rmatrixChanges\x12&\n" +
+	"\x04auth\x18\x10 \x01(\v2\x10.nusa.v1.AuthSetH\x00R\x04authB\x06\n" +
 	"\x04kind\"\x85\x01\n" +
 	"\vPeerChanges\x12\x18\n" +
 	"\abuckets\x18\x01 \x03(\rR\abuckets\x12\x14\n" +
@@ -4533,7 +4647,7 @@ func file_nusa_v1_federation_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_federation_proto_rawDescData
 }
 
-var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_nusa_v1_federation_proto_goTypes = []any{
 	(*StateRequest)(nil),           // 0: nusa.v1.StateRequest
 	(*StateDigest)(nil),            // 1: nusa.v1.StateDigest
@@ -4542,170 +4656,174 @@ var file_nusa_v1_federation_proto_goTypes = []any{
 	(*TunnelFrame)(nil),            // 4: nusa.v1.TunnelFrame
 	(*Position)(nil),               // 5: nusa.v1.Position
 	(*RegionMessage)(nil),          // 6: nusa.v1.RegionMessage
-	(*RegionHello)(nil),            // 7: nusa.v1.RegionHello
-	(*RegionWork)(nil),             // 8: nusa.v1.RegionWork
-	(*KnownSets)(nil),              // 9: nusa.v1.KnownSets
-	(*LeadershipTerm)(nil),         // 10: nusa.v1.LeadershipTerm
-	(*RegionUpdate)(nil),           // 11: nusa.v1.RegionUpdate
-	(*Goodbye)(nil),                // 12: nusa.v1.Goodbye
-	(*LeaseRequest)(nil),           // 13: nusa.v1.LeaseRequest
-	(*LeaseGrant)(nil),             // 14: nusa.v1.LeaseGrant
-	(*SlotAnswers)(nil),            // 15: nusa.v1.SlotAnswers
-	(*SlotAnswer)(nil),             // 16: nusa.v1.SlotAnswer
-	(*SlotOrder)(nil),              // 17: nusa.v1.SlotOrder
-	(*SlotOrders)(nil),             // 18: nusa.v1.SlotOrders
-	(*JobSummaries)(nil),           // 19: nusa.v1.JobSummaries
-	(*JobSummary)(nil),             // 20: nusa.v1.JobSummary
-	(*DisconnectedInstances)(nil),  // 21: nusa.v1.DisconnectedInstances
-	(*GroupReasons)(nil),           // 22: nusa.v1.GroupReasons
-	(*LatencyRow)(nil),             // 23: nusa.v1.LatencyRow
-	(*Coordinate)(nil),             // 24: nusa.v1.Coordinate
-	(*EdgeTable)(nil),              // 25: nusa.v1.EdgeTable
-	(*RowChanges)(nil),             // 26: nusa.v1.RowChanges
-	(*FitCounts)(nil),              // 27: nusa.v1.FitCounts
-	(*GlobalMessage)(nil),          // 28: nusa.v1.GlobalMessage
-	(*PeerChanges)(nil),            // 29: nusa.v1.PeerChanges
-	(*ProbeDemand)(nil),            // 30: nusa.v1.ProbeDemand
-	(*PeerTable)(nil),              // 31: nusa.v1.PeerTable
-	(*LabelSet)(nil),               // 32: nusa.v1.LabelSet
-	(*AskChanges)(nil),             // 33: nusa.v1.AskChanges
-	(*ColumnChanges)(nil),          // 34: nusa.v1.ColumnChanges
-	(*MatrixChanges)(nil),          // 35: nusa.v1.MatrixChanges
-	(*OriginTable)(nil),            // 36: nusa.v1.OriginTable
-	(*CompactMatrix)(nil),          // 37: nusa.v1.CompactMatrix
-	(*GlobalWelcome)(nil),          // 38: nusa.v1.GlobalWelcome
-	(*Refused)(nil),                // 39: nusa.v1.Refused
-	(*PeerRegions)(nil),            // 40: nusa.v1.PeerRegions
-	(*PeerRegion)(nil),             // 41: nusa.v1.PeerRegion
-	(*LatencyColumn)(nil),          // 42: nusa.v1.LatencyColumn
-	(*ShapeSubscriptions)(nil),     // 43: nusa.v1.ShapeSubscriptions
-	(*ShapeSubscription)(nil),      // 44: nusa.v1.ShapeSubscription
-	(*TunnelRequest)(nil),          // 45: nusa.v1.TunnelRequest
-	nil,                            // 46: nusa.v1.JobSummary.GroupsEntry
-	nil,                            // 47: nusa.v1.JobSummary.ReasonsEntry
-	nil,                            // 48: nusa.v1.LabelSet.LabelsEntry
-	nil,                            // 49: nusa.v1.PeerRegion.LabelsEntry
-	(*durationpb.Duration)(nil),    // 50: google.protobuf.Duration
-	(*RegionReport)(nil),           // 51: nusa.v1.RegionReport
-	(*RegionDefinition)(nil),       // 52: nusa.v1.RegionDefinition
-	(*RegionalServer)(nil),         // 53: nusa.v1.RegionalServer
-	(SlotState)(0),                 // 54: nusa.v1.SlotState
-	(Reason)(0),                    // 55: nusa.v1.Reason
-	(*CountedReason)(nil),          // 56: nusa.v1.CountedReason
-	(*Slot)(nil),                   // 57: nusa.v1.Slot
-	(*Edge)(nil),                   // 58: nusa.v1.Edge
-	(*FitCount)(nil),               // 59: nusa.v1.FitCount
-	(*OriginRecord)(nil),           // 60: nusa.v1.OriginRecord
-	(*Location)(nil),               // 61: nusa.v1.Location
-	(*Resources)(nil),              // 62: nusa.v1.Resources
-	(*InstanceCounts)(nil),         // 63: nusa.v1.InstanceCounts
+	(*AuthAck)(nil),                // 7: nusa.v1.AuthAck
+	(*RegionHello)(nil),            // 8: nusa.v1.RegionHello
+	(*RegionWork)(nil),             // 9: nusa.v1.RegionWork
+	(*KnownSets)(nil),              // 10: nusa.v1.KnownSets
+	(*LeadershipTerm)(nil),         // 11: nusa.v1.LeadershipTerm
+	(*RegionUpdate)(nil),           // 12: nusa.v1.RegionUpdate
+	(*Goodbye)(nil),                // 13: nusa.v1.Goodbye
+	(*LeaseRequest)(nil),           // 14: nusa.v1.LeaseRequest
+	(*LeaseGrant)(nil),             // 15: nusa.v1.LeaseGrant
+	(*SlotAnswers)(nil),            // 16: nusa.v1.SlotAnswers
+	(*SlotAnswer)(nil),             // 17: nusa.v1.SlotAnswer
+	(*SlotOrder)(nil),              // 18: nusa.v1.SlotOrder
+	(*SlotOrders)(nil),             // 19: nusa.v1.SlotOrders
+	(*JobSummaries)(nil),           // 20: nusa.v1.JobSummaries
+	(*JobSummary)(nil),             // 21: nusa.v1.JobSummary
+	(*DisconnectedInstances)(nil),  // 22: nusa.v1.DisconnectedInstances
+	(*GroupReasons)(nil),           // 23: nusa.v1.GroupReasons
+	(*LatencyRow)(nil),             // 24: nusa.v1.LatencyRow
+	(*Coordinate)(nil),             // 25: nusa.v1.Coordinate
+	(*EdgeTable)(nil),              // 26: nusa.v1.EdgeTable
+	(*RowChanges)(nil),             // 27: nusa.v1.RowChanges
+	(*FitCounts)(nil),              // 28: nusa.v1.FitCounts
+	(*GlobalMessage)(nil),          // 29: nusa.v1.GlobalMessage
+	(*PeerChanges)(nil),            // 30: nusa.v1.PeerChanges
+	(*ProbeDemand)(nil),            // 31: nusa.v1.ProbeDemand
+	(*PeerTable)(nil),              // 32: nusa.v1.PeerTable
+	(*LabelSet)(nil),               // 33: nusa.v1.LabelSet
+	(*AskChanges)(nil),             // 34: nusa.v1.AskChanges
+	(*ColumnChanges)(nil),          // 35: nusa.v1.ColumnChanges
+	(*MatrixChanges)(nil),          // 36: nusa.v1.MatrixChanges
+	(*OriginTable)(nil),            // 37: nusa.v1.OriginTable
+	(*CompactMatrix)(nil),          // 38: nusa.v1.CompactMatrix
+	(*GlobalWelcome)(nil),          // 39: nusa.v1.GlobalWelcome
+	(*Refused)(nil),                // 40: nusa.v1.Refused
+	(*PeerRegions)(nil),            // 41: nusa.v1.PeerRegions
+	(*PeerRegion)(nil),             // 42: nusa.v1.PeerRegion
+	(*LatencyColumn)(nil),          // 43: nusa.v1.LatencyColumn
+	(*ShapeSubscriptions)(nil),     // 44: nusa.v1.ShapeSubscriptions
+	(*ShapeSubscription)(nil),      // 45: nusa.v1.ShapeSubscription
+	(*TunnelRequest)(nil),          // 46: nusa.v1.TunnelRequest
+	nil,                            // 47: nusa.v1.JobSummary.GroupsEntry
+	nil,                            // 48: nusa.v1.JobSummary.ReasonsEntry
+	nil,                            // 49: nusa.v1.LabelSet.LabelsEntry
+	nil,                            // 50: nusa.v1.PeerRegion.LabelsEntry
+	(*durationpb.Duration)(nil),    // 51: google.protobuf.Duration
+	(*RegionReport)(nil),           // 52: nusa.v1.RegionReport
+	(*RegionDefinition)(nil),       // 53: nusa.v1.RegionDefinition
+	(*RegionalServer)(nil),         // 54: nusa.v1.RegionalServer
+	(SlotState)(0),                 // 55: nusa.v1.SlotState
+	(Reason)(0),                    // 56: nusa.v1.Reason
+	(*CountedReason)(nil),          // 57: nusa.v1.CountedReason
+	(*Slot)(nil),                   // 58: nusa.v1.Slot
+	(*Edge)(nil),                   // 59: nusa.v1.Edge
+	(*FitCount)(nil),               // 60: nusa.v1.FitCount
+	(*AuthSet)(nil),                // 61: nusa.v1.AuthSet
+	(*OriginRecord)(nil),           // 62: nusa.v1.OriginRecord
+	(*Location)(nil),               // 63: nusa.v1.Location
+	(*Resources)(nil),              // 64: nusa.v1.Resources
+	(*InstanceCounts)(nil),         // 65: nusa.v1.InstanceCounts
 }
 var file_nusa_v1_federation_proto_depIdxs = []int32{
-	40, // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
-	36, // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
-	37, // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
-	50, // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
-	50, // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
-	50, // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
-	7,  // 6: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
-	13, // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
+	41, // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
+	37, // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
+	38, // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
+	51, // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
+	51, // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
+	51, // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
+	8,  // 6: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
+	14, // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
 	5,  // 8: nusa.v1.RegionMessage.orders_ack:type_name -> nusa.v1.Position
-	15, // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
-	51, // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
-	19, // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
-	23, // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
-	11, // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
-	12, // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
-	26, // 15: nusa.v1.RegionMessage.row:type_name -> nusa.v1.RowChanges
-	27, // 16: nusa.v1.RegionMessage.fits:type_name -> nusa.v1.FitCounts
-	52, // 17: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
-	53, // 18: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
-	5,  // 19: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
-	10, // 20: nusa.v1.RegionHello.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	50, // 21: nusa.v1.RegionHello.lease_max:type_name -> google.protobuf.Duration
-	50, // 22: nusa.v1.RegionHello.stop_time:type_name -> google.protobuf.Duration
-	9,  // 23: nusa.v1.RegionHello.known:type_name -> nusa.v1.KnownSets
-	24, // 24: nusa.v1.RegionHello.coordinate:type_name -> nusa.v1.Coordinate
-	8,  // 25: nusa.v1.RegionHello.work:type_name -> nusa.v1.RegionWork
-	5,  // 26: nusa.v1.KnownSets.column:type_name -> nusa.v1.Position
-	5,  // 27: nusa.v1.KnownSets.matrix:type_name -> nusa.v1.Position
-	53, // 28: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
-	50, // 29: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
-	50, // 30: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
-	10, // 31: nusa.v1.LeaseGrant.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	5,  // 32: nusa.v1.LeaseGrant.orders:type_name -> nusa.v1.Position
-	50, // 33: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
-	16, // 34: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
-	54, // 35: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
-	55, // 36: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
-	56, // 37: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
-	50, // 38: nusa.v1.SlotAnswer.stop_time:type_name -> google.protobuf.Duration
-	57, // 39: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
-	17, // 40: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
-	5,  // 41: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
-	20, // 42: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
-	5,  // 43: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
-	46, // 44: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
-	47, // 45: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
-	21, // 46: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
-	56, // 47: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
-	58, // 48: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
-	24, // 49: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
-	50, // 50: nusa.v1.RowChanges.confirmed:type_name -> google.protobuf.Duration
-	24, // 51: nusa.v1.RowChanges.coordinate:type_name -> nusa.v1.Coordinate
-	5,  // 52: nusa.v1.RowChanges.position:type_name -> nusa.v1.Position
-	59, // 53: nusa.v1.FitCounts.fits:type_name -> nusa.v1.FitCount
-	38, // 54: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
-	39, // 55: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
-	14, // 56: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
-	18, // 57: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
-	5,  // 58: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
-	40, // 59: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
-	43, // 60: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
-	45, // 61: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	42, // 62: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
-	36, // 63: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
-	37, // 64: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
-	29, // 65: nusa.v1.GlobalMessage.peer_changes:type_name -> nusa.v1.PeerChanges
-	33, // 66: nusa.v1.GlobalMessage.ask_changes:type_name -> nusa.v1.AskChanges
-	34, // 67: nusa.v1.GlobalMessage.column_changes:type_name -> nusa.v1.ColumnChanges
-	35, // 68: nusa.v1.GlobalMessage.matrix_changes:type_name -> nusa.v1.MatrixChanges
-	30, // 69: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
-	32, // 70: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
-	48, // 71: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
-	44, // 72: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
-	50, // 73: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
-	5,  // 74: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
-	5,  // 75: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
-	60, // 76: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
-	5,  // 77: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
-	50, // 78: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
-	50, // 79: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
-	5,  // 80: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
-	10, // 81: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	5,  // 82: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
-	41, // 83: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
-	61, // 84: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
-	49, // 85: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
-	24, // 86: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
-	58, // 87: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
-	44, // 88: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
-	62, // 89: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
-	63, // 90: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
-	22, // 91: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
-	6,  // 92: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
-	4,  // 93: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	2,  // 94: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
-	0,  // 95: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
-	28, // 96: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
-	4,  // 97: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	3,  // 98: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
-	1,  // 99: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
-	96, // [96:100] is the sub-list for method output_type
-	92, // [92:96] is the sub-list for method input_type
-	92, // [92:92] is the sub-list for extension type_name
-	92, // [92:92] is the sub-list for extension extendee
-	0,  // [0:92] is the sub-list for field type_name
+	16, // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
+	52, // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
+	20, // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
+	24, // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
+	12, // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
+	13, // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
+	27, // 15: nusa.v1.RegionMessage.row:type_name -> nusa.v1.RowChanges
+	28, // 16: nusa.v1.RegionMessage.fits:type_name -> nusa.v1.FitCounts
+	7,  // 17: nusa.v1.RegionMessage.auth_ack:type_name -> nusa.v1.AuthAck
+	53, // 18: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
+	54, // 19: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
+	5,  // 20: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
+	11, // 21: nusa.v1.RegionHello.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	51, // 22: nusa.v1.RegionHello.lease_max:type_name -> google.protobuf.Duration
+	51, // 23: nusa.v1.RegionHello.stop_time:type_name -> google.protobuf.Duration
+	10, // 24: nusa.v1.RegionHello.known:type_name -> nusa.v1.KnownSets
+	25, // 25: nusa.v1.RegionHello.coordinate:type_name -> nusa.v1.Coordinate
+	9,  // 26: nusa.v1.RegionHello.work:type_name -> nusa.v1.RegionWork
+	5,  // 27: nusa.v1.KnownSets.column:type_name -> nusa.v1.Position
+	5,  // 28: nusa.v1.KnownSets.matrix:type_name -> nusa.v1.Position
+	54, // 29: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
+	51, // 30: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
+	51, // 31: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
+	11, // 32: nusa.v1.LeaseGrant.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,  // 33: nusa.v1.LeaseGrant.orders:type_name -> nusa.v1.Position
+	51, // 34: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
+	17, // 35: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
+	55, // 36: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
+	56, // 37: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
+	57, // 38: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
+	51, // 39: nusa.v1.SlotAnswer.stop_time:type_name -> google.protobuf.Duration
+	58, // 40: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
+	18, // 41: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
+	5,  // 42: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
+	21, // 43: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
+	5,  // 44: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
+	47, // 45: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
+	48, // 46: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
+	22, // 47: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
+	57, // 48: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
+	59, // 49: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
+	25, // 50: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
+	51, // 51: nusa.v1.RowChanges.confirmed:type_name -> google.protobuf.Duration
+	25, // 52: nusa.v1.RowChanges.coordinate:type_name -> nusa.v1.Coordinate
+	5,  // 53: nusa.v1.RowChanges.position:type_name -> nusa.v1.Position
+	60, // 54: nusa.v1.FitCounts.fits:type_name -> nusa.v1.FitCount
+	39, // 55: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
+	40, // 56: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
+	15, // 57: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
+	19, // 58: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
+	5,  // 59: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
+	41, // 60: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
+	44, // 61: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
+	46, // 62: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	43, // 63: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
+	37, // 64: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
+	38, // 65: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
+	30, // 66: nusa.v1.GlobalMessage.peer_changes:type_name -> nusa.v1.PeerChanges
+	34, // 67: nusa.v1.GlobalMessage.ask_changes:type_name -> nusa.v1.AskChanges
+	35, // 68: nusa.v1.GlobalMessage.column_changes:type_name -> nusa.v1.ColumnChanges
+	36, // 69: nusa.v1.GlobalMessage.matrix_changes:type_name -> nusa.v1.MatrixChanges
+	61, // 70: nusa.v1.GlobalMessage.auth:type_name -> nusa.v1.AuthSet
+	31, // 71: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
+	33, // 72: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
+	49, // 73: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
+	45, // 74: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
+	51, // 75: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
+	5,  // 76: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
+	5,  // 77: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
+	62, // 78: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
+	5,  // 79: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
+	51, // 80: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
+	51, // 81: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
+	5,  // 82: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
+	11, // 83: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,  // 84: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
+	42, // 85: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
+	63, // 86: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
+	50, // 87: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
+	25, // 88: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
+	59, // 89: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
+	45, // 90: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
+	64, // 91: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
+	65, // 92: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
+	23, // 93: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
+	6,  // 94: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
+	4,  // 95: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
+	2,  // 96: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
+	0,  // 97: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
+	29, // 98: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
+	4,  // 99: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
+	3,  // 100: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
+	1,  // 101: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
+	98, // [98:102] is the sub-list for method output_type
+	94, // [94:98] is the sub-list for method input_type
+	94, // [94:94] is the sub-list for extension type_name
+	94, // [94:94] is the sub-list for extension extendee
+	0,  // [0:94] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_federation_proto_init() }
@@ -4714,6 +4832,7 @@ func file_nusa_v1_federation_proto_init() {
 		return
 	}
 	file_nusa_v1_api_proto_init()
+	file_nusa_v1_auth_proto_init()
 	file_nusa_v1_job_proto_init()
 	file_nusa_v1_types_proto_init()
 	file_nusa_v1_federation_proto_msgTypes[6].OneofWrappers = []any{
@@ -4728,8 +4847,9 @@ func file_nusa_v1_federation_proto_init() {
 		(*RegionMessage_Goodbye)(nil),
 		(*RegionMessage_Row)(nil),
 		(*RegionMessage_Fits)(nil),
+		(*RegionMessage_AuthAck)(nil),
 	}
-	file_nusa_v1_federation_proto_msgTypes[28].OneofWrappers = []any{
+	file_nusa_v1_federation_proto_msgTypes[29].OneofWrappers = []any{
 		(*GlobalMessage_Welcome)(nil),
 		(*GlobalMessage_Refused)(nil),
 		(*GlobalMessage_Lease)(nil),
@@ -4745,6 +4865,7 @@ func file_nusa_v1_federation_proto_init() {
 		(*GlobalMessage_AskChanges)(nil),
 		(*GlobalMessage_ColumnChanges)(nil),
 		(*GlobalMessage_MatrixChanges)(nil),
+		(*GlobalMessage_Auth)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4752,7 +4873,7 @@ func file_nusa_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_federation_proto_rawDesc), len(file_nusa_v1_federation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   50,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

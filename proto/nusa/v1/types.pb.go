@@ -901,7 +901,13 @@ type Region struct {
 	Awaited *durationpb.Duration `protobuf:"bytes,25,opt,name=awaited,proto3" json:"awaited,omitempty"`
 	// Like RegionHello.restore_id. It is needed because two restores may choose the same
 	// incarnation.
-	RestoreId     string `protobuf:"bytes,26,opt,name=restore_id,json=restoreId,proto3" json:"restore_id,omitempty"`
+	RestoreId string `protobuf:"bytes,26,opt,name=restore_id,json=restoreId,proto3" json:"restore_id,omitempty"`
+	// Version of the roles, bindings and tokens that the region has stored, like
+	// AuthSet.version. 0: none.
+	PolicyVersion int64 `protobuf:"varint,27,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	// Time since the region was known to have the latest ones. Unset if the region never had
+	// any, or if its servers have an earlier version of Nusa.
+	PolicyAge     *durationpb.Duration `protobuf:"bytes,28,opt,name=policy_age,json=policyAge,proto3" json:"policy_age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1116,6 +1122,20 @@ func (x *Region) GetRestoreId() string {
 		return x.RestoreId
 	}
 	return ""
+}
+
+func (x *Region) GetPolicyVersion() int64 {
+	if x != nil {
+		return x.PolicyVersion
+	}
+	return 0
+}
+
+func (x *Region) GetPolicyAge() *durationpb.Duration {
+	if x != nil {
+		return x.PolicyAge
+	}
+	return nil
 }
 
 // LostRegion says since when and why a region is lost.
@@ -3677,7 +3697,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\vdescription\x18\x04 \x01(\tR\vdescription\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa9\b\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\t\n" +
 	"\x06Region\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -3710,7 +3730,10 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\treturning\x18\x18 \x01(\bR\treturning\x123\n" +
 	"\aawaited\x18\x19 \x01(\v2\x19.google.protobuf.DurationR\aawaited\x12\x1d\n" +
 	"\n" +
-	"restore_id\x18\x1a \x01(\tR\trestoreId\"\x93\x01\n" +
+	"restore_id\x18\x1a \x01(\tR\trestoreId\x12%\n" +
+	"\x0epolicy_version\x18\x1b \x01(\x03R\rpolicyVersion\x128\n" +
+	"\n" +
+	"policy_age\x18\x1c \x01(\v2\x19.google.protobuf.DurationR\tpolicyAge\"\x93\x01\n" +
 	"\n" +
 	"LostRegion\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
@@ -4137,66 +4160,67 @@ var file_nusa_v1_types_proto_depIdxs = []int32{
 	40, // 11: nusa.v1.Region.move_due:type_name -> google.protobuf.Duration
 	40, // 12: nusa.v1.Region.commit_blocked:type_name -> google.protobuf.Duration
 	40, // 13: nusa.v1.Region.awaited:type_name -> google.protobuf.Duration
-	41, // 14: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
-	6,  // 15: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
-	6,  // 16: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
-	14, // 17: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
-	15, // 18: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
-	36, // 19: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
-	6,  // 20: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
-	16, // 21: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
-	17, // 22: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
-	0,  // 23: nusa.v1.FitCount.reason:type_name -> nusa.v1.Reason
-	6,  // 24: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
-	2,  // 25: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
-	20, // 26: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
-	27, // 27: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
-	40, // 28: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
-	6,  // 29: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
-	41, // 30: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	40, // 31: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
-	19, // 32: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
-	0,  // 33: nusa.v1.LeavingGroup.reason:type_name -> nusa.v1.Reason
-	6,  // 34: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
-	37, // 35: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
-	22, // 36: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
-	23, // 37: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
-	24, // 38: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
-	21, // 39: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
-	25, // 40: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
-	26, // 41: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
-	41, // 42: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
-	28, // 43: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
-	29, // 44: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
-	40, // 45: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
-	40, // 46: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
-	4,  // 47: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
-	3,  // 48: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
-	0,  // 49: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
-	38, // 50: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
-	6,  // 51: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
-	39, // 52: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
-	41, // 53: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	41, // 54: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
-	40, // 55: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
-	3,  // 56: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
-	41, // 57: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
-	41, // 58: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
-	0,  // 59: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
-	33, // 60: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
-	32, // 61: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
-	5,  // 62: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
-	41, // 63: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
-	41, // 64: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
-	40, // 65: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
-	41, // 66: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	0,  // 67: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
-	31, // 68: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
-	69, // [69:69] is the sub-list for method output_type
-	69, // [69:69] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	40, // 14: nusa.v1.Region.policy_age:type_name -> google.protobuf.Duration
+	41, // 15: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
+	6,  // 16: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
+	6,  // 17: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
+	14, // 18: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
+	15, // 19: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
+	36, // 20: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
+	6,  // 21: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
+	16, // 22: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
+	17, // 23: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
+	0,  // 24: nusa.v1.FitCount.reason:type_name -> nusa.v1.Reason
+	6,  // 25: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
+	2,  // 26: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
+	20, // 27: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
+	27, // 28: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
+	40, // 29: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
+	6,  // 30: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
+	41, // 31: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	40, // 32: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
+	19, // 33: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
+	0,  // 34: nusa.v1.LeavingGroup.reason:type_name -> nusa.v1.Reason
+	6,  // 35: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
+	37, // 36: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
+	22, // 37: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
+	23, // 38: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
+	24, // 39: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
+	21, // 40: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
+	25, // 41: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
+	26, // 42: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
+	41, // 43: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
+	28, // 44: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
+	29, // 45: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
+	40, // 46: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
+	40, // 47: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
+	4,  // 48: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
+	3,  // 49: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
+	0,  // 50: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
+	38, // 51: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
+	6,  // 52: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
+	39, // 53: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
+	41, // 54: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	41, // 55: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
+	40, // 56: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
+	3,  // 57: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
+	41, // 58: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
+	41, // 59: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
+	0,  // 60: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
+	33, // 61: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
+	32, // 62: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
+	5,  // 63: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
+	41, // 64: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
+	41, // 65: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
+	40, // 66: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
+	41, // 67: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	0,  // 68: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
+	31, // 69: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
+	70, // [70:70] is the sub-list for method output_type
+	70, // [70:70] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_types_proto_init() }

@@ -4,6 +4,7 @@
 //   - settings.go: Settings, the flags of all commands of one noun
 //   - session.go: Session, one call of a command: connection, context, output
 //   - identity.go: the credentials of a client
+//   - token.go: the access token of a client
 //   - print.go: messages as a table, JSON or YAML
 //   - targets.go: how jobs are named in arguments and in further commands
 //   - files.go: files, and - for standard input

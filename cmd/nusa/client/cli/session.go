@@ -60,7 +60,12 @@ func (c *Session) Connect(addr string) (closeConn func(), err error) {
 		return nil, err
 	}
 	c.dialer = &rpcerr.Dialer{Dial: c.servers.dial}
-	conn, err := serve.Dial(network.Host(), c.servers.addrs[0], grpc.WithContextDialer(c.dialer.DialContext), grpc.WithTransportCredentials(c.creds))
+	token, err := tokenOption(c.Identity)
+	if err != nil {
+		return nil, err
+	}
+	options := append(token, grpc.WithContextDialer(c.dialer.DialContext), grpc.WithTransportCredentials(c.creds))
+	conn, err := serve.Dial(network.Host(), c.servers.addrs[0], options...)
 	if err != nil {
 		return nil, fmt.Errorf("--addr %s: %w", addr, err)
 	}

@@ -1,11 +1,17 @@
 package state
 
 import (
+	"errors"
+	"time"
+
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/internal/origins"
+	"github.com/nusa-scheduler/nusa/internal/sets"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 // Origins holds the stored origin records and the table that is made from them. The state's lock
@@ -104,4 +110,75 @@ func (t *Tx) PutOrigin(rec *nusav1.OriginRecord) error {
 // DeleteOrigin removes a domain's record.
 func (t *Tx) DeleteOrigin(domain string) error {
 	return t.set(txChange{key: originKey(domain), known: t.State.Origins.records[domain].rev})
+}
+
+// errAuth says that this server cannot read who may do what. Then it decides no call of an operator.
+var errAuth = errors.New("this server cannot read the stored roles, bindings and tokens: upgrade the server")
+
+// applyAuth stores who may do what, and makes the sessions send that to the regions. The lock is
+// held.
+func applyAuth(st *State, rec *nusav1.AuthSet, revision int64) {
+	if rec != nil {
+		rec = proto.CloneOf(rec)
+		rec.Version = revision
+	}
+	set, err := rights.New(rec)
+	if err != nil { // a newer version wrote the record
+		st.Events.Add("auth.unreadable", "", "%s", err)
+	}
+	st.authHash = 0
+	if set != nil {
+		st.authHash = sets.HashAuth(set.Message())
+	}
+	st.AuthChanged, st.authStored = st.Clock(), true
+	st.Auth.Store(set)
+	for _, r := range st.Regions {
+		if r.Session != nil {
+			r.Session.Unsent.Auth = true
+			r.Session.Wake()
+		}
+	}
+}
+
+// AuthOf returns who may do what as a transaction leaves that. It fails if this server cannot read
+// that.
+func AuthOf(t *Tx) (*rights.Set, error) {
+	if ch, ok := t.find(authKey); ok {
+		rec, _ := ch.msg.(*nusav1.AuthSet)
+		return rights.New(rec)
+	}
+	set := t.State.Auth.Load()
+	if set == nil {
+		return nil, errAuth
+	}
+	return set, nil
+}
+
+// PutAuth stores who may do what.
+func PutAuth(t *Tx, set *rights.Set) error {
+	rec := proto.CloneOf(set.Message())
+	rec.Version = 0
+	return t.set(txChange{key: authKey, msg: rec, known: t.State.Auth.Load().Message().GetVersion()})
+}
+
+// AuthCopy is what a region has stored of who may do what. The zero Hash means that this is unknown,
+// or that the region stores nothing.
+type AuthCopy struct {
+	Hash    uint64
+	Version int64
+}
+
+// addAuth adds the age of the region's copy of who may do what. The lock is held.
+func addAuth(out *nusav1.Region, r *Region, see Sight, silent time.Duration) {
+	if r.Auth.Hash == 0 {
+		return
+	}
+	age := time.Duration(0)
+	if r.Session == nil {
+		age = silent
+	}
+	if r.Auth.Hash != see.st.authHash {
+		age = max(age, see.now-see.st.AuthChanged)
+	}
+	out.PolicyVersion, out.PolicyAge = r.Auth.Version, durationpb.New(age)
 }

@@ -1,0 +1,146 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func roleListCommand(s *cli.Settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the roles and their rules", Args: cli.Positional(),
+		RunE: s.Run(func(c *cli.Session, _ []string) error {
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			resp, err := client(c).ListRoles(ctx, &nusav1.ListRolesRequest{})
+			if err != nil {
+				return err
+			}
+			return c.Print(resp, func(w *term.Screen) { writeRoles(w, resp.GetRoles()) })
+		}),
+	}
+}
+
+func writeRoles(w *term.Screen, roles []*nusav1.AuthRole) {
+	t := term.NewTable("ROLE", "FROM", "RULE")
+	for _, r := range roles {
+		name, from := r.GetName(), "stored"
+		if r.GetBuiltIn() {
+			from = "built in"
+		}
+		for _, rule := range r.GetRules() {
+			t.Row(name, from, term.OneLine(ruleText(rule)))
+			name, from = "", ""
+		}
+		if len(r.GetRules()) == 0 {
+			t.Row(name, from, "none")
+		}
+	}
+	t.Write(w)
+}
+
+// ruleText returns a rule as the flags of `role set` take it.
+func ruleText(r *nusav1.AuthRule) string {
+	out := "deny "
+	if r.GetAllow() {
+		out = "allow "
+	}
+	out += strings.Join(r.GetVerbs(), ",") + " " + strings.Join(r.GetKinds(), ",")
+	for _, in := range []struct {
+		what string
+		list []string
+	}{{"namespace", r.GetNamespaces()}, {"region", r.GetRegions()}} {
+		if len(in.list) > 0 {
+			out += " " + in.what + "=" + strings.Join(in.list, ",")
+		}
+	}
+	return out
+}
+
+// parseRule reads "VERB,… KIND,… [namespace=A,…] [region=B,…]".
+func parseRule(text string, allow bool) (*nusav1.AuthRule, error) {
+	words := strings.Fields(text)
+	if len(words) < 2 {
+		return nil, fmt.Errorf("%q is not a rule: write \"VERB,VERB KIND,KIND\", and perhaps namespace=A,B region=C", text)
+	}
+	r := &nusav1.AuthRule{Allow: allow, Verbs: strings.Split(words[0], ","), Kinds: strings.Split(words[1], ",")}
+	for _, word := range words[2:] {
+		what, list, _ := strings.Cut(word, "=")
+		switch what {
+		case "namespace":
+			r.Namespaces = strings.Split(list, ",")
+		case "region":
+			r.Regions = strings.Split(list, ",")
+		default:
+			return nil, fmt.Errorf("rule %q: %q is neither namespace=A,B nor region=C", text, word)
+		}
+	}
+	return r, nil
+}
+
+func roleSetCommand(s *cli.Settings) *cobra.Command {
+	var allow, deny []string
+	var force bool
+	c := &cobra.Command{
+		Use: "set ROLE", Short: "Store a role, replacing its rules", Args: cli.Positional("ROLE"),
+		Long: `Stores a role. A rule is "VERB,… KIND,…" and may end with namespace=A,B and
+region=C. Verbs and kinds may be *, and namespaces and regions may be patterns
+such as pay-*. A rule that denies wins over all that allow.`,
+		Example: `  nusa auth role set deployer --allow 'read,plan,submit job namespace=pay-*' --allow 'read,logs allocation namespace=pay-*'
+  nusa auth role set no-exec --deny 'exec allocation'`,
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			role := &nusav1.AuthRole{Name: args[0]}
+			for _, texts := range []struct {
+				list  []string
+				allow bool
+			}{{allow, true}, {deny, false}} {
+				for _, text := range texts.list {
+					r, err := parseRule(text, texts.allow)
+					if err != nil {
+						return err
+					}
+					role.Rules = append(role.Rules, r)
+				}
+			}
+			if len(role.GetRules()) == 0 {
+				return errors.New("give a rule with --allow or --deny")
+			}
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			resp, err := client(c).SetRole(ctx, &nusav1.SetRoleRequest{Role: role, Force: force})
+			if err != nil {
+				return err
+			}
+			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, "role %s is stored\n", resp.GetName()) })
+		}),
+	}
+	c.Flags().StringArrayVar(&allow, "allow", nil, "a rule that allows; give one for each")
+	c.Flags().StringArrayVar(&deny, "deny", nil, "a rule that denies; give one for each")
+	bindForce(c, &force)
+	return c
+}
+
+func bindForce(c *cobra.Command, force *bool) {
+	c.Flags().BoolVar(force, "force", false, "change it even if you could not change roles any more")
+}
+
+func roleRemoveCommand(s *cli.Settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "remove ROLE", Aliases: []string{"rm"}, Short: "Remove a stored role that nothing uses", Args: cli.Positional("ROLE"),
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			resp, err := client(c).RemoveRole(ctx, &nusav1.RemoveRoleRequest{Name: args[0]})
+			if err != nil {
+				return err
+			}
+			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, "role %s is removed\n", args[0]) })
+		}),
+	}
+}

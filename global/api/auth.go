@@ -1,0 +1,172 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
+	"github.com/nusa-scheduler/nusa/security/authz"
+	"github.com/nusa-scheduler/nusa/security/rights"
+)
+
+// authAPI is the public Auth service.
+type authAPI struct {
+	nusav1.UnimplementedAuthServer
+	s *Services
+}
+
+// set returns who may do what.
+func (a *authAPI) set() (*rights.Set, error) {
+	term, err := a.s.term()
+	if err != nil {
+		return nil, err
+	}
+	if set := term.State.Auth.Load(); set != nil {
+		return set, nil
+	}
+	return nil, status.Error(codes.Unavailable, "this server cannot read now who may do what")
+}
+
+// WhoAmI implements nusav1.AuthServer.
+func (a *authAPI) WhoAmI(ctx context.Context, _ *nusav1.WhoAmIRequest) (*nusav1.WhoAmIResponse, error) {
+	set, err := a.set()
+	if err != nil {
+		return nil, err
+	}
+	return set.WhoAmI(ctx, nil), nil
+}
+
+// CanI implements nusav1.AuthServer.
+func (a *authAPI) CanI(ctx context.Context, req *nusav1.CanIRequest) (*nusav1.CanIResponse, error) {
+	set, err := a.set()
+	if err != nil {
+		return nil, err
+	}
+	return set.CanI(ctx, req)
+}
+
+// ListRoles implements nusav1.AuthServer.
+func (a *authAPI) ListRoles(context.Context, *nusav1.ListRolesRequest) (*nusav1.ListRolesResponse, error) {
+	set, err := a.set()
+	if err != nil {
+		return nil, err
+	}
+	return &nusav1.ListRolesResponse{Roles: set.Roles()}, nil
+}
+
+// ListBindings implements nusav1.AuthServer.
+func (a *authAPI) ListBindings(context.Context, *nusav1.ListBindingsRequest) (*nusav1.ListBindingsResponse, error) {
+	set, err := a.set()
+	if err != nil {
+		return nil, err
+	}
+	return &nusav1.ListBindingsResponse{Bindings: set.Bindings()}, nil
+}
+
+// ListAccessTokens implements nusav1.AuthServer.
+func (a *authAPI) ListAccessTokens(context.Context, *nusav1.ListAccessTokensRequest) (*nusav1.ListAccessTokensResponse, error) {
+	set, err := a.set()
+	if err != nil {
+		return nil, err
+	}
+	return &nusav1.ListAccessTokensResponse{Tokens: set.Tokens()}, nil
+}
+
+// SetRole implements nusav1.AuthServer.
+func (a *authAPI) SetRole(ctx context.Context, req *nusav1.SetRoleRequest) (*nusav1.AuthRole, error) {
+	return req.GetRole(), a.change(ctx, "set", "role", req.GetRole().GetName(), func(s *rights.Set) (*rights.Set, error) {
+		return s.SetRole(req.GetRole(), rights.Change{By: caller(ctx), Force: req.GetForce()})
+	})
+}
+
+// RemoveRole implements nusav1.AuthServer.
+func (a *authAPI) RemoveRole(ctx context.Context, req *nusav1.RemoveRoleRequest) (*nusav1.RemoveRoleResponse, error) {
+	return &nusav1.RemoveRoleResponse{}, a.change(ctx, "remove", "role", req.GetName(), func(s *rights.Set) (*rights.Set, error) {
+		return s.RemoveRole(req.GetName())
+	})
+}
+
+// SetBinding implements nusav1.AuthServer.
+func (a *authAPI) SetBinding(ctx context.Context, req *nusav1.SetBindingRequest) (*nusav1.AuthBinding, error) {
+	return req.GetBinding(), a.change(ctx, "set", "binding", req.GetBinding().GetName(), func(s *rights.Set) (*rights.Set, error) {
+		return s.SetBinding(req.GetBinding(), rights.Change{By: caller(ctx), Force: req.GetForce()})
+	})
+}
+
+// RemoveBinding implements nusav1.AuthServer.
+func (a *authAPI) RemoveBinding(ctx context.Context, req *nusav1.RemoveBindingRequest) (*nusav1.RemoveBindingResponse, error) {
+	return &nusav1.RemoveBindingResponse{}, a.change(ctx, "remove", "binding", req.GetName(), func(s *rights.Set) (*rights.Set, error) {
+		return s.RemoveBinding(req.GetName(), rights.Change{By: caller(ctx), Force: req.GetForce()})
+	})
+}
+
+// CreateAccessToken implements nusav1.AuthServer.
+func (a *authAPI) CreateAccessToken(ctx context.Context, req *nusav1.CreateAccessTokenRequest) (*nusav1.CreateAccessTokenResponse, error) {
+	if call := rights.Of(ctx); call != nil && len(req.GetRoles()) > 0 {
+		// Otherwise who may create tokens could make one with more rights than the own ones.
+		if set := (authz.Action{Verb: "set", Kind: "role"}); !call.Set.Allowed(call.Who, set) {
+			return nil, call.Refuse(set)
+		}
+	}
+	n := rights.NewToken{Request: req, By: caller(ctx), Now: time.Now()}
+	_, _ = rand.Read(n.Random[:]) // never fails
+	out := &nusav1.CreateAccessTokenResponse{}
+	return out, a.change(ctx, "create", "token", req.GetDescription(), func(s *rights.Set) (next *rights.Set, err error) {
+		next, out.Token, out.Secret, err = s.CreateToken(n)
+		return next, err
+	})
+}
+
+// RevokeAccessToken implements nusav1.AuthServer.
+func (a *authAPI) RevokeAccessToken(ctx context.Context, req *nusav1.RevokeAccessTokenRequest) (*nusav1.RevokeAccessTokenResponse, error) {
+	return &nusav1.RevokeAccessTokenResponse{}, a.change(ctx, "revoke", "token", req.GetAccessor(), func(s *rights.Set) (*rights.Set, error) {
+		return s.RevokeToken(req.GetAccessor())
+	})
+}
+
+// caller returns the name of the caller's principal. It is empty for another global server, and if
+// the server has no identity.
+func caller(ctx context.Context) string {
+	if call := rights.Of(ctx); call != nil {
+		return call.Who.Name
+	}
+	return ""
+}
+
+// change stores a change of who may do what.
+func (a *authAPI) change(ctx context.Context, verb, kind, name string, next func(*rights.Set) (*rights.Set, error)) error {
+	term, err := a.s.term()
+	if err != nil {
+		return err
+	}
+	_, err = term.Commit.Do(ctx, func(t *state.Tx) error {
+		set, err := state.AuthOf(t)
+		if err != nil {
+			return err
+		}
+		set, err = next(set)
+		if err != nil {
+			return rights.StatusError(err)
+		}
+		if err := t.Audit(audit.Entry{Verb: verb, Kind: kind, Name: name}); err != nil {
+			return err
+		}
+		t.Event("auth.changed", name, "%s %s, by %s", verb, kind, callerOr(ctx))
+		return state.PutAuth(t, set)
+	})
+	return rpcError(err)
+}
+
+// callerOr returns the name of the caller for events.
+func callerOr(ctx context.Context) string {
+	if name := caller(ctx); name != "" {
+		return name
+	}
+	return "an operator"
+}

@@ -1,0 +1,150 @@
+package gate
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/security/authz"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/rights"
+	"github.com/nusa-scheduler/nusa/security/trust"
+)
+
+// TokenHeader has the access token of a call, after "Bearer ".
+const TokenHeader = "authorization"
+
+// errUndecided is the error of a call that this server cannot decide now.
+var errUndecided = status.Error(codes.Unavailable, "this server does not know yet who may do what: call again, or another server")
+
+// errUnchecked is the error of a handler that answers without a decision about the object.
+var errUnchecked = status.Error(codes.Internal, "the server did not decide whether the caller may do this: please report this error")
+
+func (g *Gate) decideUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	r := rowOf(info.FullMethod)
+	call, err := g.call(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if call == nil {
+		return handler(ctx, req)
+	}
+	if err := decide(call, r, req); err != nil {
+		return nil, err
+	}
+	resp, err := handler(rights.With(ctx, call), req)
+	if err == nil && !call.Checked() {
+		return nil, errUnchecked
+	}
+	return resp, err
+}
+
+func (g *Gate) decideStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	r := rowOf(info.FullMethod)
+	call, err := g.call(stream.Context(), r)
+	if err != nil {
+		return err
+	}
+	if call == nil {
+		return handler(srv, stream)
+	}
+	return handler(srv, &decidedStream{ServerStream: stream, ctx: rights.With(stream.Context(), call), call: call, row: r})
+}
+
+// decidedStream is a stream whose first request is decided.
+type decidedStream struct {
+	grpc.ServerStream
+	ctx  context.Context
+	call *rights.Call
+	row  *row
+	// begun: the first request was decided.
+	begun atomic.Bool
+}
+
+// Context implements grpc.ServerStream.
+func (d *decidedStream) Context() context.Context { return d.ctx }
+
+// RecvMsg implements grpc.ServerStream.
+func (d *decidedStream) RecvMsg(m any) error {
+	if err := d.ServerStream.RecvMsg(m); err != nil || d.begun.Swap(true) {
+		return err
+	}
+	return decide(d.call, d.row, m)
+}
+
+// SendMsg implements grpc.ServerStream.
+func (d *decidedStream) SendMsg(m any) error {
+	if !d.call.Checked() {
+		return errUnchecked
+	}
+	return d.ServerStream.SendMsg(m)
+}
+
+// call returns the call of an operator or a token. It returns nil for calls of other members, for
+// which the table of callers is all.
+func (g *Gate) call(ctx context.Context, r *row) (*rights.Call, error) {
+	server := g.o.Source.ID()
+	caller, known := trust.CallerOf(ctx)
+	token := tokenOf(ctx)
+	machine := known && caller.Kind != identity.Operator
+	if machine && (token == "" || caller.Kind != identity.Global) {
+		return nil, nil
+	}
+	set := g.o.Rights()
+	if set == nil && r.verb == "" && token == "" {
+		return nil, nil // for example System.Info of a standby
+	}
+	if set == nil {
+		return nil, errUndecided
+	}
+	call := &rights.Call{Set: set, Verb: r.verb, Kind: r.kind, Region: server.Region, Denied: g.deny}
+	if token == "" {
+		call.Who = set.Operator(caller.Name)
+		return call, nil
+	}
+	who, t, err := set.Token(token, g.o.Now())
+	if err != nil {
+		g.deny("use", "token")
+		return nil, status.Error(codes.Unauthenticated, err.Error())
+	}
+	call.Who, call.Token = who, t
+	return call, nil
+}
+
+// tokenOf returns the access token of a call, or nothing.
+func tokenOf(ctx context.Context) string {
+	values := metadata.ValueFromIncomingContext(ctx, TokenHeader)
+	if len(values) == 0 {
+		return ""
+	}
+	return strings.TrimPrefix(values[0], "Bearer ")
+}
+
+// decide decides a call with its request, as far as the request names the object.
+func decide(call *rights.Call, r *row, req any) error {
+	if r.verb == "" {
+		call.All = true
+		call.Filtered()
+		return nil
+	}
+	at, known := r.at(req)
+	own := r.kind == "node" && call.Region != "" // a regional server has nodes of its own region only
+	if (known || own) && call.May(at.namespace, at.region) {
+		call.All = true
+		return nil
+	}
+	if (r.list || !known) && !own && call.Set.Somewhere(call.Who, r.verb, r.kind) {
+		call.Undecided()
+		return nil
+	}
+	region := at.region
+	if region == "" {
+		region = call.Region
+	}
+	return call.Refuse(authz.Action{Verb: r.verb, Kind: r.kind, Namespace: at.namespace, Region: region, Name: at.name})
+}

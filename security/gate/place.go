@@ -1,0 +1,112 @@
+package gate
+
+import (
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// place is the object of a call, as far as the request names it. An empty namespace or region
+// stands for all of them.
+type place struct{ namespace, region, name string }
+
+// reader reads the place of a request. It returns false if the request does not say where the
+// object is. Then the handler finds the object, and asks rights.Call.
+type reader func(req any) (place, bool)
+
+// everywhere is for calls on no particular namespace or region.
+func everywhere(any) (place, bool) { return place{}, true }
+
+// unknown is for calls whose handler finds the object.
+func unknown(any) (place, bool) { return place{}, false }
+
+// refPlace returns the place of a job. A job of the federation is in no particular region.
+func refPlace(ref *nusav1.JobRef) place {
+	p := place{namespace: ref.GetNamespace(), region: ref.GetRegion(), name: ref.GetName()}
+	if p.namespace == "" {
+		p.namespace = job.DefaultNamespace
+	}
+	return p
+}
+
+// ofJob is for requests with a reference to a job.
+func ofJob(req any) (place, bool) {
+	r, ok := req.(interface{ GetJob() *nusav1.JobRef })
+	if !ok {
+		return place{}, false
+	}
+	return refPlace(r.GetJob()), true
+}
+
+// ofSpec is for requests with a job.
+func ofSpec(req any) (place, bool) {
+	r, ok := req.(interface{ GetSpec() *nusav1.JobSpec })
+	if !ok {
+		return place{}, false
+	}
+	return refPlace(&nusav1.JobRef{Namespace: r.GetSpec().GetNamespace(), Name: r.GetSpec().GetName()}), true
+}
+
+// ofAdopted is for the request that adopts a region's own job.
+func ofAdopted(req any) (place, bool) {
+	r, ok := req.(*nusav1.AdoptRequest)
+	return refPlace(&nusav1.JobRef{Namespace: r.GetNamespace(), Name: r.GetName(), Region: r.GetRegion()}), ok
+}
+
+// ofNamespace is for lists of one namespace, or of all.
+func ofNamespace(req any) (place, bool) {
+	r, ok := req.(interface{ GetNamespace() string })
+	if !ok {
+		return place{}, false
+	}
+	return place{namespace: r.GetNamespace()}, true
+}
+
+// ofRegion is for requests that name a region, or none.
+func ofRegion(req any) (place, bool) {
+	r, ok := req.(interface{ GetRegion() string })
+	if !ok {
+		return place{}, false
+	}
+	return place{region: r.GetRegion()}, true
+}
+
+// ofNode is for requests that name a node, perhaps without its region.
+func ofNode(req any) (place, bool) {
+	r, ok := req.(interface {
+		GetRegion() string
+		GetId() string
+	})
+	if !ok || r.GetRegion() == "" {
+		return place{}, false
+	}
+	return place{region: r.GetRegion(), name: r.GetId()}, true
+}
+
+// ofName is for requests whose name is that of a region.
+func ofName(req any) (place, bool) {
+	r, ok := req.(interface{ GetName() string })
+	if !ok {
+		return place{}, false
+	}
+	return place{region: r.GetName(), name: r.GetName()}, true
+}
+
+// ofDefinition is for the definition of a region.
+func ofDefinition(req any) (place, bool) {
+	r, ok := req.(*nusav1.DefineRegionRequest)
+	name := r.GetDefinition().GetName()
+	return place{region: name, name: name}, ok
+}
+
+// ofAllocations is for a list of allocations.
+func ofAllocations(req any) (place, bool) {
+	r, ok := req.(*nusav1.ListAllocationsRequest)
+	p := place{region: r.GetRegion()}
+	if ref := r.GetJob(); ref.GetName() != "" || ref.GetNamespace() != "" {
+		p = refPlace(ref)
+		if p.region == "" {
+			p.region = r.GetRegion()
+		}
+	}
+	return p, ok
+}
