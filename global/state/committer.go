@@ -79,7 +79,8 @@ type commitRequest struct {
 	by audit.Call
 	// patient: the request may wait for another one, to share its transaction.
 	patient bool
-	// done has capacity 1. It is nil for a request of Begin, which has ended instead.
+	// done has capacity 1. It is nil for a request of Begin. Such a request has the
+	// function ended instead.
 	done  chan commitResult
 	ended func(error)
 }
@@ -287,7 +288,8 @@ type batch struct {
 	carry *commitRequest
 	// stored is what Decide returned.
 	stored func()
-	// unsealed is why the audit trail cannot be written. Then nothing is.
+	// unsealed is the reason why the audit trail cannot be written. While it is set,
+	// nothing is written.
 	unsealed error
 	// decideMost is the number of groups of new jobs at which the batch is full.
 	decideMost int

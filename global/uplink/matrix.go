@@ -137,7 +137,8 @@ func (s *Server) changesSince(version uint64) *nusav1.GlobalMessage {
 	return m
 }
 
-// matrixChanges returns a message with these changes and the position of the present version.
+// matrixChanges returns a message with the given changes and the position of the present
+// version.
 func (s *Server) matrixChanges(c *nusav1.MatrixChanges) *nusav1.GlobalMessage {
 	c.Position = &nusav1.Position{Epoch: s.st.Epoch, Sequence: s.matrix.Version}
 	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_MatrixChanges{MatrixChanges: c}}

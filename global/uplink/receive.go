@@ -48,9 +48,9 @@ func (s *Server) handleLease(c *session, m *nusav1.RegionMessage) bool {
 	return true
 }
 
-// handle handles every message that handleLease does not handle. It queues answers for the committer
-// and does not wait until they are stored. While the committer's queue is full, it waits, or without
-// wait it returns the answers that are not queued.
+// handle handles every message that handleLease does not handle. It queues answers for the
+// committer and does not wait until they are stored. If the committer's queue is full, wait
+// decides: handle waits, or it returns the answers that are not queued.
 func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage, wait bool) (rest []*nusav1.SlotAnswer, err error) {
 	s.step(c, region.Received{Stream: c.shared.Number})
 	switch k := m.GetKind().(type) {
@@ -98,7 +98,7 @@ func (s *Server) liveRegion(c *session) *state.Region {
 }
 
 // queueAnswers queues a region's answers for the committer, in requests that each fit into one
-// transaction. While the queue is full, it waits, or without wait it returns the rest.
+// transaction. If the queue is full, wait decides: queueAnswers waits, or it returns the rest.
 func (s *Server) queueAnswers(ctx context.Context, c *session, in []*nusav1.SlotAnswer, wait bool) (rest []*nusav1.SlotAnswer, err error) {
 	now := time.Now()
 	for len(in) > 0 {

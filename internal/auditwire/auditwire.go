@@ -61,7 +61,7 @@ func Tree(m *nusav1.AuditTree) (audit.Tree, error) {
 	return out, out.Check()
 }
 
-// common is what entries of a record often have in common.
+// common holds the values that entries of a record often share.
 type common struct{ who, from, method, verb, kind, outcome string }
 
 // Pack returns the stored record of entries that follow a tree, and the tree with these entries. It

@@ -25,7 +25,8 @@ const (
 	busyRate  = 16 << 20
 	restAfter = 3 * time.Second
 	meanSteps = 5
-	// shortest is the shortest time between two collections of which a rate is taken.
+	// shortest is the shortest time between two collections from which a rate is
+	// computed.
 	shortest = 10 * time.Millisecond
 )
 
@@ -85,7 +86,7 @@ func paceCollector(ctx context.Context, budget uint64) {
 // nextCollection returns a channel that is closed after the next collection.
 func nextCollection() <-chan struct{} {
 	done := make(chan struct{})
-	type garbage struct{ _ *byte } // with a pointer, so that no other object shares its memory
+	type garbage struct{ _ *byte } // the pointer prevents that another object shares its memory
 	runtime.AddCleanup(new(garbage), func(done chan struct{}) { close(done) }, done)
 	return done
 }

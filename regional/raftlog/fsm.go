@@ -82,7 +82,7 @@ func (f *FSM) adoptPrediction(l *raft.Log) ([]state.Result, bool) {
 	}
 	x := f.predictions[0]
 	if len(l.Data) == 0 || x.data != &l.Data[0] || x.index != l.Index || x.before != f.view {
-		f.predictions = nil // the later predictions are based on the wrong one
+		f.predictions = nil // later predictions are based on this misprediction
 		return nil, false
 	}
 	f.predictions[0] = prediction{} // releases the prediction's views to the garbage collector

@@ -85,7 +85,7 @@ func drawTrail(t *rapid.T) (r *trail, earlier []string) {
 	return r, earlier
 }
 
-// TestTreeIsThatOfTlog: the tree has the roots of tlog.
+// TestTreeIsThatOfTlog: the tree has the same roots as a tree of package tlog.
 func TestTreeIsThatOfTlog(t *testing.T) {
 	var stored []tlog.Hash
 	reader := tlog.HashReaderFunc(func(indexes []int64) (out []tlog.Hash, err error) {

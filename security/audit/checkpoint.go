@@ -11,7 +11,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Checkpoint says which entries a trail has: its first Size ones have this root.
+// Checkpoint says which entries a trail has: Root is the root of the tree of its first
+// Size entries.
 type Checkpoint struct {
 	// Trail is the name of the trail and of its key.
 	Trail string

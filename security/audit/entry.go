@@ -12,7 +12,8 @@ import (
 const (
 	// Done: the change is stored.
 	Done = "done"
-	// Started: an exec session or a log read begins. The entry is durable before it does.
+	// Started: an exec session or a log read begins. The entry is durable before the
+	// session or the read begins.
 	Started = "started"
 	// Denied: the caller may not do this.
 	Denied = "denied"

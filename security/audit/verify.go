@@ -25,7 +25,7 @@ const (
 	Unsigned Damage = "unsigned"
 )
 
-// Finding says what is wrong with which entries: those from From to To.
+// Finding says what is wrong with the entries From to To.
 type Finding struct {
 	Damage   Damage
 	From, To int64

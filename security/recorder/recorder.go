@@ -43,8 +43,9 @@ func Name(id identity.ID) string {
 	return strings.TrimPrefix(id.String(), "spiffe://"+id.Federation+"/")
 }
 
-// fromOf returns the address of the caller. A server that forwards a call names it, and only a
-// server is believed. Without identities nobody can be believed, and the header is used as well.
+// fromOf returns the address of the caller. A server that forwards a call names the caller's
+// address in a header. Only the header of a server is believed. Without identities no caller can
+// be believed, and the header is used as well.
 func fromOf(ctx context.Context) string {
 	p, encrypted := trust.PeerOf(ctx)
 	if text := metadata.ValueFromIncomingContext(ctx, trust.FromHeader); len(text) == 1 && text[0] != "" {

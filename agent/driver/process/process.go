@@ -92,8 +92,8 @@ func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 	return driver.Fingerprint{Healthy: true, Version: "1", Capabilities: caps, Message: strings.Join(lacks, "; ")}
 }
 
-// usable returns why cgroups (limits) and mount namespaces (views) cannot be used. It
-// checks that once.
+// usable returns why cgroups (limits) and mount namespaces (views) cannot be used. The
+// checks run only once.
 func (d *Driver) usable() (limits, views error) {
 	d.probe.Do(func() {
 		d.views = mounts.Usable()
