@@ -121,6 +121,14 @@ func (s *Slots) Get(key string) (region.Slot, bool) {
 	return region.Slot{}, false
 }
 
+// Find returns the slot with the key of another slot of the job.
+func (s *Slots) Find(like *region.Slot) (region.Slot, bool) {
+	if i, found := s.find(like.Group, like.From, like.Region, like.System); found {
+		return s.unpack(&s.list[i]), true
+	}
+	return region.Slot{}, false
+}
+
 // parse returns the parts of a key; ok is false for a key of another job.
 func (s *Slots) parse(key string) (group string, from int, at string, system, ok bool) {
 	if len(key) <= len(s.namespace)+len(s.job)+2 || key[:len(s.namespace)] != s.namespace || key[len(s.namespace)] != '/' ||

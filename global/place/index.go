@@ -30,8 +30,11 @@ type Index struct {
 	// rules of `regions`.
 	changed rank.Log
 	rules   int
-	view    *topology.View
-	number  []int
+	// done has, for each region, the latest round in which ask has updated it.
+	done   []uint64
+	round  uint64
+	view   *topology.View
+	number []int
 
 	asks  *rank.Cache[uint64, *askColumn]
 	specs *rank.Cache[string, *specColumn]
@@ -83,7 +86,7 @@ func (x *Index) update(regions regionList, view *topology.View, now time.Duratio
 	if !same {
 		n := len(regions)
 		*x = Index{
-			regions: make(regionList, n), open: make([]bool, n), late: make([]int32, n), lateFrom: make([]time.Duration, n), rules: x.rules + 1,
+			regions: make(regionList, n), open: make([]bool, n), late: make([]int32, n), lateFrom: make([]time.Duration, n), rules: x.rules + 1, done: make([]uint64, n),
 			asks: rank.NewCache[uint64, *askColumn](askCells / max(1, n)), specs: rank.NewCache[string, *specColumn](ruleCells / max(1, n)),
 		}
 	}
@@ -126,14 +129,15 @@ func (x *Index) ask(a Ask, hash uint64) *askColumn {
 		x.asks.Put(hash, c)
 	}
 	changed, known := x.changed.Since(c.seen)
-	if !known || len(changed) > len(x.regions) {
-		c.column.Expect(len(x.regions))
+	if !known {
 		for i := range x.regions {
 			c.set(i, x, x.regions[i].Charged.charges)
 		}
-	} else {
-		c.column.Expect(len(changed))
-		for _, i := range changed {
+	}
+	x.round++
+	for _, i := range changed {
+		if x.done[i] != x.round { // a region may have changed twice
+			x.done[i] = x.round
 			c.set(int(i), x, x.regions[i].Charged.charges)
 		}
 	}
@@ -335,7 +339,6 @@ func (l *leader) now(a Ask, hash uint64) *askNow {
 			l.index.changed.Add(int(touched[l.noted]))
 		}
 		c.seen = l.start
-		c.column.Expect(len(rest))
 		for _, i := range rest {
 			c.set(int(i), l.index, l.eval.ledger.of(int(i)))
 		}

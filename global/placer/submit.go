@@ -73,7 +73,7 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 	}
 	p.given.decided++
 	number := p.given.decided
-	var done []place.Action
+	done := plan.Actions[:0] // the written actions move to the front
 	for from := 0; from < len(plan.Actions); {
 		to := from + 1
 		for to < len(plan.Actions) && keyOf(plan.Actions[to]) == keyOf(plan.Actions[from]) {

@@ -196,7 +196,7 @@ func (st *State) noteSlot(j *Job, old region.Slot) {
 func (st *State) putSlot(s region.Slot, revision int64) {
 	j := st.job(jobOfSlot(s))
 	k := j.Key
-	old, had := j.Slots.Get(s.Key())
+	old, had := j.Slots.Find(&s)
 	st.noteSlot(j, old)
 	st.Room.Count(had, true)
 	s.Namespace, s.Job = k.Namespace, k.Name
@@ -266,15 +266,16 @@ func (st *State) SlotOrder(name, key string, o Order) *nusav1.SlotOrder {
 }
 
 // slotOf returns the slot with the given wire key of a region. The lock is held.
-func (st *State) slotOf(name, key string) (*Job, region.Slot, bool) {
-	parts := strings.SplitN(key, "/", 3)
-	j := st.Jobs[JobKey{parts[0], parts[1]}]
+func (st *State) slotOf(at, key string) (*Job, region.Slot, bool) {
+	namespace, rest, _ := strings.Cut(key, "/")
+	name, _, _ := strings.Cut(rest, "/")
+	j := st.Jobs[JobKey{namespace, name}]
 	if j == nil {
 		return nil, region.Slot{}, false
 	}
 	s, ok := j.Slots.Get(key)
 	if !ok {
-		s, ok = j.Slots.Get(key + "@" + name)
+		s, ok = j.Slots.Get(key + "@" + at)
 	}
 	return j, s, ok
 }
@@ -282,7 +283,8 @@ func (st *State) slotOf(name, key string) (*Job, region.Slot, bool) {
 // putOrders puts the orders about a slot for its owner and its former owners. old is the slot
 // before the change, or the zero slot if there was none. The lock is held.
 func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
-	rec := st.orderedSpec(j, old, s)
+	key := s.WireKey()
+	rec := st.orderedSpec(j, &old, &s, key)
 	if old.Region != "" && old.Region != s.Region && formerOf(s, old.Region) < 0 {
 		st.removeOrder(old.Region, old, revision)
 	}
@@ -292,7 +294,7 @@ func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
 		}
 	}
 	for i := range s.Former {
-		st.putOrder(s.Former[i].Region, s.WireKey(), Order{Revision: revision}, false)
+		st.putOrder(s.Former[i].Region, key, Order{Revision: revision}, false)
 	}
 	if s.Vacant {
 		if formerOf(s, s.Region) < 0 {
@@ -300,7 +302,7 @@ func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
 		}
 		return
 	}
-	st.putOrder(s.Region, s.WireKey(), Order{revision, rec}, showsAnswer(&old, &s))
+	st.putOrder(s.Region, key, Order{revision, rec}, showsAnswer(&old, &s))
 }
 
 // putFormerOrders puts the orders about former slots of a region whose record was removed and is
@@ -319,8 +321,10 @@ func (st *State) putFormerOrders(name string, revision int64) {
 // its spec until the placer rewrites the slot, even if its owner changes. After an election only
 // the owner's log has that spec, so the order is sent without a spec. With the present spec, the
 // owner would start the new version before its turn, under the older number.
-func (st *State) orderedSpec(j *Job, old, s region.Slot) *Record {
-	key := s.WireKey()
+func (st *State) orderedSpec(j *Job, old, s *region.Slot, key string) *Record {
+	if j.Record != nil && s.JobVersion == j.Record.Version() {
+		return j.Record
+	}
 	for i, name := range [...]string{s.Region, old.Region} {
 		r := st.Regions[name]
 		if r == nil || i > 0 && name == s.Region {
@@ -331,10 +335,7 @@ func (st *State) orderedSpec(j *Job, old, s region.Slot) *Record {
 			return prev.record
 		}
 	}
-	if j.Record != nil && s.JobVersion != j.Record.Version() {
-		return nil
-	}
-	return j.Record
+	return nil
 }
 
 // putOrder puts an order for a region. later: the region does not wait for it.

@@ -133,7 +133,7 @@ type answerBatch struct {
 // prepare applies the answers. Answers that change nothing, because they are repeated or late, write
 // nothing. The lock is held.
 func (b *answerBatch) prepare(t *state.Tx) error {
-	b.done = b.done[:0]
+	b.done = slices.Grow(b.done[:0], len(b.answers))
 	from := b.session.region
 	for _, p := range b.answers {
 		answer := state.AnswerFromProto(p)
@@ -403,8 +403,10 @@ func cutSummary(sum *nusav1.JobSummary) int {
 	for _, d := range sum.Disconnected {
 		d.Node = state.CutMessage(d.GetNode())
 	}
-	if proto.Size(sum) > maxSummary {
+	size := proto.Size(sum)
+	if size > maxSummary && sum.Reasons != nil {
 		sum.Reasons = nil
+		size = proto.Size(sum)
 	}
-	return proto.Size(sum)
+	return size
 }

@@ -32,6 +32,7 @@ func (c *session) due() *nusav1.GlobalMessage {
 	st := c.server.st
 	st.Lock()
 	defer st.Unlock()
+	c.complete = false
 	if c.lateDue {
 		c.lateDue = false
 		c.late.Stop()
@@ -45,10 +46,12 @@ func (c *session) due() *nusav1.GlobalMessage {
 		return nil
 	}
 	if m := c.ordersMessage(); m != nil {
+		c.complete = c.summarised == nil && c.hasSets()
 		return m
 	}
 	if at := c.summarised; at != nil {
 		c.summarised = nil
+		c.complete = c.hasSets()
 		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_SummariesAck{SummariesAck: at}}
 	}
 	for _, set := range []func() *nusav1.GlobalMessage{c.authMessage, c.asksMessage, c.originsMessage, c.peersMessage, c.columnMessage} {
@@ -59,6 +62,12 @@ func (c *session) due() *nusav1.GlobalMessage {
 	m := c.matrix
 	c.matrix = nil
 	return m
+}
+
+// hasSets reports whether the region certainly has the present sets and orders. The lock is held.
+func (c *session) hasSets() bool {
+	return c.cursor.Done() && c.shared.Unsent == (state.Unsent{}) && c.confirmed == c.server.confirms &&
+		c.peersVersion == c.server.peers.version && c.matrix == nil
 }
 
 // isLarge reports whether a session needs a turn to send a message.

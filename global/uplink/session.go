@@ -37,6 +37,10 @@ const (
 	// all of them. These messages are orders that only show the region its own answers, and
 	// acknowledgements of summaries.
 	companyWait = 200 * time.Millisecond
+	// companyPerRegion prolongs companyWait in a federation with many regions, up to maxCompanyWait,
+	// because each of them gets fewer messages.
+	companyPerRegion = 500 * time.Microsecond
+	maxCompanyWait   = 500 * time.Millisecond
 	// quietAfter is the time without held-back messages after which the next of them is sent
 	// at once.
 	quietAfter = time.Second
@@ -91,9 +95,10 @@ type session struct {
 	shared state.Session
 	tunnel tunnelOnce
 
-	// edges are the edges of the column that the sender is about to send. Only the sender uses
-	// them.
-	edges []topology.Edge
+	// edges are the edges of the column that the sender is about to send. complete: nothing has to be
+	// sent after the latest message of next. Only the sender uses these fields.
+	edges    []topology.Edge
+	complete bool
 
 	// open sets region and inbox. They do not change after that.
 	region string
@@ -196,8 +201,8 @@ func (c *session) wake() {
 	}
 }
 
-// wakeLater wakes the sender after companyWait, or at once after a quiet time. If the sender sends
-// earlier for another reason, it sends everything. The lock is held.
+// wakeLater wakes the sender after companyWait or a little later, or at once after a quiet time. If
+// the sender sends earlier for another reason, it sends everything. The lock is held.
 func (c *session) wakeLater() {
 	now := c.server.st.Clock()
 	quiet := now-c.laterAt >= quietAfter
@@ -207,7 +212,8 @@ func (c *session) wakeLater() {
 		c.wake()
 	case !c.lateDue:
 		c.lateDue = true
-		c.late.Reset(companyWait)
+		perRegion := time.Duration(len(c.server.st.Regions)) * companyPerRegion
+		c.late.Reset(min(max(companyWait, perRegion), maxCompanyWait))
 	}
 }
 
@@ -255,7 +261,8 @@ func (c *session) send(ctx context.Context, stream Stream) error {
 				return err
 			}
 		case <-c.woken:
-			for {
+			c.complete = false
+			for !c.complete {
 				m := c.next()
 				if m == nil {
 					break

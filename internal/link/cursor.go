@@ -56,6 +56,10 @@ func (c *Cursor[V]) begin() {
 // Full reports whether the next batch is part of a full set.
 func (c *Cursor[V]) Full() bool { return c.full || c.order < c.o.floorOrder }
 
+// Done reports whether the receiver certainly has the whole set. It may return false for a moment
+// although Next has nothing to return.
+func (c *Cursor[V]) Done() bool { return !c.Full() && c.order == c.o.order }
+
 // Next returns the next batch with at most maxItems items and removals; false if there is
 // nothing to send.
 func (c *Cursor[V]) Next(maxItems int) (Batch[V], bool) {

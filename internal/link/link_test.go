@@ -57,7 +57,13 @@ func TestFullThenDeltas(t *testing.T) {
 	o := link.NewOutbox[int]("e", 10)
 	c := o.Cursor(link.Position{})
 	expect(t, drain(c, 10), "full last @e/0")
+	if !c.Done() {
+		t.Error("the receiver has the empty set, but the cursor does not know it")
+	}
 	o.Put("a", 1)
+	if c.Done() {
+		t.Error("the cursor is done before a change is read")
+	}
 	o.Put("b", 2)
 	o.Put("a", 3) // only the latest value is sent
 	expect(t, drain(c, 10), "b=2 a=3 @e/3")

@@ -64,7 +64,7 @@ type Cache[V any] struct {
 
 // These are the bounds of a Cache. When one is reached, the cache is emptied.
 const (
-	maxCachedSpecs     = 1024
+	maxCachedSpecs     = 4096
 	maxCachedSpecBytes = 8 << 20
 )
 

@@ -25,7 +25,13 @@ func Compare(a, b Spot) int {
 type Column struct {
 	// Spots are in the order of the regions' indices. Only Set changes them.
 	Spots []Spot
+	// order are all spots in the order of Compare, except that it still has the old spots of the
+	// regions in moved. Nil: no caller has asked for the order.
 	order []Spot
+	// moved are the old spots of the regions that have changed since the latest call of Order.
+	// isMoved says for each region whether it is one of them.
+	moved   []Spot
+	isMoved []bool
 }
 
 // NewColumn returns a column that refuses all of n regions.
@@ -37,14 +43,6 @@ func NewColumn(n int) *Column {
 	return c
 }
 
-// Expect announces a number of calls of Set. It drops the order if many calls are cheaper without
-// it.
-func (c *Column) Expect(changes int) {
-	if changes > len(c.Spots)/8 {
-		c.order = nil
-	}
-}
-
 // Set changes the spot of a region.
 func (c *Column) Set(s Spot) {
 	old := c.Spots[s.Region]
@@ -52,9 +50,39 @@ func (c *Column) Set(s Spot) {
 		return
 	}
 	c.Spots[s.Region] = s
-	if c.order == nil {
-		return
+	if c.order != nil && !c.isMoved[s.Region] {
+		c.moved, c.isMoved[s.Region] = append(c.moved, old), true
 	}
+}
+
+// mergeFrom is the number of regions for each changed one from which on it is cheaper to move the
+// changed spots one by one.
+const mergeFrom = 32
+
+// Order returns the regions that are not refused, in the order of Compare. The list is valid until
+// the next call of Order.
+func (c *Column) Order() []Spot {
+	switch {
+	case c.order == nil:
+		c.order, c.isMoved = slices.Clone(c.Spots), make([]bool, len(c.Spots))
+		slices.SortFunc(c.order, Compare)
+	case len(c.moved)*mergeFrom < len(c.Spots):
+		for _, old := range c.moved {
+			c.move(old, c.Spots[old.Region])
+		}
+	default:
+		c.merge()
+	}
+	for _, old := range c.moved {
+		c.isMoved[old.Region] = false
+	}
+	c.moved = c.moved[:0]
+	end, _ := slices.BinarySearchFunc(c.order, Spot{Score: Refused, Region: -1, Fits: math.MaxInt}, Compare)
+	return c.order[:end]
+}
+
+// move replaces a spot in the order.
+func (c *Column) move(old, s Spot) {
 	from, _ := slices.BinarySearchFunc(c.order, old, Compare)
 	to, _ := slices.BinarySearchFunc(c.order, s, Compare)
 	if to > from {
@@ -66,15 +94,23 @@ func (c *Column) Set(s Spot) {
 	c.order[to] = s
 }
 
-// Order returns the regions that are not refused, in the order of Compare. The list is valid until
-// the next Set.
-func (c *Column) Order() []Spot {
-	if c.order == nil {
-		c.order = slices.Clone(c.Spots)
-		slices.SortFunc(c.order, Compare)
+// merge replaces all spots in moved in one pass over the order.
+func (c *Column) merge() {
+	for i := range c.moved {
+		c.moved[i] = c.Spots[c.moved[i].Region]
 	}
-	end, _ := slices.BinarySearchFunc(c.order, Spot{Score: Refused, Region: -1, Fits: math.MaxInt}, Compare)
-	return c.order[:end]
+	slices.SortFunc(c.moved, Compare)
+	kept := slices.DeleteFunc(c.order, func(s Spot) bool { return c.isMoved[s.Region] })
+	last := len(kept) - 1
+	for to, i := len(c.order)-1, len(c.moved)-1; i >= 0; to-- {
+		if last >= 0 && Compare(kept[last], c.moved[i]) > 0 {
+			c.order[to] = kept[last]
+			last--
+			continue
+		}
+		c.order[to] = c.moved[i]
+		i--
+	}
 }
 
 // Best returns the first n spots of a list in the order of Compare.
