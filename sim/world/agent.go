@@ -103,6 +103,12 @@ func newAgent(r *regionSim, i int, suffix string) *agent {
 	return a
 }
 
+// forget replaces the disk by an empty one.
+func (a *agent) forget() {
+	a.disk = agentDisk{orders: map[string]allocOrder{}, records: map[string]reconcile.Actual{}, removed: map[string]bool{}, starts: a.disk.starts}
+	clear(a.runs)
+}
+
 // killed drops the memory and the writes in progress. After a kill, the disk may have completed
 // some of them; after a loss of power, it has completed none.
 func (a *agent) killed(power bool) {

@@ -35,7 +35,8 @@
 // What happens to it:
 //
 //	operator.go  operations
-//	upgrade.go   processes of the earlier feature level, and their upgrade one by one
+//	upgrade.go   processes of the earlier feature level, and their upgrade one by one; nodes that
+//	             are removed
 //	faults.go    random faults, second processes with the names of others, and scenes: sequences
 //	             of faults that chance seldom makes
 //	planted.go   planted bugs (internal/plant); the worlds must find each of them

@@ -142,7 +142,11 @@ func (t *globalTerm) store(key string, value any, rev int64) {
 		r := t.region(name)
 		r.rec = rec
 		var effects []region.Effect
+		seen := r.life.LastSeen
 		r.life, effects = region.Step(t.config(), r.life, t.now(), region.Stored{Record: rec.Record})
+		if r.life.LastSeen > seen { // a lost region has said hello
+			t.w.watch.arrived(name)
+		}
 		t.do(name, effects)
 	default:
 		if key == leadershipKey {

@@ -175,6 +175,7 @@ func (m *master) greet(n *nodeState, e *end, hello agentHello) {
 		if n.session != nil {
 			n.session.close()
 		}
+		m.nodes[n.id] = n // the node may have been forgotten while it was registered
 		n.session, n.granted, n.empty, n.regionLease, n.informed = e, 0, 0, false, presence.Informed{}
 		n.stored(m, hello.orders)
 		n.contact.Attached(m.srv.h.clock())
@@ -431,8 +432,27 @@ func (m *master) watchNodes() {
 			}
 			m.propose(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.ID, Status: status, SinceUnixNano: since}}, nil)
 		}
+		m.dropUnregistered()
 		return true
 	})
+}
+
+// dropUnregistered forgets the removed nodes that have no session, as regional/nodes does.
+func (m *master) dropUnregistered() {
+	if len(m.nodes) <= m.view().NodeCount() {
+		return
+	}
+	for _, id := range sortedKeys(m.nodes) {
+		n := m.nodes[id]
+		if _, registered := m.view().Node(id); registered || n.session != nil {
+			continue
+		}
+		m.began = max(m.began, n.newest) // the node's agent may come back with the order newest
+		delete(m.nodes, id)
+		if m.holders[n.hello.name] == id {
+			delete(m.holders, n.hello.name)
+		}
+	}
 }
 
 func (m *master) statusOf(n *state.Node, now time.Duration) (state.NodeStatus, time.Duration) {

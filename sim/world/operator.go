@@ -150,7 +150,7 @@ func (w *world) operation() {
 	}
 	w.in(w.between(10*time.Second, 50*time.Second), w.operation)
 	w.watch.stats.Operations++
-	switch w.rng.IntN(18) {
+	switch w.rng.IntN(19) {
 	case 0, 1:
 		w.submitNew()
 	case 2, 3, 4:
@@ -173,6 +173,8 @@ func (w *world) operation() {
 		operator{w}.changeOwn()
 	case 17:
 		operator{w}.changeNodeLease()
+	case 18:
+		operator{w}.removeNode()
 	}
 }
 

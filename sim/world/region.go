@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/regional/accept"
 	"github.com/nusa-scheduler/nusa/regional/presence"
@@ -334,7 +333,6 @@ func (r *regionSim) empty() {
 	r.w.watch.restoredRegion(r)
 	clear(r.own)
 	for _, a := range r.agents {
-		a.disk = agentDisk{orders: map[string]allocOrder{}, records: map[string]reconcile.Actual{}, removed: map[string]bool{}, starts: a.disk.starts}
-		clear(a.runs)
+		a.forget()
 	}
 }

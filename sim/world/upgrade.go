@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -82,6 +83,72 @@ func (o operator) upgrade(p *proc, old *bool, done func()) {
 			done()
 		}
 	})
+}
+
+// removeNode removes a node while it is switched off or cut off. Later the node returns, with its
+// disk or with an empty one.
+func (o operator) removeNode() {
+	r := o.regions[o.rng.IntN(len(o.regions))]
+	a, d := r.agents[o.rng.IntN(len(r.agents))], min(o.between(20*time.Second, 90*time.Second), calm-time.Duration(o.now))
+	if a.p.unwanted || a.h.down || d < 10*time.Second {
+		return
+	}
+	if o.chance(2) {
+		for _, s := range r.raft.servers {
+			o.cutPair(a.h, s.h, d, true)
+		}
+	} else {
+		o.note("switch off %s for %s", a.id, d)
+		a.h.crash()
+		a.h.off = true
+		empty := o.chance(2)
+		o.in(d, func() { o.switchOn(a, empty) })
+	}
+	o.in(o.between(10*time.Second, d), func() {
+		for _, run := range a.runs {
+			if !run.ended && run.o.binding == lease.None {
+				return // the node still runs what only the operator may end
+			}
+		}
+		o.remove(r, a.id)
+	})
+}
+
+// remove removes a node that is not ready, as regional/api does.
+func (o operator) remove(r *regionSim, id string) {
+	m := r.master()
+	if m == nil {
+		return
+	}
+	n, known := m.view().Node(id)
+	if !known || n.Status == state.NodeReady || sched.BoundLeft(m.planInput(), id) > 0 {
+		return
+	}
+	if o.tracing() {
+		o.tracef("operator: remove %s", id)
+	}
+	m.propose(state.Command{RemoveNode: &state.RemoveNode{ID: id}}, nil)
+}
+
+// switchOn switches a node on again, unless its whole region is switched off. A node with an empty
+// disk gets another id, so the operator removes the earlier one.
+func (o operator) switchOn(a *agent, empty bool) {
+	if !a.h.off || a.r.raft.servers[0].h.off {
+		return
+	}
+	if empty {
+		a.forget()
+		was := a.id
+		a.id += "+"
+		var again func()
+		again = func() {
+			o.in(o.between(5*time.Second, 20*time.Second), again)
+			o.remove(a.r, was)
+		}
+		again()
+	}
+	a.h.off = false
+	a.h.restart()
 }
 
 // level is the least feature level of a region's servers.

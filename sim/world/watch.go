@@ -50,6 +50,8 @@ type owned struct {
 
 type epochsSeen struct {
 	alloc map[[2]int64]string
+	// latest is the latest run that a lease of a region bound.
+	latest *run
 }
 
 type logNumbers struct {
@@ -152,6 +154,20 @@ func (v *watch) checkEpoch(r *run) {
 		v.fail(5, "%s and %s of %s share the epoch %d.%d", was, r.o.id, r.o.instance, k[0], k[1])
 	}
 	e.alloc[k] = r.o.id
+	if r.o.binding&lease.Region == 0 {
+		return
+	}
+	l := e.latest
+	if l != nil && !v.copied(l.a.r) && !v.copied(r.a.r) && (l.o.generation > r.o.generation || l.o.generation == r.o.generation && l.o.epoch > r.o.epoch) {
+		v.fail(5, "%s forks %s with the epoch %d.%d after %s ran it with %d.%d", r.a.id, r.o.instance, r.o.generation, r.o.epoch, l.a.id, l.o.generation, l.o.epoch)
+	}
+	e.latest = r
+}
+
+// copied reports whether the store or the log of a region was restored from a copy. Attempts of the
+// copy then continue with their epochs, although later attempts ran elsewhere.
+func (v *watch) copied(r *regionSim) bool {
+	return v.restoredAt != 0 || r.careless || r.incarnation > 0
 }
 
 // boundNow reports whether the region's lease binds a group in the stored version of its job. After
