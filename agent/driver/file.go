@@ -9,7 +9,11 @@ import (
 // ReplaceFile replaces a file durably: after a power loss the file has either its old or
 // its new content. Only the owner can read the file.
 func ReplaceFile(path string, data []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	// A file or a link that is left there would keep its mode, or lead to another file.
+	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
