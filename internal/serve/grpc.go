@@ -21,6 +21,8 @@ const (
 	maxReceive = 4 << 20
 	// maxReply bounds a reply, in bytes. A reply with 10,000 allocations fits.
 	maxReply = 16 << 20
+	// maxHeaders bounds the metadata of a call, in bytes. The default of gRPC is 16 MiB.
+	maxHeaders = 64 << 10
 	// maxStreams bounds the concurrent calls of one connection.
 	maxStreams = 1024
 	// keepalivePing is the interval of pings on a quiet connection, keepaliveTimeout the
@@ -45,6 +47,7 @@ func newGRPC(o Options) *grpc.Server {
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxSendMsgSize(maxReply),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ConnectionTimeout(10 * time.Second),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),

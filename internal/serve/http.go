@@ -11,6 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
+// maxHTTP bounds the open connections of HTTP. One more closes the oldest.
+const maxHTTP = 256
+
 func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	// The live heap after a collection, and the number of forced collections. On an idle
@@ -38,13 +41,27 @@ func (s *Server) handleHTTP() {
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	s.Mux.Handle("GET /metrics", promhttp.HandlerFor(s.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Registry: s.Registry}))
+	s.Mux.Handle("GET /metrics", members(promhttp.HandlerFor(s.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Registry: s.Registry})))
+}
+
+// members lets only clients with a certificate make a request over TLS. The handshake has verified
+// the certificate.
+func members(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil && len(r.TLS.PeerCertificates) == 0 {
+			http.Error(w, "give a certificate of the federation: only /livez and /readyz are for everybody", http.StatusUnauthorized)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 func (s *Server) newHTTP() *http.Server {
 	return &http.Server{
 		Handler:           s.Mux,
 		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slogError(s.opts.Logger),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"syscall"
 
 	"github.com/nusa-scheduler/nusa/internal/network"
@@ -55,3 +56,16 @@ type listenError struct {
 
 func (h listenError) Error() string { return h.text }
 func (h listenError) Unwrap() error { return h.error }
+
+// Loopback reports whether only this machine can reach an address of the form host:port. A host
+// name other than localhost counts as another machine.
+func Loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.IsLoopback()
+	}
+	return host == "localhost"
+}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/nusa-scheduler/nusa/internal/guard"
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
@@ -49,6 +51,9 @@ type Options struct {
 
 	// HTTPAddr is the address for HTTP; empty or "-" for no HTTP.
 	HTTPAddr string
+	// HTTPTLS encrypts HTTP if other machines reach HTTPAddr. Then /metrics is for clients with a
+	// certificate only. Default: no encryption.
+	HTTPTLS *tls.Config
 	// HTTPFlag is the flag that an error about HTTPAddr names. Default "--http-addr".
 	HTTPFlag string
 	// Ready returns an error that says why the role cannot work now, or nil. /readyz
@@ -93,11 +98,18 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 		if s.grpcLis, err = Listen(ctx, opts.Net, opts.GRPCAddr, opts.GRPCFlag); err != nil {
 			return nil, err
 		}
+		if opts.Credentials == nil { // otherwise the handshake is bounded
+			s.grpcLis = guard.Requests(s.grpcLis, guard.Most, keepaliveTimeout)
+		}
 	}
 	if opts.HTTPAddr != "" {
 		if s.httpLis, err = Listen(ctx, opts.Net, opts.HTTPAddr, opts.HTTPFlag); err != nil {
 			_ = s.Close()
 			return nil, err
+		}
+		s.httpLis = guard.Open(s.httpLis, maxHTTP)
+		if opts.HTTPTLS != nil && !Loopback(opts.HTTPAddr) {
+			s.httpLis = tls.NewListener(s.httpLis, opts.HTTPTLS)
 		}
 	}
 	s.GRPC = newGRPC(opts)

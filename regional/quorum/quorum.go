@@ -93,7 +93,7 @@ func Open(cfg Config) (*Group, error) {
 	book := &addresses{gossip: cfg.Gossip}
 	g.trans = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider: book,
-		Stream:                newStream(cfg.Net, cfg.Listener, cfg.ID, cfg.Advertise),
+		Stream:                newStream(cfg.Net, cfg.Listener, cfg.ID, cfg.Advertise, cfg.Logger),
 		MaxPool:               3,
 		Timeout:               max(2*time.Second, 2*cfg.Heartbeat),
 		Logger:                log,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -12,7 +13,17 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/nusa-scheduler/nusa/internal/guard"
 	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/wait"
+)
+
+const (
+	// maxGreetings bounds the connections whose greeting was not read yet.
+	maxGreetings = 256
+	// maxStreams bounds the accepted connections, because the Raft library gives each a buffer of
+	// 256 KiB. Another server opens about five.
+	maxStreams = 128
 )
 
 // greeting is the first byte of every stream. After it come the length and the text of the
@@ -44,8 +55,24 @@ type address string
 func (address) Network() string  { return "tcp" }
 func (a address) String() string { return string(a) }
 
-func newStream(n network.Net, ln net.Listener, id, advertise string) *stream {
-	return &stream{Listener: ln, net: n, id: id, addr: address(advertise), conns: map[net.Conn]struct{}{}}
+func newStream(n network.Net, ln net.Listener, id, advertise string, log *slog.Logger) *stream {
+	s := &stream{net: n, id: id, addr: address(advertise), conns: map[net.Conn]struct{}{}}
+	lines := wait.NewPace(time.Second, 5)
+	greeted := guard.Greeted(ln, maxGreetings, func(c net.Conn) (net.Conn, error) {
+		err := s.receiveGreeting(c)
+		if err == nil {
+			return c, nil
+		}
+		if errors.Is(err, ErrOtherServer) {
+			if _, allowed := lines.Take(time.Now()); allowed {
+				log.Warn("a connection to Raft is refused", "from", c.RemoteAddr().String(), "error", err)
+			}
+		}
+		_ = c.Close()
+		return nil, err
+	})
+	s.Listener = guard.Open(greeted, maxStreams)
+	return s
 }
 
 // target returns an address that includes the id of its server.
@@ -58,7 +85,24 @@ func (s *stream) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.track(c, false)
+	return s.track(c)
+}
+
+// receiveGreeting reads the greeting of a connection. With an identity its first Read is the
+// handshake.
+func (s *stream) receiveGreeting(c net.Conn) error {
+	var head [2]byte
+	if _, err := io.ReadFull(c, head[:]); err != nil {
+		return err
+	}
+	id := make([]byte, head[1])
+	if _, err := io.ReadFull(c, id); err != nil {
+		return err
+	}
+	if head[0] != greeting || string(id) != s.id {
+		return fmt.Errorf("%w: %q, this is %q", ErrOtherServer, id, s.id)
+	}
+	return nil
 }
 
 // Dial opens a stream to an address that target returned.
@@ -77,17 +121,17 @@ func (s *stream) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, e
 		_ = c.Close()
 		return nil, err
 	}
-	return s.track(c, true)
+	return s.track(c)
 }
 
-func (s *stream) track(c net.Conn, greeted bool) (net.Conn, error) {
+func (s *stream) track(c net.Conn) (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		_ = c.Close()
 		return nil, net.ErrClosed
 	}
-	t := &tracked{Conn: c, in: s, greeted: greeted}
+	t := &tracked{Conn: c, in: s}
 	s.conns[t] = struct{}{}
 	return t, nil
 }
@@ -108,29 +152,6 @@ func (s *stream) Close() error {
 type tracked struct {
 	net.Conn
 	in *stream
-	// greeted is true once the greeting was read. Only the reader uses this field, and the
-	// library reads in one goroutine.
-	greeted bool
-}
-
-// Read checks the greeting before it returns the first byte. It does that in the goroutine
-// of the connection, so that a silent connection does not delay others.
-func (t *tracked) Read(p []byte) (int, error) {
-	if !t.greeted {
-		var head [2]byte
-		if _, err := io.ReadFull(t.Conn, head[:]); err != nil {
-			return 0, err
-		}
-		id := make([]byte, head[1])
-		if _, err := io.ReadFull(t.Conn, id); err != nil {
-			return 0, err
-		}
-		if head[0] != greeting || string(id) != t.in.id {
-			return 0, fmt.Errorf("%w: %q, this is %q", ErrOtherServer, id, t.in.id)
-		}
-		t.greeted = true
-	}
-	return t.Conn.Read(p)
 }
 
 func (t *tracked) Close() error {
