@@ -67,7 +67,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	web, err := serve.Open(ctx, serve.Options{Net: cfg.Net, Logger: cfg.Logger, HTTPAddr: cfg.HTTPAddr, SmallBuffers: cfg.Share < 1,
+	web, err := serve.Open(ctx, serve.Options{Net: cfg.Net, Logger: cfg.Logger, HTTPAddr: cfg.HTTPAddr, HTTPTLS: cfg.Identity.Web(), SmallBuffers: cfg.Share < 1,
 		Ready: func() error {
 			if err := cfg.Identity.Ready(); err != nil {
 				return err

@@ -104,9 +104,10 @@ type Etcd struct {
 	// Endpoints are client URLs, or host:port, of an external cluster or of another global server's
 	// embedded member. Empty: this server embeds a member.
 	Endpoints []string
-	// ClientAddr is where the embedded member serves other global servers, as host:port, without a
-	// password. Empty: the member serves only on a socket in the data directory, for the user of
-	// this process.
+	// Outside are the credentials for an external cluster.
+	Outside store.Outside
+	// ClientAddr is where the embedded member serves other global servers, as host:port. Empty: the
+	// member serves only on a socket in the data directory, for the user of this process.
 	ClientAddr string
 	// PeerAddr is where the embedded member serves the other members, as host:port. Default
 	// 127.0.0.1:7603. With port 0 the network chooses a port.
@@ -185,6 +186,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.JobsMax, c.NamespaceMax = cmp.Or(c.JobsMax, DefaultJobsMax), cmp.Or(c.NamespaceMax, DefaultNamespaceMax)
 	if c.Store == nil && len(c.Etcd.Endpoints) == 0 && c.DataDir == "" {
 		return c, errors.New("data directory: required, since etcd is embedded; or name etcd endpoints")
+	}
+	if err := c.Etcd.Outside.Check(); err != nil {
+		return c, err
 	}
 	if c.Advertise != "" {
 		if _, _, err := net.SplitHostPort(c.Advertise); err != nil {

@@ -143,8 +143,8 @@ func (s *server) listen(ctx context.Context) error {
 	g := gate.New(gate.Options{Source: id, Rights: s.rights})
 	web, err := serve.Open(ctx, serve.Options{
 		Net: s.cfg.Net, Logger: s.log, GRPCAddr: s.cfg.GRPCAddr, HTTPAddr: s.cfg.HTTPAddr,
-		Credentials: id.Server(gate.Listener(id.ID())),
-		Unary:       g.Around(f.Unary()), Stream: g.AroundStreams(f.Stream()), Ready: s.ready,
+		Credentials: id.Server(gate.Listener(id.ID())), HTTPTLS: id.Web(),
+		Unary: g.Around(f.Unary()), Stream: g.AroundStreams(f.Stream()), Ready: s.ready,
 		Codec: submits.NewCodec(),
 	})
 	if err != nil {
@@ -227,6 +227,7 @@ func (s *server) openEtcd(ctx context.Context, dir *serve.DataDir) (*store.Etcd,
 		Name: s.cfg.Name, Endpoints: s.cfg.Etcd.Endpoints,
 		ClientAddr: s.cfg.Etcd.ClientAddr, PeerAddr: s.cfg.Etcd.PeerAddr,
 		Quota: s.cfg.Etcd.Quota, InitialCluster: s.cfg.Etcd.InitialCluster, Dial: s.cfg.Net.Dial, Logger: s.log,
+		Identity: s.cfg.Identity, Outside: s.cfg.Etcd.Outside,
 	}
 	if dir != nil {
 		c.DataDir = dir.Path("etcd")

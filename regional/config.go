@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/gossip"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/trust"
@@ -66,9 +67,11 @@ type Config struct {
 	// Clock reads a monotonic clock that runs through suspend. Its zero may be any time.
 	// Default CLOCK_BOOTTIME.
 	Clock func() time.Duration
-	// GossipKey encrypts gossip: 16, 24 or 32 bytes, the same on every server.
-	// Servers with another key are refused. Empty: no encryption.
-	GossipKey []byte
+	// GossipKeys encrypt gossip, each with 16, 24 or 32 bytes. This server sends with the first key,
+	// and refuses what is encrypted with none of them. GossipKeyFile is a file of keys instead, which
+	// is read again when it changes. Neither: no encryption.
+	GossipKeys    [][]byte
+	GossipKeyFile string
 
 	// Raft sets how fast the Raft group elects a leader.
 	Raft RaftTiming
@@ -253,8 +256,8 @@ func (c Config) validate() error {
 	if c.BootstrapExpect < 1 || c.BootstrapExpect > 9 {
 		return bad("bootstrap_expect", "%d is not 1..9", c.BootstrapExpect)
 	}
-	if n := len(c.GossipKey); n != 0 && n != 16 && n != 24 && n != 32 {
-		return bad("gossip_key", "%d bytes, must be 16, 24 or 32", n)
+	if err := c.checkGossipKeys(); err != nil {
+		return bad("gossip_key", "%v", err)
 	}
 	for i, key := range c.ProbeKeys {
 		if len(key) < 16 {
@@ -279,6 +282,18 @@ func (c Config) validate() error {
 	}
 	if c.ProbeRate < 0 || c.ProbeRate > 10_000 {
 		return bad("probe_rate", "%d is not 1..10000", c.ProbeRate)
+	}
+	return nil
+}
+
+// checkGossipKeys returns an error if gossip cannot use the keys.
+func (c Config) checkGossipKeys() error {
+	switch {
+	case c.GossipKeyFile != "":
+		_, err := gossip.ReadKeys(c.GossipKeyFile)
+		return err
+	case len(c.GossipKeys) > 0:
+		return gossip.CheckKeys(c.GossipKeys)
 	}
 	return nil
 }

@@ -121,10 +121,10 @@ func (s *server) openAddresses(ctx context.Context) error {
 	s.gate = gate.New(gate.Options{Source: cfg.Identity, Rights: s.rights.get})
 	s.serve, err = serve.Open(ctx, serve.Options{
 		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
-		Credentials: cfg.Identity.Server(gate.Listener(cfg.Identity.ID())),
-		Unary:       s.gate.Around(fwd.Unary()),
-		Stream:      s.gate.AroundStreams(fwd.Stream()),
-		Ready:       s.ready, SmallBuffers: true, Codec: wire.NewCodec(),
+		Credentials: cfg.Identity.Server(gate.Listener(cfg.Identity.ID())), HTTPTLS: cfg.Identity.Web(),
+		Unary:  s.gate.Around(fwd.Unary()),
+		Stream: s.gate.AroundStreams(fwd.Stream()),
+		Ready:  s.ready, SmallBuffers: true, Codec: wire.NewCodec(),
 	})
 	if err == nil {
 		err = s.gate.Register(s.serve.Registry)
@@ -144,7 +144,7 @@ func (s *server) openAddresses(ctx context.Context) error {
 	}
 	s.gossip, err = gossip.Listen(ctx, gossip.Config{
 		Net: cfg.Net, Listen: cfg.GossipAddr, Advertise: cfg.Advertise, Region: cfg.Region.GetName(),
-		Key: cfg.GossipKey, Join: slices.Concat(cfg.Join, s.known.saved), Fast: cfg.Raft.fast(), Logger: serve.QuietAfter(ctx, cfg.Logger),
+		Keys: cfg.GossipKeys, KeyFile: cfg.GossipKeyFile, Join: slices.Concat(cfg.Join, s.known.saved), Fast: cfg.Raft.fast(), Logger: serve.QuietAfter(ctx, cfg.Logger),
 	})
 	if err != nil {
 		return serve.ListenError(cfg.GossipAddr, "--gossip-addr", err)

@@ -192,7 +192,7 @@ func TestInvalidStartsNameTheCause(t *testing.T) {
 		{"bad region", func(c *regional.Config) { c.Region.Name = "Not A Name" }, regional.ErrConfig, "region"},
 		{"bad name", func(c *regional.Config) { c.Name = "a b" }, regional.ErrConfig, "name"},
 		{"no expected servers", func(c *regional.Config) { c.BootstrapExpect = -1 }, regional.ErrConfig, "bootstrap_expect"},
-		{"short key", func(c *regional.Config) { c.GossipKey = []byte("short") }, regional.ErrConfig, "gossip_key"},
+		{"short key", func(c *regional.Config) { c.GossipKeys = [][]byte{[]byte("short")} }, regional.ErrConfig, "gossip_key"},
 		{"short probe key", func(c *regional.Config) { c.ProbeKeys = [][]byte{make([]byte, 16), []byte("short")} }, regional.ErrConfig, "probe_key: key 2"},
 		{"wildcard without an address", func(c *regional.Config) { c.GRPCAddr = "0.0.0.0:0" }, regional.ErrConfig, "advertise"},
 	} {
@@ -219,17 +219,17 @@ func TestGossipRefusesForeignServers(t *testing.T) {
 	defer goleak.VerifyNone(t, probing)
 	var out bytes.Buffer
 	first := config(filepath.Join(t.TempDir(), "a"))
-	first.GossipKey = bytes.Repeat([]byte("k"), 32)
+	first.GossipKeys = [][]byte{bytes.Repeat([]byte("k"), 32)}
 	s := startReal(t, first)
 	defer s.stop()
 	for name, change := range map[string]func(*regional.Config){
 		"region": func(c *regional.Config) { c.Region.Name = "beta" },
-		"key":    func(c *regional.Config) { c.GossipKey = bytes.Repeat([]byte("x"), 32) },
-		"no key": func(c *regional.Config) { c.GossipKey = nil },
+		"key":    func(c *regional.Config) { c.GossipKeys = [][]byte{bytes.Repeat([]byte("x"), 32)} },
+		"no key": func(c *regional.Config) { c.GossipKeys = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(filepath.Join(t.TempDir(), "b"))
-			cfg.Name, cfg.Join, cfg.GossipKey = "s2", []string{s.addrs.Gossip}, first.GossipKey
+			cfg.Name, cfg.Join, cfg.GossipKeys = "s2", []string{s.addrs.Gossip}, first.GossipKeys
 			cfg.Logger = slog.New(slog.NewTextHandler(&out, nil))
 			change(&cfg)
 			stranger := startReal(t, cfg)

@@ -12,7 +12,9 @@
 //	revisions.go        revisions that keep growing after a restore from an old copy
 //	etcd_election.go    the election on etcd
 //	member.go           the embedded etcd member, and etcd's log
+//	front.go            the ports of the member, and the identities that they accept
 //	socket.go           the socket where it serves clients of its own user
+//	outside.go          the credentials for an external etcd
 //	memory.go           the implementation in memory, for tests and simulations
 //	memory_election.go  the election in memory
 package store

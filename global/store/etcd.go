@@ -21,6 +21,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // opTimeout bounds every operation. A store without quorum returns ErrNoQuorum after opTimeout,
@@ -38,9 +40,14 @@ type EtcdConfig struct {
 	Endpoints []string
 	// PeerAddr is the peer address of the embedded member, as host:port.
 	PeerAddr string
-	// ClientAddr is the address, host:port, where the member serves clients without a password, in
-	// addition to its socket. Empty: the member serves only on its socket.
+	// ClientAddr is the address, host:port, where the member serves other global servers, in addition
+	// to its socket. Empty: the member serves only on its socket.
 	ClientAddr string
+	// Identity encrypts the ports of the embedded member, and the connections to that of another
+	// global server. Only global servers are accepted. Nil: no encryption.
+	Identity *trust.Source
+	// Outside are the credentials for the external cluster.
+	Outside Outside
 	// Quota bounds the bytes that the embedded member's database may have in use; 0: DefaultQuota.
 	Quota int64
 	// InitialCluster lists all embedded members, each as "name=host:port". Empty: only this member.
@@ -99,7 +106,10 @@ func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 			e.client, e.direct = v3client.New(e.member.Server), newDirect(e.member.Server)
 		}
 	} else {
-		e.client, err = dialEtcd(cfg, cfg.Endpoints, log)
+		// A client with a password connects at once, and gives up after opTimeout.
+		for e.client, err = dialEtcd(cfg, cfg.Endpoints, log); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil; {
+			e.client, err = dialEtcd(cfg, cfg.Endpoints, log)
+		}
 		e.dial = func(endpoint string) (*clientv3.Client, error) { return dialEtcd(cfg, []string{endpoint}, log) }
 	}
 	if err != nil {
@@ -115,8 +125,19 @@ func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 }
 
 func dialEtcd(cfg EtcdConfig, endpoints []string, log slogCore) (*clientv3.Client, error) {
+	config, err := cfg.clientTLS()
+	if err != nil {
+		return nil, err
+	}
+	password, err := cfg.Outside.password()
+	if err != nil {
+		return nil, err
+	}
 	c := clientv3.Config{
 		Endpoints:            endpoints,
+		TLS:                  config,
+		Username:             cfg.Outside.User,
+		Password:             password,
 		DialTimeout:          opTimeout,
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 5 * time.Second,

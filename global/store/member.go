@@ -1,21 +1,24 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 const (
@@ -31,6 +34,8 @@ const (
 type member struct {
 	*embed.Etcd
 	socket *socket
+	// peers and clients are the ports of the member. clients is nil if there is no such port.
+	peers, clients *front
 }
 
 // startMember starts an etcd member in this process, and waits until it is ready.
@@ -40,19 +45,15 @@ func startMember(ctx context.Context, cfg EtcdConfig, log slogCore) (*member, er
 		return nil, err
 	}
 	m := &member{}
-	m.socket, err = openSocket(cfg.DataDir)
-	if err != nil {
-		return nil, fmt.Errorf("start the embedded etcd member: %w", err)
-	}
-	ec.ListenClientUrls = append(ec.ListenClientUrls, m.socket.listen)
-	ec.AdvertiseClientUrls = append(ec.AdvertiseClientUrls, m.socket.advertised)
-	m.Etcd, err = embed.StartEtcd(ec)
-	if err != nil {
-		m.socket.close()
-		return nil, fmt.Errorf("start the embedded etcd member: %w", listening(cfg, err))
-	}
-	err = m.socket.protect()
+	err = m.open(ctx, cfg, ec)
 	if err == nil {
+		err = m.socket.protect()
+	}
+	if err == nil {
+		m.peers.serve(m.socket.peer)
+		if m.clients != nil {
+			m.clients.serve(m.socket.listen.Path)
+		}
 		err = m.awaitReady(ctx)
 	}
 	if err != nil {
@@ -60,6 +61,28 @@ func startMember(ctx context.Context, cfg EtcdConfig, log slogCore) (*member, er
 		return nil, fmt.Errorf("start the embedded etcd member: %w", err)
 	}
 	return m, nil
+}
+
+// open opens the ports and the sockets, and starts the member.
+func (m *member) open(ctx context.Context, cfg EtcdConfig, ec *embed.Config) error {
+	var err error
+	m.socket, err = openSocket(cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	servers := identity.GlobalServers()
+	m.peers, err = openFront(ctx, cfg.PeerAddr, "--etcd-peer-addr", cfg.Identity.TLS(servers, "http/1.1"), cfg.logger())
+	if err == nil && cfg.ClientAddr != "" {
+		m.clients, err = openFront(ctx, cfg.ClientAddr, "--etcd-client-addr", cfg.Identity.TLS(servers, "h2", "http/1.1"), cfg.logger())
+	}
+	if err != nil {
+		return err
+	}
+	ec.ListenPeerUrls = []url.URL{{Scheme: "unix", Host: m.socket.peer}}
+	ec.ListenClientUrls = []url.URL{m.socket.listen}
+	ec.AdvertiseClientUrls = append(ec.AdvertiseClientUrls, m.socket.advertised)
+	m.Etcd, err = embed.StartEtcd(ec)
+	return err
 }
 
 func (m *member) awaitReady(ctx context.Context) error {
@@ -77,32 +100,39 @@ func (m *member) awaitReady(ctx context.Context) error {
 
 // clientAddr returns the configured address for clients, or else the address of the socket.
 func (m *member) clientAddr() string {
-	for _, l := range m.Clients {
-		if addr := l.Addr(); addr.Network() != "unix" {
-			return addr.String()
-		}
+	if m.clients != nil {
+		return m.clients.addr()
 	}
 	return "unix://" + m.socket.path
 }
 
 func (m *member) close() {
-	m.Close()
+	m.peers.close()
+	m.clients.close()
+	if m.Etcd != nil {
+		m.Close()
+	}
 	m.socket.close()
 }
 
-// listening adds the flag of the address that could not be opened to an error.
-func listening(cfg EtcdConfig, err error) error {
-	var op *net.OpError
-	if !errors.As(err, &op) || op.Op != "listen" || op.Addr == nil {
-		return err
+// peerTLS returns how the member dials other members. etcd compares one DNS name, so all global
+// servers share one. etcd reads the certificate for each connection, and the roots at its start.
+func peerTLS(cfg EtcdConfig) (transport.TLSInfo, error) {
+	if cfg.Identity == nil {
+		return transport.TLSInfo{}, nil
 	}
-	for addr, flag := range map[string]string{cfg.ClientAddr: "--etcd-client-addr", cfg.PeerAddr: "--etcd-peer-addr"} {
-		if addr == op.Addr.String() {
-			return serve.ListenError(addr, flag, err)
-		}
+	name, err := cfg.Identity.RequireTier()
+	if err != nil && len(cfg.InitialCluster) > 0 {
+		return transport.TLSInfo{}, err
 	}
-	return err
+	return transport.TLSInfo{
+		CertFile: cfg.Identity.Path(trust.CertFile), KeyFile: cfg.Identity.Path(trust.KeyFile),
+		TrustedCAFile: cfg.Identity.Path(trust.RootsFile), ServerName: name, MinVersion: tls.VersionTLS13,
+	}, nil
 }
+
+// logger returns the logger of the configuration, or one that drops everything.
+func (cfg EtcdConfig) logger() *slog.Logger { return cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)) }
 
 func memberConfig(cfg EtcdConfig, log slogCore) (*embed.Config, error) {
 	ec := embed.NewConfig()
@@ -110,18 +140,26 @@ func memberConfig(cfg EtcdConfig, log slogCore) (*embed.Config, error) {
 	ec.Dir = cfg.DataDir
 	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(log))
 	ec.ListenClientUrls, ec.AdvertiseClientUrls = nil, nil
+	scheme := "http"
+	if cfg.Identity != nil {
+		scheme = "https"
+	}
 	if cfg.ClientAddr != "" {
-		client, err := url.Parse("http://" + cfg.ClientAddr)
+		client, err := url.Parse(scheme + "://" + cfg.ClientAddr)
 		if err != nil {
 			return nil, fmt.Errorf("etcd client address %q: %w", cfg.ClientAddr, err)
 		}
-		ec.ListenClientUrls, ec.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
+		ec.AdvertiseClientUrls = []url.URL{*client}
 	}
-	peer, err := url.Parse("http://" + cfg.PeerAddr)
+	peer, err := url.Parse(scheme + "://" + cfg.PeerAddr)
 	if err != nil {
 		return nil, fmt.Errorf("etcd peer address %q: %w", cfg.PeerAddr, err)
 	}
-	ec.ListenPeerUrls, ec.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
+	ec.AdvertisePeerUrls = []url.URL{*peer}
+	ec.PeerTLSInfo, err = peerTLS(cfg)
+	if err != nil {
+		return nil, err
+	}
 	ec.EnableGRPCGateway = false
 	ec.MaxTxnOps = memberTxnOps
 	// Old revisions are never read, because a watch that is too far behind lists again.
@@ -144,7 +182,7 @@ func memberConfig(cfg EtcdConfig, log slogCore) (*embed.Config, error) {
 			return nil, fmt.Errorf("etcd initial cluster: %q is not name=host:port", m)
 		}
 		if !strings.Contains(addr, "://") {
-			addr = "http://" + addr
+			addr = scheme + "://" + addr
 		}
 		members[i] = name + "=" + addr
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -9,8 +10,8 @@ import (
 
 const (
 	// socketName is the name of the socket in the member's directory, by which etcd's tools reach
-	// the member.
-	socketName = "client.sock"
+	// the member. Connections of other members are passed to peerSocketName.
+	socketName, peerSocketName = "client.sock", "peer.sock"
 	// maxSocketPath is the longest path of a Unix socket on Linux.
 	maxSocketPath = 107
 )
@@ -23,6 +24,8 @@ type socket struct {
 	// listen is the address that the listener opens. advertised is the address that the cluster
 	// stores.
 	listen, advertised url.URL
+	// peer is the path at which the member listens for other members.
+	peer string
 }
 
 // openSocket makes the member's directory, or takes over an existing one. It sets the directory's
@@ -35,7 +38,7 @@ func openSocket(dir string) (*socket, error) {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return nil, err
 	}
-	s := &socket{path: filepath.Join(dir, socketName)}
+	s := &socket{path: filepath.Join(dir, socketName), peer: filepath.Join(dir, peerSocketName)}
 	s.listen = url.URL{Scheme: "unix", Path: s.path}
 	s.advertised = s.listen
 	if len(s.path) <= maxSocketPath {
@@ -45,7 +48,8 @@ func openSocket(dir string) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.dir, s.listen.Path = opened, fmt.Sprintf("/proc/self/fd/%d/%s", opened.Fd(), socketName)
+	through := fmt.Sprintf("/proc/self/fd/%d", opened.Fd())
+	s.dir, s.listen.Path, s.peer = opened, filepath.Join(through, socketName), filepath.Join(through, peerSocketName)
 	if _, err := os.Stat(filepath.Dir(s.listen.Path)); err != nil {
 		opened.Close()
 		return nil, fmt.Errorf("the path %s has %d bytes, a Unix socket takes %d, and /proc is not mounted: choose a shorter data directory: %w",
@@ -55,7 +59,9 @@ func openSocket(dir string) (*socket, error) {
 }
 
 // protect allows only the user of this process to connect.
-func (s *socket) protect() error { return os.Chmod(s.path, 0o600) }
+func (s *socket) protect() error {
+	return errors.Join(os.Chmod(s.path, 0o600), os.Chmod(s.peer, 0o600))
+}
 
 // close closes the directory. The listener must be closed before.
 func (s *socket) close() {

@@ -85,8 +85,11 @@ type Config struct {
 	Advertise string
 	// Region is the label of the group. Packets with another label are refused.
 	Region string
-	// Key encrypts the packets. Empty: no encryption.
-	Key []byte
+	// Keys encrypt everything: the first is used to send, each to receive. Whatever is encrypted
+	// with none of them is refused. Empty: no encryption, unless KeyFile is set.
+	Keys [][]byte
+	// KeyFile is a file of keys that replaces Keys. It is read again when it changes.
+	KeyFile string
 	// Join lists gossip addresses of any members.
 	Join []string
 	// Fast makes gossip more frequent, for servers on one machine.
@@ -100,6 +103,9 @@ type Group struct {
 	addr string
 	ml   *memberlist.Memberlist
 	tr   *transport
+	// ring has the keys. It is nil without encryption.
+	ring         *memberlist.Keyring
+	changingKeys sync.Mutex
 
 	mu      sync.Mutex
 	local   Meta
@@ -110,7 +116,11 @@ type Group struct {
 // Listen opens the sockets. After Listen, Addr returns the address; before Run, nothing is
 // sent.
 func Listen(ctx context.Context, cfg Config) (*Group, error) {
-	tr, err := listen(ctx, cfg.Net, cfg.Listen, cfg.Logger)
+	ring, err := newRing(cfg)
+	if err != nil {
+		return nil, err
+	}
+	tr, err := listen(ctx, cfg.Net, cfg.Listen, cfg.Logger, ring != nil)
 	if err != nil {
 		return nil, fmt.Errorf("gossip: listen on %s: %w", cfg.Listen, err)
 	}
@@ -120,7 +130,7 @@ func Listen(ctx context.Context, cfg Config) (*Group, error) {
 		return nil, fmt.Errorf("gossip: address of the listener: %w", err)
 	}
 	return &Group{
-		cfg: cfg, tr: tr, addr: net.JoinHostPort(cfg.Advertise, port),
+		cfg: cfg, tr: tr, ring: ring, addr: net.JoinHostPort(cfg.Advertise, port),
 		members: map[string]Member{},
 	}, nil
 }
@@ -141,6 +151,9 @@ func (g *Group) Run(ctx context.Context) error {
 	grp.Go(func() error { return g.tr.run(ctx) })
 	grp.Go(func() error { g.rejoin(ctx); return nil })
 	grp.Go(func() error { g.publish(ctx); return nil })
+	if g.cfg.KeyFile != "" {
+		grp.Go(func() error { g.watchKeys(ctx); return nil })
+	}
 	grp.Go(func() error {
 		<-ctx.Done()
 		// A lost broadcast does no harm. The other servers then notice the leave later,
@@ -174,9 +187,10 @@ func (g *Group) create(ctx context.Context, id string) error {
 	c.Name = id
 	c.Transport = g.tr
 	c.Label = "nusa/" + g.cfg.Region
-	c.SecretKey = g.cfg.Key
+	c.Keyring = g.ring
 	c.Delegate, c.Events = delegate{g}, delegate{g}
-	c.Logger = log.New(logWriter{g.cfg.Logger}, "", 0)
+	c.Alive = delegate{g}
+	c.Logger = log.New(g.tr.lines, "", 0)
 	c.EnableCompression = false // messages are small
 	c.AdvertiseAddr, c.AdvertisePort = ip.String(), g.tr.port
 	c.DeadNodeReclaimTime = time.Second
@@ -200,6 +214,9 @@ func (g *Group) rejoin(ctx context.Context) {
 		missing := g.Missing()
 		if len(missing) > 0 {
 			if _, err := g.ml.Join(missing); err != nil && ctx.Err() == nil && len(g.alive()) <= 1 {
+				if m := meaning(err.Error()); m != "" {
+					g.tr.lines.warn(m, strings.Join(missing, " "), nil)
+				}
 				g.cfg.Logger.Debug("cannot join the gossip group yet", "addresses", missing, "error", err)
 			}
 		}
@@ -377,6 +394,10 @@ func (d delegate) NodeMeta(int) []byte {
 	return raw
 }
 
+// NotifyAlive accepts each server. If there is such a function, memberlist refuses a message that
+// lacks versions, which it would fail with.
+func (delegate) NotifyAlive(*memberlist.Node) error { return nil }
+
 func (delegate) NotifyMsg([]byte)                  {}
 func (delegate) GetBroadcasts(int, int) [][]byte   { return nil }
 func (delegate) LocalState(bool) []byte            { return nil }
@@ -384,18 +405,3 @@ func (delegate) MergeRemoteState([]byte, bool)     {}
 func (d delegate) NotifyJoin(n *memberlist.Node)   { d.g.observe(n, true) }
 func (d delegate) NotifyUpdate(n *memberlist.Node) { d.g.observe(n, true) }
 func (d delegate) NotifyLeave(n *memberlist.Node)  { d.g.observe(n, false) }
-
-// logWriter turns memberlist's lines "[LEVEL] memberlist: text" into log records. Errors of
-// memberlist become warnings, because memberlist recovers by itself.
-type logWriter struct{ log *slog.Logger }
-
-func (w logWriter) Write(p []byte) (int, error) {
-	line := strings.TrimSpace(string(p))
-	level := slog.LevelDebug
-	if strings.HasPrefix(line, "[ERR]") {
-		level = slog.LevelWarn
-	}
-	_, text, _ := strings.Cut(line, "memberlist: ")
-	w.log.Log(context.Background(), level, "gossip: "+text)
-	return len(p), nil
-}

@@ -27,20 +27,23 @@ const (
 
 // transport is memberlist's Transport over a network.Net.
 type transport struct {
-	net     network.Net
-	log     *slog.Logger
-	ln      net.Listener
-	pc      net.PacketConn
-	packets chan *memberlist.Packet
-	streams chan net.Conn
-	ip      net.IP
-	port    int
-	once    sync.Once
+	net   network.Net
+	lines *lines
+	ln    net.Listener
+	pc    net.PacketConn
+	// encrypted: memberlist has keys, and refuses what is not encrypted.
+	encrypted bool
+	packets   chan *memberlist.Packet
+	streams   chan net.Conn
+	inbound   inbound
+	ip        net.IP
+	port      int
+	once      sync.Once
 }
 
 // listen opens both sockets on the same port. With port 0 the network chooses a port for
 // streams. If that port is in use for packets, listen tries again with another one.
-func listen(ctx context.Context, n network.Net, addr string, log *slog.Logger) (*transport, error) {
+func listen(ctx context.Context, n network.Net, addr string, log *slog.Logger, encrypted bool) (*transport, error) {
 	var err error
 	for range 8 {
 		var ln net.Listener
@@ -52,7 +55,7 @@ func listen(ctx context.Context, n network.Net, addr string, log *slog.Logger) (
 		pc, err = n.ListenPacket(ctx, ln.Addr().String())
 		if err == nil {
 			return &transport{
-				net: n, log: log, ln: ln, pc: pc,
+				net: n, lines: &lines{log: log}, ln: ln, pc: pc, encrypted: encrypted,
 				packets: make(chan *memberlist.Packet, packetQueue),
 				streams: make(chan net.Conn, streamQueue),
 			}, nil
@@ -76,6 +79,7 @@ func (t *transport) run(ctx context.Context) error {
 		return nil
 	})
 	err := grp.Wait()
+	t.inbound.close()
 	for {
 		select {
 		case c := <-t.streams: // memberlist no longer reads the queued streams
@@ -96,6 +100,10 @@ func (t *transport) receive(ctx context.Context) error {
 			}
 			return fmt.Errorf("gossip: receive: %w", err)
 		}
+		if !t.encrypted && !plainPacket(buf[:n]) {
+			t.lines.warn("a gossip packet is refused", from.String(), errMessage)
+			continue
+		}
 		p := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: time.Now()}
 		select {
 		case t.packets <- p:
@@ -113,11 +121,15 @@ func (t *transport) accept(ctx context.Context) error {
 			}
 			return fmt.Errorf("gossip: accept: %w", err)
 		}
-		select {
-		case t.streams <- conn:
-		default:
+		leave := t.inbound.enter(conn)
+		if leave == nil {
 			_ = conn.Close()
+			return nil
 		}
+		go func() {
+			defer leave()
+			t.receiveStream(conn)
+		}()
 	}
 }
 

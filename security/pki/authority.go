@@ -205,6 +205,9 @@ func template(id identity.ID, life time.Duration, env Env) (*x509.Certificate, e
 		if name := dnsName(id); name != "" {
 			t.DNSNames = []string{name}
 		}
+		if id.Kind == identity.Global {
+			t.DNSNames = append(t.DNSNames, TierName(id.Federation))
+		}
 		return t, nil
 	}
 	t.IsCA, t.KeyUsage = true, x509.KeyUsageCertSign|x509.KeyUsageCRLSign
@@ -224,6 +227,9 @@ func commonName(id identity.ID) string {
 
 // regionDomain returns the DNS domain of a region's servers and agents.
 func regionDomain(id identity.ID) string { return id.Region + ".region." + id.Federation }
+
+// TierName returns the DNS name that all global servers of a federation share.
+func TierName(federation string) string { return "global." + federation }
 
 // dnsName returns the DNS name of a member, for verifiers that know no SPIFFE ID. It is empty
 // if the member's name cannot be a part of a DNS name.

@@ -79,6 +79,9 @@ func TestIssuedCertificatesAreVerified(t *testing.T) {
 		if c.dns == "" {
 			want = nil
 		}
+		if id.Kind == identity.Global {
+			want = append(want, pki.TierName(id.Federation))
+		}
 		if strings.Join(cert.DNSNames, ",") != strings.Join(want, ",") {
 			t.Errorf("%s has the DNS names %v, want %v", c.path, cert.DNSNames, want)
 		}

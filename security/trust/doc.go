@@ -6,6 +6,7 @@
 //   - transport.go: TLS for gRPC, and the identity of a call's peer
 //   - caller.go: the identity of the caller of a forwarded call
 //   - stream.go: TLS for other streams
+//   - tls.go: TLS for etcd and HTTP
 //   - refusals.go: the lines of the log about refused peers
 //   - pending.go: a bound for connections whose peer is not known yet
 package trust
