@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nusa-scheduler/nusa/internal/config"
+	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
 const bindUsage = "address of all listeners, also advertised; --advertise and a listener's own flag have priority (default: loopback)"
@@ -95,14 +96,7 @@ func isLoopback(address string) bool {
 	if named {
 		address = pair
 	}
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return ip.IsLoopback()
-	}
-	return host == "localhost"
+	return serve.Loopback(address)
 }
 
 // peerFlags are the flags that name other servers.

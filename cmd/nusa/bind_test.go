@@ -10,14 +10,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// effective returns the output of config validate.
+// effective returns the output of config validate with --insecure.
 func effective(t *testing.T, line string) (string, error) {
 	t.Helper()
 	var out strings.Builder
 	root := newRoot()
 	root.SetOut(&out)
 	root.SetErr(io.Discard)
-	root.SetArgs(append([]string{"config", "validate"}, strings.Fields(line)...))
+	root.SetArgs(append([]string{"config", "validate"}, strings.Fields(line+" --insecure")...))
 	err := root.ExecuteContext(t.Context())
 	return out.String(), err
 }
@@ -108,7 +108,7 @@ func TestLoopbackWarning(t *testing.T) {
 			return nil
 		}
 		command.GroupID = ""
-		command.SetArgs(args[1:])
+		command.SetArgs(append(args[1:], "--insecure"))
 		if err := command.ExecuteContext(t.Context()); err != nil || !strings.HasPrefix(text, want) || (want == "") != (text == "") {
 			t.Errorf("%s: %v, %q, want %q", line, err, text, want)
 		}

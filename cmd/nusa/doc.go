@@ -7,6 +7,7 @@
 //   - role.go: settings from flags, environment and file, and nusa config
 //   - restore.go: nusa regional restore
 //   - bind.go: --bind, and the warning about servers that only listen on loopback
+//   - exposed.go: listeners without encryption that other machines reach
 //   - check.go: checks of flags before a role starts
 //   - devcmd.go: nusa dev and nusa demo
 //   - demo_failover.go: nusa demo --failover

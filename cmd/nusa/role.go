@@ -21,6 +21,7 @@ import (
 // and file, and a logger to standard error.
 type role struct {
 	configFile, logLevel, logFormat, dataDir, bind, identity string
+	insecure                                                 bool
 	logger                                                   *slog.Logger
 }
 
@@ -33,7 +34,8 @@ func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 	f.StringVar(&r.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&r.dataDir, "data-dir", "", "directory of this role's state; each role needs its own (required)")
 	f.StringVar(&r.bind, "bind", "", bindUsage)
-	f.StringVar(&r.identity, "identity", "", "folder with cert.pem, key.pem and roots.pem, which encrypt all gRPC and Raft connections (default: no encryption)")
+	f.StringVar(&r.identity, "identity", "", "folder with cert.pem, key.pem and roots.pem, which encrypt connections (default: no encryption)")
+	f.BoolVar(&r.insecure, "insecure", false, "let other machines reach listeners without encryption, and so run commands on every node")
 	cmd.Args = noArguments
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := load(cmd.Flags(), r.configFile); err != nil {
@@ -43,6 +45,9 @@ func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 			return err
 		}
 		if err := checkFlags(cmd.Flags(), required...); err != nil {
+			return err
+		}
+		if err := checkExposed(cmd.Flags(), r.insecure); err != nil {
 			return err
 		}
 		var err error

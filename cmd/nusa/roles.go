@@ -33,14 +33,18 @@ func globalCommand() *cobra.Command {
 		Short:   "Run a global server: API, placement of jobs in regions, embedded etcd",
 		GroupID: rolesGroup,
 		Example: `  # one server
-  nusa global --name g1 --bind 10.0.0.1 --data-dir /var/nusa
+  nusa global --name g1 --bind 10.0.0.1 --identity g1 \
+    --data-dir /var/nusa
   # one of three with an etcd member each: the same flags on every machine,
   # but --name and --bind
-  nusa global --name g2 --bind 10.0.0.2 --data-dir /var/nusa \
+  nusa global --name g2 --bind 10.0.0.2 --identity g2 \
+    --data-dir /var/nusa \
     --etcd-initial-cluster g1=10.0.0.1:7603,g2=10.0.0.2:7603,g3=10.0.0.3:7603
   # one of several over an etcd of your own
-  nusa global --name g2 --bind 10.0.0.2 --data-dir /var/nusa \
-    --etcd-endpoints 10.0.0.7:2379,10.0.0.8:2379,10.0.0.9:2379`,
+  nusa global --name g2 --bind 10.0.0.2 --identity g2 \
+    --data-dir /var/nusa \
+    --etcd-endpoints 10.0.0.7:2379,10.0.0.8:2379,10.0.0.9:2379 \
+    --etcd-ca-file ca.pem --etcd-user nusa --etcd-password-file etcd.password`,
 	}
 	r.addFlags(cmd, "data-dir")
 	f := cmd.Flags()
@@ -49,7 +53,12 @@ func globalCommand() *cobra.Command {
 	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7601", "address of /livez, /readyz and /metrics; - turns it off")
 	f.StringVar(&cfg.Advertise, "advertise", "", "gRPC address by which the other global servers reach this one (default: --grpc-addr)")
 	f.StringSliceVar(&cfg.Etcd.Endpoints, "etcd-endpoints", nil, "use this etcd (or another global server's) instead of an embedded member")
-	f.StringVar(&cfg.Etcd.ClientAddr, "etcd-client-addr", "", "address of the embedded etcd for other global servers, without a password (default: none)")
+	f.StringVar(&cfg.Etcd.ClientAddr, "etcd-client-addr", "", "address of the embedded etcd for other global servers (default: none)")
+	f.StringVar(&cfg.Etcd.Outside.CAFile, "etcd-ca-file", "", "certificates of the authorities of --etcd-endpoints, PEM")
+	f.StringVar(&cfg.Etcd.Outside.CertFile, "etcd-cert-file", "", "client certificate for --etcd-endpoints, PEM")
+	f.StringVar(&cfg.Etcd.Outside.KeyFile, "etcd-key-file", "", "key of the client certificate, PEM, readable by its owner alone")
+	f.StringVar(&cfg.Etcd.Outside.User, "etcd-user", "", "user of --etcd-endpoints")
+	f.StringVar(&cfg.Etcd.Outside.PasswordFile, "etcd-password-file", "", "file with the password of the user, readable by its owner alone")
 	f.StringVar(&cfg.Etcd.PeerAddr, "etcd-peer-addr", "127.0.0.1:7603", "peer address of the embedded etcd member")
 	f.StringSliceVar(&cfg.Etcd.InitialCluster, "etcd-initial-cluster", nil, "name=host:port of every embedded member's peer address, for three members")
 	f.Int64Var(&quotaMiB, "store-quota", store.DefaultQuota>>20, "MiB that the embedded etcd's database may use; from 90 % on no new job is accepted")
@@ -76,6 +85,7 @@ func globalCommand() *cobra.Command {
 		}
 		cfg.Ready = func(a global.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
 		warnLoopback(r.logger, cmd.ErrOrStderr(), loopbackWarning(cmd.Flags()))
+		defer warnExposed(r.logger, cmd.Flags())()
 		defer serve.PaceCollector(serve.HeapBudget)()
 		return global.Run(cmd.Context(), cfg)
 	}
@@ -94,9 +104,9 @@ func regionalCommand() *cobra.Command {
 		Short:   "Run a regional server: Raft, scheduling on nodes, latency probes",
 		GroupID: rolesGroup,
 		Example: `  nusa regional --region jakarta --name jkt-1 --bind 10.0.0.2 \
-    --location -6.2,106.8 --label jurisdiction=id \
+    --location -6.2,106.8 --label jurisdiction=id --identity jkt-1 \
     --data-dir /var/lib/nusa/regional --bootstrap-expect 3 \
-    --join 10.0.0.1:7612 --global 198.51.100.10:7600`,
+    --join 10.0.0.1:7612 --global 198.51.100.10:7600 --gossip-key-file key`,
 	}
 	r.addFlags(cmd, "region", "data-dir")
 	f := cmd.Flags()
@@ -118,8 +128,7 @@ func regionalCommand() *cobra.Command {
 	f.IntVar(&cfg.ProbeRate, "probe-rate", 0, "at most this many latency probes a second (default 100)")
 	f.IntVar(&cfg.HistorySeries, "history-series", 0, "at most this many series of measured values are retained: edges, nodes, pools (default 20000)")
 	f.Int64Var(&historyMiB, "history-mib", 3<<10, "MiB that the retained measured values may take, 4 or more; 0 = retain none")
-	f.StringSliceVar(&probeKeys, "probe-key", nil, "key of latency probes, equal in all regions, 16 bytes or more; repeat to accept more (default: none, no proof)")
-	config.MarkSecret(f, "probe-key")
+	keyFlags(f, &probeKeys, &cfg.GossipKeyFile)
 	f.StringVar((*string)(&cfg.RaftLog), "raft-log", "wal", "store of the Raft log: wal (checksums, twice the appends a second) or boltdb; a change converts the data")
 	f.BoolVar(&fast, "fast-raft", false, "detect a dead master in half a second; for servers on one machine or rack")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -152,10 +161,18 @@ func regionalCommand() *cobra.Command {
 		}
 		cfg.Ready = func(a regional.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
 		warnLoopback(r.logger, cmd.ErrOrStderr(), loopbackWarning(cmd.Flags()))
+		defer warnExposed(r.logger, cmd.Flags())()
 		defer serve.PaceCollector(serve.HeapBudget)()
 		return regional.Run(cmd.Context(), cfg)
 	}
 	return cmd
+}
+
+// keyFlags adds the flags for the keys of latency probes and gossip.
+func keyFlags(f *pflag.FlagSet, probes *[]string, gossip *string) {
+	f.StringSliceVar(probes, "probe-key", nil, "key of latency probes, equal in all regions, 16 bytes or more; repeat to accept more (default: none, no proof)")
+	config.MarkSecret(f, "probe-key")
+	f.StringVar(gossip, "gossip-key-file", "", "file of the keys of gossip, one a line in base64, equal in the region (default: no encryption)")
 }
 
 func agentCommand() *cobra.Command {
@@ -170,7 +187,7 @@ func agentCommand() *cobra.Command {
 		GroupID: rolesGroup,
 		Example: `  nusa agent --region jakarta --bind 10.0.0.21 \
     --servers 10.0.0.1:7610,10.0.0.2:7610 --label disk=ssd \
-    --data-dir /var/lib/nusa/agent`,
+    --data-dir /var/lib/nusa/agent --identity n1`,
 	}
 	r.addFlags(cmd, "region", "servers", "data-dir")
 	f := cmd.Flags()
@@ -228,6 +245,7 @@ func agentCommand() *cobra.Command {
 			return err
 		}
 		cfg.Ready = func(a agent.Addresses) { r.logger.Info("ready", "node", a.NodeID, "http", a.HTTP) }
+		defer warnExposed(r.logger, cmd.Flags())()
 		return agent.Run(cmd.Context(), cfg)
 	}
 	return cmd

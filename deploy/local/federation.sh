@@ -85,6 +85,7 @@ member() {
 identities() {
   local n
   [ -e "$DIR/ca/root.pem" ] || "$NUSA" ca init --dir "$DIR/ca" >/dev/null
+  [ -e "$DIR/gossip.key" ] || (umask 077; head -c 32 /dev/urandom | base64 >"$DIR/gossip.key")
   for n in $(names) operator; do
     "$NUSA" ca issue "$(member "$n")" --dir "$DIR/ca" --out "$DIR/identity/$n" >/dev/null
   done
@@ -108,6 +109,7 @@ launch() {
   alive "$DIR/run/$name.pid" && return
   args=$(arguments "$name")
   [ -z "$TLS" ] || args+=" --identity $DIR/identity/$name"
+  case ${TLS:+$name} in *-server-*) args+=" --gossip-key-file $DIR/gossip.key" ;; esac
   mkdir -p "$DIR/run" "$DIR/log" "$DIR/data/$name"
   # shellcheck disable=SC2086 # the arguments hold no blanks
   setsid "$NUSA" $args --data-dir "$DIR/data/$name" </dev/null >>"$DIR/log/$name.log" 2>&1 &

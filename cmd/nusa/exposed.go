@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/internal/config"
+)
+
+// openListeners returns, sorted, a fault for each listener that other machines reach, and that
+// neither encrypts nor asks for an identity. Latency probes have no such listener: they carry
+// times only.
+func openListeners(flags *pflag.FlagSet) []string {
+	var faults []string
+	flags.VisitAll(func(f *pflag.Flag) {
+		address := f.Value.String()
+		if !isListener(f) || f.Name == "probe-addr" || address == "" || address == "-" || isLoopback(address) {
+			return
+		}
+		need := "identity"
+		switch f.Name {
+		case "gossip-addr":
+			need = "gossip-key-file"
+		case "etcd-peer-addr":
+			if outside := flags.Lookup("etcd-endpoints"); outside != nil && outside.Value.String() != "[]" {
+				return // there is no embedded member
+			}
+		}
+		if flags.Lookup(need).Value.String() == "" {
+			faults = append(faults, fmt.Sprintf("--%s %s: other machines reach it, and it is not encrypted: give --%s", f.Name, address, need))
+		}
+	})
+	slices.Sort(faults)
+	return faults
+}
+
+// checkExposed refuses listeners that everybody on the network could use, unless insecure says
+// that this is meant.
+func checkExposed(flags *pflag.FlagSet, insecure bool) error {
+	faults := openListeners(flags)
+	if len(faults) == 0 || insecure {
+		return nil
+	}
+	return cli.Faults(append(faults, fmt.Sprintf("every process that reaches such a port may run commands on every node; "+
+		"on a network where you trust everybody --insecure (or %s=true) allows it", config.EnvName("insecure"))))
+}
+
+// insecureEvery is how often a role repeats that its listeners are open to everybody.
+const insecureEvery = time.Hour
+
+// warnExposed logs now and each hour that listeners are open to everybody. The caller calls stop
+// when the role has ended.
+func warnExposed(logger *slog.Logger, flags *pflag.FlagSet) (stop func()) {
+	faults := openListeners(flags)
+	if len(faults) == 0 {
+		return func() {}
+	}
+	warn := func() {
+		logger.Warn("--insecure: every process that reaches these ports may run commands on every node", "listeners", strings.Join(faults, "; "))
+	}
+	warn()
+	tick, done := time.NewTicker(insecureEvery), make(chan struct{})
+	go func() {
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				warn()
+			}
+		}
+	}()
+	return func() { close(done) }
+}
