@@ -500,6 +500,7 @@ func (pl *placer) lead(w *work) bool {
 
 // giveChosen offers counts[i] instances to the region at place i of the order.
 func (pl *placer) giveChosen(w *work, chosen *rank.Choice, counts []int) {
+	w.candidates = w.candidates[:0]
 	taken := make([]int, 0, len(counts))
 	for i, n := range counts {
 		if n == 0 {

@@ -300,6 +300,8 @@ func (n *Near) say(t target) string {
 		return fmt.Sprintf("p%d unknown to %s, since the region has no location", p, to)
 	case t.Source == topology.None:
 		return fmt.Sprintf("p%d unknown to %s", p, to)
+	case t.RTT == 0 && t.Source == topology.Measured:
+		return "is " + to
 	case t.State == topology.Stale:
 		return fmt.Sprintf("p%d %s stale to %s", p, round(t.RTT), to)
 	}
