@@ -78,7 +78,13 @@ func Clean(regions int, samples []Sample, locations []*topology.Location) ([]Pai
 	}
 	good = withoutTooFast(regions, samples, good, locations, reject)
 	slices.SortStableFunc(good, func(x, y int) int { return compareEnds(samples[x], samples[y]) })
-	var pairs []Pair
+	ends := 0
+	for k := range good {
+		if k == 0 || compareEnds(samples[good[k-1]], samples[good[k]]) != 0 {
+			ends++
+		}
+	}
+	pairs := make([]Pair, 0, ends)
 	var disputed []dispute
 	for rest := good; len(rest) > 0; {
 		end := 1
@@ -176,19 +182,18 @@ type dispute struct {
 	shortOf, longOf []int // the samples of the shorter and of the longer direction
 }
 
-// merge makes one value from the samples of a pair. It returns a dispute if the two
+// merge makes one value from the samples of a pair. It sorts of. It returns a dispute if the two
 // directions contradict each other. The median of an even number of values is the lower
 // one of the two in the middle, because errors make a round trip longer.
 func merge(samples []Sample, of []int, reject func(int, Flaw)) (Pair, *dispute) {
 	p := Pair{A: min(samples[of[0]].From, samples[of[0]].To), B: max(samples[of[0]].From, samples[of[0]].To)}
-	var ways [2][]int // A to B, B to A
-	for _, i := range of {
-		way := 0
-		if samples[i].From == p.B {
-			way = 1
-		}
-		ways[way] = append(ways[way], i)
+	// The samples of A to B come first, then those of B to A.
+	slices.SortStableFunc(of, func(x, y int) int { return samples[x].From - samples[y].From })
+	split := slices.IndexFunc(of, func(i int) bool { return samples[i].From == p.B })
+	if split < 0 {
+		split = len(of)
 	}
+	ways := [2][]int{of[:split:split], of[split:]}
 	var middle [2]float64
 	for w, way := range ways {
 		if len(way) == 0 {
@@ -259,7 +264,15 @@ type end struct {
 }
 
 func newWitnesses(regions int, pairs []Pair) witnesses {
-	w := make(witnesses, regions)
+	w, counts := make(witnesses, regions), make([]int, regions)
+	for _, p := range pairs {
+		counts[p.A]++
+		counts[p.B]++
+	}
+	all := make([]end, 0, 2*len(pairs))
+	for i, n := range counts {
+		w[i], all = all[:0:n], all[n:n]
+	}
 	for _, p := range pairs { // visit the pairs in order, so that the lists of both ends are sorted
 		w[p.B] = append(w[p.B], end{p.A, p.RTT})
 	}
@@ -316,18 +329,17 @@ func (w witnesses) flaw(p Pair) Flaw {
 	return ""
 }
 
-// withoutStrays returns the pairs that third regions do not contradict, and the flaws of
-// the other pairs.
+// withoutStrays removes the pairs that third regions contradict. It returns the other
+// pairs, and the flaws of the removed ones.
 func withoutStrays(regions int, pairs []Pair) (kept []Pair, strays map[[2]int]Flaw) {
 	third := newWitnesses(regions, pairs)
 	strays = map[[2]int]Flaw{}
-	kept = make([]Pair, 0, len(pairs))
-	for _, p := range pairs {
-		if f := third.flaw(p); f != "" {
+	kept = slices.DeleteFunc(pairs, func(p Pair) bool {
+		f := third.flaw(p)
+		if f != "" {
 			strays[[2]int{p.A, p.B}] = f
-		} else {
-			kept = append(kept, p)
 		}
-	}
+		return f != ""
+	})
 	return kept, strays
 }

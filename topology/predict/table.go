@@ -25,14 +25,14 @@ const (
 )
 
 // Table holds the predictions for all pairs of a view's regions. It implements
-// topology.Predictor. It takes 12 bytes for each directed pair. It is immutable and safe
+// topology.Predictor. It takes 8 bytes for each directed pair. It is immutable and safe
 // for concurrent use.
 type Table struct {
 	n      int
 	names  []string
 	number map[string]int
-	// rtt, in µs, and relErr are the round trip of a pair and its expected relative error,
-	// at index i*n + j with i < j. An rtt of 0 is unknown.
+	// rtt, in µs, and relErr are the round trip of a pair and its expected relative error, at
+	// the index that at returns. An rtt of 0 is unknown.
 	rtt    []uint32
 	relErr []float32
 	doubts []topology.Doubt
@@ -46,10 +46,19 @@ type Table struct {
 // samplesOf returns the regions of a view, and the measured medians as samples.
 func samplesOf(v *topology.View) (regions []topology.Region, samples []Sample) {
 	regions = v.Regions()
+	n := 0 // counted first, because a thousand regions have a million samples
 	for i := range regions {
 		for j := range regions {
-			if e := v.EdgeAt(i, j); i != j && e.Source == topology.Measured && e.State != topology.Unreachable {
-				samples = append(samples, Sample{From: i, To: j, RTT: milliseconds(e.P50), Min: milliseconds(e.Min)})
+			if _, _, ok := v.MeasuredAt(i, j); ok && i != j {
+				n++
+			}
+		}
+	}
+	samples = make([]Sample, 0, n)
+	for i := range regions {
+		for j := range regions {
+			if p50, least, ok := v.MeasuredAt(i, j); ok && i != j {
+				samples = append(samples, Sample{From: i, To: j, RTT: milliseconds(p50), Min: milliseconds(least)})
 			}
 		}
 	}
@@ -66,7 +75,7 @@ func NewTable(v *topology.View, seed uint64) *Table {
 	regions, samples := samplesOf(v)
 	n := len(regions)
 	t := &Table{
-		n: n, names: v.Names(), number: make(map[string]int, n), rtt: make([]uint32, n*n), relErr: make([]float32, n*n),
+		n: n, names: v.Names(), number: make(map[string]int, n), rtt: make([]uint32, n*(n-1)/2), relErr: make([]float32, n*(n-1)/2),
 		medians: make([]uint32, n*n), count: len(samples), doubted: map[[2]int]bool{},
 	}
 	locations := make([]*topology.Location, n)
@@ -86,7 +95,8 @@ func NewTable(v *topology.View, seed uint64) *Table {
 	for _, p := range pairs {
 		known[p.A]++
 		known[p.B]++
-		t.rtt[p.A*n+p.B], t.relErr[p.A*n+p.B] = micros(p.RTT), gap
+		k := t.at(p.A, p.B)
+		t.rtt[k], t.relErr[k] = micros(p.RTT), gap
 	}
 	enough := 0
 	for i := range regions {
@@ -101,6 +111,9 @@ func NewTable(v *topology.View, seed uint64) *Table {
 	return t
 }
 
+// at returns the index of a pair in rtt and relErr, for i < j.
+func (t *Table) at(i, j int) int { return i*(2*t.n-i-1)/2 + j - i - 1 }
+
 // fit predicts the round trips of the pairs without a measurement.
 func (t *Table) fit(pairs []Pair, known []int, locations []*topology.Location, seed uint64) {
 	step := (len(pairs) + maxFitted*t.n - 1) / (maxFitted * t.n)
@@ -111,7 +124,7 @@ func (t *Table) fit(pairs []Pair, known []int, locations []*topology.Location, s
 	m := Fit(t.n, samples, Options{Seed: seed, Locations: locations})
 	for i := range t.n {
 		for j := i + 1; j < t.n; j++ {
-			at := i*t.n + j
+			at := t.at(i, j)
 			if t.rtt[at] > 0 || known[i] < minKnown || known[j] < minKnown {
 				continue
 			}
@@ -127,7 +140,7 @@ func (t *Table) fit(pairs []Pair, known []int, locations []*topology.Location, s
 // gap returns the relative difference of two directions that four of five pairs do not
 // exceed.
 func (t *Table) gap() float64 {
-	var gaps []float64
+	gaps := make([]float64, 0, t.count/2) // one for each pair that was measured in both directions
 	for i := range t.n {
 		for j := i + 1; j < t.n; j++ {
 			a, b := t.medians[i*t.n+j], t.medians[j*t.n+i]
@@ -168,7 +181,10 @@ func (t *Table) Number(region string) int {
 // RTT implements topology.Predictor. If only one direction was measured, its value
 // predicts the other direction. The error is then the usual difference of two directions.
 func (t *Table) RTT(i, j int) (rtt time.Duration, relErr float64, ok bool) {
-	at := min(i, j)*t.n + max(i, j)
+	if i == j {
+		return 0, 0, false
+	}
+	at := t.at(min(i, j), max(i, j))
 	return time.Duration(t.rtt[at]) * time.Microsecond, float64(t.relErr[at]), t.rtt[at] > 0
 }
 
@@ -187,8 +203,8 @@ func (t *Table) Outdated(v *topology.View) bool {
 	for i := range t.n {
 		for j := range t.n {
 			is := uint32(0)
-			if e := v.EdgeAt(i, j); i != j && e.Source == topology.Measured && e.State != topology.Unreachable {
-				is = micros(milliseconds(e.P50))
+			if p50, _, ok := v.MeasuredAt(i, j); ok && i != j {
+				is = micros(milliseconds(p50))
 			}
 			was := t.medians[i*t.n+j]
 			if diff := max(was, is) - min(was, is); (was == 0) != (is == 0) || diff > max(was/10, 1000) {
