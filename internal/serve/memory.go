@@ -20,8 +20,9 @@ const (
 	// collectEvery is the interval of collections that costs little. A program that
 	// allocates less than the budget in that time gets less memory than the budget.
 	collectEvery = 10 * time.Second
-	// busyRate is the number of bytes that a busy program allocates in a second, as the mean of
-	// meanSteps steps. restAfter is how long a program must not be busy until it is at rest.
+	// busyRate is the number of bytes that a busy program allocates in a second, both in the latest
+	// step and as the mean of meanSteps steps. restAfter is how long a program must not be busy
+	// until it is at rest.
 	busyRate  = 16 << 20
 	restAfter = 3 * time.Second
 	meanSteps = 5
@@ -101,6 +102,8 @@ type pacer struct {
 	// mean is the number of bytes allocated in a second, over meanSteps steps. atCollection is
 	// the number of bytes allocated up to the last collection.
 	mean, atCollection uint64
+	// latest is the value in allocated of the latest step.
+	latest uint64
 	// quiet is the number of steps since the program was busy. rested: the program has
 	// returned its memory since then.
 	quiet  int
@@ -115,9 +118,10 @@ func (p *pacer) step(live, allocated uint64) (percent int, release bool) {
 	p.mean = (allocated - *oldest) / uint64(meanSteps*paceInterval/time.Second)
 	*oldest = allocated
 	p.steps++
-	if p.mean >= busyRate {
+	if p.mean >= busyRate && allocated-p.latest >= uint64(busyRate*paceInterval/time.Second) {
 		p.quiet, p.rested = 0, false
 	}
+	p.latest = allocated
 	p.quiet++
 	if p.quiet > int(restAfter/paceInterval) && !p.rested {
 		p.rested, release = true, true
