@@ -22,13 +22,13 @@ const (
 // directions: a value above 0 and at most 1. Missing pairs have 0. Stopped jobs do not count.
 func ProbeDemand(s Snapshot) map[string]map[string]float64 {
 	d := newDistances(s)
-	rules := map[string]*demandRule{}
+	rules, allowing := map[string]*demandRule{}, map[string][]string{}
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
 		for k := range j.Groups {
 			if g := &j.Groups[k]; !j.Stopped {
 				for n := range g.Regions.Near {
-					d.addDemand(rules, j, g, &g.Regions.Near[n])
+					d.addDemand(rules, allowing, j, g, &g.Regions.Near[n])
 				}
 			}
 		}
@@ -53,7 +53,8 @@ func ProbeDemand(s Snapshot) map[string]map[string]float64 {
 	return out
 }
 
-// demandRule merges the clauses of groups that have equal allowed regions and targets.
+// demandRule merges the clauses of groups that have equal allowed regions and targets. Rules share
+// from.
 type demandRule struct {
 	from, to []string
 	most     float64
@@ -70,20 +71,20 @@ func (r *demandRule) value(from string) float64 {
 	return r.most
 }
 
-// addDemand adds one near clause of a group to the rules.
-func (d *distances) addDemand(rules map[string]*demandRule, j *Job, g *Group, n *Near) {
+// addDemand adds one near clause of a group to the rules. allowing has the allowed regions, by the
+// text of RegionsSpec.Allow.
+func (d *distances) addDemand(rules map[string]*demandRule, allowing map[string][]string, j *Job, g *Group, n *Near) {
 	if n.Location != nil || !n.Required && n.Weight <= 0 {
 		return // a point cannot be probed
 	}
-	key := fmt.Sprintf("%v %s", g.Regions.Allow, n.appendTarget(nil))
+	allow := fmt.Sprintf("%v", g.Regions.Allow)
+	key := allow + " " + string(n.appendTarget(nil))
 	r := rules[key]
 	if r == nil {
-		r = &demandRule{runs: map[string]bool{}}
-		for i := range d.regions {
-			if allowed(g.Regions.Allow, d.regions[i]) {
-				r.from = append(r.from, d.regions[i].Name)
-			}
+		if _, known := allowing[allow]; !known {
+			allowing[allow] = d.allowed(g.Regions.Allow)
 		}
+		r = &demandRule{from: allowing[allow], runs: map[string]bool{}}
 		for _, i := range d.targets(n) {
 			r.to = append(r.to, d.regions[i].Name)
 		}
@@ -97,6 +98,16 @@ func (d *distances) addDemand(rules map[string]*demandRule, j *Job, g *Group, n 
 	for _, s := range j.slotsOf(g.Name) {
 		r.runs[s.Region] = true
 	}
+}
+
+// allowed returns the names of the regions that one of the selectors allows.
+func (d *distances) allowed(allow []Selector) (names []string) {
+	for i := range d.regions {
+		if allowed(allow, d.regions[i]) {
+			names = append(names, d.regions[i].Name)
+		}
+	}
+	return names
 }
 
 func raise(out map[string]map[string]float64, from, to string, value float64) {

@@ -24,7 +24,7 @@ const nearChunk = 1024
 func (p *Placer) updateProbeDemand() {
 	st := p.st
 	st.ProbeDemandStale = false
-	snapshot := nearSnapshot(st, nearJobs(st, slices.Collect(maps.Keys(st.Near)))...)
+	snapshot := nearSnapshot(st, nearRegions(st), nearJobs(st, slices.Collect(maps.Keys(st.Near)))...)
 	for i := range snapshot.Jobs {
 		j := &snapshot.Jobs[i]
 		j.Slots = st.Jobs[state.JobKey{Namespace: j.Namespace, Name: j.Name}].SortedSlots()
@@ -51,15 +51,16 @@ func (p *Placer) followBreaches(now time.Duration) {
 	if len(st.Near) == 0 {
 		return
 	}
+	regions := nearRegions(st)
 	for keys := range slices.Chunk(slices.Collect(maps.Keys(st.Near)), nearChunk) {
-		p.followBreachesOf(keys, now, passed)
+		p.followBreachesOf(keys, regions, now, passed)
 	}
 }
 
 // followBreachesOf is followBreaches for some jobs. The lock is held.
-func (p *Placer) followBreachesOf(keys []state.JobKey, now, passed time.Duration) {
+func (p *Placer) followBreachesOf(keys []state.JobKey, regions []*place.Region, now, passed time.Duration) {
 	st := p.st
-	snapshot := nearSnapshot(st, nearJobs(st, keys)...)
+	snapshot := nearSnapshot(st, regions, nearJobs(st, keys)...)
 	tracker := place.NewBoundTracker(snapshot)
 	var slots []region.Slot
 	for i := range snapshot.Jobs {

@@ -36,6 +36,9 @@ func (p *Placer) purge(ctx context.Context) error {
 func (p *Placer) purgeable() (keys []state.JobKey) {
 	p.st.Lock()
 	defer p.st.Unlock()
+	if p.st.History.Unread() {
+		return nil // a purge also removes what the history has of the job
+	}
 	for k := range p.st.Purge {
 		switch j := p.st.Jobs[k]; {
 		case j == nil || !j.Record.Purge():

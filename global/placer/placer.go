@@ -65,7 +65,7 @@ type Placer struct {
 
 // indexKept is how long an Index is kept after a plan. With many regions an Index takes tens of
 // megabytes. It also keeps the round trips of its last plan in memory, which take as much again.
-const indexKept = 30 * time.Second
+const indexKept = 10 * time.Second
 
 // New returns a Placer. It does nothing before Run.
 func New(cfg Config) *Placer {

@@ -68,11 +68,19 @@ func explainSnapshot(st *state.State, j place.Job) place.Snapshot {
 	return out
 }
 
-// nearSnapshot returns the facts that the near rules of jobs depend on. The lock is held.
-func nearSnapshot(st *state.State, jobs ...place.Job) place.Snapshot {
-	out := place.Snapshot{Topology: st.TopologyView(), Jobs: jobs, Origins: st.Origins.Serving(jobs)}
-	for _, name := range st.RegionNames() {
-		out.Regions = append(out.Regions, &place.Region{Name: name, Labels: st.Regions[name].Record.GetDefinition().GetLabels()})
+// nearSnapshot returns the facts that the near rules of jobs depend on. regions are nearRegions. The
+// lock is held.
+func nearSnapshot(st *state.State, regions []*place.Region, jobs ...place.Job) place.Snapshot {
+	return place.Snapshot{Topology: st.TopologyView(), Jobs: jobs, Origins: st.Origins.Serving(jobs), Regions: regions}
+}
+
+// nearRegions returns the regions for nearSnapshot. The lock is held.
+func nearRegions(st *state.State) []*place.Region {
+	names := st.RegionNames()
+	all, out := make([]place.Region, len(names)), make([]*place.Region, len(names))
+	for i, name := range names {
+		all[i] = place.Region{Name: name, Labels: st.Regions[name].Record.GetDefinition().GetLabels()}
+		out[i] = &all[i]
 	}
 	return out
 }
