@@ -378,8 +378,8 @@ func (st *State) applyCheckpoint(key string, rec *nusav1.CheckpointRecord) {
 	if err != nil || r == nil || rec == nil {
 		return
 	}
-	st.Room.Count(n < r.chunks, true)
-	r.chunks = max(r.chunks, n+1)
+	st.Room.Count(n < r.stored.chunks, true)
+	r.stored.chunks = max(r.stored.chunks, n+1)
 	if st.loading {
 		r.checkpoint = append(r.checkpoint, rec)
 	}

@@ -388,7 +388,7 @@ func (t *Tx) DeleteRegion(name string) error {
 	if known == nil {
 		return nil
 	}
-	for i := range known.chunks {
+	for i := range known.stored.chunks {
 		if err := t.deleteUnchecked(CheckpointKey(name, i)); err != nil {
 			return err
 		}

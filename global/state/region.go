@@ -55,9 +55,10 @@ type Region struct {
 	SummariesAt link.Position
 	// SummaryKeys are the keys of the known summaries.
 	SummaryKeys map[string]struct{}
-	// CheckpointDue: summaries or the report have changed since the latest checkpoint.
-	CheckpointDue bool
-	Stamp         uint64
+	// CheckpointDue: summaries have changed since the latest checkpoint. ReportDue: a report has
+	// arrived since then.
+	CheckpointDue, ReportDue bool
+	Stamp                    uint64
 	// Refusals are the region's latest refusals of groups, oldest first.
 	Refusals []Refusal
 	// Refused says why the latest hello was refused. It is empty once a session begins.
@@ -100,7 +101,7 @@ type Region struct {
 	// shownFailover is the part of Failover that watches were woken for.
 	shownFailover SlotFailover
 	checkpoint    []*nusav1.CheckpointRecord // only while loading
-	chunks        int                        // records of the stored checkpoint
+	stored        checkpointed
 }
 
 // Session is a region's live stream, in the form that the rest of the active server uses.
