@@ -148,8 +148,12 @@ func (t *leadershipTerm) answersLoop(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// historyLoop moves jobs that have ended to the history, and bounds the history by age and number.
+// historyLoop reads the history if the term began without it. Then it moves jobs that have ended to
+// the history, and bounds the history by age and number.
 func (t *leadershipTerm) historyLoop(ctx context.Context) error {
+	if err := t.readHistory(ctx); err != nil {
+		return err
+	}
 	for range wait.Ticks(ctx, t.cfg.ReportInterval) {
 		err := t.moveEnded(ctx)
 		for _, next := range []func(context.Context) error{t.forgetLeftovers, t.trimHistory} {
@@ -162,6 +166,22 @@ func (t *leadershipTerm) historyLoop(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// readHistory reads the history. Records that cannot be decoded end the term, as they do at its
+// beginning.
+func (t *leadershipTerm) readHistory(ctx context.Context) error {
+	var unreadable error
+	err := t.reload(ctx, "the history", func(ctx context.Context) error {
+		err := state.ReadHistory(ctx, t.state, t.store)
+		if errors.Is(err, state.ErrFormat) {
+			unreadable = err
+			return nil
+		}
+		return err
+	})
+	t.placer.Wake() // purges have waited
+	return errors.Join(unreadable, err)
 }
 
 func (t *leadershipTerm) moveEnded(ctx context.Context) error {

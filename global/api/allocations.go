@@ -140,8 +140,8 @@ func checkKnown(term *Term, req *nusav1.ListAllocationsRequest, lists []*nusav1.
 	}
 	term.State.Lock()
 	defer term.State.Unlock()
-	if state.InHistory(term.State, k) {
-		return nil
+	if state.MayBeInHistory(term.State, k) {
+		return nil // no instance of such a job is left
 	}
 	if j := term.State.Jobs[k]; j != nil && (j.Record != nil || j.Slots.Len() > 0) {
 		return nil // the job has no instance yet, or none any more

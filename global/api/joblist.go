@@ -35,12 +35,22 @@ func (j *jobsAPI) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav
 	from, own := strings.CutPrefix(req.GetPageToken(), ownToken)
 	if !own && !req.GetOwn() {
 		out.Jobs, out.NextPageToken = federationJobs(term, req, limit, func(namespace string) bool { return !filtered || call.May(namespace, "") })
+		if note := unreadNote(term); note != "" {
+			out.Errors = append(out.Errors, &nusav1.PartialError{Message: note})
+		}
 		from = ""
 	}
 	if out.NextPageToken == "" {
 		addRegionsJobs(ctx, term, req, from, limit, out)
 	}
 	return out, nil
+}
+
+// unreadNote says which jobs a list lacks because the history is still being read.
+func unreadNote(term *Term) string {
+	term.State.Lock()
+	defer term.State.Unlock()
+	return state.UnreadNote(term.State)
 }
 
 // listedBytes is the approximate bound of a page of a list in bytes. A spec may have a MiB, and a

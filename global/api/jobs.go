@@ -73,7 +73,7 @@ func (j *jobsAPI) Get(ctx context.Context, req *nusav1.GetJobRequest) (*nusav1.J
 			placer.AddDestinations(term.State, k, out.GetStatus())
 			return out, nil
 		}
-		past := state.InHistory(term.State, k)
+		past := state.MayBeInHistory(term.State, k)
 		term.State.Unlock()
 		if !past {
 			return nil, jobNotFound(k)
@@ -202,6 +202,15 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 		var latest *state.Record // nil for a job in the history
 		var changed <-chan struct{}
 		past, known := term.State.History.Get(k.String())
+		if !known && !term.State.History.Certain(k.String()) {
+			term.State.Unlock()
+			if err := state.Learn(stream.Context(), term.State, term.Store, k); err != nil {
+				return nil, rpcError(err)
+			}
+			term.State.Lock()
+			found = term.State.Jobs[k]
+			past, known = term.State.History.Get(k.String())
+		}
 		switch {
 		case found != nil && found.Record != nil:
 			changed, now, latest = found.Watched(), found.WithoutSpec(term.State.Sight()), found.Record

@@ -1,10 +1,5 @@
 package history
 
-import (
-	"cmp"
-	"slices"
-)
-
 // Entry is the part of an ended job that stays in memory.
 type Entry struct {
 	// Line is the encoded HistoryRecord.line.
@@ -24,6 +19,8 @@ type History struct {
 	// returned since: their entry is gone or has another revision.
 	order []left
 	bytes int64
+	// reading is nil once all stored entries were read: see BeginReading.
+	reading *reading
 }
 
 type left struct {
@@ -47,17 +44,12 @@ func (h *History) Put(job string, e Entry) (was Entry, had bool) {
 	return was, had
 }
 
-// Loaded restores the order in which the jobs left. It must be called after a load has put the
-// jobs in another order.
-func (h *History) Loaded() {
-	slices.SortFunc(h.order, func(a, b left) int { return cmp.Compare(a.revision, b.revision) })
-}
-
 // Delete removes the entry of a job, and returns it as Put does.
 func (h *History) Delete(job string) (was Entry, had bool) {
 	was, had = h.entries[job]
 	h.bytes -= was.Size
 	delete(h.entries, job)
+	h.noteCertain(job)
 	return was, had
 }
 

@@ -34,7 +34,9 @@ type Room struct {
 	// Keys is the number of stored records. Jobs is the number of stored jobs.
 	Keys, Jobs int64
 	// JobBytes is the weight of all jobs, in bytes.
-	JobBytes    int64
+	JobBytes int64
+	// Unread is the greatest weight that jobs may have which are stored and not counted yet.
+	Unread      int64
 	byNamespace map[string]int64
 	// usage is the latest measurement of the store. written is the number of bytes that
 	// transactions have written since the measurement.
@@ -168,7 +170,9 @@ func (r *Room) Left() int64 {
 type Refusal struct {
 	// Used and Limit are bytes.
 	Used, Limit int64
-	text        string
+	// Later: whether there is room will be known soon.
+	Later bool
+	text  string
 }
 
 // Error says what is full, with the numbers, and what to do.
@@ -205,9 +209,16 @@ func (r *Room) Check(ask Ask) *Refusal {
 	case grows > 0 && r.Limits.Namespace > 0 && in+grows > r.Limits.Namespace:
 		return refuse(in, r.Limits.Namespace, "the jobs of namespace %s take %s of %s, and this one needs %s more: %s --namespace-max of the global servers",
 			namespace, inUnits(in), inUnits(r.Limits.Namespace), inUnits(grows), makeRoom)
+	case grows > 0 && r.Unread > 0 && (over(r.JobBytes+r.Unread+grows, r.Limits.Jobs) || over(in+r.Unread+grows, r.Limits.Namespace)):
+		no := refuse(r.JobBytes, r.Limits.Jobs, "the history of ended jobs is still being read, so it is not known yet whether there is room for this job: try again")
+		no.Later = true
+		return no
 	}
 	return nil
 }
+
+// over reports whether a weight exceeds a limit; 0: no limit.
+func over(weight, limit int64) bool { return limit > 0 && weight > limit }
 
 func refuse(used, limit int64, format string, args ...any) *Refusal {
 	return &Refusal{Used: used, Limit: limit, text: fmt.Sprintf(format, args...)}

@@ -18,7 +18,8 @@
 //	records.go     Tx: jobs, slots, regions and the leadership term
 //	submit.go      Tx: a new version of a job; refuses a submit without room for it
 //	history.go     how jobs that have ended leave memory, and how they return
-//	recall.go      the records of jobs in the history that were read recently; watches of such jobs
+//	recall.go      the records of jobs in the history that were read recently; watches of such jobs;
+//	               a term that serves before the history is read
 //	audit.go       Tx: audit records and idempotency records
 //	sets.go        what each region gets a copy of: origin records, and who may do what
 //	keys.go        keys and values of the store

@@ -3,7 +3,6 @@ package state
 import (
 	"bytes"
 	"compress/flate"
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -56,6 +55,12 @@ func InHistory(st *State, k JobKey) bool {
 	return ok
 }
 
+// MayBeInHistory reports whether a job is in the history, or may be there because the history is
+// still being read and nobody has asked for the job. Past tells which. The lock is held.
+func MayBeInHistory(st *State, k JobKey) bool {
+	return InHistory(st, k) || !st.History.Certain(k.String())
+}
+
 // inHistory returns the entry of a job in the history. A job that is also in memory counts as not
 // being in the history: a server that does not know the history may have stored the job again.
 func inHistory(st *State, k JobKey) (history.Entry, bool) {
@@ -101,6 +106,9 @@ func Line(st *State, name string) *nusav1.Job {
 // Stored returns the record of a job as the transaction leaves it, like Tx.Job. It also finds a job
 // in the history.
 func Stored(t *Tx, k JobKey) (*Record, int64, error) {
+	if t.State.History.Unread() && !t.State.History.Certain(k.String()) {
+		return nil, 0, ErrRecall
+	}
 	if _, changed := t.find(k.recordKey()); !changed && InHistory(t.State, k) {
 		r := recalledOf(t.State, k)
 		if r == nil {
@@ -204,7 +212,7 @@ const otherDeparting = 4
 // once: see LeaveLater. A job may have more slots than fit into a transaction: see ForgetLeftover.
 // The lock is held.
 func Leaving(st *State, after time.Duration, most int) (keys []JobKey) {
-	if st.GlobalLevel < historyLevel || st.Leadership.GetConflict() != nil {
+	if st.GlobalLevel < historyLevel || st.Leadership.GetConflict() != nil || st.History.Unread() {
 		st.leaving = slices.DeleteFunc(st.leaving, func(l leaving) bool {
 			j := st.Jobs[l.key]
 			return j == nil || j.Changes != l.changes
@@ -275,14 +283,14 @@ func deletions(j *Job, most int) (out []region.Change) {
 	return out
 }
 
-// Depart moves a job to the history. It does nothing if the job has not ended, or if the
-// transaction already changes the job. If the job has more slots than fit into a transaction, the
+// Depart moves a job to the history. It does nothing while the history is still being read, if the
+// job has not ended, or if the transaction already changes the job. If the job has more slots than fit into a transaction, the
 // rest follows: see ForgetLeftover. Nothing runs in these slots, and no plan changes them, because
 // the job has no record outside the history.
 func Depart(t *Tx, k JobKey, now time.Time) error {
 	st := t.State
 	j := st.Jobs[k]
-	if j == nil {
+	if j == nil || st.History.Unread() {
 		return nil
 	}
 	if _, changed := t.find(k.recordKey()); changed || len(t.slots[k]) > 0 {
@@ -438,23 +446,6 @@ func entryOfMessage(key string, rec *nusav1.HistoryRecord, revision int64) histo
 		return history.Entry{}
 	}
 	return history.Entry{Line: rec.GetLine(), Revision: revision, Ended: rec.GetEnded().GetSeconds(), Size: int64(len(key) + 1 + proto.Size(rec))}
-}
-
-// loadHistory loads the entries of the history. It raises written to the greatest revision of a
-// record.
-func loadHistory(ctx context.Context, st *State, s store.Store, written *int64) error {
-	_, err := s.List(ctx, historyPrefix, func(kv store.KV) error {
-		e, err := entryOf(kv)
-		if err != nil {
-			return err
-		}
-		applyHistory(st, kv.Key[len(historyPrefix):], e)
-		*written = max(*written, e.Revision)
-		return nil
-	})
-	st.Revision = max(st.Revision, *written)
-	st.History.Loaded()
-	return err
 }
 
 // applyHistory sets the entry of a job in the history. The zero entry removes it. The lock is held.

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -26,6 +27,9 @@ type historyWorld struct {
 	// instance.
 	version map[JobKey]int64
 	ended   map[JobKey]bool
+	// unread are the entries of the history that a reader has read at the beginning of the term, and
+	// has not added yet.
+	unread []readEntry
 }
 
 func newHistoryWorld(t *rapid.T) *historyWorld {
@@ -38,10 +42,10 @@ func newHistoryWorld(t *rapid.T) *historyWorld {
 	return w
 }
 
-// load begins a term.
+// load begins a term. It may begin before the history is read.
 func (w *historyWorld) load() *State {
 	was := w.st
-	w.st = New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	w.st, w.unread = New(Beginning{Epoch: "e", HistoryLater: rapid.Bool().Draw(w.t, "later")}, func() time.Duration { return 0 }), nil
 	w.st.GlobalLevel = historyLevel
 	if err := w.st.Load(w.t.Context(), w.c); err != nil {
 		w.t.Fatal(err)
@@ -51,7 +55,25 @@ func (w *historyWorld) load() *State {
 		w.t.Fatal(err)
 	}
 	w.commit = NewCommitter(w.st, w.c, store.Mod("/guard", guard.ModRevision))
+	if w.st.History.Unread() {
+		if _, err := readHistory(w.t.Context(), w.c, func(part []readEntry) { w.unread = append(w.unread, part...) }); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 	return was
+}
+
+// read adds entries of the history as they were at the beginning of the term.
+func (w *historyWorld) read(n int) {
+	w.st.Lock()
+	defer w.st.Unlock()
+	applyRead(w.st, w.unread[:n])
+	w.unread = w.unread[n:]
+	if len(w.unread) == 0 {
+		read := w.st.History.Read()
+		read.Sort()
+		historyRead(w.st, read)
+	}
 }
 
 // submit returns a request that puts a batch job, and what must be true once it is stored.
@@ -138,6 +160,9 @@ func (w *historyWorld) request(k JobKey) (func(*Tx) error, func()) {
 // step runs some requests in one transaction. Requests that need a record of the history
 // are repeated, as the API does.
 func (w *historyWorld) step(keys []JobKey) {
+	if n := len(w.unread); n > 0 {
+		w.read(rapid.IntRange(0, n).Draw(w.t, "read"))
+	}
 	b := &batch{tx: NewTx(w.st), decideMost: math.MaxInt}
 	var done []func()
 	for range rapid.IntRange(1, 4).Draw(w.t, "requests") {
@@ -183,7 +208,9 @@ func (w *historyWorld) check() {
 	}); err != nil {
 		w.t.Fatal(err)
 	}
+	w.read(len(w.unread))
 	old := w.load()
+	w.read(len(w.unread))
 	for _, st := range []*State{old, w.st} {
 		var names []string
 		for name := range st.Names.After("", func(name string) bool { return Exists(st, name) }) {
@@ -220,6 +247,14 @@ func (w *historyWorld) check() {
 	if old.Room.JobBytes != w.st.Room.JobBytes || old.Room.Keys != w.st.Room.Keys {
 		w.t.Fatalf("%d bytes and %d keys count, after an election %d and %d", old.Room.JobBytes, old.Room.Keys, w.st.Room.JobBytes, w.st.Room.Keys)
 	}
+	for _, st := range []*State{old, w.st} {
+		oldest := st.History.Excess(math.MaxInt64, 0, 100)
+		leftAt := func(name string) int64 { e, _ := st.History.Get(name); return e.Revision }
+		if len(oldest) != st.History.Len() || !slices.IsSortedFunc(oldest, func(a, b string) int { return cmp.Compare(leftAt(a), leftAt(b)) }) {
+			w.t.Fatalf("to forget: %q of %d", oldest, st.History.Len())
+		}
+	}
+	w.load()
 }
 
 // TestAJobIsInOnePlace: whatever requests share transactions, a job is in memory or in the history,

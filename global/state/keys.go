@@ -34,8 +34,8 @@ const (
 	authKey          = root + "auth"
 )
 
-// loaded are the prefixes of the records that Load reads, in the order of reading.
-var loaded = [...]string{leadershipKey, authKey, RegionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix, historyPrefix}
+// loaded are the prefixes of the records that Load always reads, in the order of reading.
+var loaded = [...]string{leadershipKey, authKey, RegionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix}
 
 // JobKey names a job.
 type JobKey struct{ Namespace, Name string }

@@ -39,6 +39,9 @@ type Beginning struct {
 	Sessions region.Config
 	// LogUnknown is why the store did not tell the length of its log; nil: it did, or it never does.
 	LogUnknown error
+	// HistoryLater: the term can serve before the history is read: see ReadHistory. The other
+	// records show which revisions the earlier terms wrote.
+	HistoryLater bool
 }
 
 // Elected is what a server knows when it has been elected.
@@ -75,6 +78,7 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 			return Beginning{}, err
 		}
 	}
+	later := rec.GetHistoryTracedTerm() == rec.GetTerm().GetNumber() && rec.GetConflict() == nil
 	former := e.Candidacy // for a predecessor that stored none
 	if rec.GetCandidacy() != nil {
 		former = rec.GetCandidacy().AsDuration()
@@ -113,7 +117,7 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 		return Beginning{}, fmt.Errorf("begin leadership term %d: %w", term.Number, err)
 	}
 	return Beginning{
-		Epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, Revision: began, LogUnknown: logUnknown,
+		Epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, Revision: began, LogUnknown: logUnknown, HistoryLater: later,
 		Sessions: region.Config{
 			Lease: e.Lease, LeaseMax: longest, PredecessorUntil: e.At + former, Federation: e.Federation, Term: term,
 		},
@@ -208,7 +212,8 @@ func (st *State) LowerLimits(lease, candidacy time.Duration) (change func(*nusav
 }
 
 // Load reads every record from the store, in several steps. The records of these steps fit
-// together, because only the elected server writes them.
+// together, because only the elected server writes them. If Beginning.HistoryLater is set, Load
+// leaves out the history.
 func (st *State) Load(ctx context.Context, s store.Store) error {
 	st.Lock()
 	defer st.Unlock()
@@ -235,8 +240,16 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 	if err := loadAudit(ctx, st, s); err != nil {
 		return fmt.Errorf("load the end of the audit trail: %w", err)
 	}
-	if err := loadHistory(ctx, st, s, &written); err != nil {
-		return fmt.Errorf("load the history: %w", err)
+	st.History.BeginReading()
+	if st.historyLater {
+		st.Room.Unread = max(1, unreadPart*st.Room.Usage().InUse)
+	} else {
+		past, err := loadHistory(ctx, st, s)
+		if err != nil {
+			return fmt.Errorf("load the records: %w", err)
+		}
+		written = max(written, past)
+		st.Revision = max(st.Revision, past)
 	}
 	st.Sessions.Terms = region.Loaded(beginningsOf(st.Leadership), written)
 	for _, r := range st.Regions {
@@ -261,9 +274,6 @@ type records struct {
 // store reads the records under one prefix one after another.
 func readAhead(ctx context.Context, readers *errgroup.Group, s store.Store) (all []chan records) {
 	for _, prefix := range loaded {
-		if prefix == historyPrefix {
-			continue
-		}
 		out := make(chan records, 1)
 		all = append(all, out)
 		readers.Go(func() error {

@@ -3,9 +3,12 @@ package state
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/history"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/notify"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -76,6 +79,13 @@ func Recall(ctx context.Context, st *State, s store.Store, k JobKey) error {
 // recall does what Recall does, and returns the job, or nil if the job is not in the history.
 func recall(ctx context.Context, st *State, s store.Store, k JobKey) (*recalled, error) {
 	st.Lock()
+	if st.History.Unread() {
+		st.Unlock()
+		if err := Learn(ctx, st, s, k); err != nil {
+			return nil, err
+		}
+		st.Lock()
+	}
 	e, there := inHistory(st, k)
 	known := recalledOf(st, k)
 	st.Unlock()
@@ -132,4 +142,149 @@ func pastChanged(st *State, name string) {
 		s.Notify()
 		delete(st.pastWatched, name)
 	}
+}
+
+// A term may begin before the history is read. Until then, a request about a job asks the store
+// whether the job is in the history (Recall). No job moves to the history, and nothing is removed
+// from it except jobs that return.
+
+const (
+	// unreadAtOnce is how many entries are added while the lock is held.
+	unreadAtOnce = 256
+	// unreadPart is by how many times the weight of the unread jobs in Room may exceed the bytes that
+	// the store has in use: a record takes more than half of historyOverhead there.
+	unreadPart = 3
+)
+
+// ReadHistory reads the history of a state whose Load has left it out. The lock is not held.
+func ReadHistory(ctx context.Context, st *State, s store.Store) error {
+	st.Lock()
+	unread := st.History.Unread()
+	st.Unlock()
+	if !unread {
+		return nil
+	}
+	_, err := readHistory(ctx, s, func(part []readEntry) {
+		st.Lock()
+		defer st.Unlock()
+		applyRead(st, part)
+	})
+	if err != nil {
+		return err
+	}
+	st.Lock()
+	read := st.History.Read()
+	st.Unlock()
+	read = append(history.Departures(nil), read...) // sorting takes long, so it is done without the lock
+	read.Sort()
+	st.Lock()
+	defer st.Unlock()
+	if later := st.History.Read()[len(read):]; len(later) > 0 { // read for a request meanwhile
+		read = append(read, later...)
+		read.Sort()
+	}
+	historyRead(st, read)
+	return nil
+}
+
+// loadHistory reads the history while the lock is held. It returns the greatest revision of a record.
+func loadHistory(ctx context.Context, st *State, s store.Store) (written int64, err error) {
+	written, err = readHistory(ctx, s, func(part []readEntry) { applyRead(st, part) })
+	if err == nil {
+		read := st.History.Read()
+		read.Sort()
+		historyRead(st, read)
+	}
+	return written, err
+}
+
+// historyRead notes that the whole history was read. The lock is held.
+func historyRead(st *State, read history.Departures) {
+	st.History.Loaded(read)
+	st.Room.Unread = 0
+	st.Notify()
+}
+
+// readEntry is an entry of the history that was read.
+type readEntry struct {
+	job   string
+	entry history.Entry
+}
+
+// readHistory passes all entries of the history to add, in parts. It returns the greatest revision
+// of a record.
+func readHistory(ctx context.Context, s store.Store, add func([]readEntry)) (written int64, err error) {
+	part := make([]readEntry, 0, unreadAtOnce)
+	_, err = s.List(ctx, historyPrefix, func(kv store.KV) error {
+		e, err := entryOf(kv)
+		if err != nil {
+			return err
+		}
+		written = max(written, e.Revision)
+		part = append(part, readEntry{strings.Clone(kv.Key[len(historyPrefix):]), e})
+		if len(part) == unreadAtOnce {
+			add(part)
+			part = part[:0]
+		}
+		return nil
+	})
+	add(part)
+	if err != nil {
+		return 0, fmt.Errorf("read the history: %w", err)
+	}
+	return written, nil
+}
+
+// applyRead adds entries of the history that were read. The lock is held.
+func applyRead(st *State, part []readEntry) {
+	for _, r := range part {
+		if !st.History.PutRead(r.job, r.entry) {
+			continue
+		}
+		st.Names.Add(r.job)
+		k := keyOfName(r.job)
+		if j := st.Jobs[k]; j != nil && j.Record == nil {
+			st.leftover[k] = struct{}{}
+		}
+		st.Room.Count(false, true)
+		st.Room.Weigh(k.Namespace, 0, r.entry.Size+historyOverhead)
+	}
+}
+
+// Learn asks the store whether a job is in the history, if that is not known. The lock is not held.
+func Learn(ctx context.Context, st *State, s store.Store, k JobKey) error {
+	name := k.String()
+	st.Lock()
+	certain := st.History.Certain(name)
+	st.Unlock()
+	if certain {
+		return nil
+	}
+	kv, stored, _, err := s.Get(ctx, k.historyKey())
+	if err != nil {
+		return err
+	}
+	var e history.Entry
+	if stored {
+		if e, err = entryOf(kv); err != nil {
+			return err
+		}
+	}
+	st.Lock()
+	defer st.Unlock()
+	if stored {
+		applyRead(st, []readEntry{{name, e}})
+	} else {
+		st.History.NoteAbsent(name)
+	}
+	return nil
+}
+
+// UnreadNote says that the history is still being read. It returns "" when all of it was read. The
+// lock is held.
+func UnreadNote(st *State) string {
+	if !st.History.Unread() {
+		return ""
+	}
+	return fmt.Sprintf("the history of ended jobs is still being read (%d so far): lists lack the others", st.History.Len())
 }

@@ -145,6 +145,8 @@ type State struct {
 	// slotChanges is the number of the latest change in any Region.Changes.
 	slotChanges uint64
 
+	// historyLater: Load leaves out the history.
+	historyLater bool
 	// leaving are the jobs that may have ended, the oldest end first. leftover are the jobs in the
 	// history that still have slots.
 	leaving  []leaving
@@ -173,7 +175,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
 		Pending: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, leftover: JobSet{}, systems: JobSet{}, holds: map[string][]holding{}, NotHome: map[string]JobSet{},
-		Events: Events{eventlog.New(b.Epoch)}, began: clock(), PeersDue: make(chan struct{}, 1), LogUnknown: b.LogUnknown != nil,
+		Events: Events{eventlog.New(b.Epoch)}, began: clock(), PeersDue: make(chan struct{}, 1), LogUnknown: b.LogUnknown != nil, historyLater: b.HistoryLater,
 	}
 	st.Latency = latency.New(st.topologyRegions)
 	st.Answers = idempotency.New(idempotency.Config{Prefix: idemPrefix, Clock: clock, Decode: func(kv store.KV, rec *nusav1.IdempotencyRecord) error {
@@ -326,6 +328,9 @@ func (st *State) Alarms() (out []string) {
 	defer st.Unlock()
 	if st.FailoverPaused != "" {
 		out = append(out, st.FailoverPaused)
+	}
+	if note := UnreadNote(st); note != "" {
+		out = append(out, note)
 	}
 	out = append(out, st.Room.Alarms()...)
 	out = append(out, st.serverAlarms...)

@@ -128,6 +128,9 @@ func (t *Tx) checkRoom(k JobKey, size int) error {
 	if no == nil {
 		return nil
 	}
+	if no.Later {
+		return rpcerr.Error{Code: codes.Unavailable, Message: no.Error(), RetryAfter: RetryAfter}.Err()
+	}
 	return rpcerr.Error{
 		Code: codes.ResourceExhausted, Message: no.Error(), Reason: rpcerr.ReasonStoreFull,
 		Metadata: map[string]string{rpcerr.KeyUsed: strconv.FormatInt(no.Used, 10), rpcerr.KeyLimit: strconv.FormatInt(no.Limit, 10)},

@@ -145,3 +145,50 @@ func TestATermKnowsWhatEachEarlierOneWrote(t *testing.T) {
 	}
 	recovered.end()
 }
+
+// TestATermBeginsBeforeItsHistoryIsRead only if each transaction of the term before has left its
+// revision outside the history.
+func TestATermBeginsBeforeItsHistoryIsRead(t *testing.T) {
+	mem := store.NewMemory()
+	c := mem.Client()
+	defer c.Close()
+	if _, err := c.Txn(t.Context(), nil, []store.Op{store.Put(ClusterKey, []byte("fed"))}); err != nil {
+		t.Fatal(err)
+	}
+	k := JobKey{"default", "old"}
+	depart := func(tx *Tx) error { // a transaction that only puts a record of the history
+		e, _ := tx.State.History.Get(k.String())
+		return tx.set(txChange{key: k.historyKey(), msg: &nusav1.HistoryRecord{}, known: e.Revision})
+	}
+	first := beginTraced(t, mem)
+	first.commit(depart)
+	last := first.commit(depart)
+	first.end()
+
+	second := beginTraced(t, mem)
+	if !second.st.History.Unread() || second.earlier() != last {
+		t.Errorf("unread %t; the first term wrote %d last, known is %d", second.st.History.Unread(), last, second.earlier())
+	}
+	if err := ReadHistory(t.Context(), second.st, second.c); err != nil {
+		t.Fatal(err)
+	}
+	if second.st.History.Unread() || !InHistory(second.st, k) {
+		t.Errorf("the history was read: unread %t, it has the job: %t", second.st.History.Unread(), InHistory(second.st, k))
+	}
+	second.end()
+
+	third := beginTraced(t, mem) // the second term wrote nothing but its beginning
+	if third.st.History.Unread() || !InHistory(third.st, k) || third.earlier() != second.st.Revision {
+		t.Errorf("unread %t; known is %d, written was %d", third.st.History.Unread(), third.earlier(), second.st.Revision)
+	}
+	third.commit(depart)
+	third.commit(func(tx *Tx) error { // like a server that does not know this field
+		return tx.PutLeadership(func(rec *nusav1.LeadershipRecord) { rec.HistoryTracedTerm-- })
+	})
+	third.end()
+	fourth := beginTraced(t, mem)
+	if fourth.st.History.Unread() {
+		t.Error("a term after one without such traces does not read the history first")
+	}
+	fourth.end()
+}

@@ -175,9 +175,9 @@ func (t *Tx) checkConflict(mark int) error {
 	return nil
 }
 
-// trace makes sure that some stored record has the transaction's revision, so that a later term
-// knows which revisions the earlier terms wrote. For that, a transaction that only deletes also
-// writes the leadership record.
+// trace makes sure that some stored record outside the history has the transaction's revision, so
+// that a later term knows which revisions the earlier terms wrote. For that, a transaction that only
+// deletes, or only puts records of the history, also writes the leadership record.
 //
 // The first transaction of a term also writes that record, with the last revision of the earlier
 // terms, because from now on the other records do not show that revision.
@@ -205,7 +205,7 @@ func (t *Tx) trace() (shown bool, err error) {
 		rec = put
 	}
 	rec = proto.CloneOf(rec)
-	rec.Terms = beginningsToProto(region.Written(terms))
+	rec.Terms, rec.HistoryTracedTerm = beginningsToProto(region.Written(terms)), rec.GetTerm().GetNumber()
 	return true, t.set(txChange{key: leadershipKey, msg: rec, unchecked: !has})
 }
 

@@ -1051,8 +1051,9 @@ func (x *ListJobsResponse) GetErrors() []*PartialError {
 
 // PartialError names a region that could not contribute its part of a response.
 type PartialError struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: the global tier has not read its own part yet.
+	Region string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	// Why the region could not contribute.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields

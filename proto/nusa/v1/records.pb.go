@@ -313,9 +313,13 @@ type LeadershipRecord struct {
 	Terms []*TermBeginning `protobuf:"bytes,9,rep,name=terms,proto3" json:"terms,omitempty"`
 	// The log of the store in this term. The next term uses it to notice that the store was
 	// restored and has another log. Unset: unknown.
-	Log           *StoreLog `protobuf:"bytes,10,opt,name=log,proto3" json:"log,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Log *StoreLog `protobuf:"bytes,10,opt,name=log,proto3" json:"log,omitempty"`
+	// Number of the latest term that has written more than its first record, and whose server
+	// leaves the trace of each transaction outside the history. A successor of that term can
+	// serve before it has read the history.
+	HistoryTracedTerm uint64 `protobuf:"varint,11,opt,name=history_traced_term,json=historyTracedTerm,proto3" json:"history_traced_term,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *LeadershipRecord) Reset() {
@@ -416,6 +420,13 @@ func (x *LeadershipRecord) GetLog() *StoreLog {
 		return x.Log
 	}
 	return nil
+}
+
+func (x *LeadershipRecord) GetHistoryTracedTerm() uint64 {
+	if x != nil {
+		return x.HistoryTracedTerm
+	}
+	return 0
 }
 
 // StoreLog describes the log of the store (the Raft log of etcd). A store that was restored
@@ -1034,7 +1045,7 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"SinceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xc3\x03\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xf3\x03\n" +
 	"\x10LeadershipRecord\x12+\n" +
 	"\x04term\x18\x01 \x01(\v2\x17.nusa.v1.LeadershipTermR\x04term\x126\n" +
 	"\tlease_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x125\n" +
@@ -1047,7 +1058,8 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"tracedTerm\x12,\n" +
 	"\x05terms\x18\t \x03(\v2\x16.nusa.v1.TermBeginningR\x05terms\x12#\n" +
 	"\x03log\x18\n" +
-	" \x01(\v2\x11.nusa.v1.StoreLogR\x03log\"$\n" +
+	" \x01(\v2\x11.nusa.v1.StoreLogR\x03log\x12.\n" +
+	"\x13history_traced_term\x18\v \x01(\x04R\x11historyTracedTerm\"$\n" +
 	"\bStoreLog\x12\x18\n" +
 	"\asurplus\x18\x01 \x01(\x12R\asurplus\"l\n" +
 	"\rTermBeginning\x12+\n" +

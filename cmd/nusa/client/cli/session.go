@@ -197,8 +197,11 @@ func (c *Session) Printf(format string, args ...any) { fmt.Fprintf(c.Out, format
 // Incomplete returns a text that follows "nothing found" if some regions did not respond.
 // Else it returns "".
 func Incomplete(errs []*nusav1.PartialError) string {
-	if len(errs) == 0 {
+	switch {
+	case len(errs) == 0:
 		return ""
+	case errs[0].GetRegion() == "":
+		return " so far"
 	}
 	return " in the regions that answered"
 }
@@ -206,6 +209,10 @@ func Incomplete(errs []*nusav1.PartialError) string {
 // WarnPartial prints which regions did not respond.
 func (c *Session) WarnPartial(errs []*nusav1.PartialError) {
 	for _, e := range errs {
+		if e.GetRegion() == "" {
+			c.Warn("a part is missing: %s", term.OneLine(e.GetMessage()))
+			continue
+		}
 		c.Warn("region %s did not respond, so its part is missing: %s", e.GetRegion(), term.OneLine(e.GetMessage()))
 	}
 }
