@@ -25,7 +25,7 @@ const (
 	// wait. With many regions, each tick sends enough for all regions of earlier versions to get
 	// one within matrixInterval. For 1,000 regions, each matrix is 2 MB.
 	minMatrices = 4
-	// matrixBytes bounds the bytes of whole matrices in one tick, for each region of the
+	// matrixBytes bounds the mean bytes of whole matrices in a tick, for each region of the
 	// federation. With 1,000 regions a matrix has half a megabyte, so some hours pass until all
 	// regions have one. That is enough: regions need the matrix only without a global tier, and
 	// then they also ask each other.
@@ -118,9 +118,11 @@ func (s *Server) SendMatrix() {
 		s.matrixWhole = s.matrixChanges(s.matrix.Whole())
 	}
 	slices.SortFunc(missing, waitedLonger)
-	most := max(1, regions*matrixBytes/(1+len(s.matrixWhole.GetMatrixChanges().GetValues())))
-	for _, c := range missing[:min(len(missing), most)] {
+	size := 1 + len(s.matrixWhole.GetMatrixChanges().GetValues())
+	s.matrixCredit = min(s.matrixCredit+regions*matrixBytes, max(size, regions*matrixBytes))
+	for _, c := range missing[:min(len(missing), s.matrixCredit/size)] {
 		s.sendMatrix(c, s.matrixWhole, now)
+		s.matrixCredit -= size
 	}
 }
 

@@ -237,3 +237,32 @@ func TestMatrixChangesAreEncodedOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestWholeMatricesAreBounded: when a matrix is larger than what a tick may send, it is sent more
+// rarely than each tick.
+func TestWholeMatricesAreBounded(t *testing.T) {
+	const regions, ticks = 300, 40
+	m := newManyRegions(t, regions)
+	m.now = time.Second
+	for i := range m.names {
+		m.setRow(i, m.row(i, true, func(int) bool { return true }))
+	}
+	for _, c := range m.s.live {
+		c.known = &nusav1.KnownSets{}
+	}
+	sent, size := 0, 0
+	for range ticks {
+		m.now += 5 * time.Second
+		m.s.SendMatrix()
+		for _, c := range m.s.live {
+			if whole := c.matrix.GetMatrixChanges(); whole.GetFull() {
+				size = len(whole.GetValues())
+				sent += size
+			}
+			c.matrix = nil
+		}
+	}
+	if size <= regions*matrixBytes || sent < ticks*regions*matrixBytes/2 || sent > ticks*regions*matrixBytes {
+		t.Errorf("matrices of %d bytes: %d bytes in %d ticks, at most %d", size, sent, ticks, ticks*regions*matrixBytes)
+	}
+}

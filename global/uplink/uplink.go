@@ -69,6 +69,9 @@ type Server struct {
 	matrixAt    time.Duration
 	matrixWhole *nusav1.GlobalMessage
 	matrixSince map[uint64]*nusav1.GlobalMessage
+	// matrixCredit is how many bytes of whole matrices may be sent now: a matrix of many regions is
+	// larger than what one tick adds.
+	matrixCredit int
 	compact     *nusav1.CompactMatrix
 	compactAt   time.Duration
 }
