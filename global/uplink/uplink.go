@@ -72,8 +72,8 @@ type Server struct {
 	// matrixCredit is how many bytes of whole matrices may be sent now: a matrix of many regions is
 	// larger than what one tick adds.
 	matrixCredit int
-	compact     *nusav1.CompactMatrix
-	compactAt   time.Duration
+	compact      *nusav1.CompactMatrix
+	compactAt    time.Duration
 }
 
 // New returns a Server without sessions.
