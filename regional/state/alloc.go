@@ -88,8 +88,8 @@ type Placement struct {
 	Group     string
 	Local     bool
 	Dedicated bool
-	// JobVersion is 0 for an allocation of a purged job if another job now has the same
-	// name and version. The specification of the purged job is then stored as version 0.
+	// JobVersion is at most 0 for an allocation of an old specification if another one now has
+	// the same name and version. The old specification is then stored as that version.
 	JobVersion  int64
 	GroupHash   uint64
 	Run         int64 // the slot's run when the allocation was placed

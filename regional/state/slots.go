@@ -97,10 +97,7 @@ func orderedJob(t *txn, o *SlotOrder) *Job {
 		return have
 	}
 	if ok { // the old spec is still needed to stop its instances
-		old := *have
-		old.Version = 0
-		t.putJob(&old)
-		t.followOld(key, o.Slot.JobVersion)
+		t.followOld(key, o.Slot.JobVersion, t.keepOld(have))
 	}
 	job := *o.Job
 	job.Key, job.CreateIndex = key, t.index
@@ -108,9 +105,30 @@ func orderedJob(t *txn, o *SlotOrder) *Job {
 	return &job
 }
 
-// followOld lets allocations of a version that may still run refer to version 0 instead,
-// under which the old spec is stored. Their agents know only the old spec.
-func (t *txn) followOld(key JobKey, version int64) {
+// oldVersionsLevel is the feature level from which on each old spec has a version of its own.
+const oldVersionsLevel = 3
+
+// keepOld stores the spec of a version under another version, which is at most 0, because
+// another spec gets the version. It returns the other version. A job may have several old
+// specs whose instances may still run.
+func (t *txn) keepOld(j *Job) int64 {
+	old := *j
+	old.Version = 0
+	if t.cluster.FeatureLevel >= oldVersionsLevel {
+		for _, v := range t.jobEntry(j.Key).versions {
+			if v.Version <= 0 && bytes.Equal(v.Spec, j.Spec) {
+				return v.Version
+			}
+			old.Version = min(old.Version, v.Version-1)
+		}
+	}
+	t.putJob(&old)
+	return old.Version
+}
+
+// followOld lets allocations of a version that may still run refer to the version old
+// instead, under which their spec is stored. Their agents know only that spec.
+func (t *txn) followOld(key JobKey, version, old int64) {
 	if t.cluster.FeatureLevel == 0 {
 		return // a server of the region may have a version without followOld
 	}
@@ -128,7 +146,7 @@ func (t *txn) followOld(key JobKey, version int64) {
 		for i := range follow {
 			g, c := t.touch(g), &follow[i]
 			p := *c.Placement
-			p.JobVersion = 0
+			p.JobVersion = old
 			c.Placement = g.sharePlacement(p)
 			t.putAllocOf(g, c)
 		}
@@ -305,8 +323,11 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 			version = s.JobVersion
 		case version == s.JobVersion: // the allocation belongs to a purged job of the same name
 			version = 0
+			if a.Live() && t.cluster.FeatureLevel >= oldVersionsLevel {
+				version = t.keepOld(job) // the spec is the same
+			}
 		}
-		if a.Live() && (a.Desired == Run || version == 0) && a.JobVersion != version {
+		if a.Live() && (a.Desired == Run || version <= 0) && a.JobVersion != version {
 			c, p := *a, *a.Placement
 			p.JobVersion = version
 			c.Placement = g.sharePlacement(p)

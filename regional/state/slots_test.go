@@ -160,6 +160,26 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// TestEachOldSpecIsKept: after restores of the store, a version may get another spec again and
+// again. An instance follows the spec with which it was started, whatever comes later.
+func TestEachOldSpecIsKept(t *testing.T) {
+	l := running(t, nil)
+	l.ok(Command{SetLimits: &SetLimits{FeatureLevel: oldVersionsLevel}})
+	started, _ := l.Job(webKey.JobKey(), 1)
+	for i, spec := range []string{"second", "third", "second", "fourth"} {
+		next := testJob(1, func(g *Group) { g.Hash, g.Disconnect.StopRunning = uint64(70+i), true })
+		next.Spec = []byte(spec)
+		l.ok(testOrder(0, 2, int64(20+i), next, nil))
+		a, _ := l.Alloc("a1")
+		if j, ok := l.Job(webKey.JobKey(), a.JobVersion); !ok || string(j.Spec) != string(started.Spec) || j.Groups[0].Disconnect.StopRunning {
+			t.Fatalf("after %s the instance follows version %d: %+v", spec, a.JobVersion, j)
+		}
+		if j, _ := l.Job(webKey.JobKey(), 1); string(j.Spec) != spec {
+			t.Errorf("version 1 is %s, want %s", j.Spec, spec)
+		}
+	}
+}
+
 // TestPurgedNameCanBeUsedAgain: a job that was purged and submitted again begins with
 // version 1. It is not confused with the purged job.
 func TestPurgedNameCanBeUsedAgain(t *testing.T) {
