@@ -49,3 +49,39 @@ func TestStreamReachesOnlyNamedServer(t *testing.T) {
 		t.Error("an address without a server's id was dialled")
 	}
 }
+
+// TestSilentStreamsDoNotReachRaft: hundreds of connections that say nothing, send slowly or send garbage
+// cost no buffer of Raft, and keep no server out.
+func TestSilentStreamsDoNotReachRaft(t *testing.T) {
+	n := network.Host()
+	ln, err := n.Listen(context.Background(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStream(n, ln, "new", ln.Addr().String(), slog.New(slog.DiscardHandler))
+	defer s.Close()
+	for i := range 600 {
+		c, err := n.Dial(t.Context(), ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([][]byte{nil, {greeting}, []byte("garbage of some length"), {greeting, 200, 'n'}}[i%4]); err != nil {
+			t.Logf("connection %d: %v", i, err)
+		}
+	}
+	c, err := s.Dial(target("new", ln.Addr().String()), 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	got, err := s.Accept()
+	if err != nil || got.RemoteAddr().String() != c.LocalAddr().String() {
+		t.Errorf("Raft gets %v, %v, want the connection of a server", got, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.conns) != 2 {
+		t.Errorf("%d connections, want the two ends of one", len(s.conns))
+	}
+}
