@@ -35,7 +35,7 @@ var cores = map[string][]string{
 	"global/place/rank":      {},
 	"global/failover":        {"internal/plant"},
 	"global/room":            {},
-	"regional/state":         {"topology", "internal/folder", "regional/state/persist", "internal/plant"},
+	"regional/state":         {"topology", "internal/folder", "regional/state/persist", "internal/plant", "security/audit"},
 	"regional/state/persist": {},
 	"regional/voters":        {},
 	"regional/presence":      {"regional/state", "internal/lease", "internal/plant"},

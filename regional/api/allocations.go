@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
@@ -156,9 +157,9 @@ func (a allocations) Stop(ctx context.Context, req *nusav1.GetAllocationRequest)
 	if err != nil {
 		return nil, err
 	}
-	r, err := m.Log.Commit(ctx, state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{
+	r, err := m.Log.Commit(ctx, a.s.audited(ctx, state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{
 		ID: x.ID, Reason: state.ReasonStoppedByUser, Message: "stopped by an operator",
-	}}}})
+	}}}}, entryOf("stop", audit.Done, x)))
 	if err != nil {
 		return nil, raftlog.StatusError(err)
 	}
@@ -166,6 +167,20 @@ func (a allocations) Stop(ctx context.Context, req *nusav1.GetAllocationRequest)
 		return nil, status.Errorf(codes.FailedPrecondition, "allocation %s: %s", x.ID, r.Skipped[0].Message)
 	}
 	return a.Get(ctx, &nusav1.GetAllocationRequest{Id: x.ID})
+}
+
+// started is agentOf for a call with an entry in the audit trail. The entry is durable when
+// started returns.
+func (a allocations) started(ctx context.Context, verb, prefix string) (nusav1.AllocationsClient, *state.Alloc, error) {
+	agent, x, err := a.agentOf(ctx, prefix)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := a.s.master()
+	if err == nil {
+		err = a.s.record(ctx, m, entryOf(verb, audit.Started, x))
+	}
+	return agent, x, err
 }
 
 // agentOf returns the Allocations service of the agent whose node has an allocation.
@@ -187,7 +202,7 @@ func (a allocations) agentOf(ctx context.Context, prefix string) (nusav1.Allocat
 
 // Logs streams a task's output from the agent of its node.
 func (a allocations) Logs(req *nusav1.LogsRequest, down grpc.ServerStreamingServer[nusav1.LogChunk]) error {
-	agent, x, err := a.agentOf(down.Context(), req.GetAllocation())
+	agent, x, err := a.started(down.Context(), "logs", req.GetAllocation())
 	if err != nil {
 		return err
 	}
@@ -228,7 +243,7 @@ func (a allocations) Exec(down grpc.BidiStreamingServer[nusav1.ExecRequest, nusa
 	if first.GetStart() == nil {
 		return status.Error(codes.InvalidArgument, "the first message of an exec session must have start")
 	}
-	agent, x, err := a.agentOf(down.Context(), first.GetStart().GetAllocation())
+	agent, x, err := a.started(down.Context(), "exec", first.GetStart().GetAllocation())
 	if err != nil {
 		return err
 	}

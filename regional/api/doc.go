@@ -21,6 +21,7 @@
 //	origins.go      Origins
 //	auth.go         Auth
 //	events.go       Events
+//	audit.go        Audit; entries of the audit trail for commands
 //	siblings.go     Siblings: calls between the servers of the region
 //	system.go       System
 //	errors.go       statuses that several services return

@@ -12,6 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // federationID matches the id of a federation. crypto/rand.Text makes such ids.
@@ -47,7 +48,8 @@ func (r regions) Rebind(ctx context.Context, req *nusav1.RebindRegionRequest) (*
 	case c.FeatureLevel == 0:
 		return nil, status.Errorf(codes.FailedPrecondition, "a server of region %s is of an earlier version: upgrade it first", c.Region)
 	}
-	if _, err := m.Log.Commit(ctx, state.Command{RebindFederation: &state.RebindFederation{FederationID: id}}); err != nil {
+	e := audit.Entry{Verb: "rebind", Kind: "region", Name: c.Region, Reason: "to federation " + id}
+	if _, err := m.Log.Commit(ctx, r.s.audited(ctx, state.Command{RebindFederation: &state.RebindFederation{FederationID: id}}, e)); err != nil {
 		return nil, raftlog.StatusError(err)
 	}
 	m.Events.Add("region.rebound", c.Region, "from federation %q to %q", c.FederationID, id)

@@ -19,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
@@ -220,9 +221,13 @@ func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.Sto
 	if !k.Local {
 		return nil, status.Errorf(codes.FailedPrecondition, "job %s belongs to the federation: stop it through a global server", k)
 	}
-	r, err := m.Log.Commit(ctx, state.Command{StopLocalJob: &state.StopLocalJob{
+	e := audit.Entry{Verb: "stop", Kind: "job", Namespace: k.Namespace, Name: k.Job}
+	if req.GetPurge() {
+		e.Reason = "and forget"
+	}
+	r, err := m.Log.Commit(ctx, j.s.audited(ctx, state.Command{StopLocalJob: &state.StopLocalJob{
 		Namespace: k.Namespace, Name: k.Job, Purge: req.GetPurge(), CheckRevision: req.GetCheckRevision(),
-	}})
+	}}, e))
 	if err != nil {
 		return nil, raftlog.StatusError(err)
 	}

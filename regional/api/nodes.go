@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
@@ -139,9 +140,9 @@ func (n nodes) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1
 		}
 		return nil
 	}
-	event := nodeEvent{"node.undrained", "its drain has ended"}
+	event := nodeEvent{"node.undrained", "its drain has ended", "drain", "off"}
 	if req.GetDrain() {
-		event = nodeEvent{"node.drained", "its work moves to other nodes"}
+		event = nodeEvent{"node.drained", "its work moves to other nodes", "drain", "on"}
 	}
 	return n.change(ctx, req.GetId(), req.GetRegion(), check, event, func(id string) state.Command {
 		return state.Command{DrainNode: &state.DrainNode{ID: id, Drain: req.GetDrain()}}
@@ -156,9 +157,9 @@ func (n nodes) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*nusa
 		}
 		return nil
 	}
-	event := nodeEvent{"node.uncordoned", "it takes new work again"}
+	event := nodeEvent{"node.uncordoned", "it takes new work again", "cordon", "off"}
 	if req.GetCordon() {
-		event = nodeEvent{"node.cordoned", "it takes no new work"}
+		event = nodeEvent{"node.cordoned", "it takes no new work", "cordon", "on"}
 	}
 	return n.change(ctx, req.GetId(), req.GetRegion(), check, event, func(id string) state.Command {
 		return state.Command{CordonNode: &state.CordonNode{ID: id, Cordon: req.GetCordon()}}
@@ -181,7 +182,7 @@ func (n nodes) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusa
 		return nil, status.Errorf(codes.FailedPrecondition, "node %s may still run instances that must not run twice, until its lease is certainly over: remove it in %v",
 			x.Name, left.Round(time.Second)+time.Second)
 	}
-	_, err = m.Log.Commit(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: x.ID}})
+	_, err = m.Log.Commit(ctx, n.s.audited(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: x.ID}}, audit.Entry{Verb: "remove", Kind: "node", Name: x.Name}))
 	switch {
 	case errors.Is(err, state.ErrNodeReady):
 		return nil, n.stillReady(removed)
@@ -200,8 +201,9 @@ func (n nodes) stillReady(x *nusav1.Node) error {
 	return status.Errorf(codes.FailedPrecondition, "node %s is ready: only one that is lost or has left can be removed; drain it and stop its agent first", x.GetName())
 }
 
-// nodeEvent is the type and the message of an event about a node.
-type nodeEvent struct{ kind, message string }
+// nodeEvent is the type and the message of an event about a node, and the verb and the reason of
+// its entry in the audit trail.
+type nodeEvent struct{ kind, message, verb, reason string }
 
 // change commits a command about a node if check allows it. It returns the node after the
 // command.
@@ -219,7 +221,8 @@ func (n nodes) change(
 	if err := check(x); err != nil {
 		return nil, err
 	}
-	r, err := m.Log.Commit(ctx, command(x.ID))
+	e := audit.Entry{Verb: event.verb, Kind: "node", Name: x.Name, Reason: event.reason}
+	r, err := m.Log.Commit(ctx, n.s.audited(ctx, command(x.ID), e))
 	if err != nil {
 		return nil, raftlog.StatusError(err)
 	}

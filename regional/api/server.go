@@ -176,6 +176,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 	nusav1.RegisterSiblingsServer(g, siblings{s: s})
 	nusav1.RegisterSystemServer(g, system{s: s})
 	nusav1.RegisterAuthServer(g, auth{s: s})
+	nusav1.RegisterAuditServer(g, audits{s: s})
 }
 
 // region returns the name of the server's region.

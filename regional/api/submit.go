@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
@@ -19,6 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
@@ -58,7 +60,9 @@ func (j jobs) beginSubmit(ctx context.Context, m *Master, req *wire.SubmitReques
 	}
 	var p *raftlog.Proposal
 	if err == nil {
-		p, err = m.Log.Propose(state.Command{SubmitLocalJob: cmd})
+		hash := sha256.Sum256(cmd.Job.Spec)
+		e := audit.Entry{Verb: "submit", Kind: "job", Namespace: cmd.Job.Key.Namespace, Name: cmd.Job.Key.Job, After: hash[:]}
+		p, err = m.Log.Propose(j.s.audited(ctx, state.Command{SubmitLocalJob: cmd}, e))
 	}
 	return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
 		if err != nil {

@@ -40,7 +40,7 @@ func (q *Sequencer) invalidatesPending(cmd *state.Command) bool {
 			return o.Job != nil && q.pending.placesJob(state.JobKey{Namespace: o.Slot.Namespace, Job: o.Slot.Job})
 		})
 	}
-	return cmd.SubmitLocalJob == nil
+	return cmd.SubmitLocalJob == nil && cmd.ChangeDocuments == nil
 }
 
 // placesJob reports whether the plan places instances of a job.

@@ -230,6 +230,7 @@ func TestWhichCommandsInvalidateThePendingPlan(t *testing.T) {
 		"a local job":             {SubmitLocalJob: &state.SubmitLocalJob{}},
 		"orders":                  order("placed", nil),
 		"orders with another job": order("another", &state.Job{}),
+		"documents":               {ChangeDocuments: &state.ChangeDocuments{}},
 	}
 	for name, cmd := range kept {
 		if q.invalidatesPending(&cmd) {
@@ -243,7 +244,7 @@ func TestWhichCommandsInvalidateThePendingPlan(t *testing.T) {
 	}
 	kinds := reflect.TypeFor[state.Command]()
 	for i := range kinds.NumField() { // every other kind of command
-		if k := kinds.Field(i); k.Type.Kind() == reflect.Pointer && k.Name != "AgentReports" && k.Name != "SubmitLocalJob" && k.Name != "ApplyOrders" {
+		if k := kinds.Field(i); k.Type.Kind() == reflect.Pointer && k.Name != "AgentReports" && k.Name != "SubmitLocalJob" && k.Name != "ApplyOrders" && k.Name != "ChangeDocuments" {
 			var cmd state.Command
 			reflect.ValueOf(&cmd).Elem().Field(i).Set(reflect.New(k.Type.Elem()))
 			dropped[k.Name] = cmd

@@ -266,6 +266,10 @@ func commandBytes(cmd *state.Command) int64 {
 			}
 		}
 		n += item * len(cmd.ApplyOrders.Removed)
+	case cmd.ChangeDocuments != nil:
+		for _, d := range cmd.ChangeDocuments.Puts {
+			n += item + len(d.Value)
+		}
 	case cmd.Purge != nil:
 		n += item * (len(cmd.Purge.Jobs) + len(cmd.Purge.Keys))
 	}

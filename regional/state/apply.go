@@ -41,6 +41,9 @@ func (s *State) applyOne(index uint64, cmd *Command, res *Result) {
 	t := &txn{State: s, index: index, now: cmd.NowUnixNano, res: res, touched: s.touched[:0]}
 	res.Err = t.dispatch(cmd)
 	t.finish()
+	if cmd.Audit != nil && res.Err == nil && res.Changed && !res.Same {
+		record(t, cmd.Audit)
+	}
 	clear(t.touched)
 	s.touched = t.touched
 }
@@ -83,6 +86,11 @@ func (t *txn) dispatch(cmd *Command) error {
 		return applyLimits(t, cmd.SetLimits)
 	case cmd.OrdersStored != nil:
 		return applyOrdersStored(t, cmd.OrdersStored)
+	case cmd.ChangeDocuments != nil:
+		return applyDocuments(t, cmd.ChangeDocuments)
+	case cmd.Audit != nil:
+		t.res.Changed = true
+		return nil
 	}
 	return fmt.Errorf("%w at index %d: upgrade this server", ErrUnknownCommand, t.index)
 }

@@ -52,7 +52,7 @@ const (
 	MaxInstances = 100_000
 )
 
-// Command is one entry of the log. Exactly one pointer, or Batch, is set. An entry without
+// Command is one entry of the log. Exactly one pointer besides Audit, or Batch, is set. An entry without
 // any was written by a newer version and is refused with ErrUnknownCommand.
 type Command struct {
 	// NowUnixNano is the time on the proposer's clock. It is stored, but Apply never
@@ -85,6 +85,14 @@ type Command struct {
 
 	// OrdersStored needs Cluster.FeatureLevel 2.
 	OrdersStored *OrdersStored `codec:"stored,omitempty"`
+
+	// ChangeDocuments needs Cluster.FeatureLevel 3.
+	ChangeDocuments *ChangeDocuments `codec:"documents,omitempty"`
+
+	// Audit is the entry that the command leaves in the audit trail if it changes something. It may
+	// be in a command with another pointer. A command with Audit alone adds the entry. It needs
+	// Cluster.FeatureLevel 3.
+	Audit *AuditEntry `codec:"audit,omitempty"`
 }
 
 // Bootstrap stores the identity of the cluster. A second Bootstrap with the same id and

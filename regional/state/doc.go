@@ -32,6 +32,8 @@
 //   - local.go: submits and stops of the region's own jobs
 //   - federation.go: the numbers that the region knows about its federation, and limits of its leases
 //   - bindings.go: which agents know the leases that bind their allocations
+//   - documents.go: values that other parts of the server store in the log
+//   - audit.go: the region's audit trail
 //   - purge.go: removes ended allocations, unused job versions and expired keys
 //
 // The folder persist has the persistent collections of the State.

@@ -30,6 +30,10 @@ type Record struct {
 	Alloc    *AllocRecord    `codec:"alloc,omitempty"`
 	Key      *KeyRecord      `codec:"key,omitempty"`
 	End      *EndRecord      `codec:"end,omitempty"`
+	// Document needs Cluster.FeatureLevel 3.
+	Document *Document    `codec:"document,omitempty"`
+	Trail    *TrailRecord `codec:"trail,omitempty"`
+	Audit    *AuditEntry  `codec:"audit,omitempty"`
 }
 
 // Header is the first record of a snapshot.
@@ -122,7 +126,12 @@ func (v *View) records(put func(Record) bool) bool {
 			return false
 		}
 	}
-	return v.groupRecords(put)
+	for _, d := range v.documents.All() {
+		if !put(Record{Document: d}) {
+			return false
+		}
+	}
+	return v.trail.records(put) && v.groupRecords(put)
 }
 
 func (v *View) groupRecords(put func(Record) bool) bool {
@@ -205,6 +214,14 @@ func (r *restorer) add(rec *Record) error {
 		r.setLocal(rec.Local)
 	case rec.Key != nil:
 		r.keys.Set(r.own, str(rec.Key.Idempotency.Key), rec.Key)
+	case rec.Document != nil:
+		setDocument(r.State, rec.Document)
+	case rec.Trail != nil:
+		if err := restoreTrail(r.State, rec.Trail); err != nil {
+			return fmt.Errorf("%w: %w", ErrSnapshot, err)
+		}
+	case rec.Audit != nil:
+		addEntry(r.State, rec.Audit)
 	case rec.Group != nil:
 		r.group(rec.Group)
 	case rec.Instance != nil:

@@ -36,10 +36,14 @@ type View struct {
 	ended     persist.Tree[endedKey, allocKey]
 	undecided persist.Tree[rank, struct{}]
 	keys      persist.Tree[str, *KeyRecord]
+	documents persist.Tree[str, *Document]
 
-	localJobs int // how many of the jobs are the region's own
+	localJobs     int // how many of the jobs are the region's own
+	documentBytes int // the keys and values of all documents
 	// slotsRevision is the greatest revision of a global slot so far.
 	slotsRevision int64
+
+	trail Trail
 
 	byState   [8]int
 	allocated Resources
@@ -161,6 +165,9 @@ func (v *View) Fork() *State { return &State{View: *v, own: &persist.Owner{}} }
 
 // Index returns the index of the last command that was applied.
 func (v *View) Index() uint64 { return v.index }
+
+// Audit returns the audit trail.
+func (v *View) Audit() *Trail { return &v.trail }
 
 // Cluster returns the cluster of the log.
 func (v *View) Cluster() Cluster { return v.cluster }

@@ -3,6 +3,7 @@ package state
 import (
 	"iter"
 	"slices"
+	"strings"
 )
 
 // GroupView is a group in a View.
@@ -299,3 +300,22 @@ func (v *View) NextEpoch(in *Instance) int64 {
 	}
 	return max(in.Epoch, base) + 1
 }
+
+// Document returns the document of a key. Its value must not be changed.
+func (v *View) Document(key string) (*Document, bool) { return v.documents.Get(str(key)) }
+
+// Documents yields the documents whose keys begin with a prefix, sorted by key. Their values
+// must not be changed.
+func (v *View) Documents(prefix string) iter.Seq[*Document] {
+	return func(yield func(*Document) bool) {
+		for key, d := range v.documents.All() {
+			if has := strings.HasPrefix(string(key), prefix); has && !yield(d) || !has && string(key) > prefix {
+				return
+			}
+		}
+	}
+}
+
+// SameDocuments reports whether no document was written or removed between two views of one
+// state. It may also return false although nothing changed.
+func (v *View) SameDocuments(old *View) bool { return v.documents.Same(&old.documents) }
