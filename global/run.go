@@ -24,6 +24,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/gate"
 	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/recorder"
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
@@ -56,6 +57,8 @@ type server struct {
 	// member delivers a fatal error of the embedded etcd.
 	member  <-chan error
 	metrics *metrics
+	// denials are entries for the audit trail.
+	denials *recorder.Queue
 }
 
 // Run serves until ctx ends or a fatal error occurs. When Run returns, everything that it started
@@ -77,7 +80,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if dir != nil {
 		defer dir.Close()
 	}
-	s := &server{cfg: cfg, log: cfg.Logger, hub: tunnel.NewHub(tunnel.Options{})}
+	s := &server{cfg: cfg, log: cfg.Logger, hub: tunnel.NewHub(tunnel.Options{}), denials: recorder.NewQueue()}
 	defer s.hub.Close()
 	s.metrics = newMetrics(&s.active)
 	// The addresses are opened before etcd, so that an address in use is reported early.
@@ -108,6 +111,7 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 		return s.reach.follow(gctx, s.store, func() bool { return s.active.Load() != nil }, s.log)
 	})
 	g.Go(func() error { return s.noteKnown(gctx) })
+	g.Go(func() error { return writeDenials(gctx, s) })
 	g.Go(func() error {
 		select {
 		case <-gctx.Done():
@@ -140,7 +144,7 @@ func (s *server) listen(ctx context.Context) error {
 	f.Await(nusav1.Federation_Session_FullMethodName, s.awaitLoaded)
 	f.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(submits.Request) })
 	id := s.cfg.Identity
-	g := gate.New(gate.Options{Source: id, Rights: s.rights})
+	g := gate.New(gate.Options{Source: id, Rights: s.rights, Record: s.denials.Add})
 	web, err := serve.Open(ctx, serve.Options{
 		Net: s.cfg.Net, Logger: s.log, GRPCAddr: s.cfg.GRPCAddr, HTTPAddr: s.cfg.HTTPAddr,
 		Credentials: id.Server(gate.Listener(id.ID())), HTTPTLS: id.Web(),

@@ -10,6 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/wait"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // historyPart says which part of the quota the audit records may take: one in historyPart. The same
@@ -252,4 +253,32 @@ func (t *leadershipTerm) trimHistory(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// writeDenials stores entries about denied calls, until ctx ends.
+func writeDenials(ctx context.Context, s *server) error {
+	write := func(ctx context.Context, some []audit.Entry) error { return recordDenials(ctx, s, some) }
+	return s.denials.Run(ctx, write, func(err error) {
+		s.log.Warn("denied calls are missing in the audit trail", "error", err)
+	})
+}
+
+// recordDenials stores entries about denied calls. Only the active server can. Others log them.
+func recordDenials(ctx context.Context, s *server, some []audit.Entry) error {
+	t := s.active.Load()
+	if t == nil {
+		for _, e := range some {
+			s.log.Warn("denied call", "who", e.Who, "from", e.From, "method", e.Method, "why", e.Reason)
+		}
+		return nil
+	}
+	_, err := t.commit.Do(ctx, func(tx *state.Tx) error {
+		for _, e := range some {
+			if err := tx.AuditOther(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err
 }

@@ -13,6 +13,7 @@
 //	leadership    runs a Master in each term of this server
 //	bootstrap     the cluster's identity, committed by its first master
 //	rights        who may do what
+//	denials       denied calls in the audit trail
 //	services      what the API gets from the server and from a term
 //
 // The parts are packages of their own:

@@ -23,6 +23,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/security/gate"
 	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/recorder"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -50,6 +51,7 @@ type server struct {
 	streams sync.WaitGroup
 	gate    *gate.Gate
 	rights  *rightsCopy
+	denials *recorder.Queue
 
 	leadership leadership
 	start      presence.Start
@@ -68,7 +70,7 @@ type server struct {
 // address.
 func open(ctx context.Context, cfg Config) (*server, error) {
 	s := &server{
-		cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}),
+		cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}), denials: recorder.NewQueue(),
 		federation: peers.NewFederationCache(cfg.Clock), history: metrics.NewStore(),
 		hub: tunnel.NewHub(tunnel.Options{}), tunnels: tunnel.NewListener(0), masters: &masterConn{net: cfg.Net, creds: cfg.Identity.Dial(identity.ServersOf(cfg.Region.GetName()))},
 	}
@@ -118,7 +120,7 @@ func (s *server) openAddresses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.gate = gate.New(gate.Options{Source: cfg.Identity, Rights: s.rights.get})
+	s.gate = gate.New(gate.Options{Source: cfg.Identity, Rights: s.rights.get, Record: s.denials.Add})
 	s.serve, err = serve.Open(ctx, serve.Options{
 		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
 		Credentials: cfg.Identity.Server(gate.Listener(cfg.Identity.ID())), HTTPTLS: cfg.Identity.Web(),

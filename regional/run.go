@@ -57,6 +57,7 @@ func (s *server) run(ctx context.Context) error {
 	watch := start("servers", s.watchServers)
 	probes := start("probe responder", s.responder.Run)
 	own := start("identity", s.cfg.Identity.Watch)
+	denials := start("denials", func(ctx context.Context) error { return writeDenials(ctx, s) })
 	calls := start("API", s.serve.Run)
 	history := start("history", s.runHistory)
 	copies := start("federation", s.copier.Run)
@@ -76,7 +77,7 @@ func (s *server) run(ctx context.Context) error {
 	calls.stop()
 	s.streams.Wait()
 	_ = s.tunnels.Close()
-	for _, p := range []*part{copies, history, down, own, probes, watch, snapshots, group, gossips} {
+	for _, p := range []*part{copies, history, down, own, denials, probes, watch, snapshots, group, gossips} {
 		p.stop()
 	}
 	if err := s.quorum.Close(); err != nil {

@@ -57,6 +57,11 @@ func (t *Tx) Audit(e audit.Entry) error {
 	if e.Who == "" && e.Method == "" {
 		e.Who = t.State.Self
 	}
+	return t.AuditOther(e)
+}
+
+// AuditOther is Audit for an entry that has its caller already.
+func (t *Tx) AuditOther(e audit.Entry) error {
 	e.Time = time.Now()
 	if e.Outcome == "" {
 		e.Outcome = audit.Done

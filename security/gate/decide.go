@@ -102,14 +102,15 @@ func (g *Gate) call(ctx context.Context, r *row) (*rights.Call, error) {
 	if set == nil {
 		return nil, errUndecided
 	}
-	call := &rights.Call{Set: set, Verb: r.verb, Kind: r.kind, Region: server.Region, Denied: g.deny}
+	call := &rights.Call{Set: set, Verb: r.verb, Kind: r.kind, Region: server.Region}
+	call.Denied = func(a authz.Action, why string) { g.deny(ctx, call.Who.Name, a, why) }
 	if token == "" {
 		call.Who = set.Operator(caller.Name)
 		return call, nil
 	}
 	who, t, err := set.Token(token, g.o.Now())
 	if err != nil {
-		g.deny("use", "token")
+		g.deny(ctx, "", authz.Action{Verb: "use", Kind: "token"}, err.Error())
 		return nil, status.Error(codes.Unauthenticated, err.Error())
 	}
 	call.Who, call.Token = who, t

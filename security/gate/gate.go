@@ -10,7 +10,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/security/audit"
+	"github.com/nusa-scheduler/nusa/security/authz"
 	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/recorder"
 	"github.com/nusa-scheduler/nusa/security/rights"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
@@ -24,6 +27,8 @@ type Options struct {
 	Rights func() *rights.Set
 	// Now returns the time. Default: time.Now.
 	Now func() time.Time
+	// Record takes the entry of a denial for the audit trail. It must not block. It may be nil.
+	Record func(audit.Entry)
 }
 
 // Gate decides which calls a gRPC server accepts. The interceptors of admission come before those
@@ -52,8 +57,25 @@ func (g *Gate) Register(r prometheus.Registerer) error {
 	return r.Register(g.denied)
 }
 
-// deny counts a denial.
-func (g *Gate) deny(verb, kind string) { g.denied.WithLabelValues(verb, kind).Inc() }
+// deny counts and records a denial.
+func (g *Gate) deny(ctx context.Context, who string, a authz.Action, why string) {
+	g.denied.WithLabelValues(a.Verb, a.Kind).Inc()
+	g.record(ctx, who, a, why)
+}
+
+// record records a denial. who is the caller, if it is not the member that calls.
+func (g *Gate) record(ctx context.Context, who string, a authz.Action, why string) {
+	if g.o.Record == nil {
+		return
+	}
+	e := audit.Entry{
+		Verb: a.Verb, Kind: a.Kind, Namespace: a.Namespace, Name: a.Name, Region: a.Region, Outcome: audit.Denied, Reason: why,
+	}.By(recorder.Of(ctx))
+	if who != "" {
+		e.Who = who
+	}
+	g.o.Record(e)
+}
 
 // Around returns the interceptors for unary calls: admission, those between, and decision.
 func (g *Gate) Around(between ...grpc.UnaryServerInterceptor) []grpc.UnaryServerInterceptor {
@@ -72,16 +94,19 @@ func (g *Gate) AroundStreams(between ...grpc.StreamServerInterceptor) []grpc.Str
 }
 
 func (g *Gate) admitUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	ctx, err := admit(ctx, g.o.Source.ID(), info.FullMethod)
+	admitted, err := admit(ctx, g.o.Source.ID(), info.FullMethod)
 	if err != nil {
+		g.record(ctx, "", authz.Action{Verb: "call", Kind: "method"}, status.Convert(err).Message())
 		return nil, err
 	}
+	ctx = admitted
 	return handler(ctx, req)
 }
 
 func (g *Gate) admitStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, err := admit(stream.Context(), g.o.Source.ID(), info.FullMethod)
 	if err != nil {
+		g.record(stream.Context(), "", authz.Action{Verb: "call", Kind: "method"}, status.Convert(err).Message())
 		return err
 	}
 	if ctx != stream.Context() {

@@ -1,4 +1,3 @@
-// Package recorder says who makes a gRPC call, for the audit trail.
 package recorder
 
 import (

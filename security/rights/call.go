@@ -27,8 +27,8 @@ type Call struct {
 	// All: the call was allowed for all objects that the request asks for, so a list is not
 	// filtered.
 	All bool
-	// Denied is called for each denial. It may be nil.
-	Denied func(verb, kind string)
+	// Denied is called for each denial, with the reason. It may be nil.
+	Denied func(a authz.Action, why string)
 
 	checked atomic.Bool
 }
@@ -75,10 +75,11 @@ func (c *Call) Check(namespace, region, name string) error {
 
 // Refuse returns the error of an action that is not allowed.
 func (c *Call) Refuse(a authz.Action) error {
+	why := c.Set.Decide(c.Who, a).Reason
 	if c.Denied != nil {
-		c.Denied(a.Verb, a.Kind)
+		c.Denied(a, why)
 	}
-	return status.Error(codes.PermissionDenied, c.Set.Decide(c.Who, a).Reason)
+	return status.Error(codes.PermissionDenied, why)
 }
 
 // Undecided notes that the handler must ask for a decision before it answers.

@@ -270,6 +270,7 @@ func TestFederationWithIdentities(t *testing.T) {
 	})
 	t.Run("calls", f.attackCalls)
 	t.Run("sessions of regions", f.attackFederation)
+	t.Run("audit trail", f.denialsAreRecorded)
 	t.Run("sessions of agents", func(t *testing.T) { f.attackDispatch(t, allocs) })
 	t.Run("Raft", f.attackRaft)
 	t.Run("starts with the identity of another", f.wrongStarts)
@@ -336,6 +337,39 @@ func (f *federation) attackFederation(t *testing.T) {
 				t.Errorf("%s: %v, want %q", member, err, want)
 			}
 		}
+	}
+}
+
+// denialsAreRecorded: denied calls are in the audit trail of the tier that denied them, and changes
+// have the operator who made them.
+func (f *federation) denialsAreRecorded(t *testing.T) {
+	for s := range 3 { // only the master records, and any server may be it
+		_, err := nusav1.NewJobsClient(f.as("region/a/agent/n1", portA+10*s)).List(t.Context(), &nusav1.ListJobsRequest{})
+		if status.Code(err) != codes.PermissionDenied {
+			t.Errorf("an agent lists jobs: %v", err)
+		}
+	}
+	for port, want := range map[int][]string{
+		portGlobal: {"global/g2 Federation/Session denied", "operator/jane Federation/Session denied", "operator/jane Jobs/Submit done"},
+		portA:      {"region/a/agent/n1 Jobs/List denied"},
+	} {
+		audit := nusav1.NewAuditClient(f.as("operator/jane", port))
+		f.eventually("the audit trail has the denials", func(ctx context.Context) error {
+			resp, err := audit.List(ctx, &nusav1.ListAuditRequest{Limit: 1000})
+			if err != nil {
+				return err
+			}
+			have := map[string]bool{}
+			for _, e := range resp.GetEntries() {
+				have[e.GetWho()+" "+e.GetMethod()+" "+e.GetOutcome()] = e.GetFrom() != "" && (e.GetOutcome() != "denied" || e.GetReason() != "")
+			}
+			for _, w := range want {
+				if !have[w] {
+					return fmt.Errorf("%q is not in the trail: %v", w, have)
+				}
+			}
+			return nil
+		})
 	}
 }
 

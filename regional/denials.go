@@ -1,0 +1,37 @@
+package regional
+
+import (
+	"context"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/security/audit"
+)
+
+// writeDenials writes entries about denied calls to the audit trail, until ctx ends.
+func writeDenials(ctx context.Context, s *server) error {
+	err := s.denials.Run(ctx, func(ctx context.Context, some []audit.Entry) error { return recordDenials(ctx, s, some) }, func(err error) {
+		s.cfg.Logger.Warn("denied calls are missing in the audit trail", "error", err)
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// recordDenials commits entries about denied calls. Only the master can. Other servers log them.
+func recordDenials(ctx context.Context, s *server, some []audit.Entry) error {
+	m := s.leadership.apiMaster()
+	if m == nil || s.fsm.View().Cluster().FeatureLevel < state.AuditLevel {
+		for _, e := range some {
+			s.cfg.Logger.Warn("denied call", "who", e.Who, "from", e.From, "method", e.Method, "why", e.Reason)
+		}
+		return nil
+	}
+	cmd := state.Command{}
+	for _, e := range some {
+		cmd.Batch = append(cmd.Batch, state.Command{NowUnixNano: time.Now().UnixNano(), Audit: state.AuditOf(e.Bounded())})
+	}
+	_, err := m.Log.Commit(ctx, cmd)
+	return err
+}
