@@ -118,7 +118,7 @@ func (v *watch) movedOn() {
 				continue
 			}
 			for _, o := range v.live[instance{job: was.Job, group: was.Group, index: int32(i)}] {
-				bound := o.o.binding&lease.Node != 0 && !verdict || o.o.binding&lease.Region != 0
+				bound := o.o.binding&lease.Node != 0 && !verdict && !v.mayRun(was) || o.o.binding&lease.Region != 0
 				if o.a.r == r && bound && executing(o) {
 					v.fail(2, "%s changes its owner while %s runs it (bound by %s, verdict %v)", was, o.a.id, o.o.binding, verdict)
 				}
@@ -126,6 +126,12 @@ func (v *watch) movedOn() {
 		}
 	}
 	v.written = v.written[:0]
+}
+
+// mayRun reports whether the region of a vacant slot may still run the slot: a lost node of the region
+// may run it without a lease as far as the region knows, or an old copy of the store does not know it.
+func (v *watch) mayRun(s region.Slot) bool {
+	return s.Vacant && (v.restoredAt != 0 || slices.ContainsFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == s.Region && f.MayRun }))
 }
 
 // advances checks that the states of one offer only advance.
