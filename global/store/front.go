@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -12,7 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/guard"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
-	"github.com/nusa-scheduler/nusa/internal/wait"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 const (
@@ -30,9 +30,8 @@ type front struct {
 	socket string
 	// tls is nil without encryption.
 	tls *tls.Config
-	log *slog.Logger
-	// lines bounds the lines of the log about refused connections.
-	lines *wait.Pace
+	// source counts and logs refused connections.
+	source *trust.Source
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -40,12 +39,12 @@ type front struct {
 }
 
 // openFront opens the port. Connections wait until serve.
-func openFront(ctx context.Context, addr, flag string, config *tls.Config, log *slog.Logger) (*front, error) {
+func openFront(ctx context.Context, addr, flag string, source *trust.Source, protocols ...string) (*front, error) {
 	lis, err := serve.Listen(ctx, network.Host(), addr, flag)
 	if err != nil {
 		return nil, err
 	}
-	f := &front{lis: lis, tls: config, log: log, lines: wait.NewPace(time.Second, 5)}
+	f := &front{lis: lis, tls: source.TLS(identity.GlobalServers(), protocols...), source: source}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f, nil
 }
@@ -83,8 +82,8 @@ func (f *front) handshake(raw net.Conn) (net.Conn, error) {
 	if err == nil {
 		return conn, nil
 	}
-	if _, allowed := f.lines.Take(time.Now()); allowed && f.ctx.Err() == nil {
-		f.log.Warn("a connection to etcd is refused", "peer", raw.RemoteAddr().String(), "error", err)
+	if f.ctx.Err() == nil {
+		f.source.Refuse(raw.RemoteAddr(), err)
 	}
 	raw.Close()
 	return nil, err

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,7 +16,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
@@ -70,10 +68,9 @@ func (m *member) open(ctx context.Context, cfg EtcdConfig, ec *embed.Config) err
 	if err != nil {
 		return err
 	}
-	servers := identity.GlobalServers()
-	m.peers, err = openFront(ctx, cfg.PeerAddr, "--etcd-peer-addr", cfg.Identity.TLS(servers, "http/1.1"), cfg.logger())
+	m.peers, err = openFront(ctx, cfg.PeerAddr, "--etcd-peer-addr", cfg.Identity, "http/1.1")
 	if err == nil && cfg.ClientAddr != "" {
-		m.clients, err = openFront(ctx, cfg.ClientAddr, "--etcd-client-addr", cfg.Identity.TLS(servers, "h2", "http/1.1"), cfg.logger())
+		m.clients, err = openFront(ctx, cfg.ClientAddr, "--etcd-client-addr", cfg.Identity, "h2", "http/1.1")
 	}
 	if err != nil {
 		return err
@@ -130,9 +127,6 @@ func peerTLS(cfg EtcdConfig) (transport.TLSInfo, error) {
 		TrustedCAFile: cfg.Identity.Path(trust.RootsFile), ServerName: name, MinVersion: tls.VersionTLS13,
 	}, nil
 }
-
-// logger returns the logger of the configuration, or one that drops everything.
-func (cfg EtcdConfig) logger() *slog.Logger { return cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)) }
 
 func memberConfig(cfg EtcdConfig, log slogCore) (*embed.Config, error) {
 	ec := embed.NewConfig()

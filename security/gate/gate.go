@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,7 +55,7 @@ func (g *Gate) Register(r prometheus.Registerer) error {
 	if g.o.Source == nil {
 		return nil
 	}
-	return r.Register(g.denied)
+	return errors.Join(r.Register(g.denied), r.Register(g.o.Source))
 }
 
 // deny counts and records a denial.

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/pki"
 )
@@ -32,9 +34,28 @@ type refusals struct {
 	logged map[error]int
 	// quiet counts the refusals without a line since the last line.
 	quiet int
+	// counted are all refusals by the text of their reason.
+	counted map[string]int
 }
 
-// refuse logs that a peer was refused.
+var refusedDesc = prometheus.NewDesc("nusa_refused_connections_total", "Connections whose peer was refused in the handshake.", []string{"reason"}, nil)
+
+// Describe implements prometheus.Collector.
+func (s *Source) Describe(out chan<- *prometheus.Desc) { out <- refusedDesc }
+
+// Collect implements prometheus.Collector.
+func (s *Source) Collect(out chan<- prometheus.Metric) {
+	s.refusals.mu.Lock()
+	defer s.refusals.mu.Unlock()
+	for why, n := range s.refusals.counted {
+		out <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(n), why)
+	}
+}
+
+// Refuse counts and logs that a peer was refused, for servers that use TLS.
+func (s *Source) Refuse(addr net.Addr, err error) { s.refuse(addr, err) }
+
+// refuse counts and logs that a peer was refused.
 func (s *Source) refuse(addr net.Addr, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 		return // the peer went away, for example a check of an open port
@@ -48,6 +69,14 @@ func (s *Source) refuse(addr net.Addr, err error) {
 	}
 	s.refusals.mu.Lock()
 	defer s.refusals.mu.Unlock()
+	if s.refusals.counted == nil {
+		s.refusals.counted = map[string]int{}
+	}
+	text := "other"
+	if why != nil {
+		text = why.Error()
+	}
+	s.refusals.counted[text]++
 	now := s.opts.Now()
 	// A longer rest than refusalsWithin means that the clock was set back.
 	rest := s.refusals.next.Sub(now)
