@@ -182,6 +182,8 @@ type placed struct {
 	// healthy is the time since which the region has been connected without a break, and silent the
 	// time since which it has been silent; -1: it is not.
 	healthy, silent time.Duration
+	// unsteady: the region was lost before, so what it gets changes with time alone.
+	unsteady bool
 
 	region *place.Region
 }
@@ -189,7 +191,8 @@ type placed struct {
 // placedNow returns the present values for a region, without the place.Region.
 func (r *Region) placedNow(now time.Duration, level uint32) placed {
 	p := placed{of: r, record: r.Record, report: r.Report, session: r.Session != nil, reports: r.Reports, charges: r.account.Changes(),
-		level: level, blocked: r.Life.CommitBlocked, reportAt: r.ReportAt, healthy: r.healthySince(now), silent: -1}
+		level: level, blocked: r.Life.CommitBlocked, reportAt: r.ReportAt, healthy: r.healthySince(now), silent: -1,
+		unsteady: len(r.Record.GetLostAt()) > 0}
 	if !p.session {
 		p.silent = now - r.disconnectedFor(now)
 	}
@@ -197,12 +200,13 @@ func (r *Region) placedNow(now time.Duration, level uint32) placed {
 }
 
 // same reports whether the values are certainly those of placedNow. It is cheaper than a comparison
-// with placedNow, because all regions are compared for each plan.
+// with placedNow, because all regions are compared for each plan. It reads little of the region, most
+// of which is not in the processor's cache.
 func (p *placed) same(now time.Duration, level uint32) bool {
 	r := p.of
 	return p.record == r.Record && p.report == r.Report && p.session && r.Session != nil && p.reports == r.Reports &&
 		p.charges == r.account.Changes() && p.level == level && p.blocked == r.Life.CommitBlocked && p.reportAt == r.ReportAt &&
-		p.healthy == r.healthySince(now) && len(r.Record.GetLostAt()) == 0
+		p.healthy == r.healthySince(now) && !p.unsteady
 }
 
 // healthySince returns since when the region has been healthy; -1: it is not.
@@ -244,7 +248,7 @@ func PlacedRegions(st *State, now time.Duration) (regions []*place.Region, retur
 		}
 		is := p.of.placedNow(now, st.GlobalLevel)
 		is.region = p.region
-		if is == *p && p.region != nil && len(is.record.GetLostAt()) == 0 {
+		if is == *p && p.region != nil && !is.unsteady {
 			continue
 		}
 		at := p.of.ToPlace(now)

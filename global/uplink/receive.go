@@ -187,11 +187,11 @@ type applied struct {
 func (s *Server) addAnswerEvents(from string, all []applied) {
 	for _, answer := range all {
 		subject := answer.Namespace + "/" + answer.Job
-		where := answer.Group + region.FormatRange(answer.From, answer.To)
-		why := cmp.Or(reason.WithMessage(state.ReasonToProto(answer.Reason), answer.Message), answer.why)
-		s.st.Events.Add("slot."+string(answer.State), subject, "%s", strings.TrimSuffix(fmt.Sprintf("%s by %s: %s", where, from, why), ": "))
+		text := answerText{group: answer.Group, from: answer.From, to: answer.To, by: from}
+		text.why = cmp.Or(reason.WithMessage(state.ReasonToProto(answer.Reason), answer.Message), answer.why)
+		s.st.Events.Add("slot."+string(answer.State), subject, "%s", text)
 		if answer.State == region.Rejected || answer.State == region.Returned {
-			s.Log.Info("slot refused", "job", subject, "slot", where, "region", from, "state", string(answer.State), "reason", answer.Reason)
+			s.Log.Info("slot refused", "job", subject, "slot", text.where(), "region", from, "state", string(answer.State), "reason", answer.Reason)
 		}
 		for _, m := range answer.moved {
 			s.st.Events.Add("slot.moved", subject, "%s%s from %s to %s: it returns", answer.Group, region.FormatRange(m.From, m.To), from, m.Region)
@@ -200,6 +200,24 @@ func (s *Server) addAnswerEvents(from string, all []applied) {
 	if len(all) > 0 {
 		s.WakePlacer()
 	}
+}
+
+// answerText is the message of an event about an answer. It is formatted when a client reads the event.
+type answerText struct {
+	group    string
+	from, to int
+	by, why  string
+}
+
+func (a answerText) where() string { return a.group + region.FormatRange(a.from, a.to) }
+
+// String returns, for example, "web[0-5] by oslo: not enough memory".
+func (a answerText) String() string {
+	out := a.where() + " by " + a.by
+	if a.why != "" {
+		out += ": " + a.why
+	}
+	return out
 }
 
 // setReport stores a region's report, cut to the bounds above.
