@@ -44,7 +44,7 @@ allocation's id, or the beginning of it, or as ` + "`JOB/GROUP/INDEX`" + `.
 |---|---|
 | 0 | done; ` + "`job plan`: no change; `region verify`" + `: all servers hold the same state |
 | 1 | error, and nothing was changed; ` + "`job plan`: changes; `region verify`: states differ" + ` |
-| 1 | ` + "`origin resolve`: no origin; `topology check --fail`" + `: findings |
+| 1 | ` + "`origin resolve`: no origin; `topology check --fail`: findings; `auth can-i`" + `: no |
 | 2 | ` + "`job run`" + `: accepted, or no response came, but not running within ` + "`--timeout`" + ` |
 | 3 | ` + "`job run`" + `: accepted, but failed: the batch job failed, or the new version was reverted |
 | 126, 127 | ` + "`alloc exec`" + `: the command cannot be executed, or was not found |
@@ -61,6 +61,7 @@ allocation's id, or the beginning of it, or as ` + "`JOB/GROUP/INDEX`" + `.
 | ` + "`NUSA_NAMESPACE`" + ` | default of ` + "`--namespace`" + ` |
 | ` + "`NUSA_REGION`" + ` | default of ` + "`--region`" + ` where the client has that flag |
 | ` + "`NUSA_IDENTITY`" + ` | default of ` + "`--identity`" + `: the folder with the credentials |
+| ` + "`NUSA_TOKEN_FILE`, `NUSA_TOKEN`" + ` | a file with an access token, or the token: used instead of the certificate |
 | ` + "`NO_COLOR`, `TERM=dumb`" + ` | no colours |
 | ` + "`NUSA_CONFIG`" + ` | default of ` + "`--config`" + ` of the roles |
 | ` + "`NUSA_`" + `*FLAG* | every flag of a role: ` + "`NUSA_GRPC_ADDR` is `--grpc-addr`" + `; priority: flag, variable, file |

@@ -35,7 +35,7 @@ func (a auth) WhoAmI(ctx context.Context, _ *nusav1.WhoAmIRequest) (*nusav1.WhoA
 		return nil, err
 	}
 	var age *time.Duration
-	if silence, received := a.s.Federation.Silence(); received {
+	if _, silence, received := a.s.rightsAge(); received {
 		age = &silence
 	}
 	return set.WhoAmI(ctx, age), nil

@@ -53,6 +53,9 @@ func ownRegion(s *Server, m *Master) *nusav1.Region {
 		Fence:  c.Fence, AppliedIndex: view.Index(), FeatureLevel: c.FeatureLevel, RestoreId: c.RestoreID,
 		FailoverMessage: m.Uplink.Refused(),
 	}
+	if set, silence, received := s.rightsAge(); set != nil && received {
+		out.PolicyVersion, out.PolicyAge = set.Message().GetVersion(), durationpb.New(silence)
+	}
 	if m.Uplink.Connected() {
 		out.State = nusav1.RegionState_REGION_STATE_CONNECTED
 	}

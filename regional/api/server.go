@@ -179,6 +179,12 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 	nusav1.RegisterAuditServer(g, audits{s: s})
 }
 
+// rightsAge returns who may do what, and the time since the global tier last sent or confirmed that.
+func (s *Server) rightsAge() (set *rights.Set, age time.Duration, received bool) {
+	age, received = s.Federation.Silence()
+	return s.Rights(), age, received
+}
+
 // region returns the name of the server's region.
 func (s *Server) region() string { return s.Region.GetName() }
 

@@ -35,6 +35,7 @@ func (u *Uplink) subscribed() []Subscription {
 // global tier.
 func (u *Uplink) knownSets() *nusav1.KnownSets {
 	out := u.cfg.Federation.Known()
+	addKnownAuth(out, u.cfg.FSM.View())
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	out.Column = u.column

@@ -75,6 +75,8 @@ func (ss *session) handle(ctx, tunnels context.Context, calls *errgroup.Group, m
 		if err := cfg.Federation.SetOrigins(m.Origins); err != nil {
 			cfg.Logger.Warn("received origin records are not used", "error", err)
 		}
+	case *nusav1.GlobalMessage_Auth:
+		return storeAuth(ctx, ss, m.Auth)
 	case *nusav1.GlobalMessage_Matrix:
 		if err := cfg.Prober.SetMatrix(m.Matrix); err != nil {
 			cfg.Logger.Warn("a received matrix is not used", "error", err)

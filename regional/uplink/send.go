@@ -53,7 +53,7 @@ func (ss *session) sendAll(ctx context.Context, ended <-chan error) (err error, 
 		ss.sent = false
 		next := time.Now().Add(time.Hour)
 		steps := []func(time.Time) (time.Time, error){
-			ss.sendLease, ss.checkLevel, ss.sendServers, ss.sendAnswers, ss.sendSummaries, ss.sendReport, ss.sendFits, ss.sendLatency, ss.sendAck,
+			ss.sendLease, ss.checkLevel, ss.sendServers, ss.sendAnswers, ss.sendSummaries, ss.sendReport, ss.sendFits, ss.sendLatency, ss.sendAuthAck, ss.sendAck,
 		}
 		if !ss.joined.Load() {
 			steps = steps[:1] // the content of the welcome is not committed yet
@@ -104,6 +104,18 @@ func (ss *session) sendAck(now time.Time) (time.Time, error) {
 	return time.Time{}, ss.send(&nusav1.RegionMessage{
 		AppliedIndex: ss.u.cfg.FSM.View().Index(), Kind: &nusav1.RegionMessage_OrdersAck{OrdersAck: ack},
 	})
+}
+
+// sendAuthAck acknowledges who may do what.
+func (ss *session) sendAuthAck(time.Time) (time.Time, error) {
+	ss.mu.Lock()
+	ack := ss.authAck
+	ss.authAck = nil
+	ss.mu.Unlock()
+	if ack == nil {
+		return time.Time{}, nil
+	}
+	return time.Time{}, ss.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_AuthAck{AuthAck: ack}})
 }
 
 func (ss *session) sendServers(time.Time) (time.Time, error) {

@@ -64,6 +64,8 @@ type session struct {
 	// session. ackAt is when ack is sent even without another message; zero: not set.
 	sent, acked bool
 	ackAt       time.Time
+	// authAck is the acknowledgement of who may do what that is to be sent, or nil.
+	authAck     *nusav1.AuthAck
 	sentAnswers map[string]*nusav1.SlotAnswer // by slot
 	repeatedAt  time.Time                     // when all answers were last sent
 	sentEdges   map[string]sentEdge           // by region

@@ -17,7 +17,7 @@ import (
 
 // Bounds of a set, and of the life of a token.
 const (
-	maxBytes       = 256 << 10
+	maxBytes       = 250 << 10 // with its version, a document of a region has at most 256 KiB
 	maxTokens      = 1024
 	maxDescription = 128
 	minLife        = time.Minute

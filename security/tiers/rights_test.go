@@ -152,6 +152,50 @@ func (f *federation) rights(t *testing.T, allocs []*nusav1.Allocation) {
 	}
 }
 
+// rightsOfRegions: each region has the roles, bindings and tokens, and decides by them also without
+// the global tier.
+func (f *federation) rightsOfRegions(t *testing.T, allocs []*nusav1.Allocation) {
+	jane := f.as("operator/jane", portGlobal)
+	f.eventually("the regions have the bindings", func(ctx context.Context) error {
+		me, err := nusav1.NewAuthClient(jane).WhoAmI(ctx, &nusav1.WhoAmIRequest{})
+		if err != nil {
+			return err
+		}
+		r, err := nusav1.NewRegionsClient(jane).List(ctx, &nusav1.ListRegionsRequest{})
+		for _, one := range r.GetRegions() {
+			if one.GetPolicyVersion() != me.GetPolicyVersion() || one.GetPolicyAge() == nil || one.GetPolicyAge().AsDuration() != 0 {
+				err = fmt.Errorf("region %s has version %d of age %v, want %d", one.GetDefinition().GetName(), one.GetPolicyVersion(), one.GetPolicyAge(), me.GetPolicyVersion())
+			}
+		}
+		return err
+	})
+	at := map[string]int{"a": portA, "b": portB}
+	decided := func(when string) {
+		for _, a := range allocs {
+			port := at[a.GetRegion()]
+			joe, ann := f.as("operator/joe", port), f.as("operator/ann", port)
+			for _, try := range attemptsOn(a) {
+				f.eventually(when+": "+try.what+" in region "+a.GetRegion(), func(ctx context.Context) error {
+					if err := try.call(ctx, joe); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "operator/joe may not "+try.what) {
+						return fmt.Errorf("operator/joe: %w", err)
+					}
+					return nil
+				})
+			}
+			f.eventually(when+": operator/ann", func(ctx context.Context) error { return attemptsOn(a)[2].call(ctx, ann) })
+		}
+	}
+	decided("with the global tier")
+	for _, stop := range f.globals {
+		stop()
+	}
+	decided("without the global tier")
+	_, err := nusav1.NewAuthClient(f.as("operator/jane", portB)).SetRole(t.Context(), &nusav1.SetRoleRequest{Role: &nusav1.AuthRole{Name: "x"}})
+	if status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("a region sets a role: %v", err)
+	}
+}
+
 // confined: a submitter of the namespace pay does nothing in the namespace default, and lists only
 // what is in pay.
 func (f *federation) confined(t *testing.T, name string, conn *grpc.ClientConn, allocs []*nusav1.Allocation) {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,6 +53,8 @@ type federation struct {
 	port int
 	mem  *store.Memory
 	log  *slog.Logger
+	// globals stop the global servers.
+	globals []func()
 }
 
 func (f *federation) addr(offset int) string { return fmt.Sprintf("127.0.0.1:%d", f.port+offset) }
@@ -81,27 +84,30 @@ func start(t *testing.T) *federation {
 	return f
 }
 
-// run runs a role until the test ends.
-func (f *federation) run(name string, role func(ctx context.Context) error) {
+// run runs a role until the test ends, or until stop is called.
+func (f *federation) run(name string, role func(ctx context.Context) error) (stop func()) {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- role(ctx) }()
-	f.t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			f.t.Errorf("%s ended with %v", name, err)
 		}
 	})
+	f.t.Cleanup(stop)
+	return stop
 }
 
 func (f *federation) global(name string, port int) {
 	client := f.mem.Client()
 	f.t.Cleanup(func() { client.Close() })
-	f.run(name, func(ctx context.Context) error {
+	stop := f.run(name, func(ctx context.Context) error {
 		return global.Run(ctx, global.Config{Name: name, GRPCAddr: f.addr(port), HTTPAddr: "-", Store: client,
 			Identity: f.ca.Source("global/" + name), Logger: f.log.With("server", name)})
 	})
+	f.globals = append(f.globals, stop)
 }
 
 func (f *federation) server(region string, s, of, port int) {
@@ -275,6 +281,7 @@ func TestFederationWithIdentities(t *testing.T) {
 	t.Run("Raft", f.attackRaft)
 	t.Run("starts with the identity of another", f.wrongStarts)
 	t.Run("rights", func(t *testing.T) { f.rights(t, allocs) })
+	t.Run("rights of regions", func(t *testing.T) { f.rightsOfRegions(t, allocs) })
 }
 
 // attackCalls: members call what is not theirs.

@@ -51,12 +51,11 @@ func writeWhoAmI(w *term.Screen, r *nusav1.WhoAmIResponse) {
 	if r.GetExpires() != nil {
 		credential += ", expires in " + term.Age(durationpb.New(r.GetExpires().AsTime().Sub(w.Now)))
 	}
-	t := term.NewTable("", "")
-	t.Row("principal", term.OneLine(r.GetPrincipal()))
-	t.Row("credential", credential)
-	t.Row("roles", orNone(r.GetRoles()))
-	t.Row("policy", policyText(r))
-	t.Write(w)
+	for _, line := range [][2]string{
+		{"principal", term.OneLine(r.GetPrincipal())}, {"credential", credential}, {"roles", orNone(r.GetRoles())}, {"policy", policyText(r)},
+	} {
+		fmt.Fprintf(w, "%-12s%s\n", line[0], line[1])
+	}
 	if r.GetUnbound() {
 		fmt.Fprintf(w, "\nno binding is stored, so each operator certificate has the role admin:\n%s auth binding set admins --role admin --subject %s\n", w.Program, term.OneLine(r.GetPrincipal()))
 	}

@@ -74,7 +74,7 @@ func parseRule(text string, allow bool) (*nusav1.AuthRule, error) {
 		what, list, _ := strings.Cut(word, "=")
 		switch what {
 		case "namespace":
-			r.Namespaces = strings.Split(list, ",")
+			r.Namespaces = strings.Split(list, ",") // an empty pattern is refused by the server
 		case "region":
 			r.Regions = strings.Split(list, ",")
 		default:

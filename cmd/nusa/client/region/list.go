@@ -49,7 +49,7 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 		fmt.Fprintln(w, NoneText(w))
 		return
 	}
-	t := term.NewTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU USED", ">UNRESERVED", ">QUEUE", "MASTER", ">REPORT", "LOCATION")
+	t := term.NewTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU USED", ">UNRESERVED", ">QUEUE", "MASTER", ">REPORT", ">POLICY", "LOCATION")
 	old := false
 	for _, r := range regions {
 		rep := r.GetReport()
@@ -67,10 +67,11 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 			}
 		}
 		row := append([]string{r.GetDefinition().GetName(), State(w, r)}, cells...)
-		t.Row(append(row, masterOf(r), term.Age(r.GetReportAge()), r.GetDefinition().GetLocation().GetName())...)
+		t.Row(append(row, masterOf(r), term.Age(r.GetReportAge()), policyAge(r), r.GetDefinition().GetLocation().GetName())...)
 	}
 	t.DropEmpty("QUEUE", "LOCATION")
-	t.Narrow(w.Width, "LOCATION", "MASTER", "QUEUE", "UNRESERVED", "CPU USED", "ALLOCS")
+	t.DropBlank("POLICY")
+	t.Narrow(w.Width, "LOCATION", "POLICY", "MASTER", "QUEUE", "UNRESERVED", "CPU USED", "ALLOCS")
 	t.Write(w)
 	if old {
 		fmt.Fprintln(w, "\n(…): as the region reported last; REPORT is the age of that report")
@@ -85,6 +86,15 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 			w.Note(r.GetDefinition().GetName()+": ", cli.WithProgram(n, w.Program))
 		}
 	}
+}
+
+// policyAge returns the age of the region's roles, bindings and tokens. It is blank if the region has
+// stored none.
+func policyAge(r *nusav1.Region) string {
+	if r.GetPolicyVersion() == 0 {
+		return ""
+	}
+	return term.Age(r.GetPolicyAge())
 }
 
 // State returns the state of a region, for example "connected, cordoned" or "lost, silent
