@@ -54,7 +54,7 @@ func bindingSetCommand(s *cli.Settings) *cobra.Command {
 access tokens, or patterns of them. With the first binding, operators no longer
 have the role admin by themselves.`,
 		Example: `  nusa auth binding set admins --role admin --subject operator/jane
-  nusa auth binding set pay-team --role submitter --subject 'operator/pay-*' --namespace pay`,
+  nusa auth binding set pay --role submitter --subject operator/joe -n pay`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			b.Name = args[0]
 			ctx, cancel := c.WithTimeout()

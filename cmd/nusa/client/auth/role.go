@@ -92,7 +92,7 @@ func roleSetCommand(s *cli.Settings) *cobra.Command {
 		Long: `Stores a role. A rule is "VERB,… KIND,…" and may end with namespace=A,B and
 region=C. Verbs and kinds may be *, and namespaces and regions may be patterns
 such as pay-*. A rule that denies wins over all that allow.`,
-		Example: `  nusa auth role set deployer --allow 'read,plan,submit job namespace=pay-*' --allow 'read,logs allocation namespace=pay-*'
+		Example: `  nusa auth role set reader --allow 'read job,allocation namespace=pay-*'
   nusa auth role set no-exec --deny 'exec allocation'`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			role := &nusav1.AuthRole{Name: args[0]}

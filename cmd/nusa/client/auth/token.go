@@ -55,7 +55,7 @@ func tokenCreateCommand(s *cli.Settings) *cobra.Command {
 		Long: `Makes an access token. Programs give it to nusa by the environment, NUSA_TOKEN_FILE
 (a file) or NUSA_TOKEN. It is sent over TLS only. A token with roles needs the
 right to set roles. One without roles has only those of bindings.`,
-		Example: `  nusa auth token create --role submitter --namespace pay --ttl 90d --out pay.token
+		Example: `  nusa auth token create --role submitter -n pay --ttl 90d --out pay.token
   NUSA_TOKEN_FILE=pay.token nusa job list`,
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			req.Ttl = durationpb.New(life)
