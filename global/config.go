@@ -44,6 +44,9 @@ type Config struct {
 	// Identity encrypts all gRPC connections, and says who this server is. Default: none, so
 	// connections are not encrypted.
 	Identity *trust.Source
+	// Secure lets this server issue its own identity, and those of others, in place of Identity.
+	// Default: it does not.
+	Secure *Secure
 	// Logger gets the logs. Default: slog.Default().
 	Logger *slog.Logger
 	// Clock returns the time since a fixed moment, which may be any. The clock must continue while

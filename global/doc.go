@@ -15,6 +15,7 @@
 //	upkeep.go      how full the store is, and when space is made in it
 //	failover.go    the loop that declares regions lost and says which slots may move
 //	members.go     alarms about global servers and members of the store
+//	identity.go    the root of the federation, and the identity that a server issues to itself
 //	metrics.go     metrics
 //
 // The packages below this folder. A package imports only packages that stand before it:

@@ -52,6 +52,8 @@ type server struct {
 	// regions that it has seen.
 	known   *knownRevision
 	regions *knownRegions
+	// issuing is nil if this server issues no identities.
+	issuing *issuing
 	// federation is the id of the federation.
 	federation string
 	// member delivers a fatal error of the embedded etcd.
@@ -83,13 +85,9 @@ func Run(ctx context.Context, cfg Config) error {
 	s := &server{cfg: cfg, log: cfg.Logger, hub: tunnel.NewHub(tunnel.Options{}), denials: recorder.NewQueue()}
 	defer s.hub.Close()
 	s.metrics = newMetrics(&s.active)
-	// The addresses are opened before etcd, so that an address in use is reported early.
-	if err := s.listen(ctx); err != nil {
-		return err
-	}
-	addrs, closeStore, err := s.openStore(ctx, dir)
+	addrs, closeStore, err := s.open(ctx, dir)
 	if err != nil {
-		return errors.Join(err, s.web.Close())
+		return err
 	}
 	defer closeStore()
 	s.leader = newLeaderTracker(s.store, cfg, addrs.GRPC)
@@ -105,6 +103,7 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 	g.Go(func() error { return s.web.Run(gctx) })
 	g.Go(func() error { return s.leader.run(gctx) })
 	g.Go(func() error { return s.cfg.Identity.Watch(gctx) })
+	g.Go(func() error { return s.issuing.keep(gctx, s.cfg.Identity) })
 	g.Go(func() error { return s.campaign(gctx) })
 	g.Go(func() error { return s.keepStore(gctx) })
 	g.Go(func() error {
@@ -138,8 +137,36 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 	return err
 }
 
+// open opens the addresses and the store. The addresses come first, so that an address in use
+// is reported early. But a server that issues its own identity needs the root in the store first.
+func (s *server) open(ctx context.Context, dir *serve.DataDir) (Addresses, func(), error) {
+	if s.cfg.Secure == nil {
+		if err := s.listen(ctx); err != nil {
+			return Addresses{}, nil, err
+		}
+	}
+	etcdClient, closeStore, err := s.openStore(ctx, dir)
+	if err != nil {
+		if s.web != nil {
+			err = errors.Join(err, s.web.Close())
+		}
+		return Addresses{}, nil, err
+	}
+	if s.cfg.Secure != nil {
+		s.issuing, s.cfg.Identity, err = openIssuing(ctx, &s.cfg, s.store)
+		if err == nil {
+			err = s.listen(ctx)
+		}
+		if err != nil {
+			closeStore()
+			return Addresses{}, nil, err
+		}
+	}
+	return Addresses{GRPC: s.web.GRPCAddr(), HTTP: s.web.HTTPAddr(), EtcdClient: etcdClient}, closeStore, nil
+}
+
 func (s *server) listen(ctx context.Context) error {
-	f := forward.New(s.target)
+	f := forward.New(s.target, "/nusa.v1.Identity/")
 	f.WhyNoOther(s.reach.why)
 	f.Await(nusav1.Federation_Session_FullMethodName, s.awaitLoaded)
 	f.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(submits.Request) })
@@ -186,16 +213,15 @@ func (s *server) ready() error {
 }
 
 // openStore connects to the store, and binds the data directory to the store's federation.
-func (s *server) openStore(ctx context.Context, dir *serve.DataDir) (Addresses, func(), error) {
-	addrs := Addresses{GRPC: s.web.GRPCAddr(), HTTP: s.web.HTTPAddr()}
-	closeStore := func() {}
+func (s *server) openStore(ctx context.Context, dir *serve.DataDir) (etcdClient string, closeStore func(), err error) {
+	closeStore = func() {}
 	s.store = s.cfg.Store
 	if s.store == nil {
 		etcd, err := s.openEtcd(ctx, dir)
 		if err != nil {
-			return addrs, closeStore, err
+			return "", closeStore, err
 		}
-		s.store, s.member, addrs.EtcdClient = etcd, etcd.Err(), etcd.ClientAddr()
+		s.store, s.member, etcdClient = etcd, etcd.Err(), etcd.ClientAddr()
 		closeStore = func() {
 			if err := etcd.Close(); err != nil {
 				s.log.Warn("cannot close the store", "error", err)
@@ -206,7 +232,6 @@ func (s *server) openStore(ctx context.Context, dir *serve.DataDir) (Addresses, 
 	if dir != nil {
 		known = dir.ClusterID()
 	}
-	var err error
 	s.federation, err = federationID(ctx, s.store, known)
 	if err == nil && dir != nil {
 		err = dir.SetCluster(s.federation)
@@ -219,9 +244,9 @@ func (s *server) openStore(ctx context.Context, dir *serve.DataDir) (Addresses, 
 	}
 	if err != nil {
 		closeStore()
-		return addrs, func() {}, err
+		return "", func() {}, err
 	}
-	return addrs, closeStore, nil
+	return etcdClient, closeStore, nil
 }
 
 func (s *server) openEtcd(ctx context.Context, dir *serve.DataDir) (*store.Etcd, error) {
@@ -283,7 +308,7 @@ func (s *server) services() *api.Services {
 			}
 			return nil
 		},
-		Hub: s.hub, Servers: s.servers,
+		Hub: s.hub, Servers: s.servers, Enroll: enrollServer(&s.cfg, s.store, s.issuing),
 		Info: func() *nusav1.InfoResponse {
 			leader, _ := s.leader.get()
 			return &nusav1.InfoResponse{

@@ -62,6 +62,9 @@ type Config struct {
 	// Identity encrypts all connections of gRPC and Raft, and says who this server is.
 	// Default: none, so connections are not encrypted.
 	Identity *trust.Source
+	// Lives are the lives of the certificates that this server issues, by kind. A kind without
+	// an entry has its default.
+	Lives map[identity.Kind]time.Duration
 	// Logger receives structured logs. Default: none.
 	Logger *slog.Logger
 	// Clock reads a monotonic clock that runs through suspend. Its zero may be any time.

@@ -1,21 +1,37 @@
 package regional
 
 import (
+	"time"
+
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/api"
 	"github.com/nusa-scheduler/nusa/regional/master"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/enroll"
 )
 
 // services returns the gRPC services of the API.
 func (s *server) services() *api.Server {
-	return &api.Server{
+	out := &api.Server{
 		Name: s.cfg.Name, Version: s.cfg.Version, Region: s.cfg.Region,
 		Address: func() string { return s.addrs.GRPC }, Net: s.cfg.Net, Identity: s.cfg.Identity,
 		NodeLease: s.cfg.NodeLease, Clock: s.cfg.Clock, State: s.fsm,
 		Master: s.leadership.apiMaster, KnownMaster: s.master, Servers: s.servers, Federation: s.federation, Rights: s.rights.get,
 		History: s.history.Open, Stopping: s.stopping, Streams: &s.streams,
 	}
+	out.Enroll = &enroll.Server{
+		Source: s.cfg.Identity, Region: s.cfg.Region.GetName(), Store: out.Documents, Issuer: s.issuer, Now: time.Now, Log: s.cfg.Logger,
+	}
+	return out
+}
+
+// issuer returns the authority of this server, which signs the certificates of agents.
+func (s *server) issuer() (*enroll.Issuer, error) {
+	a, err := enroll.ReadAuthority(s.cfg.Identity.Dir())
+	if err != nil {
+		return nil, err
+	}
+	return &enroll.Issuer{Authority: a, Lives: s.cfg.Lives}, nil
 }
 
 // apiMaster returns what the API sees of a term.

@@ -20,9 +20,9 @@ import (
 // role holds the parts that the three role commands share: settings from flags, environment
 // and file, and a logger to standard error.
 type role struct {
-	configFile, logLevel, logFormat, dataDir, bind, identity string
-	insecure                                                 bool
-	logger                                                   *slog.Logger
+	configFile, logLevel, logFormat, dataDir, bind, identity, tokenFile string
+	insecure                                                            bool
+	logger                                                              *slog.Logger
 }
 
 // addFlags adds the shared flags. When RunE begins, every flag has its final value and was

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -27,6 +29,7 @@ const maxServers = 9
 func globalCommand() *cobra.Command {
 	var r role
 	var cfg global.Config
+	var secure secureFlags
 	var quotaMiB, jobsMiB, namespaceMiB int64
 	cmd := &cobra.Command{
 		Use:     "global",
@@ -48,6 +51,7 @@ func globalCommand() *cobra.Command {
 	}
 	r.addFlags(cmd, "data-dir")
 	f := cmd.Flags()
+	secure.add(cmd)
 	f.StringVar(&cfg.Name, "name", hostname(), "name of this server, unique among the global servers")
 	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "127.0.0.1:7600", "address of the API and of the regions' streams")
 	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7601", "address of /livez, /readyz and /metrics; - turns it off")
@@ -79,6 +83,10 @@ func globalCommand() *cobra.Command {
 		cfg.Etcd.Quota, cfg.JobsMax, cfg.NamespaceMax = quotaMiB<<20, jobsMiB<<20, namespaceMiB<<20
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		var err error
+		cfg.Secure, err = secure.config(&r)
+		if err != nil {
+			return err
+		}
 		cfg.Identity, err = r.source()
 		if err != nil {
 			return err
@@ -99,6 +107,7 @@ func regionalCommand() *cobra.Command {
 	var labels, probeKeys []string
 	var historyMiB int64
 	var fast bool
+	var certTTL time.Duration
 	cmd := &cobra.Command{
 		Use:     "regional",
 		Short:   "Run a regional server: Raft, scheduling on nodes, latency probes",
@@ -109,18 +118,14 @@ func regionalCommand() *cobra.Command {
     --join 10.0.0.1:7612 --global 198.51.100.10:7600 --gossip-key-file key`,
 	}
 	r.addFlags(cmd, "region", "data-dir")
+	r.addJoinFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&cfg.Region.Name, "region", "", "name of the region (required)")
 	f.StringVar(&location, "location", "", "latitude,longitude of the region in degrees")
 	f.StringSliceVar(&labels, "label", nil, "key=value label of the region; repeat or separate by commas")
 	f.StringVar(&cfg.Region.Description, "description", "", "free text about the region")
 	f.StringVar(&cfg.Name, "name", hostname(), "name of this server, unique in its region")
-	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "127.0.0.1:7610", "address of the API and of the agents' streams")
-	f.StringVar(&cfg.RaftAddr, "raft-addr", "127.0.0.1:7611", "address of Raft")
-	f.StringVar(&cfg.GossipAddr, "gossip-addr", "127.0.0.1:7612", "address of gossip, UDP and TCP")
-	f.StringVar(&cfg.ProbeAddr, "probe-addr", "127.0.0.1:7613", "address that answers latency probes, UDP and TCP")
-	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7614", "address of /livez, /readyz and /metrics; - turns it off")
-	f.StringVar(&cfg.Advertise, "advertise", "", "host at which other machines reach this server (default: the host of --grpc-addr)")
+	regionalAddresses(f, &cfg)
 	f.StringSliceVar(&cfg.Join, "join", nil, "gossip addresses of any servers of the region")
 	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "number of servers that must know each other before a new region forms")
 	f.StringSliceVar(&cfg.Global, "global", nil, "gRPC addresses of global servers; none: the region is an island")
@@ -130,6 +135,7 @@ func regionalCommand() *cobra.Command {
 	f.Int64Var(&historyMiB, "history-mib", 3<<10, "MiB that the retained measured values may take, 4 or more; 0 = retain none")
 	keyFlags(f, &probeKeys, &cfg.GossipKeyFile)
 	f.StringVar((*string)(&cfg.RaftLog), "raft-log", "wal", "store of the Raft log: wal (checksums, twice the appends a second) or boltdb; a change converts the data")
+	f.DurationVar(&certTTL, "cert-ttl", 0, "life of the certificates of agents that this server issues (default 24h)")
 	f.BoolVar(&fast, "fast-raft", false, "detect a dead master in half a second; for servers on one machine or rack")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cfg.BootstrapExpect < 1 || cfg.BootstrapExpect > maxServers {
@@ -155,7 +161,7 @@ func regionalCommand() *cobra.Command {
 			cfg.Raft = regional.FastRaft()
 		}
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
-		cfg.Identity, err = r.source()
+		keep, err := r.joinRegional(cmd, &cfg, certTTL)
 		if err != nil {
 			return err
 		}
@@ -163,7 +169,7 @@ func regionalCommand() *cobra.Command {
 		warnLoopback(r.logger, cmd.ErrOrStderr(), loopbackWarning(cmd.Flags()))
 		defer warnExposed(r.logger, cmd.Flags())()
 		defer serve.PaceCollector(serve.HeapBudget)()
-		return regional.Run(cmd.Context(), cfg)
+		return with(cmd.Context(), keep, func(ctx context.Context) error { return regional.Run(ctx, cfg) })
 	}
 	return cmd
 }
@@ -190,6 +196,7 @@ func agentCommand() *cobra.Command {
     --data-dir /var/lib/nusa/agent --identity n1`,
 	}
 	r.addFlags(cmd, "region", "servers", "data-dir")
+	r.addJoinFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&cfg.Region, "region", "", "name of the region (required)")
 	f.StringVar(&cfg.Name, "name", hostname(), "name of this node")
@@ -240,15 +247,25 @@ func agentCommand() *cobra.Command {
 		cfg.ReleaseMemory = true
 		cfg.Reserve = driver.Resources{CPUMilli: reserveCPU, MemoryBytes: reserveMiB << 20}
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
-		cfg.Identity, err = r.source()
+		keep, err := r.joinAgent(cmd, &cfg)
 		if err != nil {
 			return err
 		}
 		cfg.Ready = func(a agent.Addresses) { r.logger.Info("ready", "node", a.NodeID, "http", a.HTTP) }
 		defer warnExposed(r.logger, cmd.Flags())()
-		return agent.Run(cmd.Context(), cfg)
+		return with(cmd.Context(), keep, func(ctx context.Context) error { return agent.Run(ctx, cfg) })
 	}
 	return cmd
+}
+
+// regionalAddresses adds the flags for the addresses of a regional server.
+func regionalAddresses(f *pflag.FlagSet, cfg *regional.Config) {
+	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "127.0.0.1:7610", "address of the API and of the agents' streams")
+	f.StringVar(&cfg.RaftAddr, "raft-addr", "127.0.0.1:7611", "address of Raft")
+	f.StringVar(&cfg.GossipAddr, "gossip-addr", "127.0.0.1:7612", "address of gossip, UDP and TCP")
+	f.StringVar(&cfg.ProbeAddr, "probe-addr", "127.0.0.1:7613", "address that answers latency probes, UDP and TCP")
+	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7614", "address of /livez, /readyz and /metrics; - turns it off")
+	f.StringVar(&cfg.Advertise, "advertise", "", "host at which other machines reach this server (default: the host of --grpc-addr)")
 }
 
 // engines adds the flags for the addresses of an agent's engines.

@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/enroll"
 )
 
 // Services are the gRPC services of a global server.
@@ -26,6 +27,8 @@ type Services struct {
 	Servers func(context.Context) ([]*nusav1.GlobalServer, error)
 	// Info describes this server.
 	Info func() *nusav1.InfoResponse
+	// Enroll gives certificates to regional servers.
+	Enroll *enroll.Server
 }
 
 // Register adds the services to a gRPC server that has not begun to serve.
@@ -41,6 +44,8 @@ func (s *Services) Register(to grpc.ServiceRegistrar) {
 	nusav1.RegisterAuditServer(to, &auditAPI{s: s})
 	nusav1.RegisterAuthServer(to, &authAPI{s: s})
 	nusav1.RegisterSystemServer(to, &systemAPI{s: s})
+	nusav1.RegisterTokensServer(to, &tokensAPI{s: s})
+	s.Enroll.Register(to)
 }
 
 // term returns the present leadership term. It fails only just after the end of a term, because a

@@ -15,6 +15,7 @@
 //	regions.go      Regions
 //	moves.go        Regions: Drain, Failback
 //	lose.go         Regions: Lose
+//	tokens.go       Tokens
 //	topology.go     Topology
 //	origins.go      Origins
 //	auth.go         Auth

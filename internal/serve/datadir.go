@@ -22,6 +22,10 @@ var (
 	ErrNotDataDir = errors.New("not a data directory of this version")
 )
 
+// IdentityDir is the folder of a data directory that may be made before OpenDataDir, because
+// a program joins before it starts.
+const IdentityDir = "identity"
+
 const (
 	markerName = "nusa.json"
 	lockName   = "nusa.lock"
@@ -84,7 +88,7 @@ func checkForeign(dir string) error {
 		switch e.Name() {
 		case markerName:
 			return nil
-		case lockName, markerName + ".new", "lost+found":
+		case lockName, markerName + ".new", "lost+found", IdentityDir:
 		default:
 			other = e.Name()
 		}

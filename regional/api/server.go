@@ -21,6 +21,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/enroll"
 	"github.com/nusa-scheduler/nusa/security/rights"
 	"github.com/nusa-scheduler/nusa/security/trust"
 	"github.com/nusa-scheduler/nusa/topology"
@@ -36,6 +37,8 @@ type Server struct {
 	Net     network.Net
 	// Identity is for connections to the other servers of the region. It may be nil.
 	Identity *trust.Source
+	// Enroll gives certificates to the region's agents.
+	Enroll *enroll.Server
 	// NodeLease is how long a silent node stays ready.
 	NodeLease time.Duration
 	// Clock is monotonic and runs through suspend.
@@ -176,6 +179,8 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 	nusav1.RegisterSiblingsServer(g, siblings{s: s})
 	nusav1.RegisterSystemServer(g, system{s: s})
 	nusav1.RegisterAuthServer(g, auth{s: s})
+	nusav1.RegisterTokensServer(g, tokens{s: s})
+	s.Enroll.Register(g)
 	nusav1.RegisterAuditServer(g, audits{s: s})
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/security/audit"
@@ -129,8 +130,14 @@ func (f forwardedStream) Context() context.Context { return f.ctx }
 // that context.
 func admit(ctx context.Context, server identity.ID, method string) (context.Context, error) {
 	peer, ok := trust.PeerOf(ctx)
-	if !ok {
+	switch {
+	case ok:
+	case !trust.Encrypted(ctx):
 		return nil, status.Error(codes.Unauthenticated, "the connection is not encrypted: give the program an identity (--identity)")
+	case forStrangers(method):
+		return withAddress(ctx), nil
+	default:
+		return nil, status.Errorf(codes.Unauthenticated, "%s needs a certificate: give the program an identity (--identity), or let it join with a token", method)
 	}
 	caller := peer
 	if text := metadata.ValueFromIncomingContext(ctx, trust.CallerHeader); len(text) > 0 && forwards(server, peer) {
@@ -141,8 +148,24 @@ func admit(ctx context.Context, server identity.ID, method string) (context.Cont
 		}
 		ctx = trust.WithCaller(ctx, caller)
 	}
+	if forStrangers(method) && !forwards(server, peer) {
+		ctx = withAddress(ctx)
+	}
 	if err := Allow(server, method, caller); err != nil {
 		return nil, status.Error(codes.PermissionDenied, err.Error())
 	}
 	return ctx, nil
+}
+
+// withAddress returns a context whose metadata has the address of the peer, for a server that
+// this one may forward the call to. It replaces an address that the peer has sent.
+func withAddress(ctx context.Context) context.Context {
+	md, _ := metadata.FromIncomingContext(ctx)
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ctx
+	}
+	md = md.Copy()
+	md.Set(trust.AddressHeader, trust.HostOf(p.Addr).String())
+	return metadata.NewIncomingContext(ctx, md)
 }

@@ -110,3 +110,15 @@ func ofAllocations(req any) (place, bool) {
 	}
 	return p, ok
 }
+
+// ofMember is for requests that name a member of a region, or a region.
+func ofMember(req any) (place, bool) {
+	r, ok := req.(interface {
+		GetRegion() string
+		GetName() string
+	})
+	if !ok {
+		return place{}, false
+	}
+	return place{region: r.GetRegion(), name: r.GetName()}, true
+}

@@ -132,6 +132,19 @@ var table = []row{
 	{name: "/nusa.v1.Auth/ListAccessTokens", may: users, verb: "read", kind: "token", at: everywhere},
 	{name: "/nusa.v1.Auth/CreateAccessToken", may: users, verb: "create", kind: "token", at: everywhere},
 	{name: "/nusa.v1.Auth/RevokeAccessToken", may: users, verb: "revoke", kind: "token", at: everywhere},
+
+	{name: "/nusa.v1.Identity/Join", may: everyMember},
+	{name: "/nusa.v1.Identity/Renew", may: everyMember},
+	{name: "/nusa.v1.Tokens/Create", may: users, verb: "create", kind: "token", at: ofRegion},
+	{name: "/nusa.v1.Tokens/List", may: users, verb: "read", kind: "token", at: ofRegion},
+	{name: "/nusa.v1.Tokens/Revoke", may: users, verb: "revoke", kind: "token", at: ofRegion},
+	{name: "/nusa.v1.Members/List", may: users, verb: "read", kind: "node", at: ofRegion},
+	{name: "/nusa.v1.Members/Ban", may: users, verb: "ban", kind: "node", at: ofMember},
+	{name: "/nusa.v1.Members/Unban", may: users, verb: "ban", kind: "node", at: ofMember},
+	{name: "/nusa.v1.Members/Register", may: users, verb: "register", kind: "node", at: ofRegion},
+	{name: "/nusa.v1.Members/Unregister", may: users, verb: "register", kind: "node", at: ofRegion},
+	{name: "/nusa.v1.Members/GetPolicy", may: users, verb: "read", kind: "node", at: ofRegion},
+	{name: "/nusa.v1.Members/SetPolicy", may: users, verb: "register", kind: "node", at: ofRegion},
 }
 
 // rows finds the row of a full method.
@@ -152,6 +165,11 @@ func rowOf(method string) *row {
 		return rows[method[:i+1]]
 	}
 	return nil
+}
+
+// forStrangers reports whether a caller without a certificate may call a method.
+func forStrangers(method string) bool {
+	return strings.HasPrefix(method, "/nusa.v1.Identity/") || method == "/grpc.health.v1.Health/Check"
 }
 
 // Allow returns an error if a member may not call a full method of a server.

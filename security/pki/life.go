@@ -12,5 +12,9 @@ func RenewAt(notBefore, notAfter time.Time, random float64) time.Time {
 // Ending reports whether less than a tenth of a certificate's life remains. A member whose
 // certificate is renewed in time never has such a certificate.
 func Ending(notBefore, notAfter, now time.Time) bool {
-	return notAfter.Sub(now) < notAfter.Sub(notBefore)/10
+	life := notAfter.Sub(notBefore)
+	if life > Backdate { // else another authority has issued it
+		life -= Backdate
+	}
+	return notAfter.Sub(now) < life/10
 }

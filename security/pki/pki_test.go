@@ -365,13 +365,14 @@ func TestRequests(t *testing.T) {
 
 func TestLife(t *testing.T) {
 	from, to := now, now.Add(100*time.Hour)
+	issued := from.Add(-pki.Backdate) // a certificate becomes valid before it is issued
 	for random, want := range map[float64]time.Duration{-1: 50 * time.Hour, 0: 50 * time.Hour, 0.5: 65 * time.Hour, 0.999: 79*time.Hour + 58*time.Minute + 12*time.Second, 7: 80 * time.Hour} {
 		if got := pki.RenewAt(from, to, random).Sub(from).Round(time.Second); got != want {
 			t.Errorf("random %v: %s, want %s", random, got, want)
 		}
 	}
 	for left, want := range map[time.Duration]bool{11 * time.Hour: false, 10 * time.Hour: false, 10*time.Hour - 1: true, 0: true, -time.Hour: true} {
-		if got := pki.Ending(from, to, to.Add(-left)); got != want {
+		if got := pki.Ending(issued, to, to.Add(-left)); got != want {
 			t.Errorf("with %s left: %t, want %t", left, got, want)
 		}
 	}

@@ -2,6 +2,8 @@ package trust
 
 import (
 	"context"
+	"net"
+	"net/netip"
 
 	"github.com/nusa-scheduler/nusa/security/identity"
 )
@@ -27,4 +29,20 @@ func CallerOf(ctx context.Context) (identity.ID, bool) {
 		return id, true
 	}
 	return PeerOf(ctx)
+}
+
+// AddressHeader has the address of the caller of a call that another server of the region
+// forwards. Package gate sets the header for calls of service Identity.
+const AddressHeader = "nusa-address"
+
+// HostOf returns the IP address of a network address, and the zero address if there is none.
+func HostOf(a net.Addr) netip.Addr {
+	if a == nil {
+		return netip.Addr{}
+	}
+	pair, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return pair.Addr().Unmap().WithZone("")
 }

@@ -9,4 +9,6 @@
 //   - tls.go: TLS for etcd and HTTP
 //   - refusals.go: the lines of the log about refused peers
 //   - pending.go: a bound for connections whose peer is not known yet
+//   - stranger.go: connections of clients that have no certificate
+//   - banned.go: open connections, which end when their peer is refused
 package trust

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"context"
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -60,6 +61,7 @@ type Source struct {
 	fault atomic.Pointer[error]
 	// ended is the expired certificate about which a line was logged.
 	ended atomic.Pointer[x509.Certificate]
+	open  open
 	refusals
 }
 
@@ -247,5 +249,31 @@ func (s *Source) verify(cs tls.ConnectionState, rules identity.Rules) (identity.
 	if id.Federation != c.id.Federation {
 		return identity.ID{}, fmt.Errorf("%w: %s is not of federation %s", ErrFederation, id, c.id.Federation)
 	}
-	return id, rules.Check(id)
+	if err := rules.Check(id); err != nil {
+		return identity.ID{}, err
+	}
+	return id, s.refused(id)
 }
+
+// Roots returns the roots that this member trusts.
+func (s *Source) Roots() []*x509.Certificate { return s.get().roots.Certs }
+
+// Chain returns the certificate of this member and those of its authorities below the root. They
+// must not be changed.
+func (s *Source) Chain() ([]*x509.Certificate, error) {
+	var out []*x509.Certificate
+	for _, der := range s.get().cert.Certificate {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// Key returns the key of this member.
+func (s *Source) Key() crypto.Signer { return s.get().cert.PrivateKey.(crypto.Signer) }
+
+// Dir returns the folder of the credentials.
+func (s *Source) Dir() string { return s.opts.Dir }

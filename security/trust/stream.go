@@ -62,7 +62,12 @@ func (s *Source) Secure(ctx context.Context, raw net.Conn, rules identity.Rules)
 		raw.Close()
 		return nil, fmt.Errorf("connect to %s: %w", raw.RemoteAddr(), explain(err))
 	}
-	return conn, nil
+	id, err := idOf(conn.ConnectionState())
+	if err != nil {
+		raw.Close()
+		return nil, err
+	}
+	return s.track(conn, raw, id)
 }
 
 type listener struct {
@@ -78,7 +83,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &serverStream{Conn: tls.Server(raw, l.config), leave: l.pending.enter(raw), source: l.source}
+	c := &serverStream{Conn: tls.Server(raw, l.config), raw: raw, leave: l.pending.enter(raw), source: l.source}
 	// A peer that says nothing is closed, even if nobody reads.
 	c.late = time.AfterFunc(handshakeLimit, func() { _ = raw.Close() })
 	return c, nil
@@ -87,12 +92,17 @@ func (l *listener) Accept() (net.Conn, error) {
 // serverStream is a connection of a listener. Its first Read or Write waits for the handshake.
 type serverStream struct {
 	*tls.Conn
+	raw    net.Conn
 	source *Source
 	leave  func()
 	late   *time.Timer
 
 	once sync.Once
 	err  error
+	// mu guards forget, which is set while Recheck knows the connection.
+	mu     sync.Mutex
+	forget func()
+	closed bool
 }
 
 // handshake returns the error of the handshake, which runs once.
@@ -103,12 +113,35 @@ func (a *serverStream) handshake() error {
 			_, a.err = a.Conn.Write([]byte{streamAccepted})
 		}
 		a.ended()
+		if a.err == nil {
+			a.err = a.note()
+		}
 		if a.err != nil {
 			a.source.refuse(a.RemoteAddr(), a.err)
 			_ = a.Conn.Close()
 		}
 	})
 	return a.err
+}
+
+// note lets Recheck know the connection until it is closed.
+func (a *serverStream) note() error {
+	id, err := idOf(a.ConnectionState())
+	if err != nil {
+		return err
+	}
+	forget, err := a.source.note(a.raw, id)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		forget()
+		return nil
+	}
+	a.forget = forget
+	return nil
 }
 
 // ended says that the handshake has ended, or that it will not begin.
@@ -136,5 +169,11 @@ func (a *serverStream) Write(b []byte) (int, error) {
 // Close implements net.Conn.
 func (a *serverStream) Close() error {
 	a.ended()
+	a.mu.Lock()
+	a.closed = true
+	if a.forget != nil {
+		a.forget()
+	}
+	a.mu.Unlock()
 	return a.Conn.Close()
 }

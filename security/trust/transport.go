@@ -20,24 +20,27 @@ import (
 // ErrRefused means that the other end refused the certificate of this member.
 var ErrRefused = errors.New("the peer refuses the certificate of this program: the log of the peer says why")
 
-// Info is the AuthInfo of a connection whose peer has proved its identity.
+// Info is the AuthInfo of an encrypted connection.
 type Info struct {
 	credentials.CommonAuthInfo
+	// ID is the zero ID if the peer has shown no certificate.
 	ID identity.ID
+	// stranger is the connection of a peer that has shown no certificate.
+	stranger *stranger
 }
 
 // AuthType implements credentials.AuthInfo.
 func (Info) AuthType() string { return "nusa" }
 
 // PeerOf returns the identity of the peer of a call, or of a stream at either end. It returns
-// false if the connection is not encrypted.
+// false if the connection is not encrypted, and if the peer has shown no certificate.
 func PeerOf(ctx context.Context) (identity.ID, bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return identity.ID{}, false
 	}
 	info, ok := p.AuthInfo.(Info)
-	return info.ID, ok
+	return info.ID, ok && info.ID.Kind != identity.None
 }
 
 // Carried is a connection inside another one whose peer has proved its identity: a tunnel. A
@@ -49,13 +52,30 @@ type Carried interface {
 	Carrier() (identity.ID, bool)
 }
 
-// Server returns the credentials of a gRPC server that accepts only clients that the rules
-// allow. The result is nil for a nil Source.
+// Server returns the credentials of a gRPC server. It accepts clients that the rules allow, and
+// clients without a certificate, whose calls package gate refuses with few exceptions. The
+// result is nil for a nil Source.
 func (s *Source) Server(rules identity.Rules) credentials.TransportCredentials {
 	if s == nil {
 		return nil
 	}
-	return &transport{TransportCredentials: credentials.NewTLS(s.config(rules)), source: s, pending: &pending{most: maxPending}}
+	c := s.config(rules)
+	c.ClientAuth = tls.RequestClientCert
+	verify := c.VerifyConnection
+	c.VerifyConnection = func(cs tls.ConnectionState) error {
+		if len(cs.PeerCertificates) == 0 {
+			return nil
+		}
+		return verify(cs)
+	}
+	c.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if hello.ServerName == firstContactName {
+			return s.get().withRoots(), nil
+		}
+		return &s.get().cert, nil
+	}
+	return &transport{TransportCredentials: credentials.NewTLS(c), source: s,
+		pending: &pending{most: maxPending}, strangers: &strangers{pending{most: maxStrangers}}}
 }
 
 // Client returns the credentials for connections to a gRPC server that the rules allow. With
@@ -75,9 +95,11 @@ func (s *Source) Dial(rules identity.Rules) grpc.DialOption {
 // transport is gRPC's TLS with the identity of the peer.
 type transport struct {
 	credentials.TransportCredentials
+	// source is nil at a client without a certificate.
 	source *Source
-	// pending is nil at a client.
-	pending *pending
+	// pending and strangers are nil at a client.
+	pending   *pending
+	strangers *strangers
 }
 
 // ServerHandshake implements credentials.TransportCredentials. gRPC bounds its time.
@@ -96,7 +118,13 @@ func (t *transport) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		t.source.refuse(raw.RemoteAddr(), err)
 		return nil, nil, err
 	}
-	return known(conn, auth)
+	if len(auth.(credentials.TLSInfo).State.PeerCertificates) == 0 {
+		s := t.strangers.admit(conn)
+		out := info(identity.ID{})
+		out.stranger = s
+		return s, out, nil
+	}
+	return t.known(conn, raw, auth)
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
@@ -105,7 +133,7 @@ func (t *transport) ClientHandshake(ctx context.Context, authority string, raw n
 	if err != nil {
 		return nil, nil, explain(err)
 	}
-	conn, auth, err = known(conn, auth)
+	conn, auth, err = t.known(conn, raw, auth)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -121,10 +149,14 @@ func (t *transport) Clone() credentials.TransportCredentials {
 }
 
 // known returns a connection with the identity that its handshake has verified.
-func known(conn net.Conn, auth credentials.AuthInfo) (net.Conn, credentials.AuthInfo, error) {
+func (t *transport) known(conn, raw net.Conn, auth credentials.AuthInfo) (net.Conn, credentials.AuthInfo, error) {
 	id, err := idOf(auth.(credentials.TLSInfo).State)
 	if err != nil {
 		conn.Close()
+		return nil, nil, err
+	}
+	conn, err = t.source.track(conn, raw, id)
+	if err != nil {
 		return nil, nil, err
 	}
 	return conn, info(id), nil

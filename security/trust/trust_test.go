@@ -140,11 +140,10 @@ func TestAttacksBelowGRPC(t *testing.T) {
 	late := ca.Issue("region/a/agent/n1")
 	other := tls.Certificate{PrivateKey: late.Key, Certificate: cert.Certificate} // a stolen certificate without its key
 	for name, c := range map[string]*tls.Config{
-		"TLS 1.2":               {MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}},
-		"no client certificate": {NextProtos: []string{"h2"}},
-		"no protocol":           {Certificates: []tls.Certificate{cert}},
-		"another protocol":      {Certificates: []tls.Certificate{cert}, NextProtos: []string{"nusa-stream"}},
-		"another key":           {GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &other, nil }, NextProtos: []string{"h2"}},
+		"TLS 1.2":          {MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}},
+		"no protocol":      {Certificates: []tls.Certificate{cert}},
+		"another protocol": {Certificates: []tls.Certificate{cert}, NextProtos: []string{"nusa-stream"}},
+		"another key":      {GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &other, nil }, NextProtos: []string{"h2"}},
 	} {
 		c.InsecureSkipVerify = true
 		conn, err := tls.Dial("tcp", e.addr, c)

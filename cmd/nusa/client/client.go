@@ -19,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/node"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/region"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/server"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/token"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
@@ -67,12 +68,12 @@ version was reverted. job plan: 0 no change, 1 changes, 255 error.`,
 // Commands returns the commands of the client, which the caller adds to Root.
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
-		job.Command(), alloc.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(), auth.Command(),
+		job.Command(), alloc.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(),
 		network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork
-		if i >= 7 {
+		if i >= 8 {
 			c.GroupID = groupLook
 		}
 	}

@@ -1,0 +1,74 @@
+package token
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func listCommand(s *cli.Settings) *cobra.Command {
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the join tokens, without their secrets", Args: cli.Positional(),
+		RunE: s.Run(func(c *cli.Session, _ []string) error {
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			resp, err := nusav1.NewTokensClient(c.Conn).List(ctx, &nusav1.ListTokensRequest{Region: c.Region})
+			if err != nil {
+				return err
+			}
+			c.WarnPartial(resp.GetErrors())
+			return c.Print(resp, func(w *term.Screen) {
+				if len(resp.GetTokens()) == 0 {
+					fmt.Fprintf(w, "no join tokens%s; %s token create makes one\n", cli.Incomplete(resp.GetErrors()), c.Program)
+					return
+				}
+				t := term.NewTable("TOKEN", "REGION", "ROLE", "POOL", "NAME", ">USES LEFT", "STATE", "MADE BY")
+				for _, r := range resp.GetTokens() {
+					t.Row(r.GetId(), r.GetRegion(), r.GetRole(), term.OrDash(r.GetPool()), r.GetName(), term.Count(r.GetUses()), stateOf(r, time.Now()), term.OrDash(r.GetCreatedBy()))
+				}
+				t.Narrow(w.Width, "MADE BY", "POOL")
+				t.Write(w)
+			})
+		}),
+	}
+	s.BindRegion(c, "only tokens of this region")
+	return c
+}
+
+// stateOf returns whether members may still join with a token.
+func stateOf(t *nusav1.JoinToken, now time.Time) string {
+	left := t.GetExpiresAt().AsTime().Sub(now)
+	switch {
+	case t.GetRevoked():
+		return "revoked"
+	case left <= 0:
+		return "ended"
+	case t.GetUses() < 1:
+		return "used up"
+	}
+	return "valid for " + term.Duration(left)
+}
+
+func revokeCommand(s *cli.Settings) *cobra.Command {
+	c := &cobra.Command{
+		Use: "revoke TOKEN", Short: "Let nobody join with a token any more", Args: cli.Positional("TOKEN"),
+		Long: `Lets nobody join with a token any more. TOKEN is its id, which token list shows.
+Members that have joined with the token stay: see node ban.`,
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			resp, err := nusav1.NewTokensClient(c.Conn).Revoke(ctx, &nusav1.RevokeTokenRequest{Id: args[0], Region: c.Region})
+			if err != nil {
+				return err
+			}
+			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, "token %s is revoked\n", resp.GetId()) })
+		}),
+	}
+	s.BindRegion(c, "region of the token")
+	return c
+}

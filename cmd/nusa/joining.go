@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nusa-scheduler/nusa/agent"
+	"github.com/nusa-scheduler/nusa/global"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/regional"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/join"
+	"github.com/nusa-scheduler/nusa/security/member"
+	"github.com/nusa-scheduler/nusa/security/trust"
+)
+
+const (
+	// identityFolder and operatorFolder are folders of the data directory.
+	identityFolder, operatorFolder = serve.IdentityDir, "operator"
+	// tokenVariable is the environment variable that may have a join token.
+	tokenVariable = "NUSA_JOIN_TOKEN"
+	// maxTokenFile bounds what is read of a file with a token.
+	maxTokenFile = 4 << 10
+	// leastCertLife is the least value of --cert-ttl.
+	leastCertLife = 10 * time.Second
+)
+
+// addJoinFlags adds the flags of a role that joins with a token.
+func (r *role) addJoinFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&r.tokenFile, "join-token-file", "", "file with a join token, - for standard input; or give NUSA_JOIN_TOKEN; only the first start needs a token")
+}
+
+// tokenGiven reports whether the operator has given a join token.
+func (r *role) tokenGiven() bool { return r.tokenFile != "" || os.Getenv(tokenVariable) != "" }
+
+// token reads the join token. The environment variable is removed, so that programs which this
+// one starts do not get it.
+func (r *role) token(stdin io.Reader) (join.Token, error) {
+	text := os.Getenv(tokenVariable)
+	if err := os.Unsetenv(tokenVariable); err != nil {
+		return join.Token{}, err
+	}
+	from := tokenVariable
+	if r.tokenFile != "" {
+		from = "--join-token-file"
+		in := stdin
+		if r.tokenFile != "-" {
+			f, err := os.Open(r.tokenFile)
+			if err != nil {
+				return join.Token{}, fmt.Errorf("%s: %w", from, err)
+			}
+			defer f.Close()
+			in = f
+		}
+		read, err := io.ReadAll(io.LimitReader(in, maxTokenFile))
+		if err != nil {
+			return join.Token{}, fmt.Errorf("%s: %w", from, err)
+		}
+		text = string(read)
+	}
+	if text == "" {
+		return join.Token{}, nil
+	}
+	t, err := join.Parse(text)
+	if err != nil {
+		return join.Token{}, fmt.Errorf("%s: %w", from, err)
+	}
+	return t, nil
+}
+
+// joined returns the identity of a role, and a function that renews it until a context ends. With
+// --identity it is that folder. Otherwise it is in the data directory: the role joins if it has
+// none and the operator has given a token. Without both there is no identity.
+func (r *role) joined(cmd *cobra.Command, c member.Config) (source *trust.Source, keep func(context.Context) error, err error) {
+	idle := func(ctx context.Context) error { <-ctx.Done(); return nil }
+	c.Dir, c.Log = filepath.Join(r.dataDir, identityFolder), r.logger
+	if r.identity != "" || !r.tokenGiven() && !member.Exists(c.Dir) {
+		source, err = r.source()
+		return source, idle, err
+	}
+	c.Token = func() (join.Token, error) { return r.token(cmd.InOrStdin()) }
+	if err := member.Ensure(cmd.Context(), c); err != nil {
+		return nil, nil, err
+	}
+	r.identity = c.Dir
+	source, err = r.source()
+	if err != nil {
+		return nil, nil, err
+	}
+	return source, func(ctx context.Context) error { return member.Keep(ctx, source, c.Renew(), r.logger) }, nil
+}
+
+// joinRegional sets the identity of a regional server, and the lives of the certificates that
+// the server issues. It returns the function that renews the identity.
+func (r *role) joinRegional(cmd *cobra.Command, cfg *regional.Config, life time.Duration) (keep func(context.Context) error, err error) {
+	cfg.Lives, err = certLife(identity.Agent, life)
+	if err != nil {
+		return nil, err
+	}
+	id := identity.ID{Kind: identity.Server, Region: cfg.Region.GetName(), Name: cfg.Name}
+	cfg.Identity, keep, err = r.joined(cmd, member.Config{ID: id, Servers: cfg.Global})
+	return keep, err
+}
+
+// joinAgent sets the identity of an agent, and its pool if the operator of the agent has chosen
+// none. It returns the function that renews the identity.
+func (r *role) joinAgent(cmd *cobra.Command, cfg *agent.Config) (keep func(context.Context) error, err error) {
+	pool := ""
+	if f := cmd.Flags().Lookup("pool"); f.Changed {
+		pool = f.Value.String()
+	}
+	id := identity.ID{Kind: identity.Agent, Region: cfg.Region, Name: cfg.Name}
+	cfg.Identity, keep, err = r.joined(cmd, member.Config{ID: id, Servers: cfg.Servers, Pool: pool})
+	if err != nil {
+		return nil, err
+	}
+	if given := member.Pool(r.identity); given != "" && pool == "" {
+		cfg.Pool = given
+	}
+	return keep, nil
+}
+
+// with runs a role and keeps its identity, until the role ends.
+func with(ctx context.Context, keep, run func(context.Context) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	g.Go(func() error { return keep(ctx) })
+	g.Go(func() error {
+		defer stop()
+		return run(ctx)
+	})
+	return g.Wait()
+}
+
+// certLife returns the lives of certificates for --cert-ttl.
+func certLife(kind identity.Kind, life time.Duration) (map[identity.Kind]time.Duration, error) {
+	switch {
+	case life == 0:
+		return nil, nil
+	case life < leastCertLife:
+		return nil, fmt.Errorf("--cert-ttl: %s is shorter than %s", life, leastCertLife)
+	}
+	return map[identity.Kind]time.Duration{kind: life}, nil
+}
+
+// secureFlags are the flags of a global server that issues identities.
+type secureFlags struct {
+	on            bool
+	federation    string
+	caCert, caKey string
+	certLife      time.Duration
+}
+
+func (s *secureFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&s.on, "secure", false, "issue identities to this server and to regional servers that join with a token; stays on after the first start")
+	f.StringVar(&s.federation, "federation", "", "name of a new federation, a DNS name in lower case (default: nusa- and a part of a hash)")
+	f.StringVar(&s.caCert, "ca-cert", "", "root certificate with --secure (default: the store has the root, which the first server makes)")
+	f.StringVar(&s.caKey, "ca-key", "", "key of --ca-cert; it is not stored")
+	f.DurationVar(&s.certLife, "cert-ttl", 0, "life of the certificates of servers that this server issues (default 72h)")
+}
+
+// config returns the configuration for the flags, and nil if the server issues no identities.
+func (s *secureFlags) config(r *role) (*global.Secure, error) {
+	dir := filepath.Join(r.dataDir, identityFolder)
+	switch {
+	case !s.on && !member.Exists(dir):
+		if s.caCert != "" || s.caKey != "" || s.federation != "" {
+			return nil, errors.New("--ca-cert, --ca-key and --federation need --secure")
+		}
+		return nil, nil
+	case r.identity != "":
+		return nil, errors.New("--identity and --secure: give one of them")
+	case (s.caCert == "") != (s.caKey == ""):
+		return nil, errors.New("--ca-cert and --ca-key: give both or none")
+	}
+	lives, err := certLife(identity.Server, s.certLife)
+	if err != nil {
+		return nil, err
+	}
+	if lives != nil {
+		lives[identity.Global] = s.certLife
+	}
+	return &global.Secure{
+		Dir: dir, OperatorDir: filepath.Join(r.dataDir, operatorFolder), Federation: s.federation, CACert: s.caCert, CAKey: s.caKey, Lives: lives,
+	}, nil
+}

@@ -1,0 +1,12 @@
+// Package enroll gives certificates to the members of a federation. A global server serves new
+// regional servers, and a server of a region serves the agents of that region. Package join
+// decides; this package reads and stores what join decides about.
+//
+//   - store.go: Store, where a tier keeps the records
+//   - records.go: the stored records, and what join reads
+//   - issuer.go: Issuer, which signs certificates
+//   - server.go: Server, and what its services share
+//   - identity.go: the service Identity
+//   - tokens.go: the service Tokens
+//   - limit.go: a bound for failed joins
+package enroll

@@ -1,0 +1,206 @@
+package enroll
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/join"
+	"github.com/nusa-scheduler/nusa/security/pki"
+)
+
+// identityAPI is the service Identity.
+type identityAPI struct {
+	nusav1.UnimplementedIdentityServer
+	s *Server
+}
+
+// Join implements nusav1.IdentityServer.
+func (a *identityAPI) Join(ctx context.Context, req *nusav1.JoinRequest) (*nusav1.JoinResponse, error) {
+	return a.s.bounded(ctx, "join", func() (*nusav1.JoinResponse, error) { return a.s.join(ctx, req) })
+}
+
+// Renew implements nusav1.IdentityServer.
+func (a *identityAPI) Renew(ctx context.Context, req *nusav1.RenewRequest) (*nusav1.JoinResponse, error) {
+	return a.s.bounded(ctx, "renewal", func() (*nusav1.JoinResponse, error) { return a.s.renew(ctx, req) })
+}
+
+// bounded answers a request, unless too many requests of the same address have failed.
+func (s *Server) bounded(ctx context.Context, what string, do func() (*nusav1.JoinResponse, error)) (*nusav1.JoinResponse, error) {
+	from, now := s.address(ctx), s.Now()
+	if !s.failures.allow(from, now) {
+		return nil, status.Error(codes.ResourceExhausted, "too many requests of this address were refused: wait some seconds")
+	}
+	out, err := do()
+	switch status.Code(err) {
+	case codes.PermissionDenied, codes.InvalidArgument:
+		s.failures.add(from, now)
+		s.Log.Warn("a "+what+" is refused", "from", from, "reason", status.Convert(err).Message())
+	}
+	return out, err
+}
+
+// refusal returns the status of a refused request.
+func refusal(err error) error { return status.Error(codes.PermissionDenied, err.Error()) }
+
+func (s *Server) join(ctx context.Context, req *nusav1.JoinRequest) (*nusav1.JoinResponse, error) {
+	store, issuer, err := s.ready()
+	if err != nil {
+		return nil, err
+	}
+	id, key, err := pki.ParseRequest(req.GetRequest())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	ask := &join.Request{ID: id, Key: join.HashOf(der), Pool: req.GetPool(), Address: s.address(ctx)}
+	if req.GetToken() != "" {
+		ask.Token, err = join.Parse(req.GetToken())
+		if err != nil {
+			return nil, refusal(err)
+		}
+	}
+	var out *nusav1.JoinResponse
+	err = retry(func() error {
+		known, err := s.load(ctx, store, id, ask.Token.ID())
+		if err != nil {
+			return err
+		}
+		grant, refused := join.Decide(&known.Snapshot, ask, s.Now())
+		if refused != nil {
+			return refusal(refused)
+		}
+		chain, err := issuer.Issue(id, key)
+		if err != nil {
+			return refusal(err)
+		}
+		puts := map[string]proto.Message{known.memberKey: memberOf(id, ask.Key, chain[0], ask.Token.ID())}
+		if grant.Token != nil {
+			puts[tokenPrefix+grant.Token.ID] = recordOf(grant.Token)
+		}
+		if err := change(ctx, store, known.checks, puts); err != nil {
+			return err
+		}
+		out, err = s.response(issuer, id, chain, req.GetAuthorityRequest())
+		if out != nil {
+			out.Pool = grant.Pool
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Log.Info("a member has joined", "member", id.String(), "from", ask.Address, "token", ask.Token.ID())
+	return out, nil
+}
+
+func memberOf(id identity.ID, key join.Hash, cert *x509.Certificate, token string) *nusav1.Member {
+	return &nusav1.Member{Role: roles[id.Kind], Region: id.Region, Name: id.Name, Key: key[:], NotAfter: timestamppb.New(cert.NotAfter), Token: token}
+}
+
+// response returns a certificate. It also signs the request for a region's authority, if a
+// regional server has sent one.
+func (s *Server) response(issuer *Issuer, id identity.ID, chain []*x509.Certificate, authority []byte) (*nusav1.JoinResponse, error) {
+	out := &nusav1.JoinResponse{Chain: pki.EncodeCertificates(chain...), Roots: pki.EncodeCertificates(s.Source.Roots()...)}
+	if len(authority) == 0 {
+		return out, nil
+	}
+	region, key, err := pki.ParseRequest(authority)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	want := identity.ID{Federation: id.Federation, Kind: identity.Region, Region: id.Region}
+	if id.Kind != identity.Server || region != want {
+		return nil, status.Errorf(codes.PermissionDenied, "%s may not be %s", id.Describe(), region.Describe())
+	}
+	cert, err := issuer.Issue(region, key)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	out.Authority = pki.EncodeCertificates(cert[0])
+	return out, nil
+}
+
+// maxChain bounds the certificates of a renewal.
+const maxChain = 4
+
+// proven returns the identity that the chain of a renewal proves. An expired certificate is
+// verified at the time of its end. The request for the next certificate has the same key, so
+// its sender has the key.
+func (s *Server) proven(req *nusav1.RenewRequest) (identity.ID, *x509.Certificate, error) {
+	chain, err := pki.ParseCertificates(req.GetChain(), maxChain)
+	if err != nil {
+		return identity.ID{}, nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	roots, err := s.roots()
+	if err != nil {
+		return identity.ID{}, nil, err
+	}
+	now := s.Now()
+	if now.After(chain[0].NotAfter) {
+		now = chain[0].NotAfter
+	}
+	id, err := pki.Verify(chain, roots, now)
+	if err != nil {
+		return identity.ID{}, nil, refusal(err)
+	}
+	asked, key, err := pki.ParseRequest(req.GetRequest())
+	if err != nil {
+		return identity.ID{}, nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return identity.ID{}, nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if asked != id || join.HashOf(der) != hashOf(chain[0]) {
+		return identity.ID{}, nil, refusal(errors.New("the request for a renewal has another name or key than the certificate: join again with a token"))
+	}
+	return id, chain[0], nil
+}
+
+func (s *Server) renew(ctx context.Context, req *nusav1.RenewRequest) (*nusav1.JoinResponse, error) {
+	store, issuer, err := s.ready()
+	if err != nil {
+		return nil, err
+	}
+	id, cert, err := s.proven(req)
+	if err != nil {
+		return nil, err
+	}
+	ask := &join.Renewal{ID: id, Key: hashOf(cert), NotBefore: cert.NotBefore, NotAfter: cert.NotAfter}
+	var out *nusav1.JoinResponse
+	err = retry(func() error {
+		known, err := s.load(ctx, store, id, "")
+		if err != nil {
+			return err
+		}
+		if refused := join.Renew(&known.Snapshot, ask, s.Now()); refused != nil {
+			return refusal(refused)
+		}
+		chain, err := issuer.Issue(id, cert.PublicKey)
+		if err != nil {
+			return refusal(err)
+		}
+		if err := change(ctx, store, known.checks, map[string]proto.Message{known.memberKey: memberOf(id, ask.Key, chain[0], known.joined)}); err != nil {
+			return err
+		}
+		out, err = s.response(issuer, id, chain, req.GetAuthorityRequest())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Log.Info("a certificate is renewed", "member", id.String(), "was_until", cert.NotAfter.UTC().Format(time.RFC3339))
+	return out, nil
+}

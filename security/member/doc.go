@@ -1,0 +1,7 @@
+// Package member is the part of a program that gets the program's own certificate: it joins a
+// federation with a token, and renews the certificate in time.
+//
+//   - join.go: the first certificate, and the renewal of one that has expired
+//   - contact.go: calls of service Identity at the first server that answers
+//   - keep.go: renewals while the program runs
+package member
