@@ -27,7 +27,9 @@ type failures struct {
 func (f *failures) allow(a netip.Addr, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.free[a].Sub(now) < failuresBurst*failurePause
+	wait := f.free[a].Sub(now)
+	const most = failuresBurst * failurePause
+	return wait < most || wait > 2*most // a longer wait means that the clock was set back
 }
 
 // add counts a failure of an address.
