@@ -32,6 +32,9 @@ func openListeners(flags *pflag.FlagSet) []string {
 				return // there is no embedded member
 			}
 		}
+		if need == "identity" && joins(flags) && !strings.HasPrefix(f.Name, "etcd-") {
+			return
+		}
 		if flags.Lookup(need).Value.String() == "" {
 			faults = append(faults, fmt.Sprintf("--%s %s: other machines reach it, and it is not encrypted: give --%s", f.Name, address, need))
 		}

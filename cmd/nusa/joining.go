@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/agent"
@@ -40,6 +41,18 @@ func (r *role) addJoinFlags(cmd *cobra.Command) {
 
 // tokenGiven reports whether the operator has given a join token.
 func (r *role) tokenGiven() bool { return r.tokenFile != "" || os.Getenv(tokenVariable) != "" }
+
+// joins reports whether a role has an identity in its data directory, or gets one at its start.
+func joins(flags *pflag.FlagSet) bool {
+	for _, name := range []string{"secure", "join-token-file"} {
+		if f := flags.Lookup(name); f != nil && f.Value.String() != "" && f.Value.String() != "false" {
+			return true
+		}
+	}
+	token := flags.Lookup("join-token-file") != nil && os.Getenv(tokenVariable) != ""
+	dir := flags.Lookup("data-dir").Value.String()
+	return token || dir != "" && member.Exists(filepath.Join(dir, identityFolder))
+}
 
 // token reads the join token. The environment variable is removed, so that programs which this
 // one starts do not get it.

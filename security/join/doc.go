@@ -1,7 +1,5 @@
 // Package join decides which new servers and agents get a certificate, and which old ones get
-// their next. The package is a core. Nothing uses the package yet: the service Identity of the
-// regional servers is to call Decide for a join and Renew for a renewal, and `nusa token` is to
-// use Token and Record. A member asks for its next certificate at the time of pki.RenewAt.
+// their next. The package is a core. Package enroll calls it, and package member asks.
 //
 //   - token.go: Token, the text that a new member shows
 //   - record.go: Record, what a server stores of a token, and whether both belong together

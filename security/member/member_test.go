@@ -134,7 +134,7 @@ func start(t *testing.T, ca *pkitest.CA, path string) *tier {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := grpc.NewServer(grpc.Creds(source.Server(gate.Listener(source.ID()))), grpc.ChainUnaryInterceptor(gate.Unary(source)...))
+	g := grpc.NewServer(grpc.Creds(source.Server(gate.Listener(source.ID()))), grpc.ChainUnaryInterceptor(gate.New(gate.Options{Source: source}).Around()...))
 	grpc_health_v1.RegisterHealthServer(g, health.NewServer())
 	x.Register(g)
 	var done sync.WaitGroup
