@@ -184,8 +184,7 @@ func keyFlags(f *pflag.FlagSet, probes *[]string, gossip *string) {
 func agentCommand() *cobra.Command {
 	var r role
 	var cfg agent.Config
-	var labels []string
-	var share int
+	var labels, share = []string(nil), 0
 	var reserveCPU, reserveMiB, keptMiB, artifactsMiB int64
 	cmd := &cobra.Command{
 		Use:     "agent",
@@ -247,11 +246,11 @@ func agentCommand() *cobra.Command {
 		cfg.ReleaseMemory = true
 		cfg.Reserve = driver.Resources{CPUMilli: reserveCPU, MemoryBytes: reserveMiB << 20}
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
+		cfg.Ready = func(a agent.Addresses) { r.logger.Info("ready", "node", a.NodeID, "http", a.HTTP) }
 		keep, err := r.joinAgent(cmd, &cfg)
 		if err != nil {
 			return err
 		}
-		cfg.Ready = func(a agent.Addresses) { r.logger.Info("ready", "node", a.NodeID, "http", a.HTTP) }
 		defer warnExposed(r.logger, cmd.Flags())()
 		return with(cmd.Context(), keep, func(ctx context.Context) error { return agent.Run(ctx, cfg) })
 	}

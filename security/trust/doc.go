@@ -7,8 +7,8 @@
 //   - caller.go: the identity of the caller of a forwarded call
 //   - stream.go: TLS for other streams
 //   - tls.go: TLS for etcd and HTTP
-//   - refusals.go: the lines of the log about refused peers
+//   - refusals.go: the lines of the log about refused peers, and open connections, which end when
+//     their peer is refused
 //   - pending.go: a bound for connections whose peer is not known yet
 //   - stranger.go: connections of clients that have no certificate
-//   - banned.go: open connections, which end when their peer is refused
 package trust
