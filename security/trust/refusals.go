@@ -100,9 +100,9 @@ type open struct {
 	refuse func(identity.ID) error
 }
 
-// Refuse sets a function that returns why a peer is refused, or nil. It is asked in each
+// RefuseIf sets a function that returns why a peer is refused, or nil. It is asked in each
 // handshake, and by Recheck. It must not block.
-func (s *Source) Refuse(f func(identity.ID) error) {
+func (s *Source) RefuseIf(f func(identity.ID) error) {
 	if s == nil {
 		return
 	}

@@ -97,7 +97,7 @@ func TestRefusedPeersAreClosed(t *testing.T) {
 	server := ca.Source("region/a/server/s1")
 	var mu sync.Mutex
 	banned := identity.ID{}
-	server.Refuse(func(id identity.ID) error {
+	server.RefuseIf(func(id identity.ID) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if id == banned {
