@@ -131,6 +131,9 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 // An owner may run a version that the copy does not have. So a slot that a lease binds moves only
 // after the owner has answered that the lease binds what it runs, and after the longest known stop
 // time. If the term ends in the middle, the next term begins again.
+//
+// The last owner of a vacant slot may have owned the slot again, too. So that region has to confirm
+// once more that it runs nothing of the slot, unless the region has been removed.
 func offerAgain(ctx context.Context, s store.Store, guard store.Compare, stop *durationpb.Duration) error {
 	compares, ops, size := []store.Compare{guard}, []store.Op(nil), 0
 	write := func() error {
@@ -148,6 +151,7 @@ func offerAgain(ctx context.Context, s store.Store, guard store.Compare, stop *d
 	}); err != nil {
 		return err
 	}
+	defined := map[string]bool{} // by region
 	for _, kv := range slots {
 		slot := new(nusav1.Slot)
 		if err := Decode(kv, slot); err != nil {
@@ -160,6 +164,18 @@ func offerAgain(ctx context.Context, s store.Store, guard store.Compare, stop *d
 		// The owner may run a version that the copy does not have. So may a former owner, which may
 		// have owned the slot again after the copy was made.
 		slot.Unbound = true
+		if name := slot.GetRegion(); slot.GetVacant() {
+			if _, asked := defined[name]; !asked {
+				_, has, _, err := s.Get(ctx, RegionPrefix+name)
+				if err != nil {
+					return err
+				}
+				defined[name] = has
+			}
+			if defined[name] {
+				ownedAgain(slot)
+			}
+		}
 		for _, f := range slot.GetFormer() {
 			f.MayRun = true
 		}
@@ -180,6 +196,13 @@ func offerAgain(ctx context.Context, s store.Store, guard store.Compare, stop *d
 		compares, ops = append(compares, store.Mod(kv.Key, kv.ModRevision)), append(ops, store.Put(kv.Key, value))
 	}
 	return write()
+}
+
+// ownedAgain makes the last owner of a vacant slot the owner, which has to confirm that it runs
+// nothing of the slot. The confirmation says whether a lost node may run it.
+func ownedAgain(s *nusav1.Slot) {
+	s.Vacant = false
+	s.Former = slices.DeleteFunc(s.Former, func(f *nusav1.FormerOwner) bool { return f.GetRegion() == s.GetRegion() })
 }
 
 // longestStop returns the longest kill_timeout of the instances that the regions' leases bind, as

@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/store"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -118,5 +120,70 @@ func TestTheTermAfterARecoveryOffersEverySlotAgain(t *testing.T) {
 	}
 	if _, _, after, err := c.Get(t.Context(), leadershipKey); err != nil || after != before+1 {
 		t.Errorf("a term without a recovery wrote up to revision %d after %d: %v", after, before, err)
+	}
+}
+
+// TestRecoveryAsksTheLastOwnerOfAVacantSlot: in the copy jakarta has given its slot up, but jakarta
+// may have owned the slot again after the copy was made. So the slot does not return to seoul, which
+// still holds it, before jakarta has confirmed that it runs nothing. A region that was removed
+// confirms nothing.
+func TestRecoveryAsksTheLastOwnerOfAVacantSlot(t *testing.T) {
+	c := store.NewMemory().Client()
+	defer c.Close()
+	put := func(key string, m proto.Message) int64 {
+		t.Helper()
+		value, err := Encode(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		revision, err := c.Txn(t.Context(), nil, []store.Op{store.Put(key, value)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return revision
+	}
+	vacant := func(owner string, from int32) string {
+		key := fmt.Sprintf("%sdefault/api/web/%d", slotPrefix, from)
+		put(key, &nusav1.Slot{Namespace: "default", Job: "api", Group: "web", From: from, To: from + 1, Generation: 7, Region: owner, Vacant: true,
+			Desired: nusav1.SlotDesired_SLOT_DESIRED_REVOKE,
+			Former:  []*nusav1.FormerOwner{{Region: "seoul", Generation: 2, Hold: true, MayRun: true}, {Region: owner, Generation: 5, MayRun: true}}})
+		return key
+	}
+	jakarta, removed := vacant("jakarta", 0), vacant("removed", 1)
+	put(RegionPrefix+"jakarta", &nusav1.Region{ClusterId: "j"})
+	if _, err := c.Txn(t.Context(), nil, []store.Op{store.Put(ClusterKey, []byte("fed"))}); err != nil {
+		t.Fatal(err)
+	}
+	put(leadershipKey, &nusav1.LeadershipRecord{Term: &nusav1.LeadershipTerm{Number: 3}, Conflict: &nusav1.RevisionConflict{Known: 500, Recovered: true}})
+	guard := store.Mod(ElectionPrefix+"a", put(ElectionPrefix+"a", &nusav1.GlobalServer{}))
+	if _, err := BeginTerm(t.Context(), c, Elected{Guard: guard, Federation: "fed", Lease: time.Second, Candidacy: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	stored := func(key string) region.Slot {
+		t.Helper()
+		kv, _, _, err := c.Get(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s nusav1.Slot
+		if err := Decode(kv, &s); err != nil {
+			t.Fatal(err)
+		}
+		return slotFromProto(key, &s, kv.ModRevision)
+	}
+	if s := stored(removed); !s.Vacant || len(s.Former) != 2 {
+		t.Errorf("the slot of the removed region: %+v", s)
+	}
+	s := stored(jakarta)
+	if s.Vacant || len(s.Former) != 1 {
+		t.Fatalf("the slot of jakarta: %+v", s)
+	}
+	kept := region.ApplyAnswer([]region.Slot{s}, "seoul", region.Answer{Namespace: "default", Job: "api", Group: "web", From: 0, To: 1, Generation: 2, State: region.Kept})
+	if len(kept.Changes) != 1 || kept.Changes[0].Slot.Region != "jakarta" || kept.Changes[0].Slot.ReturnTo != "seoul" {
+		t.Fatalf("seoul holds the slot: %+v", kept)
+	}
+	over := region.ApplyAnswer([]region.Slot{kept.Changes[0].Slot}, "jakarta", region.Answer{Namespace: "default", Job: "api", Group: "web", From: 0, To: 1, Generation: s.Generation, State: region.Revoked})
+	if len(over.Changes) != 1 || over.Changes[0].Slot.Region != "seoul" {
+		t.Errorf("jakarta has confirmed: %+v", over)
 	}
 }

@@ -129,9 +129,9 @@ func (v *watch) movedOn() {
 }
 
 // mayRun reports whether the region of a vacant slot may still run the slot: a lost node of the region
-// may run it without a lease as far as the region knows, or an old copy of the store does not know it.
+// may run it without a lease as far as the region knows.
 func (v *watch) mayRun(s region.Slot) bool {
-	return s.Vacant && (v.restoredAt != 0 || slices.ContainsFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == s.Region && f.MayRun }))
+	return s.Vacant && slices.ContainsFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == s.Region && f.MayRun })
 }
 
 // advances checks that the states of one offer only advance.

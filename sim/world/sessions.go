@@ -109,6 +109,10 @@ func (t *globalTerm) recover() {
 		for _, k := range s.list(slotPrefix) { // each slot becomes a new offer, which no region mistakes for an old one
 			slot := s.keys[k].value.(region.Slot)
 			slot.Generation, slot.Unbound, slot.Former = 0, true, slices.Clone(slot.Former)
+			if slot.Vacant && s.keys[regionPrefix+slot.Region] != nil { // as ownedAgain of package global/state
+				slot.Vacant = false
+				slot.Former = slices.DeleteFunc(slot.Former, func(f region.FormerOwner) bool { return f.Region == slot.Region })
+			}
 			for i := range slot.Former {
 				slot.Former[i].MayRun = true
 			}
