@@ -26,10 +26,11 @@ const leaseLevel = 1
 // The command is nil while the log is not bound to a federation and a server of the region
 // or of the global tier has an earlier version. A log that is bound accepts every active
 // server that names the log's federation, even while a global server of an earlier version
-// is running.
+// is running. The log counts as bound while a command of an earlier session that binds it is
+// not committed yet, because it is committed before the orders of this session.
 func (u *Uplink) joinOf(hello *nusav1.RegionHello, w *nusav1.GlobalWelcome) (*state.JoinFederation, error) {
 	c := u.cfg.FSM.View().Cluster()
-	bound := c.FederationID != ""
+	bound := c.FederationID != "" || u.joining
 	switch {
 	case bound && w.GetFederationId() == "":
 		return nil, fmt.Errorf("region %s belongs to federation %s, and the version of the active global server does not name its federation: upgrade that server",
@@ -120,15 +121,34 @@ func (ss *session) join() error {
 	ctx := ss.stream.Context() // ends with the stream
 	cfg := &ss.u.cfg
 	if ss.welcome != nil {
-		if next, err := cfg.FSM.View().Cluster().Joined(ss.welcome); err != nil || next != cfg.FSM.View().Cluster() {
-			if _, err := cfg.Log.CommitQueued(ctx, state.Command{JoinFederation: ss.welcome}); err != nil {
-				return joinError(fmt.Errorf("commit the welcome: %w", err))
-			}
+		if err := ss.commitWelcome(ctx); err != nil {
+			return err
 		}
 	}
 	ss.joined.Store(true)
 	cfg.Log.Wake() // slots that fit nowhere may be returned now
 	ss.wakeSender()
+	return nil
+}
+
+// commitWelcome commits the welcome, unless the log has the same content already. An earlier session
+// may have proposed another welcome that is not committed yet. Then the log may change, so this
+// welcome has to follow.
+func (ss *session) commitWelcome(ctx context.Context) error {
+	cfg := &ss.u.cfg
+	view := cfg.FSM.View().Cluster()
+	if next, err := view.Joined(ss.welcome); err == nil && next == view && !ss.u.joining {
+		return nil
+	}
+	p, err := cfg.Log.ProposeQueued(ctx, state.Command{JoinFederation: ss.welcome})
+	if err == nil {
+		ss.u.joining = true
+		_, err = p.Wait(ctx)
+	}
+	if err != nil {
+		return joinError(fmt.Errorf("commit the welcome: %w", err))
+	}
+	ss.u.joining = false
 	return nil
 }
 

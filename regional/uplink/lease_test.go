@@ -1,14 +1,17 @@
 package uplink
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/raftlog/logtest"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -58,6 +61,71 @@ func TestWelcomeBindsTheLog(t *testing.T) {
 		if foreign := errors.Is(err, errForeign); foreign != (c.welcome.GetFederationId() == "other") {
 			t.Errorf("%s: needs an operator: %v", c.name, foreign)
 		}
+	}
+}
+
+// inSession is a stream with a context.
+type inSession struct {
+	globalStream
+	ctx context.Context
+}
+
+func (s inSession) Context() context.Context { return s.ctx }
+
+// TestWelcomeFollowsAnEarlierOne: an earlier session has proposed its welcome and has ended. The
+// log cannot commit, and gets that welcome later. The welcome of the present session must follow,
+// so that the log has no orders of the present leadership under the numbers of another one.
+func TestWelcomeFollowsAnEarlierOne(t *testing.T) {
+	level := state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1, NodeLease: time.Second}}
+	joined := state.Command{JoinFederation: &state.JoinFederation{FederationID: "fed", Term: 5, Nonce: "n"}}
+	welcome := func(term uint64, level uint32) *nusav1.GlobalWelcome {
+		return &nusav1.GlobalWelcome{FederationId: "fed", LeadershipTerm: &nusav1.LeadershipTerm{Number: term, Nonce: "n"}, FeatureLevel: level}
+	}
+	for _, c := range []struct {
+		name             string
+		log              []state.Command
+		earlier, present *nusav1.GlobalWelcome
+		want             uint64 // the term that the log has afterwards
+		err              error
+	}{
+		{"the first welcome, then that of an earlier version", []state.Command{level}, welcome(4, 1), welcome(5, 0), 5, nil},
+		{"a later leadership, then the one that the log has", []state.Command{level, joined}, welcome(6, 1), welcome(5, 1), 6, state.ErrOldLeadership},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fsm, release := raftlog.NewFSM(), make(chan struct{})
+				committed(t, fsm, c.log...)
+				log := raftlog.NewSequencer(logtest.New(fsm, fsm.View().Index(), release), fsm, func(*state.View) raftlog.Decision { return raftlog.Decision{} }, func([]state.Result) {})
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- log.Run(ctx) }()
+				defer func() { cancel(); <-ended }()
+				u := New(Config{FSM: fsm, Log: log, Servers: func() []*nusav1.RegionalServer { return nil }})
+				begin := func(ctx context.Context, w *nusav1.GlobalWelcome) error {
+					join, err := u.joinOf(u.hello(), w)
+					if err != nil {
+						return err
+					}
+					return (&session{u: u, stream: inSession{ctx: ctx}, welcome: join, wake: make(chan struct{}, 1)}).join()
+				}
+				over, end := context.WithCancel(ctx)
+				end()
+				if err := begin(over, c.earlier); !errors.Is(err, raftlog.ErrUnknownOutcome) {
+					t.Fatalf("the earlier session: %v", err)
+				}
+				present := make(chan error, 1)
+				go func() { present <- begin(ctx, c.present) }()
+				synctest.Wait() // for the commit
+				close(release)
+				if err := <-present; !errors.Is(err, c.err) {
+					t.Errorf("the present session: %v, want %v", err, c.err)
+				}
+				synctest.Wait()
+				if is := fsm.View().Cluster().LeadershipTerm; is != c.want {
+					t.Errorf("the log has term %d, want %d", is, c.want)
+				}
+			})
+		})
 	}
 }
 

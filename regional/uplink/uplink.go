@@ -131,6 +131,9 @@ type Uplink struct {
 	// row is the part of this region's row that the global tier has. Only the sender of the
 	// session uses it, and between sessions connect.
 	row sentRow
+	// joining: the log may get a welcome of an earlier session, or of the present one, later. Only
+	// the receiver of the session uses it, and between sessions connect.
+	joining bool
 
 	mu            sync.Mutex
 	subscriptions []Subscription

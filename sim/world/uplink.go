@@ -87,6 +87,8 @@ type uplink struct {
 	dirty   bool
 	asks    []place.Ask
 	lease   regionlease.Lease
+	// joining: a command that binds the log to a federation is proposed.
+	joining bool
 	once    map[string]state.Answer // answers that a planted bug keeps
 	// sums are the sums over the state of the log at the index summed.
 	sums   *regionSums
@@ -219,10 +221,11 @@ func (u *uplink) welcome(s *upSession, msg globalWelcome) {
 		u.answerEvery(s)
 		u.m.wake()
 	}
-	if u.m.view().Cluster().FederationID == "" && (msg.level == 0 || s.level == 0) { // as regional/uplink does
+	if u.m.view().Cluster().FederationID == "" && !u.joining && (msg.level == 0 || s.level == 0) { // as regional/uplink does
 		joined(state.Result{})
 		return
 	}
+	u.joining = true
 	u.m.propose(state.Command{JoinFederation: &state.JoinFederation{FederationID: msg.federation, Term: msg.term.Number, Nonce: msg.term.Nonce,
 		Fence: msg.fence, StoreRevision: msg.revision, Lease: msg.lease}}, joined)
 }
