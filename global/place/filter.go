@@ -88,7 +88,7 @@ func (r *Region) closed() string {
 		return ReasonDisconnected
 	case r.Draining:
 		return ReasonDraining
-	case r.CommitBlocked > 0:
+	case r.CommitBlocked > 0, r.Behind:
 		return ReasonNoCommit
 	}
 	return ""
@@ -199,6 +199,9 @@ func (ev *evaluator) message(g *Group, c *candidate) string {
 	case ReasonDraining:
 		return "an operator moves its work away"
 	case ReasonNoCommit:
+		if r.CommitBlocked == 0 {
+			return "it was lost, and has not stored yet what it lost"
+		}
 		return "it has not been able to commit to its log for " + r.CommitBlocked.Round(time.Second).String()
 	case ReasonFeatureLevel:
 		return fmt.Sprintf("no lease binds instances in a region of feature level %d, level %d is needed", r.FeatureLevel, boundLevel)

@@ -20,7 +20,7 @@ import (
 //
 //	region NAME [fits=N] [fits.GROUP=N] [bins=NODESxCPU/MEM[@POOL],…] [labels=k:v,…]
 //	       [drivers=NAME,…] [free=CPU/MEM] [capacity=CPU/MEM] [nodes=N] [age=DUR] [seq=N] [slots=REV]
-//	       [cordoned] [draining[=no]] [healthy=DUR] [unsteady] [returning[=no]] [blocked=DUR] [level=N] [lost[=no]] [noreport] [disconnected=DUR] [neverconnected] [gone]   (again = changes it)
+//	       [cordoned] [draining[=no]] [healthy=DUR] [unsteady] [returning[=no]] [blocked=DUR] [behind[=no]] [level=N] [lost[=no]] [noreport] [disconnected=DUR] [neverconnected] [gone]   (again = changes it)
 //	rtt A B [DUR] [stale|unreachable|none] [age=DUR]    (both directions)
 //	locate NAME LAT LON
 //	origins DOMAIN REGION…
@@ -222,6 +222,8 @@ func (w *world) region(name string, args []string) error {
 			r.Returning = value != "no"
 		case key == "blocked":
 			r.CommitBlocked = dur
+		case key == "behind":
+			r.Behind = value != "no"
 		case key == "level":
 			r.FeatureLevel = number
 		case key == "noreport":

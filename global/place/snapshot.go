@@ -62,6 +62,8 @@ type Region struct {
 	Unsteady, Returning bool
 	// CommitBlocked is how long the region has been unable to commit to its log; 0: it can commit.
 	CommitBlocked time.Duration
+	// Behind: the region was lost, and has not stored yet what it lost. An offer would hide the loss.
+	Behind bool
 	// FeatureLevel is the region's feature level. From level 1 on the leases of regions bind
 	// instances.
 	FeatureLevel int

@@ -185,6 +185,13 @@ func (s State) Confirmed() bool {
 	return s.Connected() && !s.Lost && s.acked >= s.required && s.ordered
 }
 
+// Behind reports whether the region was lost before, and its log may still lack the orders of its
+// welcome. These orders name what the region has lost. A new offer of such an index would take the
+// place of the order to give the index up, and an attempt from before the loss would start again.
+func (s State) Behind() bool {
+	return s.Connected() && s.Fence > 0 && s.acked < s.required
+}
+
 // grantsMissing reports whether grants have not arrived for half a lease.
 func (s State) grantsMissing(c Config, now time.Duration) bool {
 	return s.Level > 0 && s.confirmed != s.sent && now-s.missingSince > c.Lease/2

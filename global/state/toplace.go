@@ -152,7 +152,7 @@ func (r *Region) ToPlace(now time.Duration) place.Region {
 		At: now, Name: r.Name, Labels: r.Record.GetDefinition().GetLabels(), Cordoned: r.Record.GetCordoned(),
 		Connected: r.Session != nil, NeverConnected: r.Record.GetClusterId() == "", DisconnectedFor: r.disconnectedFor(now),
 		ReportSequence: r.Reports, Lost: r.Record.GetLost() != nil, Draining: r.Record.GetDraining(),
-		CommitBlocked: r.Life.CommitBlocked, FeatureLevel: int(r.Record.GetFeatureLevel()),
+		CommitBlocked: r.Life.CommitBlocked, Behind: r.Life.Behind(), FeatureLevel: int(r.Record.GetFeatureLevel()),
 		HealthyFor: r.Life.ConnectedFor(now), Unsteady: r.Unsteady(), Returning: r.Record.GetReturning(),
 	}
 	if r.Report == nil {
@@ -178,6 +178,7 @@ type placed struct {
 	charges  uint64
 	level    uint32
 	blocked  time.Duration
+	behind   bool
 	reportAt time.Duration
 	// healthy is the time since which the region has been connected without a break, and silent the
 	// time since which it has been silent; -1: it is not.
@@ -191,7 +192,7 @@ type placed struct {
 // placedNow returns the present values for a region, without the place.Region.
 func (r *Region) placedNow(now time.Duration, level uint32) placed {
 	p := placed{of: r, record: r.Record, report: r.Report, session: r.Session != nil, reports: r.Reports, charges: r.account.Changes(),
-		level: level, blocked: r.Life.CommitBlocked, reportAt: r.ReportAt, healthy: r.healthySince(now), silent: -1,
+		level: level, blocked: r.Life.CommitBlocked, behind: r.Life.Behind(), reportAt: r.ReportAt, healthy: r.healthySince(now), silent: -1,
 		unsteady: len(r.Record.GetLostAt()) > 0}
 	if !p.session {
 		p.silent = now - r.disconnectedFor(now)
@@ -205,7 +206,7 @@ func (r *Region) placedNow(now time.Duration, level uint32) placed {
 func (p *placed) same(now time.Duration, level uint32) bool {
 	r := p.of
 	return p.record == r.Record && p.report == r.Report && p.session && r.Session != nil && p.reports == r.Reports &&
-		p.charges == r.account.Changes() && p.level == level && p.blocked == r.Life.CommitBlocked && p.reportAt == r.ReportAt &&
+		p.charges == r.account.Changes() && p.level == level && p.blocked == r.Life.CommitBlocked && p.behind == r.Life.Behind() && p.reportAt == r.ReportAt &&
 		p.healthy == r.healthySince(now) && !p.unsteady
 }
 

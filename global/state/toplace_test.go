@@ -29,7 +29,7 @@ func TestPlacedRegionsAreUpToDate(t *testing.T) {
 			revision++
 			name := fmt.Sprintf("r%d", rapid.IntRange(0, 4).Draw(t, "region"))
 			r := st.Regions[name]
-			change := rapid.SampledFrom([]string{"define", "remove", "session", "report", "charge", "blocked", "life", "level", "time", "refuse"}).Draw(t, "change")
+			change := rapid.SampledFrom([]string{"define", "remove", "session", "report", "charge", "blocked", "life", "acked", "level", "time", "refuse"}).Draw(t, "change")
 			switch {
 			case change == "time":
 				now += time.Duration(rapid.IntRange(0, 100_000).Draw(t, "ms")) * time.Millisecond
@@ -62,7 +62,9 @@ func TestPlacedRegionsAreUpToDate(t *testing.T) {
 			case change == "blocked":
 				r.Life.CommitBlocked += time.Second
 			case change == "life":
-				r.Life, _ = region.Step(st.SessionConfig(), r.Life, now, region.Hello{Stream: uint64(revision), ClusterID: "c", Level: 2})
+				r.Life, _ = region.Step(st.SessionConfig(), r.Life, now, region.Hello{Stream: uint64(revision), ClusterID: "c", Level: 2, Fence: 1, Required: 1})
+			case change == "acked":
+				r.Life, _ = region.Step(st.SessionConfig(), r.Life, now, region.OrdersAcked{Stream: r.Life.Stream, Position: 1})
 			case change == "refuse":
 				r.Refusals = append(r.Refusals, Refusal{Returned: place.Returned{Region: name}})
 			}

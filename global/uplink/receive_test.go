@@ -101,3 +101,25 @@ func TestNothingWithoutCertainLeadership(t *testing.T) {
 		t.Error("something is ordered or granted from an old store")
 	}
 }
+
+// TestPlacesWhenARegionKnowsWhatItLost: a region that was lost gets no new slots until its log has
+// the orders of its welcome. Then the placer plans again.
+func TestPlacesWhenARegionKnowsWhatItLost(t *testing.T) {
+	now := time.Duration(0)
+	s := newServer(t, func() time.Duration { return now }, "alpha")
+	plans := 0
+	s.WakePlacer = func() { plans++ }
+	c, r := s.live["alpha"], s.st.Regions["alpha"]
+	r.Life = region.Open(s.st.SessionConfig(), region.Record{Name: "alpha", Fence: 1}, now)
+	s.step(c, region.Hello{Stream: c.shared.Number, ClusterID: "alpha", Incarnation: 1, Term: 1, Required: 2})
+	for _, want := range []struct {
+		position uint64
+		behind   bool
+		plans    int
+	}{{1, true, 0}, {2, false, 1}, {3, false, 1}} {
+		s.ackOrders(c, &nusav1.Position{Epoch: s.st.Epoch, Sequence: want.position}, 0)
+		if behind := r.ToPlace(now).Behind; behind != want.behind || plans != want.plans {
+			t.Errorf("position %d: behind %v, %d plans", want.position, behind, plans)
+		}
+	}
+}

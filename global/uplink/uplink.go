@@ -178,7 +178,11 @@ func (s *Server) step(c *session, e region.Event) {
 // stepRegion is step with the lock held.
 func (s *Server) stepRegion(c *session, r *state.Region, e region.Event) {
 	var effects []region.Effect
+	behind := r.Life.Behind()
 	r.Life, effects = region.Step(s.st.SessionConfig(), r.Life, s.st.Clock(), e)
+	if behind && !r.Life.Behind() {
+		s.WakePlacer()
+	}
 	for _, e := range effects {
 		switch {
 		case e.Kind == region.End && e.Stream == c.shared.Number:

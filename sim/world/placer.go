@@ -105,7 +105,7 @@ type planInputs struct {
 }
 
 type regionInputs struct {
-	connected, lost, never, blocked, unsteady bool
+	connected, lost, never, blocked, behind, unsteady bool
 	// reported: a report has arrived since the latest refusal.
 	reported bool
 	// healthy and silent count the entries of waits that have passed since the region became
@@ -121,7 +121,7 @@ func (t *globalTerm) planInputs() planInputs {
 	for i, name := range t.names {
 		r := t.regions[name]
 		in := regionInputs{connected: r.life.Connected(), lost: r.life.Lost, never: r.life.ClusterID == "", blocked: r.life.CommitBlocked > 0,
-			unsteady: t.unsteady(r.rec)}
+			behind: r.life.Behind(), unsteady: t.unsteady(r.rec)}
 		if n := len(r.refused); n > 0 {
 			in.reported = r.reports > r.refused[n-1].ReportSequence
 		}
@@ -145,7 +145,7 @@ func (t *globalTerm) snapshot() (place.Snapshot, bool) {
 	for _, name := range t.names {
 		r := t.regions[name]
 		pr := place.Region{Name: name, Cordoned: r.rec.cordoned, Draining: r.rec.draining, Connected: r.life.Connected(), Lost: r.life.Lost,
-			NeverConnected: r.life.ClusterID == "", DisconnectedFor: r.life.SilentFor(t.now()), CommitBlocked: r.life.CommitBlocked,
+			NeverConnected: r.life.ClusterID == "", DisconnectedFor: r.life.SilentFor(t.now()), CommitBlocked: r.life.CommitBlocked, Behind: r.life.Behind(),
 			FeatureLevel: t.levelOf(r.rec), HealthyFor: r.life.ConnectedFor(t.now()), Unsteady: t.unsteady(r.rec), Returning: r.rec.returning}
 		if rep := r.report; rep != nil {
 			pr.HasReport, pr.ReportSequence, pr.SlotsRevision, pr.Fits = true, r.reports, rep.slotsRevision, rep.fits
