@@ -418,6 +418,7 @@ func TestMassLossOutlivesItsServer(t *testing.T) {
 		second := f.start(t, "g2", change)
 		c.s = second
 		waitActive(t, second)
+		synctest.Wait() // until the history is read
 		c.watch()
 		for range 4 {
 			if now := alarms(); !slices.Equal(now, before) {

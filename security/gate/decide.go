@@ -141,7 +141,7 @@ func decide(call *rights.Call, r *row, req any) error {
 	}
 	at, known := r.at(req)
 	own := r.kind == "node" && call.Region != "" // a regional server has nodes of its own region only
-	if (known || own) && call.May(at.namespace, at.region) {
+	if (known || own) && call.May(at.namespace, at.region) && (!ownOnly(call, r) || call.May(at.namespace, "")) {
 		call.All = true
 		return nil
 	}
@@ -150,8 +150,14 @@ func decide(call *rights.Call, r *row, req any) error {
 		return nil
 	}
 	region := at.region
-	if region == "" {
+	if region == "" || ownOnly(call, r) && call.May(at.namespace, region) {
 		region = call.Region
 	}
 	return call.Refuse(authz.Action{Verb: r.verb, Kind: r.kind, Namespace: at.namespace, Region: region, Name: at.name})
+}
+
+// ownOnly reports whether the server has such objects of its own region only, whatever region the
+// request names.
+func ownOnly(call *rights.Call, r *row) bool {
+	return call.Region != "" && (r.kind == "job" || r.kind == "allocation" || r.kind == "node")
 }

@@ -334,4 +334,29 @@ func TestOwnRegion(t *testing.T) {
 		w.want(w.call("global/g1", c.method, c.req, nil), codes.OK, "")
 	}
 	w.want(w.call("operator/jane", "Jobs/Get", getJob("pay", "b"), nil), codes.PermissionDenied, "region b")
+	// A request of another region does not reach the own region's objects, whatever the handler does.
+	other := getJob("pay", "b")
+	other.Job.Name = "api@a"
+	w.want(w.call("operator/joe", "Jobs/Get", other, nil), codes.PermissionDenied, "region a")
+	w.want(w.call("operator/joe", "Allocations/List", &nusav1.ListAllocationsRequest{Job: other.Job}, func(ctx context.Context) error {
+		if call := rights.Of(ctx); !call.Filtered() || call.May("pay", "") {
+			t.Error("joe's list has the allocations of the own region")
+		}
+		return nil
+	}), codes.OK, "")
+}
+
+// TestListOfTwoRegions: a request that names two regions is not decided by one of them.
+func TestListOfTwoRegions(t *testing.T) {
+	w := newWorld(t, "global/g1")
+	w.bind("a", "operator", []string{"operator/jane"}, nil, []string{"a"})
+	for region, filtered := range map[string]bool{"a": false, "b": true} {
+		req := &nusav1.ListAllocationsRequest{Region: region, Job: &nusav1.JobRef{Namespace: "pay", Region: "a"}}
+		w.want(w.call("operator/jane", "Allocations/List", req, func(ctx context.Context) error {
+			if got := rights.Of(ctx).Filtered(); got != filtered {
+				t.Errorf("regions a and %s: filtered is %v", region, got)
+			}
+			return nil
+		}), codes.OK, "")
+	}
 }

@@ -1,6 +1,8 @@
 package gate
 
 import (
+	"cmp"
+
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -104,9 +106,10 @@ func ofAllocations(req any) (place, bool) {
 	p := place{region: r.GetRegion()}
 	if ref := r.GetJob(); ref.GetName() != "" || ref.GetNamespace() != "" {
 		p = refPlace(ref)
-		if p.region == "" {
-			p.region = r.GetRegion()
-		}
+		p.region = cmp.Or(p.region, r.GetRegion())
+	}
+	if a, b := r.GetRegion(), r.GetJob().GetRegion(); a != "" && b != "" && a != b {
+		p.region = "" // the list may be that of both
 	}
 	return p, ok
 }
