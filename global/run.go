@@ -90,7 +90,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer closeStore()
-	s.leader = newLeaderTracker(s.store, cfg, addrs.GRPC)
+	s.leader = newLeaderTracker(s.store, s.cfg, addrs.GRPC)
 	defer s.leader.close()
 	s.services().Register(s.web.GRPC)
 	return s.run(ctx, addrs)

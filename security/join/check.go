@@ -20,6 +20,8 @@ func (s *Snapshot) place(id identity.ID) *Refusal {
 		return refuse(BadName, "%s cannot join, only agents and regional servers can: use 'nusa ca issue'", id.Describe())
 	case id.Federation != s.Federation:
 		return refuse(OtherRegion, "%s is of federation %s, and this server is of federation %s: use the addresses of that federation", id.Describe(), id.Federation, s.Federation)
+	case s.Region == "" && id.Kind != identity.Server:
+		return refuse(OtherRegion, "%s asks a global server, and agents join in their region: use the addresses of the servers of region %s", id.Describe(), id.Region)
 	case s.Region != "" && id.Region != s.Region:
 		return refuse(OtherRegion, "%s asks a server of region %s: use the addresses of region %s", id.Describe(), s.Region, id.Region)
 	}

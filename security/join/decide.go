@@ -160,7 +160,7 @@ func Decide(s *Snapshot, r *Request, now time.Time) (Grant, *Refusal) {
 	case !agent:
 		node = nil
 	case node == nil && s.Policy.needsNode():
-		return Grant{}, refuse(NotRegistered, "%s is not registered, and the join policy is %s: register the node with 'nusa node register'", r.ID.Describe(), s.Policy)
+		return Grant{}, refuse(NotRegistered, "%s is not registered, and the join policy is %s: register the node, or change the policy", r.ID.Describe(), s.Policy)
 	}
 	pool, refusal := poolOf(s.Token, node, r)
 	if refusal != nil {

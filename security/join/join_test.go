@@ -99,7 +99,9 @@ func TestDecide(t *testing.T) {
 		"a token for servers":         {func(w *world) { w.s.Token.Kind = identity.Server }, "other_role", "has the role regional server"},
 		"an agent's token":            {func(w *world) { w.r.ID = id("region/jakarta/server/gpu-1") }, "other_role", "has the role agent"},
 		"a token of another region":   {func(w *world) { w.s.Token.Region = "eu" }, "other_region", "is for region eu"},
-		"another region, global tier": {func(w *world) { w.s.Region, w.r.ID.Region = "", "eu" }, "other_region", "is for region jakarta"},
+		"another region, global tier": {func(w *world) { w.asServer(); w.s.Region, w.r.ID.Region = "", "eu" }, "other_region", "is for region jakarta"},
+		"an agent, global tier":       {func(w *world) { w.s.Region = "" }, "other_region", "use the addresses of the servers of region jakarta"},
+		"an agent, global tier, open": {func(w *world) { w.noToken(join.Open); w.s.Region = "" }, "other_region", "agents join in their region"},
 		"another name":                {func(w *world) { w.r.ID.Name = "cpu-1" }, "other_name", `names like "gpu-*"`},
 		"another pool":                {func(w *world) { w.r.Pool = "cpu" }, "other_pool", "is for pool gpu, not for pool cpu"},
 		"a bad pool":                  {func(w *world) { w.s.Token.Pool = ""; w.r.Pool = "../x" }, "other_pool", "its name has"},
@@ -130,7 +132,7 @@ func TestDecide(t *testing.T) {
 			w.register("", "")
 			w.r.ID = id("region/jakarta/server/gpu-1")
 		}, "no_token", ""},
-		"not registered":            {func(w *world) { w.noToken(join.Registered) }, "not_registered", "nusa node register"},
+		"not registered":            {func(w *world) { w.noToken(join.Registered) }, "not_registered", "register the node"},
 		"both":                      {func(w *world) { w.s.Policy = join.RegisteredWithToken; w.register("", "gpu") }, "pool gpu", ""},
 		"both, not registered":      {func(w *world) { w.s.Policy = join.RegisteredWithToken }, "not_registered", "registered+token"},
 		"both, no token":            {func(w *world) { w.noToken(join.RegisteredWithToken); w.register("", "") }, "no_token", ""},
@@ -237,6 +239,7 @@ func TestRenew(t *testing.T) {
 		"another region":        {func(_ *world, r *join.Renewal) { r.ID = id("region/eu/agent/gpu-1") }, join.OtherRegion, ""},
 		"another federation":    {func(_ *world, r *join.Renewal) { r.ID.Federation = "g" }, join.OtherRegion, ""},
 		"an operator":           {func(_ *world, r *join.Renewal) { r.ID = id("operator/jane") }, join.BadName, ""},
+		"the global tier":       {func(w *world, _ *join.Renewal) { w.s.Region = "" }, join.OtherRegion, "the servers of region jakarta"},
 	} {
 		w := newWorld()
 		r := join.Renewal{ID: w.r.ID, Key: w.r.Key, NotBefore: begin, NotAfter: end}
