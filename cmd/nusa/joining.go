@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,6 +72,9 @@ func (r *role) token(stdin io.Reader) (join.Token, error) {
 				return join.Token{}, fmt.Errorf("%s: %w", from, err)
 			}
 			defer f.Close()
+			if info, err := f.Stat(); err != nil || info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
+				return join.Token{}, cmp.Or(err, fmt.Errorf("%s: %s can be read by other users than its owner: run chmod 600 %s", from, f.Name(), f.Name()))
+			}
 			in = f
 		}
 		read, err := io.ReadAll(io.LimitReader(in, maxTokenFile))
@@ -98,6 +102,9 @@ func (r *role) joined(cmd *cobra.Command, c member.Config) (source *trust.Source
 	if r.identity != "" || !r.tokenGiven() && !member.Exists(c.Dir) {
 		source, err = r.source()
 		return source, idle, err
+	}
+	if len(c.Servers) == 0 && !member.Exists(c.Dir) {
+		return nil, nil, errors.New("a token needs servers that it can be shown to: give a regional server --global, and an agent --servers")
 	}
 	c.Token = func() (join.Token, error) { return r.token(cmd.InOrStdin()) }
 	if err := member.Ensure(cmd.Context(), c); err != nil {

@@ -196,6 +196,28 @@ func TestDamageIsNamed(t *testing.T) {
 	})
 }
 
+// TestLinesSayOneThing: a line that another program may read in another way is damaged.
+func TestLinesSayOneThing(t *testing.T) {
+	var file bytes.Buffer
+	w, err := NewWriter(&file, "t", "k", Tree{})
+	e := Entry{Seq: 1, Time: time.Unix(1, 5).UTC(), Who: "operator/joe", Outcome: Done}
+	if err = cmpErr(err, w.Entry(Exported{Entry: e, Hash: e.Hash()})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(bytes.NewReader(file.Bytes())); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{
+		`"who":"operator/evil","who":"operator/joe"`, `"who":"operator/evil","Who":"operator/joe"`, `"Who":"operator/joe"`,
+		`"extra":1,"who":"operator/joe"`, `"who": "operator/joe"`, `"who":"operator\/joe"`,
+	} {
+		changed := bytes.Replace(file.Bytes(), []byte(`"who":"operator/joe"`), []byte(to), 1)
+		if _, err := Read(bytes.NewReader(changed)); err == nil || !strings.Contains(err.Error(), "line 2 is damaged") {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+}
+
 // mutate changes one field.
 func mutate(t *rapid.T, e Entry) Entry {
 	switch i := rapid.IntRange(-3, len(e.texts())-1).Draw(t, "field"); i {

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -99,6 +100,14 @@ const maxLine = 64 << 10
 // ErrNoExport says that a file is not an exported audit trail.
 var ErrNoExport = errors.New("the file is no audit trail that `nusa audit export` has written")
 
+// is reports whether a text is exactly what a Writer writes for the line. JSON lets a text say more
+// than its decoder returns: another program may read another value of a repeated field.
+func (l *line) is(text []byte) bool {
+	var out bytes.Buffer
+	err := json.NewEncoder(&out).Encode(l)
+	return err == nil && bytes.Equal(bytes.TrimSuffix(out.Bytes(), []byte("\n")), text)
+}
+
 // Read reads the file of an export.
 func Read(r io.Reader) (Export, error) {
 	var x Export
@@ -106,12 +115,14 @@ func Read(r io.Reader) (Export, error) {
 	in.Buffer(make([]byte, 0, 4096), maxLine)
 	for number := 1; in.Scan(); number++ {
 		var l line
-		if err := json.Unmarshal(in.Bytes(), &l); err != nil && number > 1 {
-			return x, fmt.Errorf("line %d is damaged: %w", number, err)
-		}
+		err := json.Unmarshal(in.Bytes(), &l)
 		switch {
-		case number == 1 && (l.Head == nil || l.Head.Format != exportFormat):
+		case number == 1 && (err != nil || l.Head == nil || l.Head.Format != exportFormat):
 			return x, ErrNoExport
+		case err != nil:
+			return x, fmt.Errorf("line %d is damaged: %w", number, err)
+		case !l.is(in.Bytes()):
+			return x, fmt.Errorf("line %d is damaged: a field is repeated, unknown or written in another way", number)
 		case number == 1:
 			x.Trail, x.Key, x.Base = l.Head.Trail, l.Head.Key, l.Head.Base
 		case l.Mark != nil:

@@ -47,6 +47,9 @@ type call func(ctx context.Context, client nusav1.IdentityClient, federation str
 // the error of a server that refuses for good.
 func (s *servers) first(ctx context.Context, do call) (*nusav1.JoinResponse, error) {
 	var errs []error
+	if len(s.addrs) == 0 {
+		errs = append(errs, errors.New("no server is known"))
+	}
 	for _, addr := range s.addrs {
 		out, err := s.one(ctx, addr, do)
 		switch {

@@ -71,6 +71,9 @@ func drop[T any](list []T, gone string, name func(T) string) ([]T, bool) {
 
 // SetRole returns the set with a role.
 func (s *Set) SetRole(role *nusav1.AuthRole, c Change) (*Set, error) {
+	if role == nil {
+		return nil, fmt.Errorf("%w: the request has no role", ErrInvalid)
+	}
 	next := proto.CloneOf(s.msg)
 	role = proto.CloneOf(role)
 	role.BuiltIn = false

@@ -99,6 +99,9 @@ func TestChanges(t *testing.T) {
 // TestBounds: a set is bounded in bytes and in tokens.
 func TestBounds(t *testing.T) {
 	set, err := rights.New(nil)
+	if _, err := set.SetRole(nil, rights.Change{}); !errors.Is(err, rights.ErrInvalid) {
+		t.Errorf("no role: %v", err)
+	}
 	for i := 0; err == nil; i++ {
 		b := binding(fmt.Sprintf("b%d", i), "viewer")
 		for n := range 60 {
