@@ -2,8 +2,9 @@ package regional
 
 import (
 	"context"
-	"time"
 
+	"github.com/nusa-scheduler/nusa/regional/api"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/security/audit"
 )
@@ -28,10 +29,25 @@ func recordDenials(ctx context.Context, s *server, some []audit.Entry) error {
 		}
 		return nil
 	}
-	cmd := state.Command{}
+	return commitDenials(ctx, m.Log, some)
+}
+
+// commitDenials proposes one command for each entry, and waits until all are committed.
+func commitDenials(ctx context.Context, log api.Log, some []audit.Entry) error {
+	var waiting []*raftlog.Proposal
+	var first error
 	for _, e := range some {
-		cmd.Batch = append(cmd.Batch, state.Command{NowUnixNano: time.Now().UnixNano(), Audit: state.AuditOf(e.Bounded())})
+		p, err := log.Propose(state.Command{Audit: state.AuditOf(e.Bounded())})
+		if err != nil {
+			first = err
+			break
+		}
+		waiting = append(waiting, p)
 	}
-	_, err := m.Log.Commit(ctx, cmd)
-	return err
+	for _, p := range waiting {
+		if _, err := p.Wait(ctx); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
 }

@@ -167,6 +167,28 @@ func (f *future) Response() any { return f.resp }
 
 func noDecision(*state.View) Decision { return Decision{} }
 
+// TestBatchInsideAnEntry: a master of an earlier build wrote a batch beside other commands, and the
+// batch changed nothing there. The same holds on each server that reads the entry.
+func TestBatchInsideAnEntry(t *testing.T) {
+	entryOf := func(reason string) state.Command {
+		return state.Command{NowUnixNano: 5, Audit: &state.AuditEntry{Outcome: "denied", Reason: reason}}
+	}
+	entry := encoded(t, state.Command{Batch: []state.Command{entryOf("in the batch")}}, entryOf("beside the batch"))
+	f, g := NewFSM(), NewFSM()
+	for _, server := range []*FSM{f, g} {
+		applied, ok := server.Apply(&raft.Log{Index: 1, Data: bytes.Clone(entry)}).(Applied)
+		if !ok || server.Err() != nil || len(applied.Results) != 2 || !errors.Is(applied.Results[0].Err, state.ErrNestedBatch) || applied.Results[1].Err != nil {
+			t.Fatalf("%+v, %v", applied, server.Err())
+		}
+	}
+	if f.View().Audit().Tree().Size != 1 || f.View().Hash() != g.View().Hash() {
+		t.Errorf("%d entries", f.View().Audit().Tree().Size)
+	}
+	if _, err := NewSequencer(newFakeLog(f), f, noDecision, nil).Propose(state.Command{Batch: []state.Command{entryOf("")}}); !errors.Is(err, ErrBatch) {
+		t.Errorf("a proposed batch: %v", err)
+	}
+}
+
 func TestSequencerReturnsTheOutcomeOfEachCommand(t *testing.T) {
 	fsm := NewFSM()
 	log := newFakeLog(fsm)

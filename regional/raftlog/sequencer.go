@@ -23,6 +23,8 @@ var (
 	// command may or may not be committed. The caller must ask the new master, or retry
 	// with the same idempotency key.
 	ErrUnknownOutcome = errors.New("leadership lost: outcome unknown")
+	// ErrBatch says that the command is a batch. Propose each of its commands.
+	ErrBatch = errors.New("a batch cannot be proposed")
 )
 
 const (
@@ -221,8 +223,11 @@ func WhileFull(ctx context.Context, propose func() error) error {
 	}
 }
 
-// Propose adds a command to the queue. Errors: ErrQueueFull, ErrNotLeader.
+// Propose adds a command to the queue. Errors: ErrQueueFull, ErrNotLeader, ErrBatch.
 func (q *Sequencer) Propose(cmd state.Command) (*Proposal, error) {
+	if cmd.Batch != nil {
+		return nil, ErrBatch // the commands of an entry are a batch already
+	}
 	cmd.NowUnixNano = time.Now().UnixNano()
 	p := &Proposal{cmd: cmd, size: commandBytes(&cmd), done: make(chan struct{}), ended: q.ended}
 	select {

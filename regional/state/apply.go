@@ -91,6 +91,8 @@ func (t *txn) dispatch(cmd *Command) error {
 	case cmd.Audit != nil:
 		t.res.Changed = true
 		return nil
+	case cmd.Batch != nil:
+		return fmt.Errorf("%w at index %d", ErrNestedBatch, t.index)
 	}
 	return fmt.Errorf("%w at index %d: upgrade this server", ErrUnknownCommand, t.index)
 }

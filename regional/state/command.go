@@ -34,6 +34,8 @@ var (
 	ErrOldLeadership = errors.New("term of the global server is not the latest")
 	// ErrUnknownCommand: a newer version wrote the entry.
 	ErrUnknownCommand = errors.New("unknown command")
+	// ErrNestedBatch: the command is a batch inside a batch. It changes nothing.
+	ErrNestedBatch = errors.New("a batch inside a batch")
 )
 
 // These are the bounds of the state. A command that would exceed one fails with ErrFull.
@@ -74,7 +76,7 @@ type Command struct {
 	StopLocalJob    *StopLocalJob    `codec:"stop,omitempty"`
 	Purge           *Purge           `codec:"purge,omitempty"`
 	// Batch applies its commands in order at the same index. Result.Batch has their
-	// results. A batch contains no batch.
+	// results. A batch inside a batch changes nothing: the master that wrote one made no change.
 	Batch []Command `codec:"batch,omitempty"`
 
 	// The following commands need Cluster.FeatureLevel 1. The only exception is a SetLimits

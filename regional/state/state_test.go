@@ -351,7 +351,7 @@ func TestBatch(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	r = l.do(Command{Batch: []Command{{Batch: []Command{testNode("n3")}}}})
-	if !errors.Is(r.Batch[0].Err, ErrUnknownCommand) || l.NodeCount() != 2 {
+	if !errors.Is(r.Batch[0].Err, ErrNestedBatch) || errors.Is(r.Batch[0].Err, ErrUnknownCommand) || l.NodeCount() != 2 {
 		t.Errorf("a batch inside a batch: %+v", r)
 	}
 }
