@@ -47,7 +47,7 @@ func New(o Options) *Gate {
 		o.Now = time.Now
 	}
 	return &Gate{o: o, denied: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "nusa_auth_denied_total", Help: "Calls of operators and access tokens that were denied, by verb and kind of object.",
+		Name: "nusa_auth_denied_total", Help: "Denied calls, by verb and kind of object.",
 	}, []string{"verb", "kind"})}
 }
 
@@ -65,9 +65,15 @@ func (g *Gate) deny(ctx context.Context, who string, a authz.Action, why string)
 	g.record(ctx, who, a, why)
 }
 
-// record records a denial. who is the caller, if it is not the member that calls.
+// refuse counts and records a call that admission refuses.
+func (g *Gate) refuse(ctx context.Context, err error) {
+	g.deny(ctx, "", authz.Action{Verb: "call", Kind: "method"}, status.Convert(err).Message())
+}
+
+// record records a denial. who is the caller, if it is not the member that calls. The denials of
+// callers without a certificate are not recorded, because everybody can cause them.
 func (g *Gate) record(ctx context.Context, who string, a authz.Action, why string) {
-	if g.o.Record == nil {
+	if _, known := trust.CallerOf(ctx); !known || g.o.Record == nil {
 		return
 	}
 	e := audit.Entry{
@@ -98,7 +104,7 @@ func (g *Gate) AroundStreams(between ...grpc.StreamServerInterceptor) []grpc.Str
 func (g *Gate) admitUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	admitted, err := admit(ctx, g.o.Source.ID(), info.FullMethod)
 	if err != nil {
-		g.record(ctx, "", authz.Action{Verb: "call", Kind: "method"}, status.Convert(err).Message())
+		g.refuse(ctx, err)
 		return nil, err
 	}
 	ctx = admitted
@@ -108,7 +114,7 @@ func (g *Gate) admitUnary(ctx context.Context, req any, info *grpc.UnaryServerIn
 func (g *Gate) admitStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, err := admit(stream.Context(), g.o.Source.ID(), info.FullMethod)
 	if err != nil {
-		g.record(stream.Context(), "", authz.Action{Verb: "call", Kind: "method"}, status.Convert(err).Message())
+		g.refuse(stream.Context(), err)
 		return err
 	}
 	if ctx != stream.Context() {

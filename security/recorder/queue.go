@@ -3,6 +3,9 @@ package recorder
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,22 +15,78 @@ import (
 const (
 	// maxQueued bounds the entries that wait, maxTogether those that are written together.
 	maxQueued, maxTogether = 256, 64
-	// pause is the time between two writes. So a client that is denied again and again cannot fill
-	// the trail.
+	// pause is the time between two writes.
 	pause = time.Second
+	// A window is the time in which each method of a caller gets one entry, at most maxMethods
+	// methods of a caller do, and at most maxCallers callers. So a client that is denied again and
+	// again cannot push other entries out of the trail.
+	window                 = time.Minute
+	maxMethods, maxCallers = 8, 256
 )
 
 // Queue holds entries about denied calls until Run writes them. A caller never waits for that.
 type Queue struct {
 	entries chan audit.Entry
 	left    atomic.Int64 // how many entries did not fit since the last write
+
+	mu sync.Mutex
+	// callers are the callers of the present window.
+	callers map[string]*caller
+}
+
+// caller is what the queue knows about a caller in the present window.
+type caller struct {
+	methods []string // the methods that have an entry
+	others  int64    // how many denials have none
 }
 
 // NewQueue returns an empty queue.
-func NewQueue() *Queue { return &Queue{entries: make(chan audit.Entry, maxQueued)} }
+func NewQueue() *Queue {
+	return &Queue{entries: make(chan audit.Entry, maxQueued), callers: map[string]*caller{}}
+}
 
-// Add adds an entry. If the queue is full, the entry is counted only.
+// Add adds an entry. If the caller has too many, or the queue is full, the entry is counted only.
 func (q *Queue) Add(e audit.Entry) {
+	if q.first(e.Who, e.Method) {
+		q.put(e)
+	}
+}
+
+// first reports whether a denial gets an entry in the present window.
+func (q *Queue) first(who, method string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := q.callers[who]
+	if c == nil && len(q.callers) == maxCallers {
+		q.left.Add(1)
+		return false
+	}
+	if c == nil {
+		c = &caller{}
+		q.callers[who] = c
+	}
+	if len(c.methods) == maxMethods || slices.Contains(c.methods, method) {
+		c.others++
+		return false
+	}
+	c.methods = append(c.methods, method)
+	return true
+}
+
+// next begins the next window. It adds an entry for each caller who has denials without one.
+func (q *Queue) next() {
+	q.mu.Lock()
+	ended := q.callers
+	q.callers = map[string]*caller{}
+	q.mu.Unlock()
+	for _, who := range slices.Sorted(maps.Keys(ended)) {
+		if n := ended[who].others; n > 0 {
+			q.put(audit.Entry{Who: who, Verb: "call", Kind: "method", Outcome: audit.Denied, Reason: fmt.Sprintf("%d more denials of this caller within %s", n, window)})
+		}
+	}
+}
+
+func (q *Queue) put(e audit.Entry) {
 	select {
 	case q.entries <- e:
 	default:
@@ -40,11 +99,16 @@ func (q *Queue) Add(e audit.Entry) {
 func (q *Queue) Run(ctx context.Context, write func(context.Context, []audit.Entry) error, failed func(error)) error {
 	next := time.NewTimer(0)
 	defer next.Stop()
+	windows := time.NewTicker(window)
+	defer windows.Stop()
 	for {
 		var some []audit.Entry
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-windows.C:
+			q.next()
+			continue
 		case e := <-q.entries:
 			some = append(some, e)
 		}

@@ -32,16 +32,16 @@ func TestQueue(t *testing.T) {
 		}()
 		q.Add(audit.Entry{})
 		synctest.Wait()
-		for range maxQueued {
-			q.Add(audit.Entry{})
+		for i := range maxQueued {
+			q.Add(audit.Entry{Who: fmt.Sprint("operator/", i/8), Method: fmt.Sprint(i % 8)})
 		}
 		synctest.Wait()
-		for range 10 {
-			q.Add(audit.Entry{})
+		for i := range 10 {
+			q.Add(audit.Entry{Who: "operator/late", Method: fmt.Sprint(i)})
 		}
 		time.Sleep(pause)
 		synctest.Wait()
-		if fmt.Sprint(sizes) != "[1 65]" || last != "9 more denials were too many to record" || failures != 1 {
+		if fmt.Sprint(sizes) != "[1 65]" || last != "7 more denials were too many to record" || failures != 1 {
 			t.Errorf("%v entries were written, the last %q, %d failures", sizes, last, failures)
 		}
 		time.Sleep(10 * pause)
@@ -53,5 +53,53 @@ func TestQueue(t *testing.T) {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
+	})
+}
+
+// TestQueueOfOneCaller: each method of a caller has one entry in a minute, and only some methods
+// have. The others are counted. Another caller has entries of its own.
+func TestQueueOfOneCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue()
+		written := map[string][]string{}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- q.Run(ctx, func(_ context.Context, some []audit.Entry) error {
+				for _, e := range some {
+					written[e.Who] = append(written[e.Who], e.Method+e.Reason)
+				}
+				return nil
+			}, func(err error) { t.Error(err) })
+		}()
+		for minute := range 3 {
+			for i := range 1000 {
+				q.Add(audit.Entry{Who: "region/a/agent/n1", Method: "Jobs/List"})
+				q.Add(audit.Entry{Who: "region/a/agent/n2", Method: fmt.Sprintf("Jobs/%d", i)})
+			}
+			q.Add(audit.Entry{Who: "operator/jane", Method: "Jobs/Stop"})
+			time.Sleep(window + pause)
+			synctest.Wait()
+			for who, want := range map[string]struct {
+				each int
+				last string
+			}{
+				"region/a/agent/n1": {2, "999 more denials of this caller within 1m0s"},
+				"region/a/agent/n2": {maxMethods + 1, "992 more denials of this caller within 1m0s"},
+				"operator/jane":     {1, "Jobs/Stop"},
+			} {
+				if all := written[who]; len(all) != want.each*(minute+1) || all[len(all)-1] != want.last {
+					t.Errorf("minute %d: %s has the entries %q", minute, who, all)
+				}
+			}
+		}
+		for i := range maxCallers + 5 {
+			q.Add(audit.Entry{Who: fmt.Sprint(i)})
+		}
+		if len(q.callers) != maxCallers {
+			t.Errorf("%d callers are kept", len(q.callers))
+		}
+		cancel()
+		<-ended
 	})
 }

@@ -46,9 +46,9 @@ func Name(id identity.ID) string {
 // address in a header. Only the header of a server is believed. Without identities no caller can
 // be believed, and the header is used as well.
 func fromOf(ctx context.Context) string {
-	p, encrypted := trust.PeerOf(ctx)
+	p, _ := trust.PeerOf(ctx)
 	if text := metadata.ValueFromIncomingContext(ctx, trust.FromHeader); len(text) == 1 && text[0] != "" {
-		if !encrypted || p.Kind == identity.Global || p.Kind == identity.Server {
+		if !trust.Encrypted(ctx) || p.Kind == identity.Global || p.Kind == identity.Server {
 			return text[0]
 		}
 	}
