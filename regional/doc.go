@@ -14,6 +14,7 @@
 //	bootstrap     the cluster's identity, committed by its first master
 //	rights        who may do what
 //	denials       denied calls in the audit trail
+//	bans          refuses banned agents
 //	services      what the API gets from the server and from a term
 //
 // The parts are packages of their own:

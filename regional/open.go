@@ -64,6 +64,7 @@ type server struct {
 	// stopping is closed when the server stops. It ends the streams that would not end by
 	// themselves.
 	stopping chan struct{}
+	bans     bans
 }
 
 // open opens the parts that can fail early: the data directory and a listener on every
@@ -74,6 +75,7 @@ func open(ctx context.Context, cfg Config) (*server, error) {
 		federation: peers.NewFederationCache(cfg.Clock), history: metrics.NewStore(),
 		hub: tunnel.NewHub(tunnel.Options{}), tunnels: tunnel.NewListener(0), masters: &masterConn{net: cfg.Net, creds: cfg.Identity.Dial(identity.ServersOf(cfg.Region.GetName()))},
 	}
+	cfg.Identity.RefuseIf(s.bans.refuses)
 	err := s.openDir()
 	if err == nil {
 		err = s.openAddresses(ctx)

@@ -45,6 +45,7 @@ func (s *Services) Register(to grpc.ServiceRegistrar) {
 	nusav1.RegisterAuthServer(to, &authAPI{s: s})
 	nusav1.RegisterSystemServer(to, &systemAPI{s: s})
 	nusav1.RegisterTokensServer(to, &tokensAPI{s: s})
+	nusav1.RegisterMembersServer(to, &membersAPI{s: s})
 	s.Enroll.Register(to)
 }
 

@@ -16,6 +16,7 @@
 //	moves.go        Regions: Drain, Failback
 //	lose.go         Regions: Lose
 //	tokens.go       Tokens
+//	members.go      Members
 //	topology.go     Topology
 //	origins.go      Origins
 //	auth.go         Auth

@@ -23,6 +23,7 @@
 //	events.go       Events
 //	audit.go        Audit; entries of the audit trail for commands
 //	tokens.go       Tokens, and the documents of the log in which package enroll keeps its records
+//	members.go      Members
 //	siblings.go     Siblings: calls between the servers of the region
 //	system.go       System
 //	errors.go       statuses that several services return

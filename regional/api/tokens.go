@@ -45,18 +45,18 @@ func (s *Server) Documents() (enroll.Store, error) {
 	if level := s.State.View().Cluster().FeatureLevel; level < state.DocumentLevel {
 		return nil, status.Errorf(codes.FailedPrecondition, "region %s has servers of an earlier version (feature level %d), so it cannot store join tokens: upgrade all its servers", s.region(), level)
 	}
-	return documents{s.State, m.Log}, nil
+	return documents{s, m.Log}, nil
 }
 
 // documents is the store of package enroll in the region's log.
 type documents struct {
-	state State
-	log   Log
+	s   *Server
+	log Log
 }
 
 // Get implements enroll.Store.
 func (d documents) Get(_ context.Context, key string) ([]byte, uint64, error) {
-	doc, ok := d.state.View().Document(key)
+	doc, ok := d.s.State.View().Document(key)
 	if !ok {
 		return nil, 0, nil
 	}
@@ -65,7 +65,7 @@ func (d documents) Get(_ context.Context, key string) ([]byte, uint64, error) {
 
 // List implements enroll.Store.
 func (d documents) List(_ context.Context, prefix string, visit func(string, []byte, uint64) error) error {
-	for doc := range d.state.View().Documents(prefix) {
+	for doc := range d.s.State.View().Documents(prefix) {
 		if err := visit(doc.Key, doc.Value, doc.Version); err != nil {
 			return err
 		}
@@ -82,7 +82,11 @@ func (d documents) Change(ctx context.Context, c enroll.Change) error {
 	for _, p := range c.Puts {
 		cmd.Puts = append(cmd.Puts, state.Document{Key: p.Key, Value: p.Value})
 	}
-	_, err := d.log.Commit(ctx, state.Command{ChangeDocuments: cmd})
+	whole := state.Command{ChangeDocuments: cmd}
+	if c.Audit != nil {
+		whole = d.s.audited(ctx, whole, *c.Audit)
+	}
+	_, err := d.log.Commit(ctx, whole)
 	if errors.Is(err, state.ErrStaleRevision) {
 		return enroll.ErrChanged
 	}

@@ -18,11 +18,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/enroll"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
@@ -190,7 +192,25 @@ func (a *Agents) refuseIdentity(ctx context.Context, h *nusav1.AgentHello) *nusa
 	if n, ok := a.cfg.FSM.View().Node(h.GetNodeId()); ok && n.Name != h.GetName() {
 		return &nusav1.Refused{Permanent: true, Message: fmt.Sprintf("the node id %s belongs to node %q, and the certificate is that of %s: use an empty data directory", h.GetNodeId(), n.Name, id.Describe())}
 	}
-	return nil
+	return a.refusePool(h)
+}
+
+// refusePool refuses an agent that joined with a token or a registration for one pool, and now
+// names another pool.
+func (a *Agents) refusePool(h *nusav1.AgentHello) *nusav1.Refused {
+	record, ok := a.cfg.FSM.View().Document(enroll.AgentKey(a.cfg.Region, h.GetName()))
+	if !ok {
+		return nil
+	}
+	pool, err := enroll.PoolOf(record.Value)
+	if err != nil {
+		return &nusav1.Refused{Message: fmt.Sprintf("the record of member %s cannot be read: %v", h.GetName(), err)}
+	}
+	now := cmp.Or(h.GetInventory().GetPool(), job.DefaultPool)
+	if pool == "" || pool == now {
+		return nil
+	}
+	return &nusav1.Refused{Permanent: true, Message: fmt.Sprintf("node %q has joined for pool %s, and now is in pool %s: use --pool %s", h.GetName(), pool, now, pool)}
 }
 
 // maxClaims bounds the claims of agents that are remembered.

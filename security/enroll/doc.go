@@ -8,5 +8,6 @@
 //   - server.go: Server, and what its services share
 //   - identity.go: the service Identity
 //   - tokens.go: the service Tokens
+//   - members.go: the service Members: who has joined, and bans
 //   - limit.go: a bound for failed joins
 package enroll

@@ -85,7 +85,7 @@ func (s *Server) join(ctx context.Context, req *nusav1.JoinRequest) (*nusav1.Joi
 		if err != nil {
 			return refusal(err)
 		}
-		puts := map[string]proto.Message{known.memberKey: memberOf(id, ask.Key, chain[0], ask.Token.ID())}
+		puts := map[string]proto.Message{known.memberKey: memberOf(id, ask.Key, chain[0], ask.Token.ID(), fixedPool(known, &grant))}
 		if grant.Token != nil {
 			puts[tokenPrefix+grant.Token.ID] = recordOf(grant.Token)
 		}
@@ -105,8 +105,17 @@ func (s *Server) join(ctx context.Context, req *nusav1.JoinRequest) (*nusav1.Joi
 	return out, nil
 }
 
-func memberOf(id identity.ID, key join.Hash, cert *x509.Certificate, token string) *nusav1.Member {
-	return &nusav1.Member{Role: roles[id.Kind], Region: id.Region, Name: id.Name, Key: key[:], NotAfter: timestamppb.New(cert.NotAfter), Token: token}
+// fixedPool returns the pool of a new agent if its token or its registration names one. The agent
+// must stay in that pool.
+func fixedPool(known *snapshot, grant *join.Grant) string {
+	if grant.Token != nil && grant.Token.Pool != "" || grant.Node != nil && grant.Node.Pool != "" {
+		return grant.Pool
+	}
+	return ""
+}
+
+func memberOf(id identity.ID, key join.Hash, cert *x509.Certificate, token, pool string) *nusav1.Member {
+	return &nusav1.Member{Role: roles[id.Kind], Region: id.Region, Name: id.Name, Key: key[:], NotAfter: timestamppb.New(cert.NotAfter), Token: token, Pool: pool}
 }
 
 // response returns a certificate. It also signs the request for a region's authority, if a
@@ -192,7 +201,7 @@ func (s *Server) renew(ctx context.Context, req *nusav1.RenewRequest) (*nusav1.J
 		if err != nil {
 			return refusal(err)
 		}
-		if err := change(ctx, store, known.checks, map[string]proto.Message{known.memberKey: memberOf(id, ask.Key, chain[0], known.joined)}); err != nil {
+		if err := change(ctx, store, known.checks, map[string]proto.Message{known.memberKey: memberOf(id, ask.Key, chain[0], known.joined, known.pool)}); err != nil {
 			return err
 		}
 		out, err = s.response(issuer, id, chain, req.GetAuthorityRequest())

@@ -154,6 +154,8 @@ type snapshot struct {
 	memberKey string
 	// joined is the id of the token with which the member has joined.
 	joined string
+	// pool is the pool that the record of the member fixes.
+	pool   string
 	checks []Check
 }
 
@@ -186,7 +188,7 @@ func (s *Server) load(ctx context.Context, store Store, id identity.ID, token st
 	if version > 0 {
 		out.Member = &join.Member{NotAfter: member.GetNotAfter().AsTime()}
 		copy(out.Member.Key[:], member.GetKey())
-		out.joined = member.GetToken()
+		out.joined, out.pool = member.GetToken(), member.GetPool()
 	}
 	if id.Kind == identity.Agent {
 		node := &nusav1.RegisteredNode{}

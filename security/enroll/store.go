@@ -3,6 +3,8 @@ package enroll
 import (
 	"context"
 	"errors"
+
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // ErrChanged means that a record has another version than the caller has read.
@@ -25,6 +27,9 @@ type Change struct {
 	Checks  []Check
 	Puts    []Put
 	Deletes []string
+	// Audit is the entry of the audit trail that is written with the records, or nil. Only regions
+	// write one.
+	Audit *audit.Entry
 }
 
 // Store keeps the records of a tier: etcd at the global tier, the Raft log of a region. A read

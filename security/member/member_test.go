@@ -400,6 +400,77 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestFixedPool: the record of an agent has the pool of its token or its registration, also after a
+// renewal. An agent whose token is for all pools may change its pool.
+func TestFixedPool(t *testing.T) {
+	ca := pkitest.New(t)
+	for name, c := range map[string]struct {
+		token, node, chosen, want string
+	}{
+		"by the token":        {token: "gpu", want: "gpu"},
+		"by the registration": {node: "gpu", want: "gpu"},
+		"by the agent":        {chosen: "gpu"},
+		"by nobody":           {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := start(t, ca, "region/a/server/s1")
+			if c.node != "" {
+				x.write("identity/node/gpu-1", &nusav1.RegisteredNode{Name: "gpu-1", Pool: c.node})
+			}
+			config := x.config("region/a/agent/gpu-1", x.token(agents(func(r *nusav1.CreateTokenRequest) { r.Pool = c.token })))
+			config.Pool = c.chosen
+			if err := x.ensure(config); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				value, _, _ := x.store.Get(t.Context(), enroll.AgentKey("a", "gpu-1"))
+				if pool, err := enroll.PoolOf(value); err != nil || pool != c.want {
+					t.Errorf("pool %q, want %q, %v", pool, c.want, err)
+				}
+				if _, err := config.Renew()(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestBans: a ban holds for the member that it names until it ends.
+func TestBans(t *testing.T) {
+	ca := pkitest.New(t)
+	x := start(t, ca, "region/a/server/s1")
+	refused := func() bool {
+		value, _, _ := x.store.Get(t.Context(), enroll.BansKey)
+		bans, err := enroll.ReadBans(value)
+		if err != nil || bans.Refuses(ca.ID("region/a/agent/n2")) != nil {
+			t.Errorf("%v, %v", err, bans)
+		}
+		return bans.Refuses(ca.ID("region/a/agent/n1")) != nil
+	}
+	if refused() {
+		t.Error("a member is banned at first")
+	}
+	for range 2 {
+		if _, err := x.Ban(t.Context(), &nusav1.BanRequest{Role: "agent", Region: "a", Name: "n1", Reason: "stolen"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := x.ListMembers(t.Context(), &nusav1.ListMembersRequest{}); err != nil || !refused() || len(list.GetBans()) != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+	for _, want := range []bool{true, false} {
+		out, err := x.Unban(t.Context(), &nusav1.UnbanRequest{Role: "agent", Region: "a", Name: "n1"})
+		if err != nil || out.GetRemoved() != want || refused() {
+			t.Errorf("%v, %v", out, err)
+		}
+	}
+	for _, bad := range []*nusav1.BanRequest{{Region: "a", Name: "n1"}, {Role: "server", Region: "a", Name: "s1"}, {Role: "agent", Region: "b", Name: "n1"}, {Role: "agent", Region: "a", Name: "../n1"}, {Role: "agent", Region: "a", Name: "n1", Reason: strings.Repeat("x", 65)}} {
+		if _, err := x.Ban(t.Context(), bad); err == nil {
+			t.Errorf("%v is accepted", bad)
+		}
+	}
+}
+
 // TestFailuresAreBounded: after some refusals an address waits.
 func TestFailuresAreBounded(t *testing.T) {
 	x := start(t, pkitest.New(t), "region/a/server/s1")

@@ -280,8 +280,10 @@ func TestFederationWithIdentities(t *testing.T) {
 	t.Run("sessions of agents", func(t *testing.T) { f.attackDispatch(t, allocs) })
 	t.Run("Raft", f.attackRaft)
 	t.Run("starts with the identity of another", f.wrongStarts)
+	t.Run("bans", f.bans)
 	t.Run("rights", func(t *testing.T) { f.rights(t, allocs) })
 	t.Run("rights of regions", func(t *testing.T) { f.rightsOfRegions(t, allocs) })
+	t.Run("bans of regions", f.bansOfRegions)
 }
 
 // attackCalls: members call what is not theirs.

@@ -748,11 +748,14 @@ func (x *MemberBan) GetBy() string {
 }
 
 type BanRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
-	Region        string                 `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
-	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "agent".
+	Role   string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	Name   string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Who bans, according to the global server that passes on the call. Ignored from others.
+	By            string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -811,6 +814,13 @@ func (x *BanRequest) GetName() string {
 func (x *BanRequest) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+func (x *BanRequest) GetBy() string {
+	if x != nil {
+		return x.By
 	}
 	return ""
 }
@@ -931,7 +941,9 @@ type Member struct {
 	// End of the latest certificate.
 	NotAfter *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
 	// Id of the token with which the member joined; empty: none.
-	Token         string `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`
+	Token string `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`
+	// Pool of the agent according to its token or its registration; empty: its own choice.
+	Pool          string `protobuf:"bytes,7,opt,name=pool,proto3" json:"pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1004,6 +1016,13 @@ func (x *Member) GetNotAfter() *timestamppb.Timestamp {
 func (x *Member) GetToken() string {
 	if x != nil {
 		return x.Token
+	}
+	return ""
+}
+
+func (x *Member) GetPool() string {
+	if x != nil {
+		return x.Pool
 	}
 	return ""
 }
@@ -1797,26 +1816,28 @@ const file_nusa_v1_identity_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12*\n" +
 	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x0e\n" +
-	"\x02by\x18\x06 \x01(\tR\x02by\"d\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\"t\n" +
 	"\n" +
 	"BanRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"N\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\"N\n" +
 	"\fUnbanRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\")\n" +
 	"\rUnbanResponse\x12\x18\n" +
-	"\aremoved\x18\x01 \x01(\bR\aremoved\"\xa9\x01\n" +
+	"\aremoved\x18\x01 \x01(\bR\aremoved\"\xbd\x01\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x10\n" +
 	"\x03key\x18\x04 \x01(\fR\x03key\x127\n" +
 	"\tnot_after\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bnotAfter\x12\x14\n" +
-	"\x05token\x18\x06 \x01(\tR\x05token\"\x88\x02\n" +
+	"\x05token\x18\x06 \x01(\tR\x05token\x12\x12\n" +
+	"\x04pool\x18\a \x01(\tR\x04pool\"\x88\x02\n" +
 	"\x0eRegisteredNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +

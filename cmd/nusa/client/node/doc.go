@@ -5,4 +5,5 @@
 //   - status.go: node status
 //   - drain.go: node drain, cordon and uncordon
 //   - history.go: node history
+//   - ban.go: node ban and unban
 package node
