@@ -123,17 +123,21 @@ func (b *Binding) has(who Principal) bool {
 	return slices.ContainsFunc(b.Subjects, func(s string) bool { return glob.Match(s, who.Name) })
 }
 
-// Somewhere reports whether some rule allows a verb of a kind to a principal in some namespace and
-// region. Then a list may have objects that the principal may read. Conditions and rules that deny
-// have no effect on the answer.
-func Somewhere(who Principal, verb, kind string, p *Policy) bool {
-	a, refused := admit(who, Action{Verb: verb, Kind: kind}, p)
+// Somewhere reports whether some rule allows an action to a principal in some place of those that
+// the action leaves open: every namespace or region, if the action names none. Then a list may have
+// objects that the principal may read. Conditions and rules that deny have no effect on the answer.
+func Somewhere(who Principal, a Action, p *Policy) bool {
+	a, refused := admit(who, a, p)
 	if refused != "" {
 		return false
 	}
 	found := false
-	each(who, p, func(s Step, _ *Binding) {
-		found = found || s.Rule.Effect == Allow && s.Rule.names(a)
+	each(who, p, func(s Step, b *Binding) {
+		r := s.Rule
+		// For a rule that denies, one place of many is enough.
+		found = found || r.Effect == Allow && r.names(a) &&
+			reaches(Deny, r.Namespaces, a.Namespace) && reaches(Deny, r.Regions, a.Region) &&
+			reaches(Deny, b.Namespaces, a.Namespace) && reaches(Deny, b.Regions, a.Region)
 	})
 	return found
 }

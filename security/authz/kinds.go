@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -75,6 +76,18 @@ type Action struct {
 	Namespace, Region, Name string
 	// Request is all that conditions read. This package does not read it.
 	Request any
+}
+
+// Check returns an error that lists what exists if no row has the kind and the verb.
+func (a Action) Check() error {
+	k, ok := kindOf(a.Kind)
+	switch {
+	case !ok:
+		return fmt.Errorf("kind %q does not exist: use %s", a.Kind, kindNames())
+	case !slices.Contains(k.Verbs, a.Verb):
+		return fmt.Errorf("kind %s has no verb %q: use %s", a.Kind, a.Verb, strings.Join(k.Verbs, ", "))
+	}
+	return nil
 }
 
 // String returns the action for messages, for example "exec allocation api-1 in namespace

@@ -145,7 +145,14 @@ func decide(call *rights.Call, r *row, req any) error {
 		call.All = true
 		return nil
 	}
-	if (r.list || !known) && !own && call.Set.Somewhere(call.Who, r.verb, r.kind) {
+	open := authz.Action{Verb: r.verb, Kind: r.kind}
+	if known {
+		open.Namespace = at.namespace
+		if call.Region == "" { // a regional server finds the objects of its own region, too
+			open.Region = at.region
+		}
+	}
+	if (r.list || !known) && !own && call.Set.Somewhere(call.Who, open) {
 		call.Undecided()
 		return nil
 	}

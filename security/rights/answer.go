@@ -32,6 +32,10 @@ func (s *Set) WhoAmI(ctx context.Context, age *time.Duration) *nusav1.WhoAmIResp
 
 // CanI decides an action of the caller, or of another principal.
 func (s *Set) CanI(ctx context.Context, req *nusav1.CanIRequest) (*nusav1.CanIResponse, error) {
+	action := authz.Action{Verb: req.GetVerb(), Kind: req.GetKind(), Namespace: req.GetNamespace(), Region: req.GetRegion(), Name: req.GetName()}
+	if err := action.Check(); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
 	call := Of(ctx)
 	who := authz.Principal{}
 	if call != nil {
@@ -53,7 +57,7 @@ func (s *Set) CanI(ctx context.Context, req *nusav1.CanIRequest) (*nusav1.CanIRe
 	if who.Name == "" {
 		return &nusav1.CanIResponse{Allowed: true, Reason: "the server has no identity, so every caller may do everything"}, nil
 	}
-	d, steps := s.Explain(who, authz.Action{Verb: req.GetVerb(), Kind: req.GetKind(), Namespace: req.GetNamespace(), Region: req.GetRegion(), Name: req.GetName()})
+	d, steps := s.Explain(who, action)
 	out := &nusav1.CanIResponse{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule, Principal: who.Name}
 	for _, step := range steps {
 		out.Steps = append(out.Steps, s.StepMessage(step))

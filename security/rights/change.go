@@ -107,9 +107,25 @@ func (s *Set) SetBinding(b *nusav1.AuthBinding, c Change) (*Set, error) {
 	if !identity.ValidRegion(b.GetName()) {
 		return nil, fmt.Errorf("%w: %q is not a name of a binding: use 1 to 63 of a-z, 0-9 and -, starting with a letter", ErrInvalid, b.GetName())
 	}
+	for _, subject := range b.GetSubjects() {
+		if !mayMatch(subject) {
+			return nil, fmt.Errorf("%w: subject %q is no principal: use operator/NAME or token/ACCESSOR, or a pattern of them", ErrInvalid, subject)
+		}
+	}
 	next := proto.CloneOf(s.msg)
 	next.Bindings = put(next.Bindings, proto.CloneOf(b), (*nusav1.AuthBinding).GetName)
 	return s.changed(next, c)
+}
+
+// mayMatch reports whether a pattern of principals can match one.
+func mayMatch(pattern string) bool {
+	wild := strings.IndexAny(pattern, "*?")
+	for _, prefix := range []string{operatorPrefix, tokenPrefix} {
+		if strings.HasPrefix(pattern, prefix) && pattern != prefix || wild >= 0 && strings.HasPrefix(prefix, pattern[:wild]) {
+			return true
+		}
+	}
+	return false
 }
 
 // RemoveBinding returns the set without a binding.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -52,6 +54,13 @@ func TestChanges(t *testing.T) {
 			return s.SetBinding(binding("A B", "admin", "operator/x"), jane)
 		}, rights.ErrInvalid},
 		{func(s *rights.Set) (*rights.Set, error) { return s.SetBinding(binding("x", "admin"), jane) }, rights.ErrInvalid},
+		{func(s *rights.Set) (*rights.Set, error) {
+			return s.SetBinding(binding("x", "viewer", "operator/x", "jane"), jane) // without operator/ nobody is meant
+		}, rights.ErrInvalid},
+		{func(s *rights.Set) (*rights.Set, error) {
+			return s.SetBinding(binding("x", "viewer", "joe*"), jane)
+		}, rights.ErrInvalid},
+		{func(s *rights.Set) (*rights.Set, error) { return s.SetBinding(nil, jane) }, rights.ErrInvalid},
 		{func(s *rights.Set) (*rights.Set, error) { return s.SetRole(&nusav1.AuthRole{Name: "admin"}, jane) }, rights.ErrInvalid},
 		{func(s *rights.Set) (*rights.Set, error) {
 			return s.SetRole(&nusav1.AuthRole{Name: "reader", Rules: []*nusav1.AuthRule{rule}}, jane)
@@ -59,6 +68,10 @@ func TestChanges(t *testing.T) {
 		{func(s *rights.Set) (*rights.Set, error) {
 			return s.SetBinding(binding("readers", "reader", "operator/*"), jane)
 		}, nil},
+		{func(s *rights.Set) (*rights.Set, error) {
+			return s.SetBinding(binding("some", "reader", "*", "op*", "t?ken/*", "token/abcd"), jane)
+		}, nil},
+		{func(s *rights.Set) (*rights.Set, error) { return s.RemoveBinding("some", jane) }, nil},
 		{func(s *rights.Set) (*rights.Set, error) { return s.RemoveRole("reader") }, rights.ErrInUse},
 		{func(s *rights.Set) (*rights.Set, error) {
 			return s.SetRole(&nusav1.AuthRole{Name: "reader", Rules: []*nusav1.AuthRule{rule, noRoles}}, jane)
@@ -93,6 +106,24 @@ func TestChanges(t *testing.T) {
 	}
 	if !set.Unbound() || len(set.Message().GetRoles())+len(set.Message().GetTokens()) > 0 {
 		t.Errorf("the set at the end: %v", set.Message())
+	}
+}
+
+// TestUnknownActions: a question about a verb or a kind that does not exist fails, and the error
+// names those that exist.
+func TestUnknownActions(t *testing.T) {
+	set, err := rights.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ verb, kind, want string }{
+		{"exek", "allocation", `kind allocation has no verb "exek": use read, stop, logs, exec`},
+		{"read", "jobs", `kind "jobs" does not exist: use job, allocation,`},
+	} {
+		_, err := set.CanI(t.Context(), &nusav1.CanIRequest{Verb: c.verb, Kind: c.kind})
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: %v, want %s", c.verb, c.kind, err, c.want)
+		}
 	}
 }
 

@@ -137,7 +137,8 @@ func (s *Set) Allowed(who authz.Principal, a authz.Action) bool {
 	return allowed
 }
 
-// Somewhere reports whether a principal may do something in some namespace and region.
-func (s *Set) Somewhere(who authz.Principal, verb, kind string) bool {
-	return authz.Somewhere(who, verb, kind, s.policy)
+// Somewhere reports whether a principal may do something in some place of those that the action
+// leaves open.
+func (s *Set) Somewhere(who authz.Principal, a authz.Action) bool {
+	return authz.Somewhere(who, a, s.policy)
 }

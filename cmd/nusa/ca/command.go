@@ -106,7 +106,7 @@ roots in roots.pem stay.`,
 			return nil
 		},
 	}
-	c.Flags().StringVar(&dir, "dir", "", "folder of `nusa ca init` (required)")
+	c.Flags().StringVar(&dir, "dir", "", "folder that nusa ca init has made (required)")
 	c.Flags().StringVar(&out, "out", "", "folder for the files of the identity (required)")
 	ttl := cli.NewDuration(&life, func(d time.Duration) error {
 		if d < time.Minute {

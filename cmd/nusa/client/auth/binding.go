@@ -63,6 +63,7 @@ have the role admin by themselves.`,
 			if err != nil {
 				return err
 			}
+			warnWithoutIdentity(ctx, c)
 			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, "binding %s is stored\n", resp.GetName()) })
 		}),
 	}

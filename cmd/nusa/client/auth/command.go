@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/authz"
 )
 
 // Command returns the command `nusa auth`.
@@ -26,6 +28,14 @@ func Command() *cobra.Command {
 }
 
 func client(c *cli.Session) nusav1.AuthClient { return nusav1.NewAuthClient(c.Conn) }
+
+// warnWithoutIdentity warns that a change has no effect on a server that cannot know its callers.
+func warnWithoutIdentity(ctx context.Context, c *cli.Session) {
+	me, err := client(c).WhoAmI(ctx, &nusav1.WhoAmIRequest{})
+	if err == nil && me.GetPrincipal() == "" {
+		c.Warn("this server has no identity, so every caller may do everything, and the change has no effect")
+	}
+}
 
 func whoAmICommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
@@ -100,8 +110,7 @@ func canICommand(s *cli.Settings) *cobra.Command {
 	q := question{}
 	c := &cobra.Command{
 		Use: "can-i VERB KIND", Short: "Say whether an action is allowed", Args: cli.Positional("VERB", "KIND"),
-		Long: `Says whether an action is allowed, and why. Ends with 1 if it is not.
-The kinds and their verbs are listed in docs/design/security.md.`,
+		Long: "Says whether an action is allowed, and why. Ends with 1 if it is not.\n\n" + kindsText(),
 		Example: `  nusa auth can-i submit job --namespace pay
   nusa auth can-i exec allocation --namespace pay --as operator/jane`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
@@ -118,6 +127,15 @@ The kinds and their verbs are listed in docs/design/security.md.`,
 	}
 	q.bind(c)
 	return c
+}
+
+// kindsText lists the kinds of objects with their verbs.
+func kindsText() string {
+	out := "The kinds and their verbs:"
+	for _, k := range authz.Kinds() {
+		out += fmt.Sprintf("\n  %-12s%s", k.Name, strings.Join(k.Verbs, " "))
+	}
+	return out
 }
 
 func writeAnswer(w *term.Screen, r *nusav1.CanIResponse) {

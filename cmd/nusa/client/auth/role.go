@@ -117,6 +117,7 @@ such as pay-*. A rule that denies wins over all that allow.`,
 			if err != nil {
 				return err
 			}
+			warnWithoutIdentity(ctx, c)
 			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, "role %s is stored\n", resp.GetName()) })
 		}),
 	}

@@ -73,7 +73,9 @@ right to set roles. One without roles has only those of bindings.`,
 			resp, err := client(c).CreateAccessToken(ctx, req)
 			if err != nil {
 				if file != nil {
-					err = errors.Join(err, os.Remove(out))
+					if failed := os.Remove(out); failed != nil {
+						return errors.Join(err, failed)
+					}
 				}
 				return err
 			}
@@ -83,6 +85,7 @@ right to set roles. One without roles has only those of bindings.`,
 				}
 				resp.Secret = ""
 			}
+			warnWithoutIdentity(ctx, c)
 			return c.Print(resp, func(w *term.Screen) { writeNewToken(w, resp, out) })
 		}),
 	}

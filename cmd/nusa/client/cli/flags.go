@@ -33,7 +33,7 @@ func NewDuration(to *time.Duration, check func(time.Duration) error) *DurationVa
 }
 
 func (s *DurationValue) String() string {
-	if s.to == nil {
+	if s.to == nil || *s.to == 0 { // without a default, help shows none
 		return ""
 	}
 	return job.FormatDuration(*s.to)

@@ -1,8 +1,11 @@
 package token
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,6 +49,12 @@ global tier is unreachable.`,
 			if c.Region == "" {
 				return errors.New("--region is required: the region that the members join")
 			}
+			if req.GetUses() < 1 {
+				return errors.New("--uses must be at least 1")
+			}
+			if _, err := os.Lstat(out); out != "" && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("--out: %s: %w: name a new file", out, cmp.Or(err, fs.ErrExist))
+			}
 			req.Region, req.Ttl = c.Region, durationpb.New(ttl)
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
@@ -80,6 +89,6 @@ global tier is unreachable.`,
 		}
 		return nil
 	}), "ttl", "how long the token is valid, such as 12h or 7d")
-	f.StringVar(&out, "out", "", "write the token into this file, which only its owner can read (default: print it)")
+	f.StringVar(&out, "out", "", "write the token into this new file, which only its owner can read (default: print it)")
 	return c
 }
