@@ -16,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/enroll"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/member"
@@ -46,7 +47,11 @@ const recordRoot = "/nusa/v1/"
 const caKey = "identity/ca"
 
 // records keeps the records of package enroll in the store of the global tier.
-type records struct{ store store.Store }
+type records struct {
+	store store.Store
+	// active returns the term of this server, or nil if it is not the active one.
+	active func() *leadershipTerm
+}
 
 // Get implements enroll.Store.
 func (r records) Get(ctx context.Context, key string) ([]byte, uint64, error) {
@@ -78,6 +83,9 @@ func (r records) Change(ctx context.Context, c enroll.Change) error {
 	for _, key := range c.Deletes {
 		ops = append(ops, store.Delete(recordRoot+key))
 	}
+	if err := r.record(ctx, c.Audit); err != nil {
+		return err
+	}
 	_, err := r.store.Txn(ctx, compares, ops)
 	if errors.Is(err, store.ErrCompareFailed) {
 		return enroll.ErrChanged
@@ -85,12 +93,25 @@ func (r records) Change(ctx context.Context, c enroll.Change) error {
 	return state.RPCErrors.Err(err)
 }
 
+// record stores the entry of a change in the audit trail before the change. Only the active server
+// can. The others have the change in their logs.
+func (r records) record(ctx context.Context, e *audit.Entry) error {
+	t := r.active()
+	if t == nil || e == nil {
+		return nil
+	}
+	started := *e
+	started.Outcome = audit.Started
+	_, err := t.commit.Do(ctx, func(tx *state.Tx) error { return tx.Audit(started) })
+	return state.RPCErrors.Err(err)
+}
+
 // enrollServer returns the services that give certificates to regional servers. own is nil if the
 // server issues none.
-func enrollServer(cfg *Config, st store.Store, own *issuing) *enroll.Server {
+func enrollServer(cfg *Config, st store.Store, active func() *leadershipTerm, own *issuing) *enroll.Server {
 	return &enroll.Server{
 		Source: cfg.Identity, Now: time.Now, Log: cfg.Logger,
-		Store:  func() (enroll.Store, error) { return records{st}, nil },
+		Store:  func() (enroll.Store, error) { return records{st, active}, nil },
 		Issuer: own.issuer,
 	}
 }
@@ -116,7 +137,7 @@ func (s *issuing) issuer() (*enroll.Issuer, error) {
 func openIssuing(ctx context.Context, cfg *Config, st store.Store) (*issuing, *trust.Source, error) {
 	s := &issuing{Secure: cfg.Secure, name: cfg.Name, log: cfg.Logger}
 	var err error
-	s.root, err = readRoot(ctx, records{st}, s.Secure)
+	s.root, err = readRoot(ctx, records{st, func() *leadershipTerm { return nil }}, s.Secure)
 	if err != nil {
 		return nil, nil, fmt.Errorf("root of the federation: %w", err)
 	}

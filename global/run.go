@@ -308,7 +308,7 @@ func (s *server) services() *api.Services {
 			}
 			return nil
 		},
-		Hub: s.hub, Servers: s.servers, Enroll: enrollServer(&s.cfg, s.store, s.issuing),
+		Hub: s.hub, Servers: s.servers, Enroll: enrollServer(&s.cfg, s.store, s.active.Load, s.issuing),
 		Info: func() *nusav1.InfoResponse {
 			leader, _ := s.leader.get()
 			return &nusav1.InfoResponse{

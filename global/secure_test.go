@@ -36,4 +36,15 @@ func TestStandbyOfSecureServers(t *testing.T) {
 	if _, err := nusav1.NewJobsClient(conn).List(ctx, &nusav1.ListJobsRequest{}); err != nil {
 		t.Errorf("a call through the standby fails with %v", err)
 	}
+	made, err := nusav1.NewTokensClient(conn).Create(ctx, &nusav1.CreateTokenRequest{Role: "server", Region: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trail, err := nusav1.NewAuditClient(conn).List(ctx, &nusav1.ListAuditRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := trail.GetEntries(); len(e) != 1 || e[0].GetVerb() != "create" || e[0].GetName() != made.GetRecord().GetId() || e[0].GetWho() != "operator/local" {
+		t.Errorf("the trail has the entries %v, and should have the new token", e)
+	}
 }

@@ -12,9 +12,11 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/join"
 	"github.com/nusa-scheduler/nusa/security/pki"
+	"github.com/nusa-scheduler/nusa/security/recorder"
 )
 
 // identityAPI is the service Identity.
@@ -89,7 +91,7 @@ func (s *Server) join(ctx context.Context, req *nusav1.JoinRequest) (*nusav1.Joi
 		if grant.Token != nil {
 			puts[tokenPrefix+grant.Token.ID] = recordOf(grant.Token)
 		}
-		if err := change(ctx, store, known.checks, puts); err != nil {
+		if err := change(ctx, store, known.checks, puts, entry("join", id, "with token "+ask.Token.ID())); err != nil {
 			return err
 		}
 		out, err = s.response(issuer, id, chain, req.GetAuthorityRequest())
@@ -112,6 +114,21 @@ func fixedPool(known *snapshot, grant *join.Grant) string {
 		return grant.Pool
 	}
 	return ""
+}
+
+// entry returns the entry of the audit trail for a member. A member who joins has no certificate
+// yet, so the name of the entry says who that is.
+func entry(verb string, id identity.ID, why string) *audit.Entry {
+	return &audit.Entry{Verb: verb, Kind: "member", Name: recorder.Name(id), Region: id.Region, Reason: why}
+}
+
+// renewal returns the entry for a renewal. The renewals of agents have none: there are too many, and
+// they give an agent nothing new.
+func renewal(id identity.ID) *audit.Entry {
+	if id.Kind == identity.Agent {
+		return nil
+	}
+	return entry("renew", id, "")
 }
 
 func memberOf(id identity.ID, key join.Hash, cert *x509.Certificate, token, pool string) *nusav1.Member {
@@ -201,7 +218,7 @@ func (s *Server) renew(ctx context.Context, req *nusav1.RenewRequest) (*nusav1.J
 		if err != nil {
 			return refusal(err)
 		}
-		if err := change(ctx, store, known.checks, map[string]proto.Message{known.memberKey: memberOf(id, ask.Key, chain[0], known.joined, known.pool)}); err != nil {
+		if err := change(ctx, store, known.checks, map[string]proto.Message{known.memberKey: memberOf(id, ask.Key, chain[0], known.joined, known.pool)}, renewal(id)); err != nil {
 			return err
 		}
 		out, err = s.response(issuer, id, chain, req.GetAuthorityRequest())

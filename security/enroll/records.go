@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/join"
 	"github.com/nusa-scheduler/nusa/security/roster"
@@ -62,9 +63,9 @@ func put(key string, m proto.Message) (Put, error) {
 	return Put{key, value}, nil
 }
 
-// change writes messages by their keys.
-func change(ctx context.Context, s Store, checks []Check, puts map[string]proto.Message) error {
-	c := Change{Checks: checks}
+// change writes messages by their keys, and an entry of the audit trail.
+func change(ctx context.Context, s Store, checks []Check, puts map[string]proto.Message, e *audit.Entry) error {
+	c := Change{Checks: checks, Audit: e}
 	for key, m := range puts {
 		p, err := put(key, m)
 		if err != nil {

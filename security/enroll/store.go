@@ -27,8 +27,7 @@ type Change struct {
 	Checks  []Check
 	Puts    []Put
 	Deletes []string
-	// Audit is the entry of the audit trail that is written with the records, or nil. Only regions
-	// write one.
+	// Audit is the entry of the change in the audit trail, or nil. The store adds who makes the call.
 	Audit *audit.Entry
 }
 

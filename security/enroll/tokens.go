@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/join"
 )
@@ -69,7 +71,8 @@ func (s *Server) CreateToken(ctx context.Context, req *nusav1.CreateTokenRequest
 	if err != nil {
 		return nil, err
 	}
-	err = store.Change(ctx, Change{Checks: []Check{{tokenPrefix + record.ID, 0}}, Puts: []Put{write}, Deletes: old})
+	made := &audit.Entry{Verb: "create", Kind: "join token", Name: record.ID, Region: record.Region, Reason: fmt.Sprintf("role %s, uses %d, until %s", req.GetRole(), record.Uses, record.Expires.UTC().Format(time.RFC3339))}
+	err = store.Change(ctx, Change{Checks: []Check{{tokenPrefix + record.ID, 0}}, Puts: []Put{write}, Deletes: old, Audit: made})
 	if err != nil {
 		return nil, retry(func() error { return err })
 	}
@@ -139,7 +142,8 @@ func (s *Server) RevokeToken(ctx context.Context, req *nusav1.RevokeTokenRequest
 			return nil
 		}
 		record.Token.Revoked = true
-		return change(ctx, store, []Check{{key, version}}, map[string]proto.Message{key: record})
+		return change(ctx, store, []Check{{key, version}}, map[string]proto.Message{key: record},
+			&audit.Entry{Verb: "revoke", Kind: "join token", Name: req.GetId(), Region: record.GetToken().GetRegion()})
 	})
 	if err != nil {
 		return nil, err

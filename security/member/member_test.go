@@ -38,6 +38,8 @@ type memory struct {
 	values  map[string][]byte
 	version map[string]uint64
 	last    uint64
+	// entries are the entries of the audit trail.
+	entries []string
 }
 
 func (m *memory) Get(_ context.Context, key string) ([]byte, uint64, error) {
@@ -66,6 +68,9 @@ func (m *memory) Change(_ context.Context, c enroll.Change) error {
 		if m.version[check.Key] != check.Version {
 			return enroll.ErrChanged
 		}
+	}
+	if c.Audit != nil {
+		m.entries = append(m.entries, c.Audit.Verb+" "+c.Audit.Kind+" "+c.Audit.Name)
 	}
 	for _, p := range c.Puts {
 		m.last++
@@ -305,6 +310,12 @@ func TestServerJoins(t *testing.T) {
 	if err != nil || a.ID.Region != "a" || a.ID.Kind != identity.Region {
 		t.Fatalf("%v, %v", a, err)
 	}
+	if _, err := c.Renew()(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e := x.store.entries; len(e) != 3 || e[1] != "join member region/a/server/s1" || e[2] != "renew member region/a/server/s1" {
+		t.Errorf("the audit trail has %q", e)
+	}
 	c.Servers = []string{"127.0.0.1:1"}
 	creds, err := c.Renew()(t.Context())
 	if err != nil || len(creds.Chain) != 2 {
@@ -519,5 +530,11 @@ func TestTokens(t *testing.T) {
 	}
 	if _, err := region.RevokeToken(t.Context(), &nusav1.RevokeTokenRequest{Id: "00000000"}); err == nil || !strings.Contains(err.Error(), "no join token has the id") {
 		t.Errorf("an unknown token: %v", err)
+	}
+	if _, err := region.RevokeToken(t.Context(), &nusav1.RevokeTokenRequest{Id: token.ID()}); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"create join token " + token.ID(), "revoke join token " + token.ID()}; !slices.Equal(region.store.entries, want) {
+		t.Errorf("the audit trail has %q, want %q", region.store.entries, want)
 	}
 }
