@@ -40,6 +40,37 @@ func TestUnordered(t *testing.T) {
 	expect("the log of the region was restored, too", 0, false)
 }
 
+// TestRevokedIsUnordered: after a recovery, a former owner has the order to give an index up. The
+// owner of the copy may start there under a lease, so the region does not confirm while an attempt
+// that no lease binds may run on a lost node.
+func TestRevokedIsUnordered(t *testing.T) {
+	r := newRegion(t, state.Service)
+	expect := func(what string, n int) {
+		t.Helper()
+		if got, _ := Unordered(r.Snapshot()); got != n {
+			t.Errorf("%s: %d, want %d", what, got, n)
+		}
+	}
+	r.order(0, 2, 5, state.Run, state.SlotAccepted)
+	r.place(0)
+	r.place(1)
+	r.report(0, state.Running)
+	r.report(1, state.Running)
+	r.order(0, 2, 5, state.Hold, state.SlotAccepted)
+	expect("held", 0)
+	r.order(0, 2, 5, state.Revoke, state.SlotAccepted)
+	expect("revoked", 2)
+	r.report(1, state.Stopped)
+	expect("one has stopped", 1)
+	r.lost(state.NodeLost)
+	expect("the node of the other one is lost", 1)
+	r.do(state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{ID: "a0", Reason: state.ReasonNodeLost, GiveUp: true}}}})
+	expect("the other one is given up, and no lease binds it", 1)
+	r.lost(state.NodeReady)
+	r.do(state.Command{AgentReports: &state.AgentReports{NodeID: "n1", Full: true}})
+	expect("the node is back, and nothing runs there", 0)
+}
+
 // TestUnknownBindingsDoNotCount: a region was upgraded, and the agent of a lost node may not
 // know that a lease binds its instance. The slot does not count as bound, and the region
 // does not give up the instance as if the lease had ended it.
