@@ -86,13 +86,15 @@ func (o operator) upgrade(p *proc, old *bool, done func()) {
 }
 
 // removeNode removes a node while it is switched off or cut off. Later the node returns, with its
-// disk or with an empty one.
+// disk or with an empty one. The node returns with its disk only if that starts nothing that no
+// lease binds: the removal says that such work is gone.
 func (o operator) removeNode() {
 	r := o.regions[o.rng.IntN(len(o.regions))]
 	a, d := r.agents[o.rng.IntN(len(r.agents))], min(o.between(20*time.Second, 90*time.Second), calm-time.Duration(o.now))
 	if a.p.unwanted || a.h.down || d < 10*time.Second {
 		return
 	}
+	empty := false
 	if o.chance(2) {
 		for _, s := range r.raft.servers {
 			o.cutPair(a.h, s.h, d, true)
@@ -101,17 +103,30 @@ func (o operator) removeNode() {
 		o.note("switch off %s for %s", a.id, d)
 		a.h.crash()
 		a.h.off = true
-		empty := o.chance(2)
+		empty = o.chance(2)
 		o.in(d, func() { o.switchOn(a, empty) })
 	}
 	o.in(o.between(10*time.Second, d), func() {
-		for _, run := range a.runs {
-			if !run.ended && run.o.binding == lease.None {
-				return // the node still runs what only the operator may end
-			}
+		if empty || !a.mayRunUnbound() {
+			o.remove(r, a.id)
 		}
-		o.remove(r, a.id)
 	})
+}
+
+// mayRunUnbound reports whether a node without contact runs work that no lease binds, or starts such
+// work again by the orders on its disk.
+func (a *agent) mayRunUnbound() bool {
+	for _, run := range a.runs {
+		if !run.ended && run.o.binding == lease.None {
+			return true
+		}
+	}
+	for id, o := range a.disk.orders {
+		if a.understood(o).binding == lease.None && o.want == state.Run && a.disk.records[id].End == nil && !a.disk.removed[id] {
+			return true
+		}
+	}
+	return len(a.disk.pending) > 0
 }
 
 // remove removes a node that is not ready, as regional/api does.
