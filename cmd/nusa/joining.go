@@ -99,7 +99,13 @@ func (r *role) token(stdin io.Reader) (join.Token, error) {
 func (r *role) joined(cmd *cobra.Command, c member.Config) (source *trust.Source, keep func(context.Context) error, err error) {
 	idle := func(ctx context.Context) error { <-ctx.Done(); return nil }
 	c.Dir, c.Log = filepath.Join(r.dataDir, identityFolder), r.logger
+	if r.identity != "" && r.tokenGiven() {
+		return nil, nil, fmt.Errorf("--identity (or NUSA_IDENTITY) is %s, and a join token is given: give one of them", r.identity)
+	}
 	if r.identity != "" || !r.tokenGiven() && !member.Exists(c.Dir) {
+		if _, err := os.Stat(c.Dir); err == nil && r.identity == "" && r.dataDir != "" {
+			return nil, nil, fmt.Errorf("%s has no certificate (%s): restore the file, or remove the folder and join with a token", c.Dir, trust.CertFile)
+		}
 		source, err = r.source()
 		return source, idle, err
 	}
