@@ -114,6 +114,22 @@ func ofAllocations(req any) (place, bool) {
 	return p, ok
 }
 
+// ofNewNamespace is for the request that stores a namespace.
+func ofNewNamespace(req any) (place, bool) {
+	r, ok := req.(*nusav1.SetNamespaceRequest)
+	name := r.GetNamespace().GetName()
+	return place{namespace: name, name: name}, ok
+}
+
+// ofNamespaceName is for requests whose name is that of a namespace.
+func ofNamespaceName(req any) (place, bool) {
+	r, ok := req.(interface{ GetName() string })
+	if !ok {
+		return place{}, false
+	}
+	return place{namespace: r.GetName(), name: r.GetName()}, true
+}
+
 // ofMember is for requests that name a member of a region, or a region.
 func ofMember(req any) (place, bool) {
 	r, ok := req.(interface {

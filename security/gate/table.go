@@ -133,6 +133,11 @@ var table = []row{
 	{name: "/nusa.v1.Auth/CreateAccessToken", may: users, verb: "create", kind: "token", at: everywhere},
 	{name: "/nusa.v1.Auth/RevokeAccessToken", may: users, verb: "revoke", kind: "token", at: everywhere},
 
+	{name: "/nusa.v1.Namespaces/Set", may: users, verb: "set", kind: "namespace", at: ofNewNamespace},
+	{name: "/nusa.v1.Namespaces/Get", may: users, verb: "read", kind: "namespace", at: ofNamespaceName},
+	{name: "/nusa.v1.Namespaces/List", may: users, verb: "read", kind: "namespace", at: everywhere, list: true},
+	{name: "/nusa.v1.Namespaces/Remove", may: users, verb: "remove", kind: "namespace", at: ofNamespaceName},
+
 	{name: "/nusa.v1.Identity/Join", may: everyMember},
 	{name: "/nusa.v1.Identity/Renew", may: everyMember},
 	{name: "/nusa.v1.Tokens/Create", may: users, verb: "create", kind: "token", at: ofRegion},

@@ -38,8 +38,12 @@ type AuthRule struct {
 	// Kinds of objects, or "*".
 	Kinds []string `protobuf:"bytes,3,rep,name=kinds,proto3" json:"kinds,omitempty"`
 	// Patterns of namespaces and regions. Empty: all.
-	Namespaces    []string `protobuf:"bytes,4,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
-	Regions       []string `protobuf:"bytes,5,rep,name=regions,proto3" json:"regions,omitempty"`
+	Namespaces []string `protobuf:"bytes,4,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	Regions    []string `protobuf:"bytes,5,rep,name=regions,proto3" json:"regions,omitempty"`
+	// CEL expression over `request`, at most 4 KiB. In rules for submit and plan of jobs also over
+	// `job`. Empty: the rule always holds. If the expression fails, an allowing rule does not match
+	// and a denying rule matches.
+	Condition     string `protobuf:"bytes,6,opt,name=condition,proto3" json:"condition,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -107,6 +111,13 @@ func (x *AuthRule) GetRegions() []string {
 		return x.Regions
 	}
 	return nil
+}
+
+func (x *AuthRule) GetCondition() string {
+	if x != nil {
+		return x.Condition
+	}
+	return ""
 }
 
 // AuthRole is a named list of rules.
@@ -270,7 +281,9 @@ type AccessToken struct {
 	CreatedBy string                 `protobuf:"bytes,7,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	Expires   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=expires,proto3" json:"expires,omitempty"`
 	// SHA-256 of the secret. Never in a response.
-	Hash          []byte `protobuf:"bytes,9,opt,name=hash,proto3" json:"hash,omitempty"`
+	Hash []byte `protobuf:"bytes,9,opt,name=hash,proto3" json:"hash,omitempty"`
+	// The token is in the log of one region, and holds only there.
+	Local         bool `protobuf:"varint,10,opt,name=local,proto3" json:"local,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -368,6 +381,13 @@ func (x *AccessToken) GetHash() []byte {
 	return nil
 }
 
+func (x *AccessToken) GetLocal() bool {
+	if x != nil {
+		return x.Local
+	}
+	return false
+}
+
 // AuthSet is what a federation has stored about who may do what. It is one record in etcd, and
 // each region has a copy. It takes at most 256 KiB.
 type AuthSet struct {
@@ -379,7 +399,12 @@ type AuthSet struct {
 	// Sorted by accessor.
 	Tokens []*AccessToken `protobuf:"bytes,3,rep,name=tokens,proto3" json:"tokens,omitempty"`
 	// Version of the set: the etcd revision at which it was stored. Only in messages to regions.
-	Version       int64 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`
+	Version int64 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`
+	// Roles with conditions, sorted by name. A server of an earlier version does not know them, and
+	// refuses a set whose bindings name them.
+	ConditionalRoles []*AuthRole `protobuf:"bytes,5,rep,name=conditional_roles,json=conditionalRoles,proto3" json:"conditional_roles,omitempty"`
+	// Sorted by name.
+	Namespaces    []*Namespace `protobuf:"bytes,6,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -442,6 +467,20 @@ func (x *AuthSet) GetVersion() int64 {
 	return 0
 }
 
+func (x *AuthSet) GetConditionalRoles() []*AuthRole {
+	if x != nil {
+		return x.ConditionalRoles
+	}
+	return nil
+}
+
+func (x *AuthSet) GetNamespaces() []*Namespace {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
 // WhoAmIRequest is empty.
 type WhoAmIRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -495,7 +534,12 @@ type WhoAmIResponse struct {
 	// Only at a region: time since the global tier last sent or confirmed the set.
 	PolicyAge *durationpb.Duration `protobuf:"bytes,6,opt,name=policy_age,json=policyAge,proto3" json:"policy_age,omitempty"`
 	// No binding is stored, so each operator certificate has the role admin.
-	Unbound       bool `protobuf:"varint,7,opt,name=unbound,proto3" json:"unbound,omitempty"`
+	Unbound bool `protobuf:"varint,7,opt,name=unbound,proto3" json:"unbound,omitempty"`
+	// Where the roles hold. One for each role of the credential and of each binding.
+	Grants []*AuthGrant `protobuf:"bytes,8,rep,name=grants,proto3" json:"grants,omitempty"`
+	// Only at a region: the region has not received from the global tier who may do what, so
+	// operators with certificates may do nothing.
+	Awaits        bool `protobuf:"varint,9,opt,name=awaits,proto3" json:"awaits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -579,6 +623,91 @@ func (x *WhoAmIResponse) GetUnbound() bool {
 	return false
 }
 
+func (x *WhoAmIResponse) GetGrants() []*AuthGrant {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *WhoAmIResponse) GetAwaits() bool {
+	if x != nil {
+		return x.Awaits
+	}
+	return false
+}
+
+// AuthGrant is a role that a principal has.
+type AuthGrant struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	// Binding that gave the role. Empty: the credential carries the role.
+	Binding string `protobuf:"bytes,2,opt,name=binding,proto3" json:"binding,omitempty"`
+	// Patterns that narrow the role. Empty: not narrowed.
+	Namespaces    []string `protobuf:"bytes,3,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	Regions       []string `protobuf:"bytes,4,rep,name=regions,proto3" json:"regions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuthGrant) Reset() {
+	*x = AuthGrant{}
+	mi := &file_nusa_v1_auth_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuthGrant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuthGrant) ProtoMessage() {}
+
+func (x *AuthGrant) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_auth_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuthGrant.ProtoReflect.Descriptor instead.
+func (*AuthGrant) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AuthGrant) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *AuthGrant) GetBinding() string {
+	if x != nil {
+		return x.Binding
+	}
+	return ""
+}
+
+func (x *AuthGrant) GetNamespaces() []string {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+func (x *AuthGrant) GetRegions() []string {
+	if x != nil {
+		return x.Regions
+	}
+	return nil
+}
+
 // CanIRequest asks whether an action is allowed.
 type CanIRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -597,7 +726,7 @@ type CanIRequest struct {
 
 func (x *CanIRequest) Reset() {
 	*x = CanIRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[7]
+	mi := &file_nusa_v1_auth_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -609,7 +738,7 @@ func (x *CanIRequest) String() string {
 func (*CanIRequest) ProtoMessage() {}
 
 func (x *CanIRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[7]
+	mi := &file_nusa_v1_auth_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -622,7 +751,7 @@ func (x *CanIRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanIRequest.ProtoReflect.Descriptor instead.
 func (*CanIRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CanIRequest) GetVerb() string {
@@ -674,16 +803,18 @@ type CanIResponse struct {
 	// Names the principal, the action, and the rule or that none allows the action.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The rule that decided. Empty if no rule matches.
-	Rule          string        `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
-	Principal     string        `protobuf:"bytes,4,opt,name=principal,proto3" json:"principal,omitempty"`
-	Steps         []*AccessStep `protobuf:"bytes,5,rep,name=steps,proto3" json:"steps,omitempty"`
+	Rule      string        `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	Principal string        `protobuf:"bytes,4,opt,name=principal,proto3" json:"principal,omitempty"`
+	Steps     []*AccessStep `protobuf:"bytes,5,rep,name=steps,proto3" json:"steps,omitempty"`
+	// A condition decides, and it reads the job or the name of the object. `allowed` is false.
+	Depends       bool `protobuf:"varint,6,opt,name=depends,proto3" json:"depends,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CanIResponse) Reset() {
 	*x = CanIResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[8]
+	mi := &file_nusa_v1_auth_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +826,7 @@ func (x *CanIResponse) String() string {
 func (*CanIResponse) ProtoMessage() {}
 
 func (x *CanIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[8]
+	mi := &file_nusa_v1_auth_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +839,7 @@ func (x *CanIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanIResponse.ProtoReflect.Descriptor instead.
 func (*CanIResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CanIResponse) GetAllowed() bool {
@@ -746,6 +877,13 @@ func (x *CanIResponse) GetSteps() []*AccessStep {
 	return nil
 }
 
+func (x *CanIResponse) GetDepends() bool {
+	if x != nil {
+		return x.Depends
+	}
+	return false
+}
+
 // AccessStep says what one rule of the principal's roles did.
 type AccessStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -764,7 +902,7 @@ type AccessStep struct {
 
 func (x *AccessStep) Reset() {
 	*x = AccessStep{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[9]
+	mi := &file_nusa_v1_auth_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -776,7 +914,7 @@ func (x *AccessStep) String() string {
 func (*AccessStep) ProtoMessage() {}
 
 func (x *AccessStep) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[9]
+	mi := &file_nusa_v1_auth_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -789,7 +927,7 @@ func (x *AccessStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessStep.ProtoReflect.Descriptor instead.
 func (*AccessStep) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AccessStep) GetRole() string {
@@ -836,7 +974,7 @@ type ListRolesRequest struct {
 
 func (x *ListRolesRequest) Reset() {
 	*x = ListRolesRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[10]
+	mi := &file_nusa_v1_auth_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +986,7 @@ func (x *ListRolesRequest) String() string {
 func (*ListRolesRequest) ProtoMessage() {}
 
 func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[10]
+	mi := &file_nusa_v1_auth_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +999,7 @@ func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolesRequest.ProtoReflect.Descriptor instead.
 func (*ListRolesRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{11}
 }
 
 // ListRolesResponse has roles, the built-in ones first.
@@ -874,7 +1012,7 @@ type ListRolesResponse struct {
 
 func (x *ListRolesResponse) Reset() {
 	*x = ListRolesResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[11]
+	mi := &file_nusa_v1_auth_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -886,7 +1024,7 @@ func (x *ListRolesResponse) String() string {
 func (*ListRolesResponse) ProtoMessage() {}
 
 func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[11]
+	mi := &file_nusa_v1_auth_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -899,7 +1037,7 @@ func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolesResponse.ProtoReflect.Descriptor instead.
 func (*ListRolesResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListRolesResponse) GetRoles() []*AuthRole {
@@ -921,7 +1059,7 @@ type SetRoleRequest struct {
 
 func (x *SetRoleRequest) Reset() {
 	*x = SetRoleRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[12]
+	mi := &file_nusa_v1_auth_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1071,7 @@ func (x *SetRoleRequest) String() string {
 func (*SetRoleRequest) ProtoMessage() {}
 
 func (x *SetRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[12]
+	mi := &file_nusa_v1_auth_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1084,7 @@ func (x *SetRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRoleRequest.ProtoReflect.Descriptor instead.
 func (*SetRoleRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SetRoleRequest) GetRole() *AuthRole {
@@ -973,7 +1111,7 @@ type RemoveRoleRequest struct {
 
 func (x *RemoveRoleRequest) Reset() {
 	*x = RemoveRoleRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[13]
+	mi := &file_nusa_v1_auth_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +1123,7 @@ func (x *RemoveRoleRequest) String() string {
 func (*RemoveRoleRequest) ProtoMessage() {}
 
 func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[13]
+	mi := &file_nusa_v1_auth_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +1136,7 @@ func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRoleRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RemoveRoleRequest) GetName() string {
@@ -1017,7 +1155,7 @@ type RemoveRoleResponse struct {
 
 func (x *RemoveRoleResponse) Reset() {
 	*x = RemoveRoleResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[14]
+	mi := &file_nusa_v1_auth_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1167,7 @@ func (x *RemoveRoleResponse) String() string {
 func (*RemoveRoleResponse) ProtoMessage() {}
 
 func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[14]
+	mi := &file_nusa_v1_auth_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1180,7 @@ func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRoleResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{15}
 }
 
 // ListBindingsRequest is empty.
@@ -1054,7 +1192,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[15]
+	mi := &file_nusa_v1_auth_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1204,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[15]
+	mi := &file_nusa_v1_auth_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1217,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{16}
 }
 
 // ListBindingsResponse has bindings, sorted by name.
@@ -1092,7 +1230,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[16]
+	mi := &file_nusa_v1_auth_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1242,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[16]
+	mi := &file_nusa_v1_auth_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1255,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*AuthBinding {
@@ -1139,7 +1277,7 @@ type SetBindingRequest struct {
 
 func (x *SetBindingRequest) Reset() {
 	*x = SetBindingRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[17]
+	mi := &file_nusa_v1_auth_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1289,7 @@ func (x *SetBindingRequest) String() string {
 func (*SetBindingRequest) ProtoMessage() {}
 
 func (x *SetBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[17]
+	mi := &file_nusa_v1_auth_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1302,7 @@ func (x *SetBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetBindingRequest.ProtoReflect.Descriptor instead.
 func (*SetBindingRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetBindingRequest) GetBinding() *AuthBinding {
@@ -1193,7 +1331,7 @@ type RemoveBindingRequest struct {
 
 func (x *RemoveBindingRequest) Reset() {
 	*x = RemoveBindingRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[18]
+	mi := &file_nusa_v1_auth_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1343,7 @@ func (x *RemoveBindingRequest) String() string {
 func (*RemoveBindingRequest) ProtoMessage() {}
 
 func (x *RemoveBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[18]
+	mi := &file_nusa_v1_auth_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1356,7 @@ func (x *RemoveBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBindingRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBindingRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RemoveBindingRequest) GetName() string {
@@ -1235,16 +1373,18 @@ func (x *RemoveBindingRequest) GetForce() bool {
 	return false
 }
 
-// RemoveBindingResponse is empty.
+// RemoveBindingResponse says what follows.
 type RemoveBindingResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// No binding is left, so each operator certificate has the role admin.
+	Unbound       bool `protobuf:"varint,1,opt,name=unbound,proto3" json:"unbound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RemoveBindingResponse) Reset() {
 	*x = RemoveBindingResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[19]
+	mi := &file_nusa_v1_auth_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1396,7 @@ func (x *RemoveBindingResponse) String() string {
 func (*RemoveBindingResponse) ProtoMessage() {}
 
 func (x *RemoveBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[19]
+	mi := &file_nusa_v1_auth_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1409,14 @@ func (x *RemoveBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBindingResponse.ProtoReflect.Descriptor instead.
 func (*RemoveBindingResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RemoveBindingResponse) GetUnbound() bool {
+	if x != nil {
+		return x.Unbound
+	}
+	return false
 }
 
 // ListAccessTokensRequest is empty.
@@ -1281,7 +1428,7 @@ type ListAccessTokensRequest struct {
 
 func (x *ListAccessTokensRequest) Reset() {
 	*x = ListAccessTokensRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[20]
+	mi := &file_nusa_v1_auth_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +1440,7 @@ func (x *ListAccessTokensRequest) String() string {
 func (*ListAccessTokensRequest) ProtoMessage() {}
 
 func (x *ListAccessTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[20]
+	mi := &file_nusa_v1_auth_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +1453,7 @@ func (x *ListAccessTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAccessTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListAccessTokensRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{21}
 }
 
 // ListAccessTokensResponse has tokens, sorted by accessor.
@@ -1319,7 +1466,7 @@ type ListAccessTokensResponse struct {
 
 func (x *ListAccessTokensResponse) Reset() {
 	*x = ListAccessTokensResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[21]
+	mi := &file_nusa_v1_auth_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1478,7 @@ func (x *ListAccessTokensResponse) String() string {
 func (*ListAccessTokensResponse) ProtoMessage() {}
 
 func (x *ListAccessTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[21]
+	mi := &file_nusa_v1_auth_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1491,7 @@ func (x *ListAccessTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAccessTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListAccessTokensResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListAccessTokensResponse) GetTokens() []*AccessToken {
@@ -1363,14 +1510,16 @@ type CreateAccessTokenRequest struct {
 	Namespaces  []string `protobuf:"bytes,3,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	Regions     []string `protobuf:"bytes,4,rep,name=regions,proto3" json:"regions,omitempty"`
 	// Life of the token: 1 min to 10 years, default 30 days.
-	Ttl           *durationpb.Duration `protobuf:"bytes,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	Ttl *durationpb.Duration `protobuf:"bytes,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// Store the token in the log of this region. Only at a region.
+	Local         bool `protobuf:"varint,6,opt,name=local,proto3" json:"local,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateAccessTokenRequest) Reset() {
 	*x = CreateAccessTokenRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[22]
+	mi := &file_nusa_v1_auth_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1531,7 @@ func (x *CreateAccessTokenRequest) String() string {
 func (*CreateAccessTokenRequest) ProtoMessage() {}
 
 func (x *CreateAccessTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[22]
+	mi := &file_nusa_v1_auth_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1544,7 @@ func (x *CreateAccessTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAccessTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateAccessTokenRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CreateAccessTokenRequest) GetDescription() string {
@@ -1433,6 +1582,13 @@ func (x *CreateAccessTokenRequest) GetTtl() *durationpb.Duration {
 	return nil
 }
 
+func (x *CreateAccessTokenRequest) GetLocal() bool {
+	if x != nil {
+		return x.Local
+	}
+	return false
+}
+
 // CreateAccessTokenResponse has the new token.
 type CreateAccessTokenResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1445,7 +1601,7 @@ type CreateAccessTokenResponse struct {
 
 func (x *CreateAccessTokenResponse) Reset() {
 	*x = CreateAccessTokenResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[23]
+	mi := &file_nusa_v1_auth_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1613,7 @@ func (x *CreateAccessTokenResponse) String() string {
 func (*CreateAccessTokenResponse) ProtoMessage() {}
 
 func (x *CreateAccessTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[23]
+	mi := &file_nusa_v1_auth_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1626,7 @@ func (x *CreateAccessTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAccessTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateAccessTokenResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreateAccessTokenResponse) GetToken() *AccessToken {
@@ -1497,7 +1653,7 @@ type RevokeAccessTokenRequest struct {
 
 func (x *RevokeAccessTokenRequest) Reset() {
 	*x = RevokeAccessTokenRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[24]
+	mi := &file_nusa_v1_auth_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1509,7 +1665,7 @@ func (x *RevokeAccessTokenRequest) String() string {
 func (*RevokeAccessTokenRequest) ProtoMessage() {}
 
 func (x *RevokeAccessTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[24]
+	mi := &file_nusa_v1_auth_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1522,7 +1678,7 @@ func (x *RevokeAccessTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeAccessTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeAccessTokenRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RevokeAccessTokenRequest) GetAccessor() string {
@@ -1541,7 +1697,7 @@ type RevokeAccessTokenResponse struct {
 
 func (x *RevokeAccessTokenResponse) Reset() {
 	*x = RevokeAccessTokenResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[25]
+	mi := &file_nusa_v1_auth_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1709,7 @@ func (x *RevokeAccessTokenResponse) String() string {
 func (*RevokeAccessTokenResponse) ProtoMessage() {}
 
 func (x *RevokeAccessTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[25]
+	mi := &file_nusa_v1_auth_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,14 +1722,14 @@ func (x *RevokeAccessTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeAccessTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeAccessTokenResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{26}
 }
 
 var File_nusa_v1_auth_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\n" +
-	"\x12nusa/v1/auth.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x86\x01\n" +
+	"\x12nusa/v1/auth.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17nusa/v1/namespace.proto\"\xa4\x01\n" +
 	"\bAuthRule\x12\x14\n" +
 	"\x05allow\x18\x01 \x01(\bR\x05allow\x12\x14\n" +
 	"\x05verbs\x18\x02 \x03(\tR\x05verbs\x12\x14\n" +
@@ -1581,7 +1737,8 @@ const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\n" +
 	"namespaces\x18\x04 \x03(\tR\n" +
 	"namespaces\x12\x18\n" +
-	"\aregions\x18\x05 \x03(\tR\aregions\"b\n" +
+	"\aregions\x18\x05 \x03(\tR\aregions\x12\x1c\n" +
+	"\tcondition\x18\x06 \x01(\tR\tcondition\"b\n" +
 	"\bAuthRole\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x05rules\x18\x02 \x03(\v2\x11.nusa.v1.AuthRuleR\x05rules\x12\x19\n" +
@@ -1593,7 +1750,7 @@ const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\n" +
 	"namespaces\x18\x04 \x03(\tR\n" +
 	"namespaces\x12\x18\n" +
-	"\aregions\x18\x05 \x03(\tR\aregions\"\xba\x02\n" +
+	"\aregions\x18\x05 \x03(\tR\aregions\"\xd0\x02\n" +
 	"\vAccessToken\x12\x1a\n" +
 	"\baccessor\x18\x01 \x01(\tR\baccessor\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x14\n" +
@@ -1606,13 +1763,19 @@ const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\n" +
 	"created_by\x18\a \x01(\tR\tcreatedBy\x124\n" +
 	"\aexpires\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x12\n" +
-	"\x04hash\x18\t \x01(\fR\x04hash\"\xac\x01\n" +
+	"\x04hash\x18\t \x01(\fR\x04hash\x12\x14\n" +
+	"\x05local\x18\n" +
+	" \x01(\bR\x05local\"\xa0\x02\n" +
 	"\aAuthSet\x12'\n" +
 	"\x05roles\x18\x01 \x03(\v2\x11.nusa.v1.AuthRoleR\x05roles\x120\n" +
 	"\bbindings\x18\x02 \x03(\v2\x14.nusa.v1.AuthBindingR\bbindings\x12,\n" +
 	"\x06tokens\x18\x03 \x03(\v2\x14.nusa.v1.AccessTokenR\x06tokens\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\x03R\aversion\"\x0f\n" +
-	"\rWhoAmIRequest\"\x95\x02\n" +
+	"\aversion\x18\x04 \x01(\x03R\aversion\x12>\n" +
+	"\x11conditional_roles\x18\x05 \x03(\v2\x11.nusa.v1.AuthRoleR\x10conditionalRoles\x122\n" +
+	"\n" +
+	"namespaces\x18\x06 \x03(\v2\x12.nusa.v1.NamespaceR\n" +
+	"namespaces\"\x0f\n" +
+	"\rWhoAmIRequest\"\xd9\x02\n" +
 	"\x0eWhoAmIResponse\x12\x1c\n" +
 	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x1e\n" +
 	"\n" +
@@ -1623,20 +1786,30 @@ const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\x0epolicy_version\x18\x05 \x01(\x03R\rpolicyVersion\x128\n" +
 	"\n" +
 	"policy_age\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tpolicyAge\x12\x18\n" +
-	"\aunbound\x18\a \x01(\bR\aunbound\"\x8f\x01\n" +
+	"\aunbound\x18\a \x01(\bR\aunbound\x12*\n" +
+	"\x06grants\x18\b \x03(\v2\x12.nusa.v1.AuthGrantR\x06grants\x12\x16\n" +
+	"\x06awaits\x18\t \x01(\bR\x06awaits\"s\n" +
+	"\tAuthGrant\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
+	"\abinding\x18\x02 \x01(\tR\abinding\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\x03 \x03(\tR\n" +
+	"namespaces\x12\x18\n" +
+	"\aregions\x18\x04 \x03(\tR\aregions\"\x8f\x01\n" +
 	"\vCanIRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x16\n" +
 	"\x06region\x18\x04 \x01(\tR\x06region\x12\x12\n" +
 	"\x04name\x18\x05 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02as\x18\x06 \x01(\tR\x02as\"\x9d\x01\n" +
+	"\x02as\x18\x06 \x01(\tR\x02as\"\xb7\x01\n" +
 	"\fCanIResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04rule\x18\x03 \x01(\tR\x04rule\x12\x1c\n" +
 	"\tprincipal\x18\x04 \x01(\tR\tprincipal\x12)\n" +
-	"\x05steps\x18\x05 \x03(\v2\x13.nusa.v1.AccessStepR\x05steps\"~\n" +
+	"\x05steps\x18\x05 \x03(\v2\x13.nusa.v1.AccessStepR\x05steps\x12\x18\n" +
+	"\adepends\x18\x06 \x01(\bR\adepends\"~\n" +
 	"\n" +
 	"AccessStep\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
@@ -1661,11 +1834,12 @@ const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\x05force\x18\x02 \x01(\bR\x05force\"@\n" +
 	"\x14RemoveBindingRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05force\x18\x02 \x01(\bR\x05force\"\x17\n" +
-	"\x15RemoveBindingResponse\"\x19\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"1\n" +
+	"\x15RemoveBindingResponse\x12\x18\n" +
+	"\aunbound\x18\x01 \x01(\bR\aunbound\"\x19\n" +
 	"\x17ListAccessTokensRequest\"H\n" +
 	"\x18ListAccessTokensResponse\x12,\n" +
-	"\x06tokens\x18\x01 \x03(\v2\x14.nusa.v1.AccessTokenR\x06tokens\"\xb9\x01\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x14.nusa.v1.AccessTokenR\x06tokens\"\xcf\x01\n" +
 	"\x18CreateAccessTokenRequest\x12 \n" +
 	"\vdescription\x18\x01 \x01(\tR\vdescription\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x1e\n" +
@@ -1673,7 +1847,8 @@ const file_nusa_v1_auth_proto_rawDesc = "" +
 	"namespaces\x18\x03 \x03(\tR\n" +
 	"namespaces\x12\x18\n" +
 	"\aregions\x18\x04 \x03(\tR\aregions\x12+\n" +
-	"\x03ttl\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"_\n" +
+	"\x03ttl\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x14\n" +
+	"\x05local\x18\x06 \x01(\bR\x05local\"_\n" +
 	"\x19CreateAccessTokenResponse\x12*\n" +
 	"\x05token\x18\x01 \x01(\v2\x14.nusa.v1.AccessTokenR\x05token\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\"6\n" +
@@ -1707,7 +1882,7 @@ func file_nusa_v1_auth_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_auth_proto_rawDescData
 }
 
-var file_nusa_v1_auth_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_nusa_v1_auth_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_nusa_v1_auth_proto_goTypes = []any{
 	(*AuthRule)(nil),                  // 0: nusa.v1.AuthRule
 	(*AuthRole)(nil),                  // 1: nusa.v1.AuthRole
@@ -1716,72 +1891,77 @@ var file_nusa_v1_auth_proto_goTypes = []any{
 	(*AuthSet)(nil),                   // 4: nusa.v1.AuthSet
 	(*WhoAmIRequest)(nil),             // 5: nusa.v1.WhoAmIRequest
 	(*WhoAmIResponse)(nil),            // 6: nusa.v1.WhoAmIResponse
-	(*CanIRequest)(nil),               // 7: nusa.v1.CanIRequest
-	(*CanIResponse)(nil),              // 8: nusa.v1.CanIResponse
-	(*AccessStep)(nil),                // 9: nusa.v1.AccessStep
-	(*ListRolesRequest)(nil),          // 10: nusa.v1.ListRolesRequest
-	(*ListRolesResponse)(nil),         // 11: nusa.v1.ListRolesResponse
-	(*SetRoleRequest)(nil),            // 12: nusa.v1.SetRoleRequest
-	(*RemoveRoleRequest)(nil),         // 13: nusa.v1.RemoveRoleRequest
-	(*RemoveRoleResponse)(nil),        // 14: nusa.v1.RemoveRoleResponse
-	(*ListBindingsRequest)(nil),       // 15: nusa.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),      // 16: nusa.v1.ListBindingsResponse
-	(*SetBindingRequest)(nil),         // 17: nusa.v1.SetBindingRequest
-	(*RemoveBindingRequest)(nil),      // 18: nusa.v1.RemoveBindingRequest
-	(*RemoveBindingResponse)(nil),     // 19: nusa.v1.RemoveBindingResponse
-	(*ListAccessTokensRequest)(nil),   // 20: nusa.v1.ListAccessTokensRequest
-	(*ListAccessTokensResponse)(nil),  // 21: nusa.v1.ListAccessTokensResponse
-	(*CreateAccessTokenRequest)(nil),  // 22: nusa.v1.CreateAccessTokenRequest
-	(*CreateAccessTokenResponse)(nil), // 23: nusa.v1.CreateAccessTokenResponse
-	(*RevokeAccessTokenRequest)(nil),  // 24: nusa.v1.RevokeAccessTokenRequest
-	(*RevokeAccessTokenResponse)(nil), // 25: nusa.v1.RevokeAccessTokenResponse
-	(*timestamppb.Timestamp)(nil),     // 26: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 27: google.protobuf.Duration
+	(*AuthGrant)(nil),                 // 7: nusa.v1.AuthGrant
+	(*CanIRequest)(nil),               // 8: nusa.v1.CanIRequest
+	(*CanIResponse)(nil),              // 9: nusa.v1.CanIResponse
+	(*AccessStep)(nil),                // 10: nusa.v1.AccessStep
+	(*ListRolesRequest)(nil),          // 11: nusa.v1.ListRolesRequest
+	(*ListRolesResponse)(nil),         // 12: nusa.v1.ListRolesResponse
+	(*SetRoleRequest)(nil),            // 13: nusa.v1.SetRoleRequest
+	(*RemoveRoleRequest)(nil),         // 14: nusa.v1.RemoveRoleRequest
+	(*RemoveRoleResponse)(nil),        // 15: nusa.v1.RemoveRoleResponse
+	(*ListBindingsRequest)(nil),       // 16: nusa.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),      // 17: nusa.v1.ListBindingsResponse
+	(*SetBindingRequest)(nil),         // 18: nusa.v1.SetBindingRequest
+	(*RemoveBindingRequest)(nil),      // 19: nusa.v1.RemoveBindingRequest
+	(*RemoveBindingResponse)(nil),     // 20: nusa.v1.RemoveBindingResponse
+	(*ListAccessTokensRequest)(nil),   // 21: nusa.v1.ListAccessTokensRequest
+	(*ListAccessTokensResponse)(nil),  // 22: nusa.v1.ListAccessTokensResponse
+	(*CreateAccessTokenRequest)(nil),  // 23: nusa.v1.CreateAccessTokenRequest
+	(*CreateAccessTokenResponse)(nil), // 24: nusa.v1.CreateAccessTokenResponse
+	(*RevokeAccessTokenRequest)(nil),  // 25: nusa.v1.RevokeAccessTokenRequest
+	(*RevokeAccessTokenResponse)(nil), // 26: nusa.v1.RevokeAccessTokenResponse
+	(*timestamppb.Timestamp)(nil),     // 27: google.protobuf.Timestamp
+	(*Namespace)(nil),                 // 28: nusa.v1.Namespace
+	(*durationpb.Duration)(nil),       // 29: google.protobuf.Duration
 }
 var file_nusa_v1_auth_proto_depIdxs = []int32{
 	0,  // 0: nusa.v1.AuthRole.rules:type_name -> nusa.v1.AuthRule
-	26, // 1: nusa.v1.AccessToken.created:type_name -> google.protobuf.Timestamp
-	26, // 2: nusa.v1.AccessToken.expires:type_name -> google.protobuf.Timestamp
+	27, // 1: nusa.v1.AccessToken.created:type_name -> google.protobuf.Timestamp
+	27, // 2: nusa.v1.AccessToken.expires:type_name -> google.protobuf.Timestamp
 	1,  // 3: nusa.v1.AuthSet.roles:type_name -> nusa.v1.AuthRole
 	2,  // 4: nusa.v1.AuthSet.bindings:type_name -> nusa.v1.AuthBinding
 	3,  // 5: nusa.v1.AuthSet.tokens:type_name -> nusa.v1.AccessToken
-	26, // 6: nusa.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	27, // 7: nusa.v1.WhoAmIResponse.policy_age:type_name -> google.protobuf.Duration
-	9,  // 8: nusa.v1.CanIResponse.steps:type_name -> nusa.v1.AccessStep
-	1,  // 9: nusa.v1.ListRolesResponse.roles:type_name -> nusa.v1.AuthRole
-	1,  // 10: nusa.v1.SetRoleRequest.role:type_name -> nusa.v1.AuthRole
-	2,  // 11: nusa.v1.ListBindingsResponse.bindings:type_name -> nusa.v1.AuthBinding
-	2,  // 12: nusa.v1.SetBindingRequest.binding:type_name -> nusa.v1.AuthBinding
-	3,  // 13: nusa.v1.ListAccessTokensResponse.tokens:type_name -> nusa.v1.AccessToken
-	27, // 14: nusa.v1.CreateAccessTokenRequest.ttl:type_name -> google.protobuf.Duration
-	3,  // 15: nusa.v1.CreateAccessTokenResponse.token:type_name -> nusa.v1.AccessToken
-	5,  // 16: nusa.v1.Auth.WhoAmI:input_type -> nusa.v1.WhoAmIRequest
-	7,  // 17: nusa.v1.Auth.CanI:input_type -> nusa.v1.CanIRequest
-	10, // 18: nusa.v1.Auth.ListRoles:input_type -> nusa.v1.ListRolesRequest
-	12, // 19: nusa.v1.Auth.SetRole:input_type -> nusa.v1.SetRoleRequest
-	13, // 20: nusa.v1.Auth.RemoveRole:input_type -> nusa.v1.RemoveRoleRequest
-	15, // 21: nusa.v1.Auth.ListBindings:input_type -> nusa.v1.ListBindingsRequest
-	17, // 22: nusa.v1.Auth.SetBinding:input_type -> nusa.v1.SetBindingRequest
-	18, // 23: nusa.v1.Auth.RemoveBinding:input_type -> nusa.v1.RemoveBindingRequest
-	20, // 24: nusa.v1.Auth.ListAccessTokens:input_type -> nusa.v1.ListAccessTokensRequest
-	22, // 25: nusa.v1.Auth.CreateAccessToken:input_type -> nusa.v1.CreateAccessTokenRequest
-	24, // 26: nusa.v1.Auth.RevokeAccessToken:input_type -> nusa.v1.RevokeAccessTokenRequest
-	6,  // 27: nusa.v1.Auth.WhoAmI:output_type -> nusa.v1.WhoAmIResponse
-	8,  // 28: nusa.v1.Auth.CanI:output_type -> nusa.v1.CanIResponse
-	11, // 29: nusa.v1.Auth.ListRoles:output_type -> nusa.v1.ListRolesResponse
-	1,  // 30: nusa.v1.Auth.SetRole:output_type -> nusa.v1.AuthRole
-	14, // 31: nusa.v1.Auth.RemoveRole:output_type -> nusa.v1.RemoveRoleResponse
-	16, // 32: nusa.v1.Auth.ListBindings:output_type -> nusa.v1.ListBindingsResponse
-	2,  // 33: nusa.v1.Auth.SetBinding:output_type -> nusa.v1.AuthBinding
-	19, // 34: nusa.v1.Auth.RemoveBinding:output_type -> nusa.v1.RemoveBindingResponse
-	21, // 35: nusa.v1.Auth.ListAccessTokens:output_type -> nusa.v1.ListAccessTokensResponse
-	23, // 36: nusa.v1.Auth.CreateAccessToken:output_type -> nusa.v1.CreateAccessTokenResponse
-	25, // 37: nusa.v1.Auth.RevokeAccessToken:output_type -> nusa.v1.RevokeAccessTokenResponse
-	27, // [27:38] is the sub-list for method output_type
-	16, // [16:27] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	1,  // 6: nusa.v1.AuthSet.conditional_roles:type_name -> nusa.v1.AuthRole
+	28, // 7: nusa.v1.AuthSet.namespaces:type_name -> nusa.v1.Namespace
+	27, // 8: nusa.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	29, // 9: nusa.v1.WhoAmIResponse.policy_age:type_name -> google.protobuf.Duration
+	7,  // 10: nusa.v1.WhoAmIResponse.grants:type_name -> nusa.v1.AuthGrant
+	10, // 11: nusa.v1.CanIResponse.steps:type_name -> nusa.v1.AccessStep
+	1,  // 12: nusa.v1.ListRolesResponse.roles:type_name -> nusa.v1.AuthRole
+	1,  // 13: nusa.v1.SetRoleRequest.role:type_name -> nusa.v1.AuthRole
+	2,  // 14: nusa.v1.ListBindingsResponse.bindings:type_name -> nusa.v1.AuthBinding
+	2,  // 15: nusa.v1.SetBindingRequest.binding:type_name -> nusa.v1.AuthBinding
+	3,  // 16: nusa.v1.ListAccessTokensResponse.tokens:type_name -> nusa.v1.AccessToken
+	29, // 17: nusa.v1.CreateAccessTokenRequest.ttl:type_name -> google.protobuf.Duration
+	3,  // 18: nusa.v1.CreateAccessTokenResponse.token:type_name -> nusa.v1.AccessToken
+	5,  // 19: nusa.v1.Auth.WhoAmI:input_type -> nusa.v1.WhoAmIRequest
+	8,  // 20: nusa.v1.Auth.CanI:input_type -> nusa.v1.CanIRequest
+	11, // 21: nusa.v1.Auth.ListRoles:input_type -> nusa.v1.ListRolesRequest
+	13, // 22: nusa.v1.Auth.SetRole:input_type -> nusa.v1.SetRoleRequest
+	14, // 23: nusa.v1.Auth.RemoveRole:input_type -> nusa.v1.RemoveRoleRequest
+	16, // 24: nusa.v1.Auth.ListBindings:input_type -> nusa.v1.ListBindingsRequest
+	18, // 25: nusa.v1.Auth.SetBinding:input_type -> nusa.v1.SetBindingRequest
+	19, // 26: nusa.v1.Auth.RemoveBinding:input_type -> nusa.v1.RemoveBindingRequest
+	21, // 27: nusa.v1.Auth.ListAccessTokens:input_type -> nusa.v1.ListAccessTokensRequest
+	23, // 28: nusa.v1.Auth.CreateAccessToken:input_type -> nusa.v1.CreateAccessTokenRequest
+	25, // 29: nusa.v1.Auth.RevokeAccessToken:input_type -> nusa.v1.RevokeAccessTokenRequest
+	6,  // 30: nusa.v1.Auth.WhoAmI:output_type -> nusa.v1.WhoAmIResponse
+	9,  // 31: nusa.v1.Auth.CanI:output_type -> nusa.v1.CanIResponse
+	12, // 32: nusa.v1.Auth.ListRoles:output_type -> nusa.v1.ListRolesResponse
+	1,  // 33: nusa.v1.Auth.SetRole:output_type -> nusa.v1.AuthRole
+	15, // 34: nusa.v1.Auth.RemoveRole:output_type -> nusa.v1.RemoveRoleResponse
+	17, // 35: nusa.v1.Auth.ListBindings:output_type -> nusa.v1.ListBindingsResponse
+	2,  // 36: nusa.v1.Auth.SetBinding:output_type -> nusa.v1.AuthBinding
+	20, // 37: nusa.v1.Auth.RemoveBinding:output_type -> nusa.v1.RemoveBindingResponse
+	22, // 38: nusa.v1.Auth.ListAccessTokens:output_type -> nusa.v1.ListAccessTokensResponse
+	24, // 39: nusa.v1.Auth.CreateAccessToken:output_type -> nusa.v1.CreateAccessTokenResponse
+	26, // 40: nusa.v1.Auth.RevokeAccessToken:output_type -> nusa.v1.RevokeAccessTokenResponse
+	30, // [30:41] is the sub-list for method output_type
+	19, // [19:30] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_auth_proto_init() }
@@ -1789,13 +1969,14 @@ func file_nusa_v1_auth_proto_init() {
 	if File_nusa_v1_auth_proto != nil {
 		return
 	}
+	file_nusa_v1_namespace_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_auth_proto_rawDesc), len(file_nusa_v1_auth_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -42,7 +42,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Auth answers who may do what, and changes roles, bindings and access tokens. A region answers
-// from its copy, and only the global tier changes anything: FAILED_PRECONDITION at a region.
+// from its copy, and only the global tier changes anything: FAILED_PRECONDITION at a region. But a
+// region makes and revokes its local tokens.
 type AuthClient interface {
 	// WhoAmI returns the principal of the caller.
 	WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error)
@@ -195,7 +196,8 @@ func (c *authClient) RevokeAccessToken(ctx context.Context, in *RevokeAccessToke
 // for forward compatibility.
 //
 // Auth answers who may do what, and changes roles, bindings and access tokens. A region answers
-// from its copy, and only the global tier changes anything: FAILED_PRECONDITION at a region.
+// from its copy, and only the global tier changes anything: FAILED_PRECONDITION at a region. But a
+// region makes and revokes its local tokens.
 type AuthServer interface {
 	// WhoAmI returns the principal of the caller.
 	WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error)
