@@ -99,7 +99,7 @@ func (c *Session) Explain(err error) error {
 // reached, the connection broke, or the server cannot serve the call now.
 func (c *Session) unavailable(err error, message string) string {
 	if failed := c.creds.err(); failed != nil && rpcerr.TransportFailure(err) != rpcerr.NoFailure {
-		return fmt.Sprintf("no encrypted connection to %s: %s: is --identity (or NUSA_IDENTITY) right, and does the server have an identity?", c.Addr, term.OneLine(failed.Error()))
+		return fmt.Sprintf("no encrypted connection to %s: %s: is %s right, and does the server have an identity?", c.Addr, term.OneLine(failed.Error()), whatIdentity(c))
 	}
 	switch rpcerr.TransportFailure(err) {
 	case rpcerr.Broken:

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/profile"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
@@ -33,6 +34,40 @@ func openCredentials(dir string) (*clientCredentials, error) {
 	}
 	servers := identity.Rules{{Kind: identity.Global}, {Kind: identity.Server}}
 	return &clientCredentials{source.Client(servers), &atomic.Pointer[error]{}}, nil
+}
+
+// useProfile takes the credentials from the profile of the first server that has one, unless a flag
+// or the environment names an identity.
+func useProfile(c *Session) error {
+	if c.Identity != "" || c.profile != nil {
+		return nil
+	}
+	for _, addr := range c.servers.addrs {
+		p, err := profile.Read(addr)
+		if err != nil {
+			return err
+		}
+		if p == nil {
+			continue
+		}
+		c.profile = p
+		if p.HasIdentity() {
+			c.Identity = p.Dir
+		}
+		return nil
+	}
+	return nil
+}
+
+// whatIdentity names what gives the credentials, for errors.
+func whatIdentity(c *Session) string {
+	switch {
+	case c.profile == nil:
+		return "--identity (or NUSA_IDENTITY)"
+	case c.profile.Temporary != "":
+		return fmt.Sprintf("the profile %s (if `%s` has ended, remove the folder)", c.profile.Dir, c.profile.Temporary)
+	}
+	return "the profile " + c.profile.Dir
 }
 
 // ClientHandshake implements credentials.TransportCredentials.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/profile"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
@@ -39,8 +40,10 @@ type Session struct {
 	// dialer records why there is no connection.
 	dialer  *rpcerr.Dialer
 	servers *servers
-	// creds encrypt the connections.
-	creds *clientCredentials
+	// creds encrypt the connections. profile has the credentials, unless a flag or the environment
+	// names them.
+	creds   *clientCredentials
+	profile *profile.Profile
 }
 
 // Connect connects the session to the server at addr. If addr names several servers,
@@ -55,12 +58,15 @@ func (c *Session) Connect(addr string) (closeConn func(), err error) {
 		return nil, fmt.Errorf("--addr %s: %w", addr, err)
 	}
 	c.Addr = c.servers.String()
+	if err := useProfile(c); err != nil {
+		return nil, err
+	}
 	c.creds, err = openCredentials(c.Identity)
 	if err != nil {
 		return nil, err
 	}
 	c.dialer = &rpcerr.Dialer{Dial: c.servers.dial}
-	token, err := tokenOption(c.Identity)
+	token, err := tokenOption(c.Identity, c.profile)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/profile"
 )
 
 // accessToken is the access token of a client. gRPC sends it with each call, and only over TLS.
@@ -24,8 +26,9 @@ func (accessToken) RequireTransportSecurity() bool { return true }
 // String returns no part of the token.
 func (accessToken) String() string { return "access token" }
 
-// tokenOption returns the option that sends the access token of the environment, or nothing.
-func tokenOption(identity string) ([]grpc.DialOption, error) {
+// tokenOption returns the option that sends the access token of the environment or of the profile,
+// or nothing.
+func tokenOption(identity string, p *profile.Profile) ([]grpc.DialOption, error) {
 	text := os.Getenv("NUSA_TOKEN")
 	if path := os.Getenv("NUSA_TOKEN_FILE"); path != "" {
 		raw, err := os.ReadFile(path)
@@ -35,6 +38,9 @@ func tokenOption(identity string) ([]grpc.DialOption, error) {
 		text = string(raw)
 	}
 	text = strings.TrimSpace(text)
+	if text == "" && p != nil {
+		text = p.Token
+	}
 	switch {
 	case text == "":
 		return nil, nil
