@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -79,7 +81,33 @@ func (m *member) open(ctx context.Context, cfg EtcdConfig, ec *embed.Config) err
 	ec.ListenClientUrls = []url.URL{m.socket.listen}
 	ec.AdvertiseClientUrls = append(ec.AdvertiseClientUrls, m.socket.advertised)
 	m.Etcd, err = embed.StartEtcd(ec)
-	return err
+	if err != nil {
+		return err
+	}
+	return checkURLs(m.Server.Cluster().Members(), cfg.Identity != nil)
+}
+
+// checkURLs returns an error if the members would dial each other with TLS and accept only
+// connections without, or the other way round. etcd dials the addresses that it has stored, and
+// nothing changes these without a majority of members that reach each other.
+func checkURLs(members []*membership.Member, encrypted bool) error {
+	if len(members) < 2 {
+		return nil
+	}
+	wrong, fault, instead := "http://", "was made without TLS, so with identities the members do not reach each other",
+		"stop all global servers, and restore a snapshot with https:// addresses on each, as docs/operating.md says"
+	if !encrypted {
+		wrong, fault, instead = "https://", "was made with TLS, so without identities the members do not reach each other",
+			"start each global server with its identity"
+	}
+	for _, m := range members {
+		for _, u := range m.PeerURLs {
+			if strings.HasPrefix(u, wrong) {
+				return fmt.Errorf("etcd member %s (%s) %s: %s", cmp.Or(m.Name, m.ID.String()), u, fault, instead)
+			}
+		}
+	}
+	return nil
 }
 
 func (m *member) awaitReady(ctx context.Context) error {
@@ -107,9 +135,20 @@ func (m *member) close() {
 	m.peers.close()
 	m.clients.close()
 	if m.Etcd != nil {
-		m.Close()
+		m.stop()
 	}
 	m.socket.close()
+}
+
+// stop ends the member. Close would wait for ever for the servers of a member that was never ready,
+// because these begin once it is ready, or stops.
+func (m *member) stop() {
+	select {
+	case <-m.Server.ReadyNotify():
+	default:
+		m.Server.HardStop()
+	}
+	m.Close()
 }
 
 // peerTLS returns how the member dials other members. etcd compares one DNS name, so all global
