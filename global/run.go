@@ -26,6 +26,7 @@ import (
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/recorder"
 	"github.com/nusa-scheduler/nusa/security/rights"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // storeWait is how long a starting server waits for its store.
@@ -174,7 +175,7 @@ func (s *server) listen(ctx context.Context) error {
 	g := gate.New(gate.Options{Source: id, Rights: s.rights, Record: s.denials.Add})
 	web, err := serve.Open(ctx, serve.Options{
 		Net: s.cfg.Net, Logger: s.log, GRPCAddr: s.cfg.GRPCAddr, HTTPAddr: s.cfg.HTTPAddr,
-		Credentials: id.Server(gate.Listener(id.ID())), HTTPTLS: id.Web(),
+		Credentials: id.Server(gate.Listener(id.ID())), Tap: trust.Tap, HTTPTLS: id.Web(),
 		Unary: g.Around(f.Unary()), Stream: g.AroundStreams(f.Stream()), Ready: s.ready,
 		Codec: submits.NewCodec(),
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/nusa-scheduler/nusa/security/gate"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/recorder"
+	"github.com/nusa-scheduler/nusa/security/trust"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -122,7 +123,7 @@ func (s *server) openAddresses(ctx context.Context) error {
 	var err error
 	s.serve, err = serve.Open(ctx, serve.Options{
 		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
-		Credentials: cfg.Identity.Server(gate.Listener(cfg.Identity.ID())), HTTPTLS: cfg.Identity.Web(),
+		Credentials: cfg.Identity.Server(gate.Listener(cfg.Identity.ID())), Tap: trust.Tap, HTTPTLS: cfg.Identity.Web(),
 		Unary:  s.gate.Around(fwd.Unary()),
 		Stream: s.gate.AroundStreams(fwd.Stream()),
 		Ready:  s.ready, SmallBuffers: true, Codec: wire.NewCodec(),

@@ -7,7 +7,7 @@ import (
 
 // reading is what a History knows while the stored entries are still being read.
 type reading struct {
-	// certain are jobs of which it is known for certain whether the store has an entry.
+	// certain are jobs that certainly have, or certainly do not have, an entry in the store.
 	certain map[string]struct{}
 	// read lists the entries that PutRead has added.
 	read Departures

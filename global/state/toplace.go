@@ -201,8 +201,8 @@ func (r *Region) placedNow(now time.Duration, level uint32) placed {
 }
 
 // same reports whether the values are certainly those of placedNow. It is cheaper than a comparison
-// with placedNow, because all regions are compared for each plan. It reads little of the region, most
-// of which is not in the processor's cache.
+// with placedNow, because all regions are compared for each plan. It reads little of the region,
+// because most of a region is not in the processor's cache.
 func (p *placed) same(now time.Duration, level uint32) bool {
 	r := p.of
 	return p.record == r.Record && p.report == r.Report && p.session && r.Session != nil && p.reports == r.Reports &&

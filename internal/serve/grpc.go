@@ -67,6 +67,9 @@ func newGRPC(o Options) *grpc.Server {
 	if o.Credentials != nil {
 		opts = append(opts, grpc.Creds(o.Credentials))
 	}
+	if o.Tap != nil {
+		opts = append(opts, grpc.InTapHandle(o.Tap))
+	}
 	if o.Codec != nil {
 		opts = append(opts, grpc.ForceServerCodecV2(o.Codec))
 	}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/tap"
 
 	"github.com/nusa-scheduler/nusa/internal/guard"
 	"github.com/nusa-scheduler/nusa/internal/network"
@@ -46,6 +47,8 @@ type Options struct {
 	// Credentials encrypt the connections and prove the identity of both ends. Default: none, so
 	// the connections are not encrypted.
 	Credentials credentials.TransportCredentials
+	// Tap may refuse a call when its headers have arrived. Default: it refuses none.
+	Tap tap.ServerInHandle
 	// Codec encodes and decodes messages. Default: protobuf's.
 	Codec encoding.CodecV2
 

@@ -9,6 +9,5 @@
 //   - tls.go: TLS for etcd and HTTP
 //   - refusals.go: the lines of the log about refused peers, and open connections, which end when
 //     their peer is refused
-//   - pending.go: a bound for connections whose peer is not known yet
 //   - stranger.go: connections of clients that have no certificate
 package trust

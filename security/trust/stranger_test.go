@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
@@ -41,6 +44,15 @@ func (o *open) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) 
 	return &grpc_health_v1.HealthCheckResponse{}, nil
 }
 
+// Watch implements grpc_health_v1.HealthServer.
+func (o *open) Watch(_ *grpc_health_v1.HealthCheckRequest, s grpc.ServerStreamingServer[grpc_health_v1.HealthCheckResponse]) error {
+	if err := s.Send(&grpc_health_v1.HealthCheckResponse{}); err != nil {
+		return err
+	}
+	<-s.Context().Done()
+	return nil
+}
+
 func serveOpen(t *testing.T, s *trust.Source) (*open, string) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,7 +60,7 @@ func serveOpen(t *testing.T, s *trust.Source) (*open, string) {
 		t.Fatal(err)
 	}
 	o := &open{}
-	g := grpc.NewServer(grpc.Creds(s.Server(agents)))
+	g := grpc.NewServer(grpc.Creds(s.Server(agents)), grpc.InTapHandle(trust.Tap))
 	grpc_health_v1.RegisterHealthServer(g, o)
 	var done sync.WaitGroup
 	done.Go(func() { _ = g.Serve(lis) })
@@ -132,5 +144,80 @@ func TestRefusedPeersAreClosed(t *testing.T) {
 	defer cancel()
 	if _, err := grpc_health_v1.NewHealthClient(conns["n1"]).Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
 		t.Errorf("after the ban: %v", err)
+	}
+}
+
+// TestStrangersAreBounded: a client without a certificate makes few calls at once and sends little,
+// and all of them together send little. Others still get in, and members are not bounded.
+func TestStrangersAreBounded(t *testing.T) {
+	ca := pkitest.New(t)
+	_, addr := serveOpen(t, ca.Source("region/a/server/s1"))
+	connect := func(c credentials.TransportCredentials) *grpc.ClientConn {
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	stranger := func() *grpc.ClientConn { return connect(trust.FirstContact(ca.Root.Cert.Equal, servers)) }
+	member := connect(ca.Source("region/a/agent/n1").Client(servers))
+	send := func(conn *grpc.ClientConn, bytes int) error {
+		_, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: strings.Repeat("x", bytes)})
+		return err
+	}
+	watch := func(ctx context.Context, conn *grpc.ClientConn) error {
+		s, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+		if err == nil {
+			_, err = s.Recv()
+		}
+		return err
+	}
+	if err := send(stranger(), 3<<20); status.Code(err) != codes.Unavailable {
+		t.Errorf("a large request without a certificate: %v", err)
+	}
+	if err := send(member, 3<<20); err != nil {
+		t.Errorf("a large request of a member: %v", err)
+	}
+
+	const most = 16
+	ctx, cancel := context.WithCancel(t.Context())
+	busy := stranger()
+	for n := range most {
+		if err := watch(ctx, busy); err != nil {
+			t.Fatalf("call %d: %v", n+1, err)
+		}
+		if err := watch(ctx, member); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := watch(ctx, busy); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one call more: %v", err)
+	}
+	if err := watch(ctx, member); err != nil {
+		t.Errorf("one call more of a member: %v", err)
+	}
+	cancel()
+	for err := watch(t.Context(), busy); err != nil; err = watch(t.Context(), busy) {
+		if status.Code(err) != codes.ResourceExhausted || t.Context().Err() != nil {
+			t.Fatalf("a call after the others have ended: %v", err)
+		}
+	}
+
+	first := stranger()
+	if err := send(first, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	for range 40 {
+		if err := send(stranger(), 1<<20); err != nil {
+			t.Errorf("a stranger beside others who have sent much: %v", err)
+		}
+	}
+	late, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	for state := first.GetState(); state == connectivity.Ready; state = first.GetState() {
+		if !first.WaitForStateChange(late, state) {
+			t.Fatal("the oldest of many strangers is still connected")
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/guard"
 	"github.com/nusa-scheduler/nusa/security/identity"
 )
 
@@ -40,7 +41,7 @@ func (s *Source) Listener(lis net.Listener, rules identity.Rules) net.Listener {
 	if s == nil {
 		return lis
 	}
-	return &listener{Listener: lis, source: s, config: s.streamConfig(rules), pending: &pending{most: maxPending}}
+	return &listener{Listener: lis, source: s, config: s.streamConfig(rules), pending: &guard.Waiting{Most: guard.Most}}
 }
 
 // Secure encrypts a stream that this member has dialled. The peer must be one that the rules
@@ -49,7 +50,7 @@ func (s *Source) Secure(ctx context.Context, raw net.Conn, rules identity.Rules)
 	if s == nil {
 		return raw, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, handshakeLimit)
+	ctx, cancel := context.WithTimeout(ctx, guard.Limit)
 	defer cancel()
 	conn := tls.Client(raw, s.streamConfig(rules))
 	if err := conn.HandshakeContext(ctx); err != nil {
@@ -72,9 +73,10 @@ func (s *Source) Secure(ctx context.Context, raw net.Conn, rules identity.Rules)
 
 type listener struct {
 	net.Listener
-	source  *Source
-	config  *tls.Config
-	pending *pending
+	source *Source
+	config *tls.Config
+	// pending are the connections whose handshake is in progress.
+	pending *guard.Waiting
 }
 
 // Accept implements net.Listener.
@@ -83,9 +85,9 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &serverStream{Conn: tls.Server(raw, l.config), raw: raw, leave: l.pending.enter(raw), source: l.source}
+	c := &serverStream{Conn: tls.Server(raw, l.config), raw: raw, leave: l.pending.Enter(raw), source: l.source}
 	// A peer that says nothing is closed, even if nobody reads.
-	c.late = time.AfterFunc(handshakeLimit, func() { _ = raw.Close() })
+	c.late = time.AfterFunc(guard.Limit, func() { _ = raw.Close() })
 	return c, nil
 }
 

@@ -29,6 +29,13 @@ func (s *Source) Web() *tls.Config {
 	if c == nil {
 		return nil
 	}
+	admitStrangers(c)
+	return c
+}
+
+// admitStrangers lets a server accept clients that send no certificate. A certificate that a
+// client sends is verified all the same.
+func admitStrangers(c *tls.Config) {
 	c.ClientAuth = tls.RequestClientCert
 	verify := c.VerifyConnection
 	c.VerifyConnection = func(cs tls.ConnectionState) error {
@@ -37,7 +44,6 @@ func (s *Source) Web() *tls.Config {
 		}
 		return verify(cs)
 	}
-	return c
 }
 
 // Path returns the path of a file of the credentials: CertFile, KeyFile or RootsFile.

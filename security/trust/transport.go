@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/peer"
 
+	"github.com/nusa-scheduler/nusa/internal/guard"
 	"github.com/nusa-scheduler/nusa/security/identity"
 )
 
@@ -60,14 +61,7 @@ func (s *Source) Server(rules identity.Rules) credentials.TransportCredentials {
 		return nil
 	}
 	c := s.config(rules)
-	c.ClientAuth = tls.RequestClientCert
-	verify := c.VerifyConnection
-	c.VerifyConnection = func(cs tls.ConnectionState) error {
-		if len(cs.PeerCertificates) == 0 {
-			return nil
-		}
-		return verify(cs)
-	}
+	admitStrangers(c)
 	c.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if hello.ServerName == firstContactName {
 			return s.get().withRoots(), nil
@@ -75,7 +69,7 @@ func (s *Source) Server(rules identity.Rules) credentials.TransportCredentials {
 		return &s.get().cert, nil
 	}
 	return &transport{TransportCredentials: credentials.NewTLS(c), source: s,
-		pending: &pending{most: maxPending}, strangers: &strangers{pending{most: maxStrangers}}}
+		pending: &guard.Waiting{Most: guard.Most}, strangers: &strangers{}}
 }
 
 // Client returns the credentials for connections to a gRPC server that the rules allow. With
@@ -98,7 +92,7 @@ type transport struct {
 	// source is nil at a client without a certificate.
 	source *Source
 	// pending and strangers are nil at a client.
-	pending   *pending
+	pending   *guard.Waiting
 	strangers *strangers
 }
 
@@ -111,7 +105,7 @@ func (t *transport) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		}
 		return raw, info(id), nil
 	}
-	leave := t.pending.enter(raw)
+	leave := t.pending.Enter(raw)
 	conn, auth, err := t.TransportCredentials.ServerHandshake(raw)
 	leave()
 	if err != nil {
@@ -119,7 +113,7 @@ func (t *transport) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		return nil, nil, err
 	}
 	if len(auth.(credentials.TLSInfo).State.PeerCertificates) == 0 {
-		s := t.strangers.admit(conn)
+		s := t.strangers.admit(conn, raw)
 		out := info(identity.ID{})
 		out.stranger = s
 		return s, out, nil
