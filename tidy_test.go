@@ -56,6 +56,7 @@ var cores = map[string][]string{
 	"security/identity":      {},
 	"security/join":          {"internal/glob", "security/identity", "security/roster"},
 	"security/pki":           {"security/identity"},
+	"security/rotation":      {},
 	"security/roster":        {"security/identity"},
 	"topology/origin":        {"topology"},
 	"topology/predict":       {"topology"},

@@ -138,6 +138,11 @@ var table = []row{
 	{name: "/nusa.v1.Namespaces/List", may: users, verb: "read", kind: "namespace", at: everywhere, list: true},
 	{name: "/nusa.v1.Namespaces/Remove", may: users, verb: "remove", kind: "namespace", at: ofNamespaceName},
 
+	{name: "/nusa.v1.Keys/GetAuthority", may: users, verb: "read", kind: "key", at: everywhere},
+	{name: "/nusa.v1.Keys/RotateAuthority", may: users, verb: "rotate", kind: "key", at: everywhere},
+	{name: "/nusa.v1.Keys/GetRing", may: users, verb: "read", kind: "key", at: ofRegion},
+	{name: "/nusa.v1.Keys/ChangeRing", may: users, verb: "rotate", kind: "key", at: ofRegion},
+
 	{name: "/nusa.v1.Identity/Join", may: everyMember},
 	{name: "/nusa.v1.Identity/Renew", may: everyMember},
 	{name: "/nusa.v1.Tokens/Create", may: users, verb: "create", kind: "token", at: ofRegion},

@@ -9,4 +9,5 @@
 //   - verify.go: from the certificates of a peer to its identity
 //   - encode.go: PEM texts of certificates and keys
 //   - life.go: when a certificate is renewed
+//   - next.go: the root that replaces another one
 package pki

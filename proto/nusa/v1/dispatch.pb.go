@@ -1105,8 +1105,10 @@ func (x *Standby) GetServers() *ServerList {
 
 // ServerList has all servers of a region.
 type ServerList struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Servers       []*RegionalServer      `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Servers []*RegionalServer      `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
+	// Only from the master: which certificates the agents of the region should have.
+	Keys          *KeyGoal `protobuf:"bytes,10,opt,name=keys,proto3" json:"keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1148,11 +1150,18 @@ func (x *ServerList) GetServers() []*RegionalServer {
 	return nil
 }
 
+func (x *ServerList) GetKeys() *KeyGoal {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
 var File_nusa_v1_dispatch_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\n" +
-	"\x16nusa/v1/dispatch.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x18nusa/v1/federation.proto\x1a\x13nusa/v1/types.proto\"\xe7\x02\n" +
+	"\x16nusa/v1/dispatch.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x18nusa/v1/federation.proto\x1a\x12nusa/v1/keys.proto\x1a\x13nusa/v1/types.proto\"\xe7\x02\n" +
 	"\fAgentMessage\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.nusa.v1.AgentHelloH\x00R\x05hello\x12-\n" +
 	"\x05lease\x18\x02 \x01(\v2\x15.nusa.v1.LeaseRequestH\x00R\x05lease\x121\n" +
@@ -1239,10 +1248,12 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\bprotocol\x18\t \x01(\x05R\bprotocol\"_\n" +
 	"\aStandby\x12%\n" +
 	"\x0emaster_address\x18\x01 \x01(\tR\rmasterAddress\x12-\n" +
-	"\aservers\x18\x02 \x01(\v2\x13.nusa.v1.ServerListR\aservers\"?\n" +
+	"\aservers\x18\x02 \x01(\v2\x13.nusa.v1.ServerListR\aservers\"e\n" +
 	"\n" +
 	"ServerList\x121\n" +
-	"\aservers\x18\x01 \x03(\v2\x17.nusa.v1.RegionalServerR\aservers*\x8f\x01\n" +
+	"\aservers\x18\x01 \x03(\v2\x17.nusa.v1.RegionalServerR\aservers\x12$\n" +
+	"\x04keys\x18\n" +
+	" \x01(\v2\x10.nusa.v1.KeyGoalR\x04keys*\x8f\x01\n" +
 	"\fLeaseBinding\x12\x1d\n" +
 	"\x19LEASE_BINDING_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12LEASE_BINDING_NONE\x10\x01\x12\x16\n" +
@@ -1293,8 +1304,9 @@ var file_nusa_v1_dispatch_proto_goTypes = []any{
 	(*LeaseGrant)(nil),          // 22: nusa.v1.LeaseGrant
 	(*TunnelRequest)(nil),       // 23: nusa.v1.TunnelRequest
 	(*RegionalServer)(nil),      // 24: nusa.v1.RegionalServer
-	(*TaskState)(nil),           // 25: nusa.v1.TaskState
-	(*TunnelFrame)(nil),         // 26: nusa.v1.TunnelFrame
+	(*KeyGoal)(nil),             // 25: nusa.v1.KeyGoal
+	(*TaskState)(nil),           // 26: nusa.v1.TaskState
+	(*TunnelFrame)(nil),         // 27: nusa.v1.TunnelFrame
 }
 var file_nusa_v1_dispatch_proto_depIdxs = []int32{
 	2,  // 0: nusa.v1.AgentMessage.hello:type_name -> nusa.v1.AgentHello
@@ -1330,16 +1342,17 @@ var file_nusa_v1_dispatch_proto_depIdxs = []int32{
 	10, // 30: nusa.v1.MasterWelcome.servers:type_name -> nusa.v1.ServerList
 	10, // 31: nusa.v1.Standby.servers:type_name -> nusa.v1.ServerList
 	24, // 32: nusa.v1.ServerList.servers:type_name -> nusa.v1.RegionalServer
-	25, // 33: nusa.v1.AllocReport.TasksEntry.value:type_name -> nusa.v1.TaskState
-	1,  // 34: nusa.v1.Dispatch.Session:input_type -> nusa.v1.AgentMessage
-	26, // 35: nusa.v1.Dispatch.Tunnel:input_type -> nusa.v1.TunnelFrame
-	7,  // 36: nusa.v1.Dispatch.Session:output_type -> nusa.v1.MasterMessage
-	26, // 37: nusa.v1.Dispatch.Tunnel:output_type -> nusa.v1.TunnelFrame
-	36, // [36:38] is the sub-list for method output_type
-	34, // [34:36] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	25, // 33: nusa.v1.ServerList.keys:type_name -> nusa.v1.KeyGoal
+	26, // 34: nusa.v1.AllocReport.TasksEntry.value:type_name -> nusa.v1.TaskState
+	1,  // 35: nusa.v1.Dispatch.Session:input_type -> nusa.v1.AgentMessage
+	27, // 36: nusa.v1.Dispatch.Tunnel:input_type -> nusa.v1.TunnelFrame
+	7,  // 37: nusa.v1.Dispatch.Session:output_type -> nusa.v1.MasterMessage
+	27, // 38: nusa.v1.Dispatch.Tunnel:output_type -> nusa.v1.TunnelFrame
+	37, // [37:39] is the sub-list for method output_type
+	35, // [35:37] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_dispatch_proto_init() }
@@ -1348,6 +1361,7 @@ func file_nusa_v1_dispatch_proto_init() {
 		return
 	}
 	file_nusa_v1_federation_proto_init()
+	file_nusa_v1_keys_proto_init()
 	file_nusa_v1_types_proto_init()
 	file_nusa_v1_dispatch_proto_msgTypes[0].OneofWrappers = []any{
 		(*AgentMessage_Hello)(nil),

@@ -2624,6 +2624,7 @@ type GlobalMessage struct {
 	//	*GlobalMessage_ColumnChanges
 	//	*GlobalMessage_MatrixChanges
 	//	*GlobalMessage_Auth
+	//	*GlobalMessage_Keys
 	Kind          isGlobalMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2810,6 +2811,15 @@ func (x *GlobalMessage) GetAuth() *AuthSet {
 	return nil
 }
 
+func (x *GlobalMessage) GetKeys() *KeyGoal {
+	if x != nil {
+		if x, ok := x.Kind.(*GlobalMessage_Keys); ok {
+			return x.Keys
+		}
+	}
+	return nil
+}
+
 type isGlobalMessage_Kind interface {
 	isGlobalMessage_Kind()
 }
@@ -2888,6 +2898,12 @@ type GlobalMessage_Auth struct {
 	Auth *AuthSet `protobuf:"bytes,16,opt,name=auth,proto3,oneof"`
 }
 
+type GlobalMessage_Keys struct {
+	// Which keys and certificates the members of the region should have. Sent at the start of a
+	// session and whenever it changes.
+	Keys *KeyGoal `protobuf:"bytes,30,opt,name=keys,proto3,oneof"`
+}
+
 func (*GlobalMessage_Welcome) isGlobalMessage_Kind() {}
 
 func (*GlobalMessage_Refused) isGlobalMessage_Kind() {}
@@ -2919,6 +2935,8 @@ func (*GlobalMessage_ColumnChanges) isGlobalMessage_Kind() {}
 func (*GlobalMessage_MatrixChanges) isGlobalMessage_Kind() {}
 
 func (*GlobalMessage_Auth) isGlobalMessage_Kind() {}
+
+func (*GlobalMessage_Keys) isGlobalMessage_Kind() {}
 
 // PeerChanges are changes of the other regions.
 type PeerChanges struct {
@@ -4266,7 +4284,7 @@ var File_nusa_v1_federation_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\n" +
-	"\x18nusa/v1/federation.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11nusa/v1/api.proto\x1a\x12nusa/v1/auth.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"$\n" +
+	"\x18nusa/v1/federation.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11nusa/v1/api.proto\x1a\x12nusa/v1/auth.proto\x1a\x11nusa/v1/job.proto\x1a\x12nusa/v1/keys.proto\x1a\x13nusa/v1/types.proto\"$\n" +
 	"\fStateRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\"7\n" +
 	"\vStateDigest\x12\x14\n" +
@@ -4491,7 +4509,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\bposition\x18\x06 \x01(\v2\x11.nusa.v1.PositionR\bposition\"N\n" +
 	"\tFitCounts\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12%\n" +
-	"\x04fits\x18\x02 \x03(\v2\x11.nusa.v1.FitCountR\x04fits\"\xd9\x06\n" +
+	"\x04fits\x18\x02 \x03(\v2\x11.nusa.v1.FitCountR\x04fits\"\x81\a\n" +
 	"\rGlobalMessage\x122\n" +
 	"\awelcome\x18\x01 \x01(\v2\x16.nusa.v1.GlobalWelcomeH\x00R\awelcome\x12,\n" +
 	"\arefused\x18\x02 \x01(\v2\x10.nusa.v1.RefusedH\x00R\arefused\x12+\n" +
@@ -4510,7 +4528,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"askChanges\x12?\n" +
 	"\x0ecolumn_changes\x18\x0e \x01(\v2\x16.nusa.v1.ColumnChangesH\x00R\rcolumnChanges\x12?\n" +
 	"\x0ematrix_changes\x18\x0f \x01(\v2\x16.nusa.v1.MatrixChangesH\x00R\rmatrixChanges\x12&\n" +
-	"\x04auth\x18\x10 \x01(\v2\x10.nusa.v1.AuthSetH\x00R\x04authB\x06\n" +
+	"\x04auth\x18\x10 \x01(\v2\x10.nusa.v1.AuthSetH\x00R\x04auth\x12&\n" +
+	"\x04keys\x18\x1e \x01(\v2\x10.nusa.v1.KeyGoalH\x00R\x04keysB\x06\n" +
 	"\x04kind\"\x85\x01\n" +
 	"\vPeerChanges\x12\x18\n" +
 	"\abuckets\x18\x01 \x03(\rR\abuckets\x12\x14\n" +
@@ -4711,10 +4730,11 @@ var file_nusa_v1_federation_proto_goTypes = []any{
 	(*Edge)(nil),                   // 59: nusa.v1.Edge
 	(*FitCount)(nil),               // 60: nusa.v1.FitCount
 	(*AuthSet)(nil),                // 61: nusa.v1.AuthSet
-	(*OriginRecord)(nil),           // 62: nusa.v1.OriginRecord
-	(*Location)(nil),               // 63: nusa.v1.Location
-	(*Resources)(nil),              // 64: nusa.v1.Resources
-	(*InstanceCounts)(nil),         // 65: nusa.v1.InstanceCounts
+	(*KeyGoal)(nil),                // 62: nusa.v1.KeyGoal
+	(*OriginRecord)(nil),           // 63: nusa.v1.OriginRecord
+	(*Location)(nil),               // 64: nusa.v1.Location
+	(*Resources)(nil),              // 65: nusa.v1.Resources
+	(*InstanceCounts)(nil),         // 66: nusa.v1.InstanceCounts
 }
 var file_nusa_v1_federation_proto_depIdxs = []int32{
 	41, // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
@@ -4788,42 +4808,43 @@ var file_nusa_v1_federation_proto_depIdxs = []int32{
 	35, // 68: nusa.v1.GlobalMessage.column_changes:type_name -> nusa.v1.ColumnChanges
 	36, // 69: nusa.v1.GlobalMessage.matrix_changes:type_name -> nusa.v1.MatrixChanges
 	61, // 70: nusa.v1.GlobalMessage.auth:type_name -> nusa.v1.AuthSet
-	31, // 71: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
-	33, // 72: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
-	49, // 73: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
-	45, // 74: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
-	51, // 75: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
-	5,  // 76: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
-	5,  // 77: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
-	62, // 78: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
-	5,  // 79: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
-	51, // 80: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
-	51, // 81: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
-	5,  // 82: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
-	11, // 83: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	5,  // 84: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
-	42, // 85: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
-	63, // 86: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
-	50, // 87: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
-	25, // 88: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
-	59, // 89: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
-	45, // 90: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
-	64, // 91: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
-	65, // 92: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
-	23, // 93: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
-	6,  // 94: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
-	4,  // 95: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	2,  // 96: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
-	0,  // 97: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
-	29, // 98: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
-	4,  // 99: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	3,  // 100: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
-	1,  // 101: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
-	98, // [98:102] is the sub-list for method output_type
-	94, // [94:98] is the sub-list for method input_type
-	94, // [94:94] is the sub-list for extension type_name
-	94, // [94:94] is the sub-list for extension extendee
-	0,  // [0:94] is the sub-list for field type_name
+	62, // 71: nusa.v1.GlobalMessage.keys:type_name -> nusa.v1.KeyGoal
+	31, // 72: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
+	33, // 73: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
+	49, // 74: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
+	45, // 75: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
+	51, // 76: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
+	5,  // 77: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
+	5,  // 78: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
+	63, // 79: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
+	5,  // 80: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
+	51, // 81: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
+	51, // 82: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
+	5,  // 83: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
+	11, // 84: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,  // 85: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
+	42, // 86: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
+	64, // 87: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
+	50, // 88: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
+	25, // 89: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
+	59, // 90: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
+	45, // 91: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
+	65, // 92: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
+	66, // 93: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
+	23, // 94: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
+	6,  // 95: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
+	4,  // 96: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
+	2,  // 97: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
+	0,  // 98: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
+	29, // 99: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
+	4,  // 100: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
+	3,  // 101: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
+	1,  // 102: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
+	99, // [99:103] is the sub-list for method output_type
+	95, // [95:99] is the sub-list for method input_type
+	95, // [95:95] is the sub-list for extension type_name
+	95, // [95:95] is the sub-list for extension extendee
+	0,  // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_federation_proto_init() }
@@ -4834,6 +4855,7 @@ func file_nusa_v1_federation_proto_init() {
 	file_nusa_v1_api_proto_init()
 	file_nusa_v1_auth_proto_init()
 	file_nusa_v1_job_proto_init()
+	file_nusa_v1_keys_proto_init()
 	file_nusa_v1_types_proto_init()
 	file_nusa_v1_federation_proto_msgTypes[6].OneofWrappers = []any{
 		(*RegionMessage_Hello)(nil),
@@ -4866,6 +4888,7 @@ func file_nusa_v1_federation_proto_init() {
 		(*GlobalMessage_ColumnChanges)(nil),
 		(*GlobalMessage_MatrixChanges)(nil),
 		(*GlobalMessage_Auth)(nil),
+		(*GlobalMessage_Keys)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -37,7 +37,9 @@ type JoinRequest struct {
 	// certificates of its region.
 	AuthorityRequest []byte `protobuf:"bytes,3,opt,name=authority_request,json=authorityRequest,proto3" json:"authority_request,omitempty"`
 	// Pool that the agent has chosen, or empty.
-	Pool          string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	Pool string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Regional servers: the server uses the keys of JoinResponse.
+	TakesKeys     bool `protobuf:"varint,10,opt,name=takes_keys,json=takesKeys,proto3" json:"takes_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -100,6 +102,13 @@ func (x *JoinRequest) GetPool() string {
 	return ""
 }
 
+func (x *JoinRequest) GetTakesKeys() bool {
+	if x != nil {
+		return x.TakesKeys
+	}
+	return false
+}
+
 // RenewRequest asks for the next certificate of a member.
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -110,8 +119,10 @@ type RenewRequest struct {
 	// As in JoinRequest. Empty if the server has no authority, or if its certificate is not
 	// due.
 	AuthorityRequest []byte `protobuf:"bytes,3,opt,name=authority_request,json=authorityRequest,proto3" json:"authority_request,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// What the member has now.
+	Has           *KeyState `protobuf:"bytes,10,opt,name=has,proto3" json:"has,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenewRequest) Reset() {
@@ -165,6 +176,13 @@ func (x *RenewRequest) GetAuthorityRequest() []byte {
 	return nil
 }
 
+func (x *RenewRequest) GetHas() *KeyState {
+	if x != nil {
+		return x.Has
+	}
+	return nil
+}
+
 // JoinResponse has a certificate.
 type JoinResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -175,7 +193,11 @@ type JoinResponse struct {
 	// The roots that the member trusts from now on.
 	Roots []byte `protobuf:"bytes,3,opt,name=roots,proto3" json:"roots,omitempty"`
 	// Pool of the agent according to its token or its registration; empty: its own choice.
-	Pool          string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	Pool string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Regional servers: the keys of gossip in the region, and of probes. The first one is in use.
+	// Empty: the federation keeps none.
+	GossipKeys    [][]byte `protobuf:"bytes,10,rep,name=gossip_keys,json=gossipKeys,proto3" json:"gossip_keys,omitempty"`
+	ProbeKeys     [][]byte `protobuf:"bytes,11,rep,name=probe_keys,json=probeKeys,proto3" json:"probe_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -236,6 +258,20 @@ func (x *JoinResponse) GetPool() string {
 		return x.Pool
 	}
 	return ""
+}
+
+func (x *JoinResponse) GetGossipKeys() [][]byte {
+	if x != nil {
+		return x.GossipKeys
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetProbeKeys() [][]byte {
+	if x != nil {
+		return x.ProbeKeys
+	}
+	return nil
 }
 
 // JoinToken describes a token.
@@ -943,7 +979,10 @@ type Member struct {
 	// Id of the token with which the member joined; empty: none.
 	Token string `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`
 	// Pool of the agent according to its token or its registration; empty: its own choice.
-	Pool          string `protobuf:"bytes,7,opt,name=pool,proto3" json:"pool,omitempty"`
+	Pool string `protobuf:"bytes,7,opt,name=pool,proto3" json:"pool,omitempty"`
+	// What the member had when it last reported. Unset: it has never reported.
+	Has           *KeyState              `protobuf:"bytes,10,opt,name=has,proto3" json:"has,omitempty"`
+	ReportedAt    *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=reported_at,json=reportedAt,proto3" json:"reported_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1025,6 +1064,20 @@ func (x *Member) GetPool() string {
 		return x.Pool
 	}
 	return ""
+}
+
+func (x *Member) GetHas() *KeyState {
+	if x != nil {
+		return x.Has
+	}
+	return nil
+}
+
+func (x *Member) GetReportedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReportedAt
+	}
+	return nil
 }
 
 // RegisteredNode is a node that is known before its agent joins.
@@ -1545,9 +1598,23 @@ func (x *SetJoinPolicyRequest) GetGrace() *durationpb.Duration {
 
 // AuthorityRecord is the root of the federation. Key: identity/ca.
 type AuthorityRecord struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
-	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The root from which new certificates come.
+	Certificate []byte `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	Key         []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// Number of steps of changes of the root. 0: the root was never changed.
+	Version uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	// "", "trust" or "issue".
+	Phase string `protobuf:"bytes,4,opt,name=phase,proto3" json:"phase,omitempty"`
+	// In these phases: the root that is trusted, too.
+	Other    []byte `protobuf:"bytes,5,opt,name=other,proto3" json:"other,omitempty"`
+	OtherKey []byte `protobuf:"bytes,6,opt,name=other_key,json=otherKey,proto3" json:"other_key,omitempty"`
+	// The later root, signed by the earlier one. So members that trust only the earlier one
+	// accept certificates of the later one.
+	Cross []byte `protobuf:"bytes,7,opt,name=cross,proto3" json:"cross,omitempty"`
+	// When the phase began, and within which time members renew.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=since,proto3" json:"since,omitempty"`
+	Spread        *durationpb.Duration   `protobuf:"bytes,9,opt,name=spread,proto3" json:"spread,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1592,6 +1659,55 @@ func (x *AuthorityRecord) GetCertificate() []byte {
 func (x *AuthorityRecord) GetKey() []byte {
 	if x != nil {
 		return x.Key
+	}
+	return nil
+}
+
+func (x *AuthorityRecord) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *AuthorityRecord) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *AuthorityRecord) GetOther() []byte {
+	if x != nil {
+		return x.Other
+	}
+	return nil
+}
+
+func (x *AuthorityRecord) GetOtherKey() []byte {
+	if x != nil {
+		return x.OtherKey
+	}
+	return nil
+}
+
+func (x *AuthorityRecord) GetCross() []byte {
+	if x != nil {
+		return x.Cross
+	}
+	return nil
+}
+
+func (x *AuthorityRecord) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *AuthorityRecord) GetSpread() *durationpb.Duration {
+	if x != nil {
+		return x.Spread
 	}
 	return nil
 }
@@ -1761,21 +1877,31 @@ var File_nusa_v1_identity_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_identity_proto_rawDesc = "" +
 	"\n" +
-	"\x16nusa/v1/identity.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\"~\n" +
+	"\x16nusa/v1/identity.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x12nusa/v1/keys.proto\"\x9d\x01\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
 	"\arequest\x18\x02 \x01(\fR\arequest\x12+\n" +
 	"\x11authority_request\x18\x03 \x01(\fR\x10authorityRequest\x12\x12\n" +
-	"\x04pool\x18\x04 \x01(\tR\x04pool\"k\n" +
+	"\x04pool\x18\x04 \x01(\tR\x04pool\x12\x1d\n" +
+	"\n" +
+	"takes_keys\x18\n" +
+	" \x01(\bR\ttakesKeys\"\x90\x01\n" +
 	"\fRenewRequest\x12\x14\n" +
 	"\x05chain\x18\x01 \x01(\fR\x05chain\x12\x18\n" +
 	"\arequest\x18\x02 \x01(\fR\arequest\x12+\n" +
-	"\x11authority_request\x18\x03 \x01(\fR\x10authorityRequest\"l\n" +
+	"\x11authority_request\x18\x03 \x01(\fR\x10authorityRequest\x12#\n" +
+	"\x03has\x18\n" +
+	" \x01(\v2\x11.nusa.v1.KeyStateR\x03has\"\xac\x01\n" +
 	"\fJoinResponse\x12\x14\n" +
 	"\x05chain\x18\x01 \x01(\fR\x05chain\x12\x1c\n" +
 	"\tauthority\x18\x02 \x01(\fR\tauthority\x12\x14\n" +
 	"\x05roots\x18\x03 \x01(\fR\x05roots\x12\x12\n" +
-	"\x04pool\x18\x04 \x01(\tR\x04pool\"\xb2\x02\n" +
+	"\x04pool\x18\x04 \x01(\tR\x04pool\x12\x1f\n" +
+	"\vgossip_keys\x18\n" +
+	" \x03(\fR\n" +
+	"gossipKeys\x12\x1d\n" +
+	"\n" +
+	"probe_keys\x18\v \x03(\fR\tprobeKeys\"\xb2\x02\n" +
 	"\tJoinToken\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x16\n" +
@@ -1829,7 +1955,7 @@ const file_nusa_v1_identity_proto_rawDesc = "" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\")\n" +
 	"\rUnbanResponse\x12\x18\n" +
-	"\aremoved\x18\x01 \x01(\bR\aremoved\"\xbd\x01\n" +
+	"\aremoved\x18\x01 \x01(\bR\aremoved\"\x9f\x02\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x12\n" +
@@ -1837,7 +1963,11 @@ const file_nusa_v1_identity_proto_rawDesc = "" +
 	"\x03key\x18\x04 \x01(\fR\x03key\x127\n" +
 	"\tnot_after\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bnotAfter\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\tR\x05token\x12\x12\n" +
-	"\x04pool\x18\a \x01(\tR\x04pool\"\x88\x02\n" +
+	"\x04pool\x18\a \x01(\tR\x04pool\x12#\n" +
+	"\x03has\x18\n" +
+	" \x01(\v2\x11.nusa.v1.KeyStateR\x03has\x12;\n" +
+	"\vreported_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"reportedAt\"\x88\x02\n" +
 	"\x0eRegisteredNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
@@ -1873,10 +2003,17 @@ const file_nusa_v1_identity_proto_rawDesc = "" +
 	"\x14SetJoinPolicyRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\tR\x06policy\x12/\n" +
-	"\x05grace\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"E\n" +
+	"\x05grace\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\xa3\x02\n" +
 	"\x0fAuthorityRecord\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\fR\x03key\"z\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05phase\x18\x04 \x01(\tR\x05phase\x12\x14\n" +
+	"\x05other\x18\x05 \x01(\fR\x05other\x12\x1b\n" +
+	"\tother_key\x18\x06 \x01(\fR\botherKey\x12\x14\n" +
+	"\x05cross\x18\a \x01(\fR\x05cross\x120\n" +
+	"\x05since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x121\n" +
+	"\x06spread\x18\t \x01(\v2\x19.google.protobuf.DurationR\x06spread\"z\n" +
 	"\vTokenRecord\x12(\n" +
 	"\x05token\x18\x01 \x01(\v2\x12.nusa.v1.JoinTokenR\x05token\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\fR\x06secret\x12)\n" +
@@ -1945,59 +2082,65 @@ var file_nusa_v1_identity_proto_goTypes = []any{
 	(*TokenUse)(nil),              // 25: nusa.v1.TokenUse
 	(*BanList)(nil),               // 26: nusa.v1.BanList
 	nil,                           // 27: nusa.v1.RegisteredNode.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
-	(*PartialError)(nil),          // 30: nusa.v1.PartialError
+	(*KeyState)(nil),              // 28: nusa.v1.KeyState
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(*PartialError)(nil),          // 31: nusa.v1.PartialError
 }
 var file_nusa_v1_identity_proto_depIdxs = []int32{
-	28, // 0: nusa.v1.JoinToken.created_at:type_name -> google.protobuf.Timestamp
-	28, // 1: nusa.v1.JoinToken.expires_at:type_name -> google.protobuf.Timestamp
-	29, // 2: nusa.v1.CreateTokenRequest.ttl:type_name -> google.protobuf.Duration
-	3,  // 3: nusa.v1.CreateTokenResponse.record:type_name -> nusa.v1.JoinToken
-	3,  // 4: nusa.v1.ListTokensResponse.tokens:type_name -> nusa.v1.JoinToken
-	30, // 5: nusa.v1.ListTokensResponse.errors:type_name -> nusa.v1.PartialError
-	28, // 6: nusa.v1.MemberBan.at:type_name -> google.protobuf.Timestamp
-	28, // 7: nusa.v1.Member.not_after:type_name -> google.protobuf.Timestamp
-	27, // 8: nusa.v1.RegisteredNode.labels:type_name -> nusa.v1.RegisteredNode.LabelsEntry
-	13, // 9: nusa.v1.ListMembersResponse.members:type_name -> nusa.v1.Member
-	14, // 10: nusa.v1.ListMembersResponse.nodes:type_name -> nusa.v1.RegisteredNode
-	9,  // 11: nusa.v1.ListMembersResponse.bans:type_name -> nusa.v1.MemberBan
-	30, // 12: nusa.v1.ListMembersResponse.errors:type_name -> nusa.v1.PartialError
-	14, // 13: nusa.v1.RegisterRequest.nodes:type_name -> nusa.v1.RegisteredNode
-	29, // 14: nusa.v1.JoinPolicy.grace:type_name -> google.protobuf.Duration
-	29, // 15: nusa.v1.SetJoinPolicyRequest.grace:type_name -> google.protobuf.Duration
-	3,  // 16: nusa.v1.TokenRecord.token:type_name -> nusa.v1.JoinToken
-	25, // 17: nusa.v1.TokenRecord.recent:type_name -> nusa.v1.TokenUse
-	9,  // 18: nusa.v1.BanList.bans:type_name -> nusa.v1.MemberBan
-	0,  // 19: nusa.v1.Identity.Join:input_type -> nusa.v1.JoinRequest
-	1,  // 20: nusa.v1.Identity.Renew:input_type -> nusa.v1.RenewRequest
-	4,  // 21: nusa.v1.Tokens.Create:input_type -> nusa.v1.CreateTokenRequest
-	6,  // 22: nusa.v1.Tokens.List:input_type -> nusa.v1.ListTokensRequest
-	8,  // 23: nusa.v1.Tokens.Revoke:input_type -> nusa.v1.RevokeTokenRequest
-	15, // 24: nusa.v1.Members.List:input_type -> nusa.v1.ListMembersRequest
-	10, // 25: nusa.v1.Members.Ban:input_type -> nusa.v1.BanRequest
-	11, // 26: nusa.v1.Members.Unban:input_type -> nusa.v1.UnbanRequest
-	17, // 27: nusa.v1.Members.Register:input_type -> nusa.v1.RegisterRequest
-	19, // 28: nusa.v1.Members.Unregister:input_type -> nusa.v1.UnregisterRequest
-	21, // 29: nusa.v1.Members.GetPolicy:input_type -> nusa.v1.GetJoinPolicyRequest
-	22, // 30: nusa.v1.Members.SetPolicy:input_type -> nusa.v1.SetJoinPolicyRequest
-	2,  // 31: nusa.v1.Identity.Join:output_type -> nusa.v1.JoinResponse
-	2,  // 32: nusa.v1.Identity.Renew:output_type -> nusa.v1.JoinResponse
-	5,  // 33: nusa.v1.Tokens.Create:output_type -> nusa.v1.CreateTokenResponse
-	7,  // 34: nusa.v1.Tokens.List:output_type -> nusa.v1.ListTokensResponse
-	3,  // 35: nusa.v1.Tokens.Revoke:output_type -> nusa.v1.JoinToken
-	16, // 36: nusa.v1.Members.List:output_type -> nusa.v1.ListMembersResponse
-	9,  // 37: nusa.v1.Members.Ban:output_type -> nusa.v1.MemberBan
-	12, // 38: nusa.v1.Members.Unban:output_type -> nusa.v1.UnbanResponse
-	18, // 39: nusa.v1.Members.Register:output_type -> nusa.v1.RegisterResponse
-	18, // 40: nusa.v1.Members.Unregister:output_type -> nusa.v1.RegisterResponse
-	20, // 41: nusa.v1.Members.GetPolicy:output_type -> nusa.v1.JoinPolicy
-	20, // 42: nusa.v1.Members.SetPolicy:output_type -> nusa.v1.JoinPolicy
-	31, // [31:43] is the sub-list for method output_type
-	19, // [19:31] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	28, // 0: nusa.v1.RenewRequest.has:type_name -> nusa.v1.KeyState
+	29, // 1: nusa.v1.JoinToken.created_at:type_name -> google.protobuf.Timestamp
+	29, // 2: nusa.v1.JoinToken.expires_at:type_name -> google.protobuf.Timestamp
+	30, // 3: nusa.v1.CreateTokenRequest.ttl:type_name -> google.protobuf.Duration
+	3,  // 4: nusa.v1.CreateTokenResponse.record:type_name -> nusa.v1.JoinToken
+	3,  // 5: nusa.v1.ListTokensResponse.tokens:type_name -> nusa.v1.JoinToken
+	31, // 6: nusa.v1.ListTokensResponse.errors:type_name -> nusa.v1.PartialError
+	29, // 7: nusa.v1.MemberBan.at:type_name -> google.protobuf.Timestamp
+	29, // 8: nusa.v1.Member.not_after:type_name -> google.protobuf.Timestamp
+	28, // 9: nusa.v1.Member.has:type_name -> nusa.v1.KeyState
+	29, // 10: nusa.v1.Member.reported_at:type_name -> google.protobuf.Timestamp
+	27, // 11: nusa.v1.RegisteredNode.labels:type_name -> nusa.v1.RegisteredNode.LabelsEntry
+	13, // 12: nusa.v1.ListMembersResponse.members:type_name -> nusa.v1.Member
+	14, // 13: nusa.v1.ListMembersResponse.nodes:type_name -> nusa.v1.RegisteredNode
+	9,  // 14: nusa.v1.ListMembersResponse.bans:type_name -> nusa.v1.MemberBan
+	31, // 15: nusa.v1.ListMembersResponse.errors:type_name -> nusa.v1.PartialError
+	14, // 16: nusa.v1.RegisterRequest.nodes:type_name -> nusa.v1.RegisteredNode
+	30, // 17: nusa.v1.JoinPolicy.grace:type_name -> google.protobuf.Duration
+	30, // 18: nusa.v1.SetJoinPolicyRequest.grace:type_name -> google.protobuf.Duration
+	29, // 19: nusa.v1.AuthorityRecord.since:type_name -> google.protobuf.Timestamp
+	30, // 20: nusa.v1.AuthorityRecord.spread:type_name -> google.protobuf.Duration
+	3,  // 21: nusa.v1.TokenRecord.token:type_name -> nusa.v1.JoinToken
+	25, // 22: nusa.v1.TokenRecord.recent:type_name -> nusa.v1.TokenUse
+	9,  // 23: nusa.v1.BanList.bans:type_name -> nusa.v1.MemberBan
+	0,  // 24: nusa.v1.Identity.Join:input_type -> nusa.v1.JoinRequest
+	1,  // 25: nusa.v1.Identity.Renew:input_type -> nusa.v1.RenewRequest
+	4,  // 26: nusa.v1.Tokens.Create:input_type -> nusa.v1.CreateTokenRequest
+	6,  // 27: nusa.v1.Tokens.List:input_type -> nusa.v1.ListTokensRequest
+	8,  // 28: nusa.v1.Tokens.Revoke:input_type -> nusa.v1.RevokeTokenRequest
+	15, // 29: nusa.v1.Members.List:input_type -> nusa.v1.ListMembersRequest
+	10, // 30: nusa.v1.Members.Ban:input_type -> nusa.v1.BanRequest
+	11, // 31: nusa.v1.Members.Unban:input_type -> nusa.v1.UnbanRequest
+	17, // 32: nusa.v1.Members.Register:input_type -> nusa.v1.RegisterRequest
+	19, // 33: nusa.v1.Members.Unregister:input_type -> nusa.v1.UnregisterRequest
+	21, // 34: nusa.v1.Members.GetPolicy:input_type -> nusa.v1.GetJoinPolicyRequest
+	22, // 35: nusa.v1.Members.SetPolicy:input_type -> nusa.v1.SetJoinPolicyRequest
+	2,  // 36: nusa.v1.Identity.Join:output_type -> nusa.v1.JoinResponse
+	2,  // 37: nusa.v1.Identity.Renew:output_type -> nusa.v1.JoinResponse
+	5,  // 38: nusa.v1.Tokens.Create:output_type -> nusa.v1.CreateTokenResponse
+	7,  // 39: nusa.v1.Tokens.List:output_type -> nusa.v1.ListTokensResponse
+	3,  // 40: nusa.v1.Tokens.Revoke:output_type -> nusa.v1.JoinToken
+	16, // 41: nusa.v1.Members.List:output_type -> nusa.v1.ListMembersResponse
+	9,  // 42: nusa.v1.Members.Ban:output_type -> nusa.v1.MemberBan
+	12, // 43: nusa.v1.Members.Unban:output_type -> nusa.v1.UnbanResponse
+	18, // 44: nusa.v1.Members.Register:output_type -> nusa.v1.RegisterResponse
+	18, // 45: nusa.v1.Members.Unregister:output_type -> nusa.v1.RegisterResponse
+	20, // 46: nusa.v1.Members.GetPolicy:output_type -> nusa.v1.JoinPolicy
+	20, // 47: nusa.v1.Members.SetPolicy:output_type -> nusa.v1.JoinPolicy
+	36, // [36:48] is the sub-list for method output_type
+	24, // [24:36] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_identity_proto_init() }
@@ -2006,6 +2149,7 @@ func file_nusa_v1_identity_proto_init() {
 		return
 	}
 	file_nusa_v1_api_proto_init()
+	file_nusa_v1_keys_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
