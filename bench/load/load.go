@@ -59,11 +59,12 @@ type Callers struct {
 	retries atomic.Int64
 }
 
-// New returns callers of the server at addr that share a number of connections.
-func New(o Options, addr string, connections int) (*Callers, error) {
+// New returns callers of the server at addr that share a number of connections. dial are options
+// of these connections.
+func New(o Options, addr string, connections int, dial ...grpc.DialOption) (*Callers, error) {
 	l := &Callers{Options: o}
 	for range connections {
-		c, err := serve.Dial(network.Host(), addr)
+		c, err := serve.Dial(network.Host(), addr, dial...)
 		if err != nil {
 			l.Close()
 			return nil, err

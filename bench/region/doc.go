@@ -6,6 +6,7 @@
 //	region_result.go    the result and its table
 //	region_figures.go   CPU, memory, idle time and restart of the servers
 //	servers.go          the measured servers, as processes
+//	members.go          identities of servers, agents and callers, with --tls
 //	empty.go            empty calls, for comparison
 //	jobtable.go         what a client sees of its jobs
 //	fleet.go            the simulated agents of a region

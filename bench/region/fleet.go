@@ -45,6 +45,7 @@ type fleet struct {
 	net            network.Net
 	region, prefix string
 	noAck          bool
+	members        *members // nil without --tls
 	// saysGoodbye: the agents say goodbye when they leave. They do so in a region that
 	// runs longer than the measurement.
 	saysGoodbye bool
@@ -209,7 +210,11 @@ func (f *fleet) conn(n int) (*grpc.ClientConn, string, error) {
 		f.conns[f.master] = conns
 	}
 	if conns[at] == nil {
-		c, err := serve.Dial(f.net, f.master, grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10))
+		secure, err := f.members.agent(f.name(n))
+		if err != nil {
+			return nil, "", err
+		}
+		c, err := serve.Dial(f.net, f.master, append(secure, grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10))...)
 		if err != nil {
 			return nil, "", err
 		}

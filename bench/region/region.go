@@ -67,7 +67,7 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(loadGC))
 	m := &measurement{o: o, prefix: "bench-" + report.RandomName(), r: &Result{
 		Nodes: o.Nodes, Jobs: o.Jobs, Count: o.Count, Concurrency: o.Concurrency, Connections: o.Connections,
-		Servers: o.Servers, Rate: o.Rate, Stream: o.Stream, NoAck: o.NoAck, Warmup: o.Warmup,
+		Servers: o.Servers, Rate: o.Rate, TLS: o.TLS, Stream: o.Stream, NoAck: o.NoAck, Warmup: o.Warmup,
 		FSync: true, // servers cannot run without fsync
 	}}
 	addr, err := m.find(ctx)
@@ -135,11 +135,20 @@ func (m *measurement) askRegion(ctx context.Context) error {
 // connect starts agents and callers, measures, and then ends the agents. On a running
 // region it also removes the jobs and the nodes.
 func (m *measurement) connect(ctx context.Context, addr string) (err error) {
-	if m.load, err = load.New(m.o.load(), addr, m.o.Connections); err != nil {
+	var secure *members
+	if m.cluster != nil {
+		secure = m.cluster.members
+	}
+	dial, err := secure.operator()
+	if err != nil {
+		return err
+	}
+	if m.load, err = load.New(m.o.load(), addr, m.o.Connections, dial...); err != nil {
 		return err
 	}
 	defer m.load.Close()
 	m.fleet = newFleet(m.o.Nodes, m.o.AgentsPerConnection, m.region, m.prefix, addr, m.o.instances(), m.o.NoAck)
+	m.fleet.members = secure
 	m.fleet.saysGoodbye = m.o.Against != ""
 	// The removal may continue after the end of ctx, until giveUp is called.
 	tidying, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))

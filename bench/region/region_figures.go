@@ -107,7 +107,11 @@ func (m *measurement) restart(ctx context.Context) error {
 	elected := time.Since(start)
 	m.master = master
 	m.fleet.setMaster(master.addr)
-	l, err := load.New(load.Options{Concurrency: 1}, master.addr, 1)
+	dial, err := m.cluster.members.operator()
+	if err != nil {
+		return err
+	}
+	l, err := load.New(load.Options{Concurrency: 1}, master.addr, 1, dial...)
 	if err != nil {
 		return err
 	}

@@ -58,6 +58,8 @@ type Options struct {
 	Against string
 	// Dir is the parent of the servers' temporary folder.
 	Dir string
+	// TLS gives each server, agent and caller an identity, so all connections are encrypted.
+	TLS bool
 	// Profile is the folder for the servers' CPU and heap profiles; empty = none.
 	Profile string
 	// Executable serves `regional …`; default: this program.
@@ -85,6 +87,8 @@ func (o *Options) Validate() error {
 			return errors.New("--idle: needs servers on this machine, so it does not go with --against")
 		case o.Profile != "":
 			return errors.New("--profile: needs servers on this machine, so it does not go with --against")
+		case o.TLS:
+			return errors.New("--tls: needs servers on this machine, so it does not go with --against")
 		}
 	}
 	least := 1
@@ -118,6 +122,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--rate: %g is not 0..%d", o.Rate, maxRate)
 	case o.Rate > 0 && o.Stream:
 		return errors.New("--rate: is for unary calls, so it does not go with --stream")
+	case o.TLS && o.AgentsPerConnection > 1:
+		return errors.New("--tls: each agent has its own identity and connection, so it does not go with --agents-per-connection")
 	case o.Timeout <= 0:
 		return fmt.Errorf("--timeout: %s is not more than 0", o.Timeout)
 	case o.Idle < 0:

@@ -59,6 +59,7 @@ type Result struct {
 	Concurrency int     `json:"concurrency"`
 	Connections int     `json:"connections"`
 	Rate        float64 `json:"rate"`
+	TLS         bool    `json:"tls,omitempty"`
 	Stream      bool    `json:"stream"`
 	NoAck       bool    `json:"no_ack"`
 	Warmup      int     `json:"warmup"`
@@ -118,6 +119,9 @@ func (r *Result) Table(w io.Writer) error {
 		where = serversText(r.Servers)
 	}
 	row("load", "%d jobs × %d on %d nodes, %s, %s", r.Jobs, r.Count, r.Nodes, how, where)
+	if r.TLS {
+		where += ", TLS"
+	}
 	placed := fmt.Sprint(r.Placed)
 	if r.Incomplete {
 		row("INCOMPLETE", "an error ended it, see below: figures are of what was reached until then")

@@ -20,11 +20,12 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // serveRegional serves `nusa regional` with the flags that a cluster uses.
 func serveRegional(args []string) error {
-	var region, join string
+	var region, join, folder string
 	var level, http string
 	cfg := regional.Config{Raft: regional.FastRaft()}
 	f := flag.NewFlagSet("regional", flag.ContinueOnError)
@@ -38,9 +39,16 @@ func serveRegional(args []string) error {
 	f.StringVar(&http, "http-addr", "", "")
 	f.StringVar(&level, "log-level", "", "")
 	f.StringVar(&join, "join", "", "")
+	f.StringVar(&folder, "identity", "", "")
 	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "")
 	if err := f.Parse(args); err != nil {
 		return err
+	}
+	if folder != "" {
+		var err error
+		if cfg.Identity, err = trust.Open(trust.Options{Dir: folder}); err != nil {
+			return err
+		}
 	}
 	cfg.Region, cfg.HTTPAddr, cfg.Join = &nusav1.RegionDefinition{Name: region}, http, []string{join}
 	return regional.Run(context.Background(), cfg)
@@ -142,8 +150,14 @@ func TestAgentsKeepTheirSessions(t *testing.T) {
 }
 
 func TestOwnServers(t *testing.T) {
+	for _, encrypted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tls=%t", encrypted), func(t *testing.T) { testOwnServers(t, encrypted) })
+	}
+}
+
+func testOwnServers(t *testing.T, encrypted bool) {
 	o := options(t)
-	o.Idle, o.Restart = 50*time.Millisecond, true
+	o.Idle, o.Restart, o.TLS = 50*time.Millisecond, true, encrypted
 	r, err := Measure(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

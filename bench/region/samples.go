@@ -23,6 +23,7 @@ const (
 )
 
 func (f *fleet) nodeID(n int) string  { return fmt.Sprintf("%s-0000-4000-8000-%012d", f.prefix, n) }
+func (f *fleet) name(n int) string    { return fmt.Sprintf("%s-%05d", f.prefix, n) }
 func (f *fleet) storeID(n int) string { return fmt.Sprintf("%s-store-%d", f.prefix, n) }
 
 func address(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255) }

@@ -24,6 +24,7 @@ const (
 type cluster struct {
 	dir     string
 	servers []*server
+	members *members // nil without --tls
 }
 
 // server is the process of one regional server.
@@ -51,6 +52,11 @@ func startCluster(o Options) (_ *cluster, err error) {
 			c.close()
 		}
 	}()
+	if o.TLS {
+		if c.members, err = newMembers(c.dir); err != nil {
+			return nil, err
+		}
+	}
 	const each = 4
 	ports, err := report.FreePorts(each * o.Servers)
 	if err != nil {
@@ -65,6 +71,13 @@ func startCluster(o Options) (_ *cluster, err error) {
 			"--grpc-addr", addr(0), "--raft-addr", addr(1), "--gossip-addr", addr(2), "--probe-addr", addr(3),
 			"--http-addr", "-", "--bootstrap-expect", fmt.Sprint(o.Servers), "--log-level", "warn",
 			"--join", fmt.Sprintf("127.0.0.1:%d", ports[2]),
+		}
+		if c.members != nil {
+			folder, err := c.members.server(name)
+			if err != nil {
+				return nil, err
+			}
+			s.Args = append(s.Args, "--identity", folder)
 		}
 		if o.FastRaft {
 			s.Args = append(s.Args, "--fast-raft")
@@ -104,9 +117,13 @@ func (c *cluster) close() {
 func (c *cluster) master(ctx context.Context) (*server, error) {
 	ctx, cancel := report.Within(ctx, masterWithin, fmt.Errorf("the servers elected no master within %s", masterWithin))
 	defer cancel()
+	secure, err := c.members.operator()
+	if err != nil {
+		return nil, err
+	}
 	clients := make([]nusav1.SystemClient, len(c.servers))
 	for i, s := range c.servers {
-		conn, err := serve.Dial(network.Host(), s.addr)
+		conn, err := serve.Dial(network.Host(), s.addr, secure...)
 		if err != nil {
 			return nil, err
 		}

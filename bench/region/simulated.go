@@ -153,7 +153,7 @@ func (a *simulated) hello() *nusav1.AgentHello {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return &nusav1.AgentHello{
-		NodeId: a.f.nodeID(a.n), Name: fmt.Sprintf("%s-%05d", a.f.prefix, a.n), Region: a.f.region, ClusterId: a.cluster,
+		NodeId: a.f.nodeID(a.n), Name: a.f.name(a.n), Region: a.f.region, ClusterId: a.cluster,
 		Inventory: a.f.inventory(a.n), Orders: report.PositionToProto(a.position),
 		StoreId: a.f.storeID(a.n), Address: address(a.n), Protocol: report.ProtocolVersion,
 	}

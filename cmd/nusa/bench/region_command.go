@@ -53,6 +53,7 @@ finish it.`,
 	f.DurationVar(&o.Timeout, "duration", 5*time.Minute, "the same as --timeout")
 	f.DurationVar(&o.Idle, "idle", 0, "afterwards, measure the servers' CPU for this time without submits")
 	f.BoolVar(&o.Restart, "restart", false, "afterwards, kill the master with SIGKILL, start it again and measure the time to the next placement")
+	f.BoolVar(&o.TLS, "tls", false, "give servers, agents and callers identities: all connections are TLS 1.3")
 	f.BoolVar(&o.FastRaft, "fast-raft", false, "servers notice a dead master in half a second")
 	f.StringVar(&o.Against, "against", "", "host:port of a running region's server to measure instead")
 	f.StringVar(&o.Dir, "dir", os.TempDir(), "parent of the temporary folder with the servers' data")
