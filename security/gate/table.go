@@ -20,6 +20,9 @@ func users(identity.ID) identity.Rules {
 	return identity.Rules{{Kind: identity.Operator}, {Kind: identity.Global}}
 }
 
+// globals are the global servers. No operator may make their calls.
+func globals(identity.ID) identity.Rules { return identity.Rules{{Kind: identity.Global}} }
+
 // usersAndServers are users and all regional servers. A region without a global tier reads the
 // round trips of the other regions from their servers.
 func usersAndServers(identity.ID) identity.Rules {
@@ -120,6 +123,11 @@ var table = []row{
 	{name: "/nusa.v1.Audit/List", may: users, verb: "read", kind: "audit", at: ofRegion},
 	{name: "/nusa.v1.Audit/Export", may: users, verb: "export", kind: "audit", at: ofRegion},
 	{name: "/nusa.v1.Audit/Checkpoint", may: users, verb: "verify", kind: "audit", at: ofRegion},
+	{name: "/nusa.v1.Audit/Forward", may: globals},
+
+	{name: "/nusa.v1.Repairs/Run", may: users, verb: "reconcile", kind: "system", at: ofRegion},
+	{name: "/nusa.v1.Repairs/Slots", may: globals},
+	{name: "/nusa.v1.Repairs/Orders", may: ownServers},
 
 	{name: "/nusa.v1.Auth/WhoAmI", may: users},
 	{name: "/nusa.v1.Auth/CanI", may: users},

@@ -45,7 +45,8 @@ type AuditEntry struct {
 	Region    string `protobuf:"bytes,10,opt,name=region,proto3" json:"region,omitempty"`
 	// Id of the request: its header nusa-request, or one that the server chose.
 	Request string `protobuf:"bytes,11,opt,name=request,proto3" json:"request,omitempty"`
-	// "done", "started" (an exec session or a log read) or "denied".
+	// "done", "started" (an exec session, a log read, or a change that a region carries out:
+	// the region's trail has its result) or "denied".
 	Outcome string `protobuf:"bytes,12,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// More, in one line.
 	Reason string `protobuf:"bytes,13,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -53,7 +54,9 @@ type AuditEntry struct {
 	Before []byte `protobuf:"bytes,14,opt,name=before,proto3" json:"before,omitempty"`
 	After  []byte `protobuf:"bytes,15,opt,name=after,proto3" json:"after,omitempty"`
 	// Hash of the entry in the tree. Only in responses.
-	Hash          []byte `protobuf:"bytes,16,opt,name=hash,proto3" json:"hash,omitempty"`
+	Hash []byte `protobuf:"bytes,16,opt,name=hash,proto3" json:"hash,omitempty"`
+	// Whose trail has the entry: "global", or "region/NAME". Only in lists of the global tier.
+	Source        string `protobuf:"bytes,17,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -200,6 +203,13 @@ func (x *AuditEntry) GetHash() []byte {
 	return nil
 }
 
+func (x *AuditEntry) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
 type ListAuditRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Show only entries with these values. Empty: any. who, namespace and name may have the
@@ -220,7 +230,12 @@ type ListAuditRequest struct {
 	// next_page of the previous page. Empty: the first page.
 	Page string `protobuf:"bytes,11,opt,name=page,proto3" json:"page,omitempty"`
 	// The trail of this region instead of that of the called server.
-	Region        string `protobuf:"bytes,12,opt,name=region,proto3" json:"region,omitempty"`
+	Region string `protobuf:"bytes,12,opt,name=region,proto3" json:"region,omitempty"`
+	// With region: what the global tier has stored of the region's trail. The region need not
+	// be connected.
+	Stored bool `protobuf:"varint,13,opt,name=stored,proto3" json:"stored,omitempty"`
+	// Without region: only the trail of the called server, without the regions' trails.
+	Own           bool `protobuf:"varint,14,opt,name=own,proto3" json:"own,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -339,6 +354,20 @@ func (x *ListAuditRequest) GetRegion() string {
 	return ""
 }
 
+func (x *ListAuditRequest) GetStored() bool {
+	if x != nil {
+		return x.Stored
+	}
+	return false
+}
+
+func (x *ListAuditRequest) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
+}
+
 type ListAuditResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Entries []*AuditEntry          `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
@@ -395,7 +424,9 @@ func (x *ListAuditResponse) GetNextPage() string {
 type AuditCheckpointRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The trail of this region instead of that of the called server.
-	Region        string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	Region string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// Like ListAuditRequest.stored.
+	Stored        bool `protobuf:"varint,2,opt,name=stored,proto3" json:"stored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -435,6 +466,13 @@ func (x *AuditCheckpointRequest) GetRegion() string {
 		return x.Region
 	}
 	return ""
+}
+
+func (x *AuditCheckpointRequest) GetStored() bool {
+	if x != nil {
+		return x.Stored
+	}
+	return false
 }
 
 type AuditCheckpoint struct {
@@ -511,7 +549,9 @@ func (x *AuditCheckpoint) GetKey() string {
 type ExportAuditRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The trail of this region instead of that of the called server.
-	Region        string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	Region string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// Like ListAuditRequest.stored.
+	Stored        bool `protobuf:"varint,2,opt,name=stored,proto3" json:"stored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -553,6 +593,159 @@ func (x *ExportAuditRequest) GetRegion() string {
 	return ""
 }
 
+func (x *ExportAuditRequest) GetStored() bool {
+	if x != nil {
+		return x.Stored
+	}
+	return false
+}
+
+// ForwardAuditRequest says what the global tier has stored of a region's trail.
+type ForwardAuditRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the trail. Empty: nothing is stored.
+	Trail string `protobuf:"bytes,1,opt,name=trail,proto3" json:"trail,omitempty"`
+	// The tree of the stored entries.
+	Stored        *AuditTree `protobuf:"bytes,2,opt,name=stored,proto3" json:"stored,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardAuditRequest) Reset() {
+	*x = ForwardAuditRequest{}
+	mi := &file_nusa_v1_audit_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardAuditRequest) ProtoMessage() {}
+
+func (x *ForwardAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_audit_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardAuditRequest.ProtoReflect.Descriptor instead.
+func (*ForwardAuditRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_audit_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ForwardAuditRequest) GetTrail() string {
+	if x != nil {
+		return x.Trail
+	}
+	return ""
+}
+
+func (x *ForwardAuditRequest) GetStored() *AuditTree {
+	if x != nil {
+		return x.Stored
+	}
+	return nil
+}
+
+type ForwardAuditResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Trail string                 `protobuf:"bytes,1,opt,name=trail,proto3" json:"trail,omitempty"`
+	// Public key of the trail.
+	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// At most 64 KiB of entries. If the region still has them, they follow those that are
+	// stored. Otherwise they begin with the oldest that the region has.
+	Part *AuditPart `protobuf:"bytes,3,opt,name=part,proto3" json:"part,omitempty"`
+	// Signed checkpoint of the tree after the part.
+	Signed string `protobuf:"bytes,4,opt,name=signed,proto3" json:"signed,omitempty"`
+	// There are more entries after the part.
+	More bool `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
+	// The region's trail does not have the stored entries: the region's log was restored from
+	// an old copy.
+	Forked        bool `protobuf:"varint,6,opt,name=forked,proto3" json:"forked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardAuditResponse) Reset() {
+	*x = ForwardAuditResponse{}
+	mi := &file_nusa_v1_audit_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardAuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardAuditResponse) ProtoMessage() {}
+
+func (x *ForwardAuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_audit_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardAuditResponse.ProtoReflect.Descriptor instead.
+func (*ForwardAuditResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_audit_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ForwardAuditResponse) GetTrail() string {
+	if x != nil {
+		return x.Trail
+	}
+	return ""
+}
+
+func (x *ForwardAuditResponse) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ForwardAuditResponse) GetPart() *AuditPart {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *ForwardAuditResponse) GetSigned() string {
+	if x != nil {
+		return x.Signed
+	}
+	return ""
+}
+
+func (x *ForwardAuditResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *ForwardAuditResponse) GetForked() bool {
+	if x != nil {
+		return x.Forked
+	}
+	return false
+}
+
 // AuditTree is the Merkle tree of the first entries of a trail.
 type AuditTree struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -565,7 +758,7 @@ type AuditTree struct {
 
 func (x *AuditTree) Reset() {
 	*x = AuditTree{}
-	mi := &file_nusa_v1_audit_proto_msgTypes[6]
+	mi := &file_nusa_v1_audit_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -577,7 +770,7 @@ func (x *AuditTree) String() string {
 func (*AuditTree) ProtoMessage() {}
 
 func (x *AuditTree) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_audit_proto_msgTypes[6]
+	mi := &file_nusa_v1_audit_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -590,7 +783,7 @@ func (x *AuditTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditTree.ProtoReflect.Descriptor instead.
 func (*AuditTree) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_audit_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_audit_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AuditTree) GetSize() int64 {
@@ -620,7 +813,7 @@ type AuditHead struct {
 
 func (x *AuditHead) Reset() {
 	*x = AuditHead{}
-	mi := &file_nusa_v1_audit_proto_msgTypes[7]
+	mi := &file_nusa_v1_audit_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -632,7 +825,7 @@ func (x *AuditHead) String() string {
 func (*AuditHead) ProtoMessage() {}
 
 func (x *AuditHead) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_audit_proto_msgTypes[7]
+	mi := &file_nusa_v1_audit_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -645,7 +838,7 @@ func (x *AuditHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditHead.ProtoReflect.Descriptor instead.
 func (*AuditHead) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_audit_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_audit_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AuditHead) GetTrail() string {
@@ -681,7 +874,7 @@ type AuditPart struct {
 
 func (x *AuditPart) Reset() {
 	*x = AuditPart{}
-	mi := &file_nusa_v1_audit_proto_msgTypes[8]
+	mi := &file_nusa_v1_audit_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +886,7 @@ func (x *AuditPart) String() string {
 func (*AuditPart) ProtoMessage() {}
 
 func (x *AuditPart) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_audit_proto_msgTypes[8]
+	mi := &file_nusa_v1_audit_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +899,7 @@ func (x *AuditPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditPart.ProtoReflect.Descriptor instead.
 func (*AuditPart) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_audit_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_audit_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AuditPart) GetEntries() []*AuditEntry {
@@ -737,7 +930,7 @@ type AuditChunk struct {
 
 func (x *AuditChunk) Reset() {
 	*x = AuditChunk{}
-	mi := &file_nusa_v1_audit_proto_msgTypes[9]
+	mi := &file_nusa_v1_audit_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +942,7 @@ func (x *AuditChunk) String() string {
 func (*AuditChunk) ProtoMessage() {}
 
 func (x *AuditChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_audit_proto_msgTypes[9]
+	mi := &file_nusa_v1_audit_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +955,7 @@ func (x *AuditChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditChunk.ProtoReflect.Descriptor instead.
 func (*AuditChunk) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_audit_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_audit_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AuditChunk) GetKind() isAuditChunk_Kind {
@@ -843,7 +1036,7 @@ type AuditReport struct {
 
 func (x *AuditReport) Reset() {
 	*x = AuditReport{}
-	mi := &file_nusa_v1_audit_proto_msgTypes[10]
+	mi := &file_nusa_v1_audit_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -855,7 +1048,7 @@ func (x *AuditReport) String() string {
 func (*AuditReport) ProtoMessage() {}
 
 func (x *AuditReport) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_audit_proto_msgTypes[10]
+	mi := &file_nusa_v1_audit_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -868,7 +1061,7 @@ func (x *AuditReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditReport.ProtoReflect.Descriptor instead.
 func (*AuditReport) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_audit_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_audit_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AuditReport) GetTrail() string {
@@ -942,7 +1135,7 @@ type AuditFinding struct {
 
 func (x *AuditFinding) Reset() {
 	*x = AuditFinding{}
-	mi := &file_nusa_v1_audit_proto_msgTypes[11]
+	mi := &file_nusa_v1_audit_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1147,7 @@ func (x *AuditFinding) String() string {
 func (*AuditFinding) ProtoMessage() {}
 
 func (x *AuditFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_audit_proto_msgTypes[11]
+	mi := &file_nusa_v1_audit_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1160,7 @@ func (x *AuditFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditFinding.ProtoReflect.Descriptor instead.
 func (*AuditFinding) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_audit_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_audit_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AuditFinding) GetDamage() string {
@@ -1002,7 +1195,7 @@ var File_nusa_v1_audit_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_audit_proto_rawDesc = "" +
 	"\n" +
-	"\x13nusa/v1/audit.proto\x12\anusa.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8c\x03\n" +
+	"\x13nusa/v1/audit.proto\x12\anusa.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa4\x03\n" +
 	"\n" +
 	"AuditEntry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12.\n" +
@@ -1021,7 +1214,8 @@ const file_nusa_v1_audit_proto_rawDesc = "" +
 	"\x06reason\x18\r \x01(\tR\x06reason\x12\x16\n" +
 	"\x06before\x18\x0e \x01(\fR\x06before\x12\x14\n" +
 	"\x05after\x18\x0f \x01(\fR\x05after\x12\x12\n" +
-	"\x04hash\x18\x10 \x01(\fR\x04hash\"\xd0\x02\n" +
+	"\x04hash\x18\x10 \x01(\fR\x04hash\x12\x16\n" +
+	"\x06source\x18\x11 \x01(\tR\x06source\"\xfa\x02\n" +
 	"\x10ListAuditRequest\x12\x10\n" +
 	"\x03who\x18\x01 \x01(\tR\x03who\x12\x12\n" +
 	"\x04verb\x18\x02 \x01(\tR\x04verb\x12\x12\n" +
@@ -1035,19 +1229,33 @@ const file_nusa_v1_audit_proto_rawDesc = "" +
 	"\x05limit\x18\n" +
 	" \x01(\x05R\x05limit\x12\x12\n" +
 	"\x04page\x18\v \x01(\tR\x04page\x12\x16\n" +
-	"\x06region\x18\f \x01(\tR\x06region\"_\n" +
+	"\x06region\x18\f \x01(\tR\x06region\x12\x16\n" +
+	"\x06stored\x18\r \x01(\bR\x06stored\x12\x10\n" +
+	"\x03own\x18\x0e \x01(\bR\x03own\"_\n" +
 	"\x11ListAuditResponse\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.nusa.v1.AuditEntryR\aentries\x12\x1b\n" +
-	"\tnext_page\x18\x02 \x01(\tR\bnextPage\"0\n" +
+	"\tnext_page\x18\x02 \x01(\tR\bnextPage\"H\n" +
 	"\x16AuditCheckpointRequest\x12\x16\n" +
-	"\x06region\x18\x01 \x01(\tR\x06region\"e\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
+	"\x06stored\x18\x02 \x01(\bR\x06stored\"e\n" +
 	"\x0fAuditCheckpoint\x12\x14\n" +
 	"\x05trail\x18\x01 \x01(\tR\x05trail\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x16\n" +
 	"\x06signed\x18\x03 \x01(\tR\x06signed\x12\x10\n" +
-	"\x03key\x18\x04 \x01(\tR\x03key\",\n" +
+	"\x03key\x18\x04 \x01(\tR\x03key\"D\n" +
 	"\x12ExportAuditRequest\x12\x16\n" +
-	"\x06region\x18\x01 \x01(\tR\x06region\"7\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
+	"\x06stored\x18\x02 \x01(\bR\x06stored\"W\n" +
+	"\x13ForwardAuditRequest\x12\x14\n" +
+	"\x05trail\x18\x01 \x01(\tR\x05trail\x12*\n" +
+	"\x06stored\x18\x02 \x01(\v2\x12.nusa.v1.AuditTreeR\x06stored\"\xaa\x01\n" +
+	"\x14ForwardAuditResponse\x12\x14\n" +
+	"\x05trail\x18\x01 \x01(\tR\x05trail\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12&\n" +
+	"\x04part\x18\x03 \x01(\v2\x12.nusa.v1.AuditPartR\x04part\x12\x16\n" +
+	"\x06signed\x18\x04 \x01(\tR\x06signed\x12\x12\n" +
+	"\x04more\x18\x05 \x01(\bR\x04more\x12\x16\n" +
+	"\x06forked\x18\x06 \x01(\bR\x06forked\"7\n" +
 	"\tAuditTree\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x16\n" +
 	"\x06hashes\x18\x02 \x03(\fR\x06hashes\"[\n" +
@@ -1079,12 +1287,13 @@ const file_nusa_v1_audit_proto_rawDesc = "" +
 	"\x06damage\x18\x01 \x01(\tR\x06damage\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x03R\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\x03R\x02to\x12\x10\n" +
-	"\x03why\x18\x04 \x01(\tR\x03why2\xcd\x01\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why2\x95\x02\n" +
 	"\x05Audit\x12=\n" +
 	"\x04List\x12\x19.nusa.v1.ListAuditRequest\x1a\x1a.nusa.v1.ListAuditResponse\x12G\n" +
 	"\n" +
 	"Checkpoint\x12\x1f.nusa.v1.AuditCheckpointRequest\x1a\x18.nusa.v1.AuditCheckpoint\x12<\n" +
-	"\x06Export\x12\x1b.nusa.v1.ExportAuditRequest\x1a\x13.nusa.v1.AuditChunk0\x01B5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"\x06Export\x12\x1b.nusa.v1.ExportAuditRequest\x1a\x13.nusa.v1.AuditChunk0\x01\x12F\n" +
+	"\aForward\x12\x1c.nusa.v1.ForwardAuditRequest\x1a\x1d.nusa.v1.ForwardAuditResponseB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_audit_proto_rawDescOnce sync.Once
@@ -1098,7 +1307,7 @@ func file_nusa_v1_audit_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_audit_proto_rawDescData
 }
 
-var file_nusa_v1_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_nusa_v1_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_nusa_v1_audit_proto_goTypes = []any{
 	(*AuditEntry)(nil),             // 0: nusa.v1.AuditEntry
 	(*ListAuditRequest)(nil),       // 1: nusa.v1.ListAuditRequest
@@ -1106,37 +1315,43 @@ var file_nusa_v1_audit_proto_goTypes = []any{
 	(*AuditCheckpointRequest)(nil), // 3: nusa.v1.AuditCheckpointRequest
 	(*AuditCheckpoint)(nil),        // 4: nusa.v1.AuditCheckpoint
 	(*ExportAuditRequest)(nil),     // 5: nusa.v1.ExportAuditRequest
-	(*AuditTree)(nil),              // 6: nusa.v1.AuditTree
-	(*AuditHead)(nil),              // 7: nusa.v1.AuditHead
-	(*AuditPart)(nil),              // 8: nusa.v1.AuditPart
-	(*AuditChunk)(nil),             // 9: nusa.v1.AuditChunk
-	(*AuditReport)(nil),            // 10: nusa.v1.AuditReport
-	(*AuditFinding)(nil),           // 11: nusa.v1.AuditFinding
-	(*timestamppb.Timestamp)(nil),  // 12: google.protobuf.Timestamp
+	(*ForwardAuditRequest)(nil),    // 6: nusa.v1.ForwardAuditRequest
+	(*ForwardAuditResponse)(nil),   // 7: nusa.v1.ForwardAuditResponse
+	(*AuditTree)(nil),              // 8: nusa.v1.AuditTree
+	(*AuditHead)(nil),              // 9: nusa.v1.AuditHead
+	(*AuditPart)(nil),              // 10: nusa.v1.AuditPart
+	(*AuditChunk)(nil),             // 11: nusa.v1.AuditChunk
+	(*AuditReport)(nil),            // 12: nusa.v1.AuditReport
+	(*AuditFinding)(nil),           // 13: nusa.v1.AuditFinding
+	(*timestamppb.Timestamp)(nil),  // 14: google.protobuf.Timestamp
 }
 var file_nusa_v1_audit_proto_depIdxs = []int32{
-	12, // 0: nusa.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	12, // 1: nusa.v1.ListAuditRequest.since:type_name -> google.protobuf.Timestamp
-	12, // 2: nusa.v1.ListAuditRequest.until:type_name -> google.protobuf.Timestamp
+	14, // 0: nusa.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	14, // 1: nusa.v1.ListAuditRequest.since:type_name -> google.protobuf.Timestamp
+	14, // 2: nusa.v1.ListAuditRequest.until:type_name -> google.protobuf.Timestamp
 	0,  // 3: nusa.v1.ListAuditResponse.entries:type_name -> nusa.v1.AuditEntry
-	6,  // 4: nusa.v1.AuditHead.base:type_name -> nusa.v1.AuditTree
-	0,  // 5: nusa.v1.AuditPart.entries:type_name -> nusa.v1.AuditEntry
-	6,  // 6: nusa.v1.AuditPart.before:type_name -> nusa.v1.AuditTree
-	7,  // 7: nusa.v1.AuditChunk.head:type_name -> nusa.v1.AuditHead
-	8,  // 8: nusa.v1.AuditChunk.part:type_name -> nusa.v1.AuditPart
-	4,  // 9: nusa.v1.AuditChunk.checkpoint:type_name -> nusa.v1.AuditCheckpoint
-	11, // 10: nusa.v1.AuditReport.findings:type_name -> nusa.v1.AuditFinding
-	1,  // 11: nusa.v1.Audit.List:input_type -> nusa.v1.ListAuditRequest
-	3,  // 12: nusa.v1.Audit.Checkpoint:input_type -> nusa.v1.AuditCheckpointRequest
-	5,  // 13: nusa.v1.Audit.Export:input_type -> nusa.v1.ExportAuditRequest
-	2,  // 14: nusa.v1.Audit.List:output_type -> nusa.v1.ListAuditResponse
-	4,  // 15: nusa.v1.Audit.Checkpoint:output_type -> nusa.v1.AuditCheckpoint
-	9,  // 16: nusa.v1.Audit.Export:output_type -> nusa.v1.AuditChunk
-	14, // [14:17] is the sub-list for method output_type
-	11, // [11:14] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	8,  // 4: nusa.v1.ForwardAuditRequest.stored:type_name -> nusa.v1.AuditTree
+	10, // 5: nusa.v1.ForwardAuditResponse.part:type_name -> nusa.v1.AuditPart
+	8,  // 6: nusa.v1.AuditHead.base:type_name -> nusa.v1.AuditTree
+	0,  // 7: nusa.v1.AuditPart.entries:type_name -> nusa.v1.AuditEntry
+	8,  // 8: nusa.v1.AuditPart.before:type_name -> nusa.v1.AuditTree
+	9,  // 9: nusa.v1.AuditChunk.head:type_name -> nusa.v1.AuditHead
+	10, // 10: nusa.v1.AuditChunk.part:type_name -> nusa.v1.AuditPart
+	4,  // 11: nusa.v1.AuditChunk.checkpoint:type_name -> nusa.v1.AuditCheckpoint
+	13, // 12: nusa.v1.AuditReport.findings:type_name -> nusa.v1.AuditFinding
+	1,  // 13: nusa.v1.Audit.List:input_type -> nusa.v1.ListAuditRequest
+	3,  // 14: nusa.v1.Audit.Checkpoint:input_type -> nusa.v1.AuditCheckpointRequest
+	5,  // 15: nusa.v1.Audit.Export:input_type -> nusa.v1.ExportAuditRequest
+	6,  // 16: nusa.v1.Audit.Forward:input_type -> nusa.v1.ForwardAuditRequest
+	2,  // 17: nusa.v1.Audit.List:output_type -> nusa.v1.ListAuditResponse
+	4,  // 18: nusa.v1.Audit.Checkpoint:output_type -> nusa.v1.AuditCheckpoint
+	11, // 19: nusa.v1.Audit.Export:output_type -> nusa.v1.AuditChunk
+	7,  // 20: nusa.v1.Audit.Forward:output_type -> nusa.v1.ForwardAuditResponse
+	17, // [17:21] is the sub-list for method output_type
+	13, // [13:17] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_audit_proto_init() }
@@ -1144,7 +1359,7 @@ func file_nusa_v1_audit_proto_init() {
 	if File_nusa_v1_audit_proto != nil {
 		return
 	}
-	file_nusa_v1_audit_proto_msgTypes[9].OneofWrappers = []any{
+	file_nusa_v1_audit_proto_msgTypes[11].OneofWrappers = []any{
 		(*AuditChunk_Head)(nil),
 		(*AuditChunk_Part)(nil),
 		(*AuditChunk_Checkpoint)(nil),
@@ -1155,7 +1370,7 @@ func file_nusa_v1_audit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_audit_proto_rawDesc), len(file_nusa_v1_audit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

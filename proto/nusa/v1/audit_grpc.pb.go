@@ -24,6 +24,7 @@ const (
 	Audit_List_FullMethodName       = "/nusa.v1.Audit/List"
 	Audit_Checkpoint_FullMethodName = "/nusa.v1.Audit/Checkpoint"
 	Audit_Export_FullMethodName     = "/nusa.v1.Audit/Export"
+	Audit_Forward_FullMethodName    = "/nusa.v1.Audit/Forward"
 )
 
 // AuditClient is the client API for Audit service.
@@ -39,6 +40,9 @@ type AuditClient interface {
 	// Export returns the whole trail: first a head, then the entries in order with the stored
 	// trees between them, and at the end a checkpoint.
 	Export(ctx context.Context, in *ExportAuditRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditChunk], error)
+	// Forward returns the next entries of a region's trail that the global tier has not
+	// stored. Only regions serve this call, and only global servers call it.
+	Forward(ctx context.Context, in *ForwardAuditRequest, opts ...grpc.CallOption) (*ForwardAuditResponse, error)
 }
 
 type auditClient struct {
@@ -88,6 +92,16 @@ func (c *auditClient) Export(ctx context.Context, in *ExportAuditRequest, opts .
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Audit_ExportClient = grpc.ServerStreamingClient[AuditChunk]
 
+func (c *auditClient) Forward(ctx context.Context, in *ForwardAuditRequest, opts ...grpc.CallOption) (*ForwardAuditResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForwardAuditResponse)
+	err := c.cc.Invoke(ctx, Audit_Forward_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AuditServer is the server API for Audit service.
 // All implementations must embed UnimplementedAuditServer
 // for forward compatibility.
@@ -101,6 +115,9 @@ type AuditServer interface {
 	// Export returns the whole trail: first a head, then the entries in order with the stored
 	// trees between them, and at the end a checkpoint.
 	Export(*ExportAuditRequest, grpc.ServerStreamingServer[AuditChunk]) error
+	// Forward returns the next entries of a region's trail that the global tier has not
+	// stored. Only regions serve this call, and only global servers call it.
+	Forward(context.Context, *ForwardAuditRequest) (*ForwardAuditResponse, error)
 	mustEmbedUnimplementedAuditServer()
 }
 
@@ -119,6 +136,9 @@ func (UnimplementedAuditServer) Checkpoint(context.Context, *AuditCheckpointRequ
 }
 func (UnimplementedAuditServer) Export(*ExportAuditRequest, grpc.ServerStreamingServer[AuditChunk]) error {
 	return status.Error(codes.Unimplemented, "method Export not implemented")
+}
+func (UnimplementedAuditServer) Forward(context.Context, *ForwardAuditRequest) (*ForwardAuditResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Forward not implemented")
 }
 func (UnimplementedAuditServer) mustEmbedUnimplementedAuditServer() {}
 func (UnimplementedAuditServer) testEmbeddedByValue()               {}
@@ -188,6 +208,24 @@ func _Audit_Export_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Audit_ExportServer = grpc.ServerStreamingServer[AuditChunk]
 
+func _Audit_Forward_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForwardAuditRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuditServer).Forward(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Audit_Forward_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuditServer).Forward(ctx, req.(*ForwardAuditRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Audit_ServiceDesc is the grpc.ServiceDesc for Audit service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -202,6 +240,10 @@ var Audit_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Checkpoint",
 			Handler:    _Audit_Checkpoint_Handler,
+		},
+		{
+			MethodName: "Forward",
+			Handler:    _Audit_Forward_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

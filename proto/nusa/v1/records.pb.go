@@ -41,7 +41,12 @@ type AuditRecord struct {
 	// For each entry the position of its call in calls.
 	Call []uint32 `protobuf:"varint,4,rep,packed,name=call,proto3" json:"call,omitempty"`
 	// What entries have in common.
-	Calls         []*AuditEntry `protobuf:"bytes,5,rep,name=calls,proto3" json:"calls,omitempty"`
+	Calls []*AuditEntry `protobuf:"bytes,5,rep,name=calls,proto3" json:"calls,omitempty"`
+	// Only under audit-regions/NUMBER: the region whose trail has the entries, and
+	// AuditCursor.branch. The number is the time in nanoseconds at which the record was
+	// stored, or a greater one.
+	Region        string `protobuf:"bytes,6,opt,name=region,proto3" json:"region,omitempty"`
+	Branch        int64  `protobuf:"varint,7,opt,name=branch,proto3" json:"branch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -111,6 +116,112 @@ func (x *AuditRecord) GetCalls() []*AuditEntry {
 	return nil
 }
 
+func (x *AuditRecord) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetBranch() int64 {
+	if x != nil {
+		return x.Branch
+	}
+	return 0
+}
+
+// AuditCursor says which entries of a region's trail the global tier has stored. Key:
+// audit-cursors/REGION. Each transaction that stores such entries writes it.
+type AuditCursor struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name and public key of the trail.
+	Trail string `protobuf:"bytes,1,opt,name=trail,proto3" json:"trail,omitempty"`
+	Key   string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// The tree of the entries that are stored.
+	Tree *AuditTree `protobuf:"bytes,3,opt,name=tree,proto3" json:"tree,omitempty"`
+	// Signed checkpoint of that tree.
+	Signed string `protobuf:"bytes,4,opt,name=signed,proto3" json:"signed,omitempty"`
+	// Grows by one each time the region's trail starts again with entry 1, because its log was restored from
+	// an old copy, or because another cluster has the region's name.
+	Branch int64 `protobuf:"varint,5,opt,name=branch,proto3" json:"branch,omitempty"`
+	// Number of entries that the region removed before they were forwarded.
+	Lost          int64 `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditCursor) Reset() {
+	*x = AuditCursor{}
+	mi := &file_nusa_v1_records_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditCursor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditCursor) ProtoMessage() {}
+
+func (x *AuditCursor) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditCursor.ProtoReflect.Descriptor instead.
+func (*AuditCursor) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AuditCursor) GetTrail() string {
+	if x != nil {
+		return x.Trail
+	}
+	return ""
+}
+
+func (x *AuditCursor) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *AuditCursor) GetTree() *AuditTree {
+	if x != nil {
+		return x.Tree
+	}
+	return nil
+}
+
+func (x *AuditCursor) GetSigned() string {
+	if x != nil {
+		return x.Signed
+	}
+	return ""
+}
+
+func (x *AuditCursor) GetBranch() int64 {
+	if x != nil {
+		return x.Branch
+	}
+	return 0
+}
+
+func (x *AuditCursor) GetLost() int64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
 // AuditState is the end of the audit trail. Key: audit-state. Each transaction with an
 // AuditRecord writes it.
 type AuditState struct {
@@ -122,7 +233,7 @@ type AuditState struct {
 
 func (x *AuditState) Reset() {
 	*x = AuditState{}
-	mi := &file_nusa_v1_records_proto_msgTypes[1]
+	mi := &file_nusa_v1_records_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -134,7 +245,7 @@ func (x *AuditState) String() string {
 func (*AuditState) ProtoMessage() {}
 
 func (x *AuditState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[1]
+	mi := &file_nusa_v1_records_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -147,7 +258,7 @@ func (x *AuditState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditState.ProtoReflect.Descriptor instead.
 func (*AuditState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{1}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *AuditState) GetTree() *AuditTree {
@@ -170,7 +281,7 @@ type AuditKeys struct {
 
 func (x *AuditKeys) Reset() {
 	*x = AuditKeys{}
-	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	mi := &file_nusa_v1_records_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -182,7 +293,7 @@ func (x *AuditKeys) String() string {
 func (*AuditKeys) ProtoMessage() {}
 
 func (x *AuditKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	mi := &file_nusa_v1_records_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -195,7 +306,7 @@ func (x *AuditKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditKeys.ProtoReflect.Descriptor instead.
 func (*AuditKeys) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{2}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AuditKeys) GetSigner() string {
@@ -231,7 +342,7 @@ type JobRecord struct {
 
 func (x *JobRecord) Reset() {
 	*x = JobRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -243,7 +354,7 @@ func (x *JobRecord) String() string {
 func (*JobRecord) ProtoMessage() {}
 
 func (x *JobRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -256,7 +367,7 @@ func (x *JobRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRecord.ProtoReflect.Descriptor instead.
 func (*JobRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *JobRecord) GetJob() *Job {
@@ -324,7 +435,7 @@ type LeadershipRecord struct {
 
 func (x *LeadershipRecord) Reset() {
 	*x = LeadershipRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -336,7 +447,7 @@ func (x *LeadershipRecord) String() string {
 func (*LeadershipRecord) ProtoMessage() {}
 
 func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -349,7 +460,7 @@ func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeadershipRecord.ProtoReflect.Descriptor instead.
 func (*LeadershipRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *LeadershipRecord) GetTerm() *LeadershipTerm {
@@ -441,7 +552,7 @@ type StoreLog struct {
 
 func (x *StoreLog) Reset() {
 	*x = StoreLog{}
-	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	mi := &file_nusa_v1_records_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -453,7 +564,7 @@ func (x *StoreLog) String() string {
 func (*StoreLog) ProtoMessage() {}
 
 func (x *StoreLog) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	mi := &file_nusa_v1_records_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -466,7 +577,7 @@ func (x *StoreLog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreLog.ProtoReflect.Descriptor instead.
 func (*StoreLog) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StoreLog) GetSurplus() int64 {
@@ -491,7 +602,7 @@ type TermBeginning struct {
 
 func (x *TermBeginning) Reset() {
 	*x = TermBeginning{}
-	mi := &file_nusa_v1_records_proto_msgTypes[6]
+	mi := &file_nusa_v1_records_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +614,7 @@ func (x *TermBeginning) String() string {
 func (*TermBeginning) ProtoMessage() {}
 
 func (x *TermBeginning) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[6]
+	mi := &file_nusa_v1_records_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +627,7 @@ func (x *TermBeginning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermBeginning.ProtoReflect.Descriptor instead.
 func (*TermBeginning) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TermBeginning) GetTerm() *LeadershipTerm {
@@ -555,7 +666,7 @@ type Recovery struct {
 
 func (x *Recovery) Reset() {
 	*x = Recovery{}
-	mi := &file_nusa_v1_records_proto_msgTypes[7]
+	mi := &file_nusa_v1_records_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +678,7 @@ func (x *Recovery) String() string {
 func (*Recovery) ProtoMessage() {}
 
 func (x *Recovery) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[7]
+	mi := &file_nusa_v1_records_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +691,7 @@ func (x *Recovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recovery.ProtoReflect.Descriptor instead.
 func (*Recovery) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Recovery) GetStopTime() *durationpb.Duration {
@@ -622,7 +733,7 @@ type RevisionConflict struct {
 
 func (x *RevisionConflict) Reset() {
 	*x = RevisionConflict{}
-	mi := &file_nusa_v1_records_proto_msgTypes[8]
+	mi := &file_nusa_v1_records_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +745,7 @@ func (x *RevisionConflict) String() string {
 func (*RevisionConflict) ProtoMessage() {}
 
 func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[8]
+	mi := &file_nusa_v1_records_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +758,7 @@ func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevisionConflict.ProtoReflect.Descriptor instead.
 func (*RevisionConflict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RevisionConflict) GetRegion() string {
@@ -720,7 +831,7 @@ type IdempotencyRecord struct {
 
 func (x *IdempotencyRecord) Reset() {
 	*x = IdempotencyRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[9]
+	mi := &file_nusa_v1_records_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +843,7 @@ func (x *IdempotencyRecord) String() string {
 func (*IdempotencyRecord) ProtoMessage() {}
 
 func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[9]
+	mi := &file_nusa_v1_records_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +856,7 @@ func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyRecord.ProtoReflect.Descriptor instead.
 func (*IdempotencyRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *IdempotencyRecord) GetFingerprint() []byte {
@@ -777,7 +888,7 @@ type ResultRecord struct {
 
 func (x *ResultRecord) Reset() {
 	*x = ResultRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	mi := &file_nusa_v1_records_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +900,7 @@ func (x *ResultRecord) String() string {
 func (*ResultRecord) ProtoMessage() {}
 
 func (x *ResultRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	mi := &file_nusa_v1_records_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +913,7 @@ func (x *ResultRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultRecord.ProtoReflect.Descriptor instead.
 func (*ResultRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ResultRecord) GetVersion() int64 {
@@ -843,7 +954,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[11]
+	mi := &file_nusa_v1_records_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -855,7 +966,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[11]
+	mi := &file_nusa_v1_records_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -868,7 +979,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CheckpointRecord) GetPosition() *Position {
@@ -917,7 +1028,7 @@ type HistoryRecord struct {
 
 func (x *HistoryRecord) Reset() {
 	*x = HistoryRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[12]
+	mi := &file_nusa_v1_records_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +1040,7 @@ func (x *HistoryRecord) String() string {
 func (*HistoryRecord) ProtoMessage() {}
 
 func (x *HistoryRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[12]
+	mi := &file_nusa_v1_records_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1053,7 @@ func (x *HistoryRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRecord.ProtoReflect.Descriptor instead.
 func (*HistoryRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HistoryRecord) GetLine() []byte {
@@ -979,7 +1090,7 @@ type HistoryBody struct {
 
 func (x *HistoryBody) Reset() {
 	*x = HistoryBody{}
-	mi := &file_nusa_v1_records_proto_msgTypes[13]
+	mi := &file_nusa_v1_records_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1102,7 @@ func (x *HistoryBody) String() string {
 func (*HistoryBody) ProtoMessage() {}
 
 func (x *HistoryBody) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[13]
+	mi := &file_nusa_v1_records_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1115,7 @@ func (x *HistoryBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryBody.ProtoReflect.Descriptor instead.
 func (*HistoryBody) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HistoryBody) GetJob() *JobRecord {
@@ -1025,13 +1136,22 @@ var File_nusa_v1_records_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"\x15nusa/v1/records.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x13nusa/v1/audit.proto\x1a\x18nusa/v1/federation.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\xcf\x01\n" +
+	"\x15nusa/v1/records.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x13nusa/v1/audit.proto\x1a\x18nusa/v1/federation.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\xff\x01\n" +
 	"\vAuditRecord\x12&\n" +
 	"\x06events\x18\x01 \x03(\v2\x0e.nusa.v1.EventR\x06events\x12*\n" +
 	"\x06before\x18\x02 \x01(\v2\x12.nusa.v1.AuditTreeR\x06before\x12-\n" +
 	"\aentries\x18\x03 \x03(\v2\x13.nusa.v1.AuditEntryR\aentries\x12\x12\n" +
 	"\x04call\x18\x04 \x03(\rR\x04call\x12)\n" +
-	"\x05calls\x18\x05 \x03(\v2\x13.nusa.v1.AuditEntryR\x05calls\"4\n" +
+	"\x05calls\x18\x05 \x03(\v2\x13.nusa.v1.AuditEntryR\x05calls\x12\x16\n" +
+	"\x06region\x18\x06 \x01(\tR\x06region\x12\x16\n" +
+	"\x06branch\x18\a \x01(\x03R\x06branch\"\xa1\x01\n" +
+	"\vAuditCursor\x12\x14\n" +
+	"\x05trail\x18\x01 \x01(\tR\x05trail\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12&\n" +
+	"\x04tree\x18\x03 \x01(\v2\x12.nusa.v1.AuditTreeR\x04tree\x12\x16\n" +
+	"\x06signed\x18\x04 \x01(\tR\x06signed\x12\x16\n" +
+	"\x06branch\x18\x05 \x01(\x03R\x06branch\x12\x12\n" +
+	"\x04lost\x18\x06 \x01(\x03R\x04lost\"4\n" +
 	"\n" +
 	"AuditState\x12&\n" +
 	"\x04tree\x18\x01 \x01(\v2\x12.nusa.v1.AuditTreeR\x04tree\"?\n" +
@@ -1111,68 +1231,70 @@ func file_nusa_v1_records_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_records_proto_rawDescData
 }
 
-var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_nusa_v1_records_proto_goTypes = []any{
 	(*AuditRecord)(nil),           // 0: nusa.v1.AuditRecord
-	(*AuditState)(nil),            // 1: nusa.v1.AuditState
-	(*AuditKeys)(nil),             // 2: nusa.v1.AuditKeys
-	(*JobRecord)(nil),             // 3: nusa.v1.JobRecord
-	(*LeadershipRecord)(nil),      // 4: nusa.v1.LeadershipRecord
-	(*StoreLog)(nil),              // 5: nusa.v1.StoreLog
-	(*TermBeginning)(nil),         // 6: nusa.v1.TermBeginning
-	(*Recovery)(nil),              // 7: nusa.v1.Recovery
-	(*RevisionConflict)(nil),      // 8: nusa.v1.RevisionConflict
-	(*IdempotencyRecord)(nil),     // 9: nusa.v1.IdempotencyRecord
-	(*ResultRecord)(nil),          // 10: nusa.v1.ResultRecord
-	(*CheckpointRecord)(nil),      // 11: nusa.v1.CheckpointRecord
-	(*HistoryRecord)(nil),         // 12: nusa.v1.HistoryRecord
-	(*HistoryBody)(nil),           // 13: nusa.v1.HistoryBody
-	nil,                           // 14: nusa.v1.JobRecord.SinceEntry
-	(*Event)(nil),                 // 15: nusa.v1.Event
-	(*AuditTree)(nil),             // 16: nusa.v1.AuditTree
-	(*AuditEntry)(nil),            // 17: nusa.v1.AuditEntry
-	(*Job)(nil),                   // 18: nusa.v1.Job
-	(*LeadershipTerm)(nil),        // 19: nusa.v1.LeadershipTerm
-	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
-	(*SubmitResponse)(nil),        // 21: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),             // 22: nusa.v1.JobStatus
-	(*Position)(nil),              // 23: nusa.v1.Position
-	(*JobSummary)(nil),            // 24: nusa.v1.JobSummary
-	(*RegionReport)(nil),          // 25: nusa.v1.RegionReport
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
+	(*AuditCursor)(nil),           // 1: nusa.v1.AuditCursor
+	(*AuditState)(nil),            // 2: nusa.v1.AuditState
+	(*AuditKeys)(nil),             // 3: nusa.v1.AuditKeys
+	(*JobRecord)(nil),             // 4: nusa.v1.JobRecord
+	(*LeadershipRecord)(nil),      // 5: nusa.v1.LeadershipRecord
+	(*StoreLog)(nil),              // 6: nusa.v1.StoreLog
+	(*TermBeginning)(nil),         // 7: nusa.v1.TermBeginning
+	(*Recovery)(nil),              // 8: nusa.v1.Recovery
+	(*RevisionConflict)(nil),      // 9: nusa.v1.RevisionConflict
+	(*IdempotencyRecord)(nil),     // 10: nusa.v1.IdempotencyRecord
+	(*ResultRecord)(nil),          // 11: nusa.v1.ResultRecord
+	(*CheckpointRecord)(nil),      // 12: nusa.v1.CheckpointRecord
+	(*HistoryRecord)(nil),         // 13: nusa.v1.HistoryRecord
+	(*HistoryBody)(nil),           // 14: nusa.v1.HistoryBody
+	nil,                           // 15: nusa.v1.JobRecord.SinceEntry
+	(*Event)(nil),                 // 16: nusa.v1.Event
+	(*AuditTree)(nil),             // 17: nusa.v1.AuditTree
+	(*AuditEntry)(nil),            // 18: nusa.v1.AuditEntry
+	(*Job)(nil),                   // 19: nusa.v1.Job
+	(*LeadershipTerm)(nil),        // 20: nusa.v1.LeadershipTerm
+	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
+	(*SubmitResponse)(nil),        // 22: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),             // 23: nusa.v1.JobStatus
+	(*Position)(nil),              // 24: nusa.v1.Position
+	(*JobSummary)(nil),            // 25: nusa.v1.JobSummary
+	(*RegionReport)(nil),          // 26: nusa.v1.RegionReport
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
-	15, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
-	16, // 1: nusa.v1.AuditRecord.before:type_name -> nusa.v1.AuditTree
-	17, // 2: nusa.v1.AuditRecord.entries:type_name -> nusa.v1.AuditEntry
-	17, // 3: nusa.v1.AuditRecord.calls:type_name -> nusa.v1.AuditEntry
-	16, // 4: nusa.v1.AuditState.tree:type_name -> nusa.v1.AuditTree
-	18, // 5: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
-	14, // 6: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
-	19, // 7: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
-	20, // 8: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
-	8,  // 9: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
-	20, // 10: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
-	7,  // 11: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
-	6,  // 12: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
-	5,  // 13: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
-	19, // 14: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
-	20, // 15: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
-	20, // 16: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
-	20, // 17: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
-	21, // 18: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	22, // 19: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	23, // 20: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	24, // 21: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	25, // 22: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	26, // 23: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
-	3,  // 24: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
-	10, // 25: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	16, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
+	17, // 1: nusa.v1.AuditRecord.before:type_name -> nusa.v1.AuditTree
+	18, // 2: nusa.v1.AuditRecord.entries:type_name -> nusa.v1.AuditEntry
+	18, // 3: nusa.v1.AuditRecord.calls:type_name -> nusa.v1.AuditEntry
+	17, // 4: nusa.v1.AuditCursor.tree:type_name -> nusa.v1.AuditTree
+	17, // 5: nusa.v1.AuditState.tree:type_name -> nusa.v1.AuditTree
+	19, // 6: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
+	15, // 7: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
+	20, // 8: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
+	21, // 9: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
+	9,  // 10: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
+	21, // 11: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
+	8,  // 12: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
+	7,  // 13: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
+	6,  // 14: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
+	20, // 15: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
+	21, // 16: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
+	21, // 17: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
+	21, // 18: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
+	22, // 19: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	23, // 20: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	24, // 21: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	25, // 22: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	26, // 23: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	27, // 24: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
+	4,  // 25: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
+	11, // 26: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }
@@ -1191,7 +1313,7 @@ func file_nusa_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_records_proto_rawDesc), len(file_nusa_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

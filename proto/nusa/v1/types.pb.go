@@ -1345,7 +1345,9 @@ type RegionReport struct {
 	// without its driver.
 	Drivers []string `protobuf:"bytes,14,rep,name=drivers,proto3" json:"drivers,omitempty"`
 	// Nodes that left and have not been removed yet.
-	NodesLeft     int32 `protobuf:"varint,15,opt,name=nodes_left,json=nodesLeft,proto3" json:"nodes_left,omitempty"`
+	NodesLeft int32 `protobuf:"varint,15,opt,name=nodes_left,json=nodesLeft,proto3" json:"nodes_left,omitempty"`
+	// Number of entries that the region's audit trail ever had.
+	AuditEntries  int64 `protobuf:"varint,16,opt,name=audit_entries,json=auditEntries,proto3" json:"audit_entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1481,6 +1483,13 @@ func (x *RegionReport) GetDrivers() []string {
 func (x *RegionReport) GetNodesLeft() int32 {
 	if x != nil {
 		return x.NodesLeft
+	}
+	return 0
+}
+
+func (x *RegionReport) GetAuditEntries() int64 {
+	if x != nil {
+		return x.AuditEntries
 	}
 	return 0
 }
@@ -3747,7 +3756,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\rprobe_address\x18\x03 \x01(\tR\fprobeAddress\x12\x16\n" +
 	"\x06leader\x18\x04 \x01(\bR\x06leader\x12\x18\n" +
 	"\ahealthy\x18\x05 \x01(\bR\ahealthy\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\"\xb3\x05\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\"\xd8\x05\n" +
 	"\fRegionReport\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1f\n" +
 	"\vnodes_ready\x18\x02 \x01(\x05R\n" +
@@ -3767,7 +3776,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x04free\x18\r \x01(\v2\x12.nusa.v1.ResourcesR\x04free\x12\x18\n" +
 	"\adrivers\x18\x0e \x03(\tR\adrivers\x12\x1d\n" +
 	"\n" +
-	"nodes_left\x18\x0f \x01(\x05R\tnodesLeft\x1a>\n" +
+	"nodes_left\x18\x0f \x01(\x05R\tnodesLeft\x12#\n" +
+	"\raudit_entries\x18\x10 \x01(\x03R\fauditEntries\x1a>\n" +
 	"\x10AllocationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x8b\x01\n" +
