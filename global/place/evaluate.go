@@ -96,13 +96,15 @@ func (ev *evaluator) newWorks(j *Job, set []*Group) []*work {
 // newWork returns the work of a group, computed from the present slots. Slots that this plan stops
 // or revokes do not count as owned.
 func (ev *evaluator) newWork(j *Job, g *Group) *work {
-	w := &work{job: j, group: g, hash: g.hash(), given: map[int]int{}, placedAs: map[int]candidate{}, owned: map[string]int{},
-		breached: j.sustained(g), leaving: map[string]bool{}}
+	w := &work{job: j, group: g, hash: g.hash(), breached: j.sustained(g)}
 	for i := range g.Regions.Near {
 		w.near = append(w.near, ev.distances.of(&g.Regions.Near[i]))
 	}
 	next := 0
 	slots := j.slotsOf(g.Name)
+	if len(slots)+len(w.breached) > 0 { // a new job has neither, and most jobs of a plan are new
+		w.owned, w.leaving = map[string]int{}, map[string]bool{}
+	}
 	for i := range slots {
 		s := &slots[i]
 		if j.free(s) {

@@ -154,6 +154,14 @@ func (j *Job) slotsOf(group string) []region.Slot {
 // sets returns the sets of groups that are placed together. Groups that colocate joins are one set,
 // and every other group is a set of its own. Sets are in the order of their first groups.
 func (j *Job) sets() [][]*Group {
+	if len(j.Colocate) == 0 {
+		groups, sets := make([]*Group, len(j.Groups)), make([][]*Group, len(j.Groups))
+		for i := range j.Groups {
+			groups[i] = &j.Groups[i]
+			sets[i] = groups[i : i+1 : i+1]
+		}
+		return sets
+	}
 	root := make([]int, len(j.Groups))
 	for i := range root {
 		root[i] = i

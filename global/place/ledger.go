@@ -1,7 +1,7 @@
 package place
 
 import (
-	"maps"
+	"cmp"
 	"math"
 	"slices"
 
@@ -23,22 +23,34 @@ type ledger struct {
 	touched *[]int32
 }
 
-// charges are the charges of one region, by pool. Asks of different pools never share a node.
-type charges map[string]poolCharges
+// charges are the charges of one region, sorted by pool. Asks of different pools never share a node.
+type charges []poolCharges
 
 type poolCharges struct {
+	pool  string
 	total Resources
-	byAsk map[uint64]askCharge
-	// used is the sum of the shares of all asks.
+	// asks are sorted by hash. used is the sum of their shares.
+	asks []askCharge
 	used int64
 }
 
 // askCharge is the charge of one ask: n instances.
 type askCharge struct {
-	n int
+	hash uint64
+	n    int
 	// share is n divided by the number of instances of this ask that would fit if the region had no
 	// other ask, in billionths.
 	share int64
+}
+
+// find returns the position of a pool, or where to insert it.
+func (c charges) find(pool string) (int, bool) {
+	return slices.BinarySearchFunc(c, pool, func(p poolCharges, pool string) int { return cmp.Compare(p.pool, pool) })
+}
+
+// find returns the position of an ask, or where to insert it.
+func (p *poolCharges) find(hash uint64) (int, bool) {
+	return slices.BinarySearchFunc(p.asks, hash, func(a askCharge, hash uint64) int { return cmp.Compare(a.hash, hash) })
 }
 
 const whole = 1_000_000_000
@@ -69,12 +81,17 @@ func (l *ledger) charge(r int, a Ask, hash uint64, n int) {
 }
 
 // add charges n instances, or releases them if n is negative.
-func (c charges) add(r *Region, a Ask, hash uint64, n int) {
-	pool := c[a.pool()]
-	if pool.byAsk == nil {
-		pool.byAsk = map[uint64]askCharge{}
+func (c *charges) add(r *Region, a Ask, hash uint64, n int) {
+	k, known := c.find(a.pool())
+	if !known {
+		*c = slices.Insert(*c, k, poolCharges{pool: a.pool()})
 	}
-	ask := pool.byAsk[hash]
+	pool := &(*c)[k]
+	i, known := pool.find(hash)
+	if !known {
+		pool.asks = slices.Insert(pool.asks, i, askCharge{hash: hash})
+	}
+	ask := &pool.asks[i]
 	pool.used -= ask.share
 	ask.n += n
 	ask.share = whole
@@ -84,14 +101,11 @@ func (c charges) add(r *Region, a Ask, hash uint64, n int) {
 	pool.total = pool.total.plus(a.Resources(), n)
 	if ask.n > 0 {
 		pool.used += ask.share
-		pool.byAsk[hash] = ask
-	} else {
-		delete(pool.byAsk, hash)
+		return
 	}
-	if len(pool.byAsk) > 0 {
-		c[a.pool()] = pool
-	} else {
-		delete(c, a.pool())
+	pool.asks = slices.Delete(pool.asks, i, i+1)
+	if len(pool.asks) == 0 {
+		*c = slices.Delete(*c, k, k+1)
 	}
 }
 
@@ -134,11 +148,14 @@ func (l *ledger) fits(r int, a Ask, hash uint64) (n int, exact bool) {
 // the estimate is too high, the region returns the instances that do not fit.
 func (r *Region) fits(charged charges, a Ask, hash uint64) (n int, exact bool) {
 	n, exact = r.reported(a, hash)
-	pool, ok := charged[a.pool()]
+	k, ok := charged.find(a.pool())
 	if !ok {
 		return n, exact
 	}
-	same := pool.byAsk[hash]
+	pool, same := &charged[k], askCharge{}
+	if i, known := pool.find(hash); known {
+		same = pool.asks[i]
+	}
 	var displaced int64
 	others := pool.total.plus(a.Resources(), -same.n).dims()
 	for d, need := range a.Resources().dims() {
@@ -155,8 +172,8 @@ func (r *Region) fits(charged charges, a Ask, hash uint64) (n int, exact bool) {
 // total returns the sum of the charges in all pools.
 func (c charges) total() Resources {
 	var sum Resources
-	for _, p := range c {
-		sum = sum.plus(p.total, 1) // a sum does not depend on the order of the map
+	for i := range c {
+		sum = sum.plus(c[i].total, 1)
 	}
 	return sum
 }
@@ -229,11 +246,11 @@ func (l *ledger) clone() *ledger {
 	return &ledger{regions: l.regions, charged: slices.Clone(l.charged), known: slices.Clone(l.known), shared: slices.Clone(l.shared), touched: l.touched}
 }
 
+// clone returns a copy with room for one more pool, and for one more ask in each pool.
 func (c charges) clone() charges {
-	out := make(charges, len(c))
-	for pool, p := range c {
-		p.byAsk = maps.Clone(p.byAsk)
-		out[pool] = p
+	out := append(make(charges, 0, len(c)+1), c...)
+	for i := range out {
+		out[i].asks = append(make([]askCharge, 0, len(c[i].asks)+1), c[i].asks...)
 	}
 	return out
 }
@@ -335,7 +352,7 @@ func (a *Account) Remove(r *Region, key string) {
 
 // Reported drops the charges that a new report includes.
 func (a *Account) Reported(r *Region) {
-	a.sum, a.shared = charges{}, false
+	a.sum, a.shared = nil, false
 	a.changes++
 	for key, e := range a.entries {
 		if !e.counts(r) {
@@ -368,10 +385,10 @@ func (a *Account) Without(r *Region, some []Charge) Charges {
 // Changes returns the number of changes of the sum.
 func (a *Account) Changes() uint64 { return a.changes }
 
-func (a *Account) change() charges {
+func (a *Account) change() *charges {
 	a.changes++
-	if a.shared || a.sum == nil {
+	if a.shared {
 		a.sum, a.shared = a.sum.clone(), false
 	}
-	return a.sum
+	return &a.sum
 }

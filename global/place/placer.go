@@ -71,10 +71,7 @@ func (pl *placer) give(w *work, counts []int) {
 			pl.offer(w, c, r[0], r[1])
 		}
 		pl.eval.ledger.charge(c.index, w.group.Ask, w.hash, n)
-		if w.given[c.index] == 0 {
-			w.placedAs[c.index] = *c
-		}
-		w.given[c.index] += n
+		w.note(c, n)
 		w.n -= n
 	}
 }
@@ -107,7 +104,7 @@ func (pl *placer) placeSystem(w *work) {
 		used++
 		pl.offer(w, c, 0, 1)
 		pl.eval.ledger.charge(c.index, w.group.Ask, w.hash, pl.eval.regions[c.index].NodesReady)
-		w.given[c.index], w.placedAs[c.index] = 1, *c
+		w.note(c, 1)
 	}
 	w.n = max(0, max(1, w.group.Regions.SpreadMin)-used)
 }

@@ -2,7 +2,6 @@ package place
 
 import (
 	"fmt"
-	"hash/fnv"
 	"math"
 	"slices"
 	"time"
@@ -194,7 +193,12 @@ func turn(all []candidate, n int) {
 // nameHash returns a hash of the job's name, so that all groups of a job choose the same regions.
 // It is equal on every machine.
 func nameHash(w *work) uint64 {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%s/%s", w.job.Namespace, w.job.Name)
-	return h.Sum64()
+	const offset, prime = 14695981039346656037, 1099511628211 // of FNV-1a
+	h := uint64(offset)
+	for _, part := range [...]string{w.job.Namespace, "/", w.job.Name} {
+		for i := range len(part) {
+			h = (h ^ uint64(part[i])) * prime
+		}
+	}
+	return h
 }

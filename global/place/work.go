@@ -2,10 +2,9 @@ package place
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
+	"strconv"
 )
 
 // work is one group whose instances are being placed.
@@ -83,18 +82,34 @@ func (c *candidate) refuse(reason string) { c.reason, c.score, c.terms = reason,
 
 // why returns one line that says why the region was taken.
 func (w *work) why(c *candidate) string {
-	var words []string
-	for _, t := range c.terms {
-		words = append(words, fmt.Sprintf("%s %.1f", t.Name, t.Value))
+	decimal := func(b []byte, n float64) []byte { return strconv.AppendFloat(b, n, 'f', 1, 64) }
+	out := append(decimal(append(make([]byte, 0, 128), "score "...), c.score), " ("...)
+	for i, t := range c.terms {
+		if i > 0 {
+			out = append(out, ", "...)
+		}
+		out = decimal(append(append(out, t.Name...), ' '), t.Value)
 	}
-	out := fmt.Sprintf("score %.1f (%s), fits %d", c.score, strings.Join(words, ", "), c.fits)
+	out = strconv.AppendInt(append(out, "), fits "...), int64(c.fits), 10)
 	if w.rule.Divide != "" {
-		out += ", divide " + string(w.rule.Divide)
+		out = append(append(out, ", divide "...), w.rule.Divide...)
 	}
 	if c.tied > 0 {
-		out += fmt.Sprintf(", by the job's name among %d equal regions", c.tied)
+		out = strconv.AppendInt(append(out, ", by the job's name among "...), int64(c.tied), 10)
+		out = append(out, " equal regions"...)
 	}
-	return out
+	return string(out)
+}
+
+// note counts n instances that the plan places in the region of a candidate.
+func (w *work) note(c *candidate, n int) {
+	if w.given == nil {
+		w.given, w.placedAs = map[int]int{}, map[int]candidate{}
+	}
+	if w.given[c.index] == 0 {
+		w.placedAs[c.index] = *c
+	}
+	w.given[c.index] += n
 }
 
 func (w *work) addFree(from, to int) {

@@ -1,6 +1,8 @@
 package placer
 
 import (
+	"time"
+
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/state"
 )
@@ -14,6 +16,10 @@ const (
 	// verdictsRetained bounds the verdicts about regions in all stored explanations. A verdict
 	// takes some 300 bytes.
 	verdictsRetained = 25_000
+	// verdictEvery and verdictsAhead bound the verdicts that are made with submits before a caller
+	// asks for them. A verdict takes some 2 µs, so they take one per cent of a core.
+	verdictEvery  = 200 * time.Microsecond
+	verdictsAhead = 2048 * verdictEvery
 )
 
 // explainsAll reports whether a plan of these jobs explains every region.
@@ -32,6 +38,19 @@ type explanations struct {
 	verdicts map[state.JobKey]int
 	order    []state.JobKey
 	total    int
+	// busy is the time up to which the verdicts that were made with submits count: see afford.
+	busy time.Duration
+}
+
+// afford reports whether a transaction of submits may explain its jobs with this many verdicts. While
+// many jobs are submitted, most explanations are left until a caller asks for them.
+func (e *explanations) afford(verdicts int, now time.Duration) bool {
+	next := max(e.busy, now) + time.Duration(verdicts)*verdictEvery
+	if next-now > verdictsAhead {
+		return false
+	}
+	e.busy = next
+	return true
 }
 
 // note counts the verdicts about a job after a change. Beyond the bound it drops the oldest

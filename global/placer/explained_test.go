@@ -3,6 +3,7 @@ package placer
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -71,5 +72,23 @@ func TestPlansExplainByVerdicts(t *testing.T) {
 		if got := explainsAll(jobs, c.regions); got != c.want {
 			t.Errorf("%d jobs of %d groups, %d regions: %t", c.jobs, c.groups, c.regions, got)
 		}
+	}
+}
+
+// TestExplanationsOfSubmitsAreBounded: a few submits are explained at once, and of many submits a
+// small share.
+func TestExplanationsOfSubmitsAreBounded(t *testing.T) {
+	var e explanations
+	explained := 0
+	for i := range 10_000 { // for a second
+		if e.afford(50, time.Duration(i)*100*time.Microsecond) {
+			explained++
+		}
+	}
+	if want := int((verdictsAhead + time.Second) / verdictEvery / 50); explained < want-1 || explained > want {
+		t.Errorf("%d submits are explained, want %d", explained, want)
+	}
+	if e.afford(50, time.Second) || !e.afford(50, time.Minute) {
+		t.Error("a submit is explained in the midst of many others, or a later one is not")
 	}
 }

@@ -60,7 +60,7 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 	snapshot := regionsSnapshot(st)
 	snapshot.Given = t.Given()
 	jobs, verdicts := freshJobs(t, &snapshot)
-	full := len(jobs) <= fullJobs && verdicts <= fullVerdicts
+	full := len(jobs) <= fullJobs && verdicts <= fullVerdicts && p.explained.afford(verdicts, snapshot.Now)
 	snapshot.Terse, snapshot.Origins = !full, st.Origins.Serving(snapshot.Jobs)
 	p.plannedAt, snapshot.Index, snapshot.MaxVerdicts = st.Clock(), p.submits, maxVerdicts
 	plan := place.MakePlan(snapshot)

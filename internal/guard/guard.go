@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/mem"
 )
 
 // The usual bounds of connections that have made no request yet.
@@ -75,6 +77,8 @@ type followed struct {
 	net.Conn
 	// request is nil once the first request was seen. Only one goroutine reads.
 	request *request
+	// reader is nil for a connection without a socket.
+	reader *reader
 
 	once  sync.Once
 	late  *time.Timer
@@ -83,7 +87,7 @@ type followed struct {
 
 // follow looks for the first request of a connection.
 func follow(raw net.Conn, waiting *Waiting) *followed {
-	c := &followed{Conn: raw, request: &request{}, leave: waiting.Enter(raw)}
+	c := &followed{Conn: raw, request: &request{}, reader: newReader(raw), leave: waiting.Enter(raw)}
 	c.late = time.AfterFunc(Limit, func() { _ = raw.Close() })
 	return c
 }
@@ -99,19 +103,47 @@ func (c *followed) ended() {
 // Read implements net.Conn.
 func (c *followed) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if c.request == nil {
-		return n, err
+	if !c.sensible(b[:n]) {
+		return 0, net.ErrClosed
 	}
-	switch c.request.add(b[:n]) {
+	return n, err
+}
+
+// ReadOnReady waits for bytes, and returns a buffer of the pool with the bytes that were read. gRPC
+// calls this method instead of Read, so that a quiet connection has no buffer.
+func (c *followed) ReadOnReady(size int, pool mem.BufferPool) (buffer *[]byte, n int, err error) {
+	if c.reader != nil {
+		buffer, n, err = c.reader.next(size, pool)
+	} else {
+		buffer = pool.Get(size)
+		n, err = c.Conn.Read(*buffer)
+	}
+	if n > 0 && !c.sensible((*buffer)[:n]) {
+		n, err = 0, net.ErrClosed
+	}
+	if n == 0 && buffer != nil {
+		pool.Put(buffer)
+		buffer = nil
+	}
+	return buffer, n, err
+}
+
+// sensible looks for the first request in bytes that were read. It closes the connection, and returns
+// false, if they cannot belong to a request.
+func (c *followed) sensible(read []byte) bool {
+	if c.request == nil {
+		return true
+	}
+	switch c.request.add(read) {
 	case waiting:
 	case requested:
 		c.request = nil
 		c.ended()
 	case senseless:
 		_ = c.Close()
-		return 0, net.ErrClosed
+		return false
 	}
-	return n, err
+	return true
 }
 
 // Close implements net.Conn.
