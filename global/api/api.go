@@ -16,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/enroll"
+	"github.com/nusa-scheduler/nusa/security/oidc"
 )
 
 // Services are the gRPC services of a global server.
@@ -27,8 +28,10 @@ type Services struct {
 	Servers func(context.Context) ([]*nusav1.GlobalServer, error)
 	// Info describes this server.
 	Info func() *nusav1.InfoResponse
-	// Enroll gives certificates to regional servers.
+	// Enroll gives certificates to regional servers and operators.
 	Enroll *enroll.Server
+	// Users verifies the logins of people.
+	Users oidc.Verifier
 }
 
 // Register adds the services to a gRPC server that has not begun to serve.

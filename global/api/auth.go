@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/authz"
@@ -141,26 +140,7 @@ func caller(ctx context.Context) string {
 
 // change stores a change of who may do what.
 func (a *authAPI) change(ctx context.Context, verb, kind, name string, next func(*rights.Set) (*rights.Set, error)) error {
-	term, err := a.s.term()
-	if err != nil {
-		return err
-	}
-	_, err = term.Commit.Do(ctx, func(t *state.Tx) error {
-		set, err := state.AuthOf(t)
-		if err != nil {
-			return err
-		}
-		set, err = next(set)
-		if err != nil {
-			return rights.StatusError(err)
-		}
-		if err := t.Audit(audit.Entry{Verb: verb, Kind: kind, Name: name}); err != nil {
-			return err
-		}
-		t.Event("auth.changed", name, "%s %s, by %s", verb, kind, callerOr(ctx))
-		return state.PutAuth(t, set)
-	})
-	return rpcError(err)
+	return a.changeBy(ctx, callerOr(ctx), audit.Entry{Verb: verb, Kind: kind, Name: name}, next)
 }
 
 // callerOr returns the name of the caller for events.

@@ -19,7 +19,8 @@
 //	members.go      Members
 //	topology.go     Topology
 //	origins.go      Origins
-//	auth.go         Auth
+//	auth.go         Auth: roles, bindings, tokens
+//	login.go        Auth: providers and logins
 //	events.go       Events
 //	audit.go        Audit; entries for calls that the regions serve
 package api

@@ -9,7 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
-	"github.com/nusa-scheduler/nusa/security/trust"
+	"github.com/nusa-scheduler/nusa/security/authz"
+	"github.com/nusa-scheduler/nusa/security/recorder"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 // tokensAPI is the Tokens service: the tokens of the global tier, and those of all regions.
@@ -18,11 +20,18 @@ type tokensAPI struct {
 	s *Services
 }
 
-// roleAgent is the role of tokens that regions keep.
-const roleAgent = "agent"
+// roleAgent is the role of tokens that regions keep. A token with the role roleOperator is for a
+// person.
+const roleAgent, roleOperator = "agent", "operator"
 
 // Create implements nusav1.TokensServer.
 func (t *tokensAPI) Create(ctx context.Context, req *nusav1.CreateTokenRequest) (*nusav1.CreateTokenResponse, error) {
+	if call := rights.Of(ctx); call != nil && req.GetRole() == roleOperator {
+		// Otherwise who may create tokens could become an operator with more rights.
+		if set := (authz.Action{Verb: "set", Kind: "role"}); !call.Set.Allowed(call.Who, set) {
+			return nil, call.Refuse(set)
+		}
+	}
 	if req.GetRole() != roleAgent {
 		return t.s.Enroll.CreateToken(ctx, req)
 	}
@@ -34,9 +43,7 @@ func (t *tokensAPI) Create(ctx context.Context, req *nusav1.CreateTokenRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if id, ok := trust.CallerOf(ctx); ok {
-		req.By = id.String()
-	}
+	req.By = recorder.Of(ctx).Who
 	return nusav1.NewTokensClient(conn).Create(ctx, req)
 }
 

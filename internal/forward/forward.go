@@ -241,6 +241,8 @@ func forwardedContext(ctx context.Context) context.Context {
 	out.Delete(trust.CallerHeader)
 	if id, ok := trust.CallerOf(ctx); ok {
 		out.Set(trust.CallerHeader, id.String())
+	} else if trust.IsStranger(ctx) {
+		out.Set(trust.CallerHeader, trust.NoCaller)
 	}
 	out.Delete(trust.FromHeader)
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {

@@ -9,6 +9,7 @@ import (
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/rights"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // auth is the Auth service. It answers from the region's copy of who may do what.
@@ -19,6 +20,9 @@ type auth struct {
 
 // errGlobalAuth is the error of a change.
 var errGlobalAuth = status.Error(codes.FailedPrecondition, "roles, bindings and tokens are changed at the global tier: ask a global server")
+
+// errLogin is the error of a login or logout.
+var errLogin = status.Error(codes.FailedPrecondition, "users log in and out at the global tier: ask a global server")
 
 // set returns who may do what. It fails if this server cannot read its copy.
 func (a auth) set() (*rights.Set, error) {
@@ -91,6 +95,31 @@ func (auth) SetBinding(context.Context, *nusav1.SetBindingRequest) (*nusav1.Auth
 
 func (auth) RemoveBinding(context.Context, *nusav1.RemoveBindingRequest) (*nusav1.RemoveBindingResponse, error) {
 	return nil, errGlobalAuth
+}
+
+// ListProviders returns the providers whose users may log in at the global tier.
+func (a auth) ListProviders(ctx context.Context, _ *nusav1.ListProvidersRequest) (*nusav1.ListProvidersResponse, error) {
+	set, err := a.set()
+	if err != nil {
+		return nil, err
+	}
+	return set.ListProviders(ctx, trust.Encrypted(ctx)), nil
+}
+
+func (auth) SetProvider(context.Context, *nusav1.SetProviderRequest) (*nusav1.AuthProvider, error) {
+	return nil, errGlobalAuth
+}
+
+func (auth) RemoveProvider(context.Context, *nusav1.RemoveProviderRequest) (*nusav1.RemoveProviderResponse, error) {
+	return nil, errGlobalAuth
+}
+
+func (auth) Login(context.Context, *nusav1.LoginRequest) (*nusav1.LoginResponse, error) {
+	return nil, errLogin
+}
+
+func (auth) Logout(context.Context, *nusav1.LogoutRequest) (*nusav1.LogoutResponse, error) {
+	return nil, errLogin
 }
 
 func (auth) CreateAccessToken(context.Context, *nusav1.CreateAccessTokenRequest) (*nusav1.CreateAccessTokenResponse, error) {

@@ -49,6 +49,12 @@ func Builtin() []string {
 	return out
 }
 
+// Has reports whether a role exists, stored or built in.
+func (p *Policy) Has(role string) bool {
+	_, ok := p.roleOf(role)
+	return ok
+}
+
 // roleOf returns a role of the policy, or a role that every policy has.
 func (p *Policy) roleOf(name string) (*Role, bool) {
 	for _, roles := range [][]Role{builtin, p.Roles} {

@@ -87,7 +87,7 @@ func Explain(who Principal, a Action, p *Policy) (Decision, []Step) {
 func RolesOf(who Principal, p *Policy) []string {
 	out := slices.Clone(who.Roles)
 	for _, b := range p.Bindings {
-		if b.has(who) {
+		if b.Gives(who) {
 			out = append(out, b.Role)
 		}
 	}
@@ -118,8 +118,8 @@ func admit(who Principal, a Action, p *Policy) (out Action, refused string) {
 	return a, ""
 }
 
-// has reports whether a binding gives its role to a principal.
-func (b *Binding) has(who Principal) bool {
+// Gives reports whether a binding gives its role to a principal.
+func (b *Binding) Gives(who Principal) bool {
 	return slices.ContainsFunc(b.Subjects, func(s string) bool { return glob.Match(s, who.Name) })
 }
 
@@ -159,7 +159,7 @@ func each(who Principal, p *Policy, visit func(Step, *Binding)) {
 		rules(name, 0, carried)
 	}
 	for i := range p.Bindings {
-		if b := &p.Bindings[i]; b.has(who) {
+		if b := &p.Bindings[i]; b.Gives(who) {
 			rules(b.Role, i+1, b)
 		}
 	}

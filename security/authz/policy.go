@@ -39,11 +39,15 @@ func (e Effect) String() string {
 	return "deny"
 }
 
-// Principal is who wants something: the path of an identity ("operator/jane") or the accessor
-// of a token ("token/ACCESSOR"), and the roles that the credential itself carries.
+// Principal is who wants something: the path of an identity ("operator/jane"), the accessor of a
+// token ("token/ACCESSOR") or a user ("user/SUBJECT@PROVIDER"), and the roles that the credential
+// itself carries.
 type Principal struct {
-	Name  string
-	Roles []string
+	Name string
+	// Credential distinguishes credentials of the same principal that carry different roles. It is
+	// the accessor of a token, and empty for a certificate.
+	Credential string
+	Roles      []string
 	// Namespaces and Regions narrow the carried roles, like those of a Binding.
 	Namespaces, Regions []string
 }

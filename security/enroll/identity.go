@@ -27,23 +27,24 @@ type identityAPI struct {
 
 // Join implements nusav1.IdentityServer.
 func (a *identityAPI) Join(ctx context.Context, req *nusav1.JoinRequest) (*nusav1.JoinResponse, error) {
-	return a.s.bounded(ctx, "join", func() (*nusav1.JoinResponse, error) { return a.s.join(ctx, req) })
+	return Bounded(ctx, a.s, "join", func() (*nusav1.JoinResponse, error) { return a.s.join(ctx, req) })
 }
 
 // Renew implements nusav1.IdentityServer.
 func (a *identityAPI) Renew(ctx context.Context, req *nusav1.RenewRequest) (*nusav1.JoinResponse, error) {
-	return a.s.bounded(ctx, "renewal", func() (*nusav1.JoinResponse, error) { return a.s.renew(ctx, req) })
+	return Bounded(ctx, a.s, "renewal", func() (*nusav1.JoinResponse, error) { return a.s.renew(ctx, req) })
 }
 
-// bounded answers a request, unless too many requests of the same address have failed.
-func (s *Server) bounded(ctx context.Context, what string, do func() (*nusav1.JoinResponse, error)) (*nusav1.JoinResponse, error) {
+// Bounded answers a request of a caller without a certificate, unless too many requests of the same
+// address have failed.
+func Bounded[T any](ctx context.Context, s *Server, what string, do func() (*T, error)) (*T, error) {
 	from, now := s.address(ctx), s.Now()
 	if !s.failures.allow(from, now) {
 		return nil, status.Error(codes.ResourceExhausted, "too many requests of this address were refused: wait some seconds")
 	}
 	out, err := do()
 	switch status.Code(err) {
-	case codes.PermissionDenied, codes.InvalidArgument:
+	case codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated:
 		s.failures.add(from, now)
 		s.Log.Warn("a "+what+" is refused", "from", from, "reason", status.Convert(err).Message())
 	}
@@ -72,6 +73,13 @@ func (s *Server) join(ctx context.Context, req *nusav1.JoinRequest) (*nusav1.Joi
 		if err != nil {
 			return nil, refusal(err)
 		}
+	}
+	if req.GetNameOfToken() && id.Kind == identity.Operator {
+		id.Name, err = operatorOf(ctx, store, ask.Token, id.Name)
+		if err != nil {
+			return nil, err
+		}
+		ask.ID = id
 	}
 	var out *nusav1.JoinResponse
 	err = retry(func() error {
@@ -105,6 +113,20 @@ func (s *Server) join(ctx context.Context, req *nusav1.JoinRequest) (*nusav1.Joi
 	}
 	s.Log.Info("a member has joined", "member", id.String(), "from", ask.Address, "token", ask.Token.ID())
 	return out, nil
+}
+
+// operatorOf returns the name of the operator that a token is for. Without such a token it returns
+// name, and package join refuses the request.
+func operatorOf(ctx context.Context, store Store, token join.Token, name string) (string, error) {
+	record := &nusav1.TokenRecord{}
+	version, err := read(ctx, store, tokenPrefix+token.ID(), record)
+	if err != nil || version == 0 {
+		return name, err
+	}
+	if t := tokenOf(record); t.Is(token) && t.Kind == identity.Operator {
+		name = t.Name
+	}
+	return name, nil
 }
 
 // fixedPool returns the pool of a new agent if its token or its registration names one. The agent

@@ -26,7 +26,7 @@ const (
 )
 
 // roles are the names of the kinds of members that join.
-var roles = map[identity.Kind]string{identity.Agent: "agent", identity.Server: "server"}
+var roles = map[identity.Kind]string{identity.Agent: "agent", identity.Server: "server", identity.Operator: "operator"}
 
 // kindOf returns the kind with a role's name, and identity.None if there is none.
 func kindOf(role string) identity.Kind {

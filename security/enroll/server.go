@@ -18,6 +18,8 @@ import (
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/join"
 	"github.com/nusa-scheduler/nusa/security/pki"
+	"github.com/nusa-scheduler/nusa/security/recorder"
+	"github.com/nusa-scheduler/nusa/security/rights"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
@@ -96,6 +98,9 @@ func (s *Server) rootHash() (join.Hash, error) {
 // caller returns who makes a call, for records. said is what a global server says, which passes
 // on the calls of others.
 func caller(ctx context.Context, said string) string {
+	if call := rights.Of(ctx); call != nil {
+		return call.Who.Name
+	}
 	id, ok := trust.CallerOf(ctx)
 	switch {
 	case !ok:
@@ -103,13 +108,13 @@ func caller(ctx context.Context, said string) string {
 	case id.Kind == identity.Global && said != "":
 		return said
 	}
-	return id.String()
+	return recorder.Name(id)
 }
 
-// address returns the address from which a call comes. Another server of the region, which
+// address returns the address from which a call comes. Another server of the tier and region, which
 // forwards a call, has noted the address of its caller.
 func (s *Server) address(ctx context.Context) netip.Addr {
-	if id, ok := trust.PeerOf(ctx); ok && id.Kind == identity.Server && id.Region == s.Region && s.Region != "" {
+	if id, ok := trust.PeerOf(ctx); ok && (id.Kind == identity.Server && id.Region == s.Region && s.Region != "" || id.Kind == identity.Global && s.Region == "") {
 		if text := metadata.ValueFromIncomingContext(ctx, trust.AddressHeader); len(text) > 0 {
 			a, _ := netip.ParseAddr(text[0])
 			return a

@@ -28,8 +28,8 @@ const (
 	deletesAtOnce = 64
 )
 
-// CreateToken makes a token of this tier: for regional servers at the global tier, and for
-// agents in a region.
+// CreateToken makes a token of this tier: for regional servers and operators at the global tier, and
+// for agents in a region.
 func (s *Server) CreateToken(ctx context.Context, req *nusav1.CreateTokenRequest) (*nusav1.CreateTokenResponse, error) {
 	store, _, err := s.ready()
 	if err != nil {
@@ -38,7 +38,9 @@ func (s *Server) CreateToken(ctx context.Context, req *nusav1.CreateTokenRequest
 	kind := kindOf(req.GetRole())
 	switch {
 	case kind == identity.None:
-		return nil, status.Errorf(codes.InvalidArgument, "role %q: give agent or server", req.GetRole())
+		return nil, status.Errorf(codes.InvalidArgument, "role %q: give agent, server or operator", req.GetRole())
+	case kind == identity.Operator && s.Region != "":
+		return nil, status.Error(codes.FailedPrecondition, "operators join at the global tier: ask a global server for a token with --role operator")
 	case kind == identity.Server && s.Region != "":
 		return nil, status.Error(codes.FailedPrecondition, "a region makes tokens for its own agents: ask a global server for one with --role server")
 	case s.Region != "" && req.GetRegion() != s.Region:

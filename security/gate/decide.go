@@ -2,6 +2,8 @@ package gate
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 
@@ -117,8 +119,12 @@ func (g *Gate) call(ctx context.Context, r *row) (*rights.Call, error) {
 	who, t, err := set.Token(token, g.o.Now())
 	if err != nil {
 		g.deny(ctx, "", authz.Action{Verb: "use", Kind: "token"}, err.Error())
+		if errors.Is(err, rights.ErrUnknown) && server.Region != "" {
+			err = fmt.Errorf("%w, or this region has not got it yet (`nusa region list` shows the age of its policy)", err)
+		}
 		return nil, status.Error(codes.Unauthenticated, err.Error())
 	}
+	trust.Vouch(ctx)
 	call.Who, call.Token = who, t
 	return call, nil
 }

@@ -71,9 +71,10 @@ func (g *Gate) refuse(ctx context.Context, err error) {
 }
 
 // record records a denial. who is the caller, if it is not the member that calls. The denials of
-// callers without a certificate are not recorded, because everybody can cause them.
+// callers without a certificate and a valid access token are not recorded, because everybody can cause
+// them.
 func (g *Gate) record(ctx context.Context, who string, a authz.Action, why string) {
-	if _, known := trust.CallerOf(ctx); !known || g.o.Record == nil {
+	if _, known := trust.CallerOf(ctx); !known && who == "" || g.o.Record == nil {
 		return
 	}
 	e := audit.Entry{
@@ -104,53 +105,71 @@ func (g *Gate) AroundStreams(between ...grpc.StreamServerInterceptor) []grpc.Str
 func (g *Gate) admitUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	admitted, err := admit(ctx, g.o.Source.ID(), info.FullMethod)
 	if err != nil {
-		g.refuse(ctx, err)
+		g.refuse(admitted, err)
 		return nil, err
 	}
-	ctx = admitted
-	return handler(ctx, req)
+	resp, err := handler(admitted, req)
+	if err == nil {
+		vouch(admitted)
+	}
+	return resp, err
 }
 
 func (g *Gate) admitStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, err := admit(stream.Context(), g.o.Source.ID(), info.FullMethod)
 	if err != nil {
-		g.refuse(stream.Context(), err)
+		g.refuse(ctx, err)
 		return err
 	}
 	if ctx != stream.Context() {
-		stream = forwardedStream{stream, ctx}
+		stream = admittedStream{stream, ctx}
 	}
 	return handler(srv, stream)
 }
 
-// forwardedStream is a stream whose caller is not the peer.
-type forwardedStream struct {
+// admittedStream is a stream whose caller is not the peer, or has shown no certificate.
+type admittedStream struct {
 	grpc.ServerStream
 	ctx context.Context
 }
 
 // Context implements grpc.ServerStream.
-func (f forwardedStream) Context() context.Context { return f.ctx }
+func (s admittedStream) Context() context.Context { return s.ctx }
+
+// SendMsg implements grpc.ServerStream.
+func (s admittedStream) SendMsg(m any) error {
+	vouch(s.ctx)
+	return s.ServerStream.SendMsg(m)
+}
+
+// vouch lets a connection without a certificate continue after an access token was accepted, by this
+// server or by the one that it has forwarded the call to.
+func vouch(ctx context.Context) {
+	if trust.IsStranger(ctx) && tokenOf(ctx) != "" {
+		trust.Vouch(ctx)
+	}
+}
 
 // admit returns the context of a call that the server accepts. CallerOf returns the caller in
-// that context.
+// that context. With an error the context is for the entry of the denial.
 func admit(ctx context.Context, server identity.ID, method string) (context.Context, error) {
 	peer, ok := trust.PeerOf(ctx)
 	switch {
 	case ok:
 	case !trust.Encrypted(ctx):
-		return nil, status.Error(codes.Unauthenticated, "the connection is not encrypted: give the program an identity (--identity)")
-	case forStrangers(method):
-		return withAddress(ctx), nil
+		return ctx, status.Error(codes.Unauthenticated, "the connection is not encrypted: give the program an identity (--identity)")
 	default:
-		return nil, status.Errorf(codes.Unauthenticated, "%s needs a certificate: give the program an identity (--identity), or let it join with a token", method)
+		return admitStranger(withAddress(ctx), server, method)
 	}
 	caller := peer
 	if text := metadata.ValueFromIncomingContext(ctx, trust.CallerHeader); len(text) > 0 && forwards(server, peer) {
+		if text[0] == trust.NoCaller {
+			return admitStranger(ctx, server, method)
+		}
 		var err error
 		caller, err = identity.Parse(text[0])
 		if err != nil || !caller.Kind.Leaf() {
-			return nil, status.Errorf(codes.Unauthenticated, "%s forwards a call of %q: %v", peer.Describe(), text[0], err)
+			return ctx, status.Errorf(codes.Unauthenticated, "%s forwards a call of %q: %v", peer.Describe(), text[0], err)
 		}
 		ctx = trust.WithCaller(ctx, caller)
 	}
@@ -158,7 +177,24 @@ func admit(ctx context.Context, server identity.ID, method string) (context.Cont
 		ctx = withAddress(ctx)
 	}
 	if err := Allow(server, method, caller); err != nil {
-		return nil, status.Error(codes.PermissionDenied, err.Error())
+		return ctx, status.Error(codes.PermissionDenied, err.Error())
+	}
+	return ctx, nil
+}
+
+// admitStranger returns the context of a call without a certificate. With an access token
+// the methods of operators are open. Whether the token is valid is decided later.
+func admitStranger(ctx context.Context, server identity.ID, method string) (context.Context, error) {
+	if joins(method) {
+		return ctx, nil // an older server that gets the forwarded call does not know NoCaller
+	}
+	ctx = trust.WithCaller(ctx, identity.ID{})
+	switch r := rowOf(method); {
+	case forStrangers(method):
+	case tokenOf(ctx) == "":
+		return ctx, status.Errorf(codes.Unauthenticated, "%s needs a certificate or an access token: give the program an identity (--identity), log in (`nusa login`), or let the program join with a token", method)
+	case r == nil || r.may(server).Check(identity.ID{Federation: server.Federation, Kind: identity.Operator, Name: "any"}) != nil:
+		return ctx, status.Errorf(codes.PermissionDenied, "%s may not be called with an access token", method)
 	}
 	return ctx, nil
 }

@@ -150,6 +150,11 @@ var table = []row{
 	{name: "/nusa.v1.Keys/RotateAuthority", may: users, verb: "rotate", kind: "key", at: everywhere},
 	{name: "/nusa.v1.Keys/GetRing", may: users, verb: "read", kind: "key", at: ofRegion},
 	{name: "/nusa.v1.Keys/ChangeRing", may: users, verb: "rotate", kind: "key", at: ofRegion},
+	{name: "/nusa.v1.Auth/ListProviders", may: users},
+	{name: "/nusa.v1.Auth/SetProvider", may: users, verb: "set", kind: "role", at: everywhere},
+	{name: "/nusa.v1.Auth/RemoveProvider", may: users, verb: "set", kind: "role", at: everywhere},
+	{name: "/nusa.v1.Auth/Login", may: users},
+	{name: "/nusa.v1.Auth/Logout", may: users},
 
 	{name: "/nusa.v1.Identity/Join", may: everyMember},
 	{name: "/nusa.v1.Identity/Renew", may: everyMember},
@@ -187,6 +192,11 @@ func rowOf(method string) *row {
 
 // forStrangers reports whether a caller without a certificate may call a method.
 func forStrangers(method string) bool {
+	return joins(method) || method == "/nusa.v1.Auth/ListProviders" || method == "/nusa.v1.Auth/Login"
+}
+
+// joins reports whether a method is for members that have no certificate yet.
+func joins(method string) bool {
 	return strings.HasPrefix(method, "/nusa.v1.Identity/") || method == "/grpc.health.v1.Health/Check"
 }
 

@@ -16,17 +16,22 @@ func (s *Snapshot) place(id identity.ID) *Refusal {
 	switch {
 	case err != nil:
 		return refuse(BadName, "the request names nothing that can join: %v", err)
-	case !id.Kind.Regional():
-		return refuse(BadName, "%s cannot join, only agents and regional servers can: use 'nusa ca issue'", id.Describe())
+	case !joins(id.Kind):
+		return refuse(BadName, "%s cannot join, only agents, regional servers and operators can: use 'nusa ca issue'", id.Describe())
 	case id.Federation != s.Federation:
 		return refuse(OtherRegion, "%s is of federation %s, and this server is of federation %s: use the addresses of that federation", id.Describe(), id.Federation, s.Federation)
-	case s.Region == "" && id.Kind != identity.Server:
+	case s.Region != "" && id.Kind == identity.Operator:
+		return refuse(OtherRegion, "%s asks a server of region %s, and operators join at a global server: use its address", id.Describe(), s.Region)
+	case s.Region == "" && id.Kind == identity.Agent:
 		return refuse(OtherRegion, "%s asks a global server, and agents join in their region: use the addresses of the servers of region %s", id.Describe(), id.Region)
 	case s.Region != "" && id.Region != s.Region:
 		return refuse(OtherRegion, "%s asks a server of region %s: use the addresses of region %s", id.Describe(), s.Region, id.Region)
 	}
 	return nil
 }
+
+// joins reports whether members of a kind join with a token.
+func joins(k identity.Kind) bool { return k.Regional() || k == identity.Operator }
 
 // checkToken refuses a token that is not for this request. A token that does not exist and a
 // wrong secret have the same text, so that a sender cannot find out which tokens exist.
@@ -46,7 +51,7 @@ func checkToken(t *Record, r *Request, now time.Time) *Refusal {
 		return refuse(Expired, "join token %s ended at %s: make a new one with 'nusa token create'", t.ID, stamp(t.Expires))
 	case t.Kind != r.ID.Kind:
 		return refuse(OtherRole, "join token %s has the role %s, and %s needs another: use a token with the right --role", t.ID, t.Kind, r.ID.Describe())
-	case t.Region != r.ID.Region:
+	case t.Region != r.ID.Region && r.ID.Kind != identity.Operator:
 		return refuse(OtherRegion, "join token %s is for region %s, not for %s: use a token of that region", t.ID, t.Region, r.ID.Describe())
 	case !glob.Match(t.Name, r.ID.Name):
 		return refuse(OtherName, "join token %s is for names like %q, not for %s: use a token with another --name", t.ID, t.Name, r.ID.Describe())

@@ -169,6 +169,9 @@ func Decide(s *Snapshot, r *Request, now time.Time) (Grant, *Refusal) {
 	if node != nil && node.Address.IsValid() && node.Address != r.Address.Unmap() {
 		return Grant{}, refuse(OtherAddress, "%s joins from %s, and is registered with %s: correct the registration, or join from that address", r.ID.Describe(), r.Address, node.Address)
 	}
+	if r.ID.Kind == identity.Operator {
+		s.Member = nil // a token for a person replaces that person's earlier key
+	}
 	if refusal := s.member(r.ID, r.Key, now); refusal != nil {
 		return Grant{}, refusal
 	}

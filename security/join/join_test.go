@@ -61,6 +61,16 @@ func (w *world) asServer() {
 	w.s.Token.Kind, w.s.Token.Pool = identity.Server, ""
 }
 
+// asOperator makes a record that of a token for an operator.
+func asOperator(r *join.Record) {
+	r.Kind, r.Name, r.Region, r.Pool, r.Uses = identity.Operator, "jane", "", "", 1
+}
+
+func (w *world) asOperator() {
+	asOperator(w.s.Token)
+	w.r.ID, w.s.Region = id("operator/jane"), ""
+}
+
 func (w *world) owner(key string, end time.Time) {
 	w.s.Member = &join.Member{Key: join.HashOf([]byte(key)), NotAfter: end}
 }
@@ -80,7 +90,14 @@ func TestDecide(t *testing.T) {
 		"any pool":                    {func(w *world) { w.s.Token.Pool = ""; w.r.Pool = "x" }, "pool x", ""},
 		"no pool":                     {func(w *world) { w.s.Token.Pool = "" }, "pool ", ""},
 		"no name":                     {func(w *world) { w.r.ID.Name = "../x" }, "bad_name", "not a name of a member"},
-		"an operator":                 {func(w *world) { w.r.ID = id("operator/jane") }, "bad_name", "only agents and regional servers"},
+		"an operator":                 {func(w *world) { w.asOperator() }, "pool ", ""},
+		"an operator's new machine":   {func(w *world) { w.asOperator(); w.owner("other", now.Add(time.Hour)) }, "pool ", ""},
+		"another operator":            {func(w *world) { w.asOperator(); w.r.ID = id("operator/joe") }, "other_name", `names like "jane"`},
+		"an operator, at a region":    {func(w *world) { w.asOperator(); w.s.Region = "jakarta" }, "other_region", "operators join at a global server"},
+		"an operator, open":           {func(w *world) { w.noToken(join.Open); w.r.ID = id("operator/jane"); w.s.Region = "" }, "no_token", ""},
+		"an operator, agent's token":  {func(w *world) { w.r.ID = id("operator/jane"); w.s.Region = "" }, "other_role", "has the role agent"},
+		"an agent, operator's token":  {func(w *world) { w.asOperator(); w.r.ID = id("region/jakarta/server/jane") }, "other_role", "has the role operator"},
+		"a banned operator":           {func(w *world) { w.asOperator(); w.s.Banned = "stolen" }, "banned", "stolen"},
 		"a global server":             {func(w *world) { w.r.ID = id("global/g1") }, "bad_name", "nusa ca issue"},
 		"an authority":                {func(w *world) { w.r.ID = id("region/jakarta") }, "bad_name", "nusa ca issue"},
 		"another federation":          {func(w *world) { w.r.ID.Federation = "g" }, "other_region", "federation g"},
@@ -238,8 +255,14 @@ func TestRenew(t *testing.T) {
 		"the key of an old one": {func(w *world, _ *join.Renewal) { w.owner("other", end) }, join.NameTaken, "another machine"},
 		"another region":        {func(_ *world, r *join.Renewal) { r.ID = id("region/eu/agent/gpu-1") }, join.OtherRegion, ""},
 		"another federation":    {func(_ *world, r *join.Renewal) { r.ID.Federation = "g" }, join.OtherRegion, ""},
-		"an operator":           {func(_ *world, r *join.Renewal) { r.ID = id("operator/jane") }, join.BadName, ""},
-		"the global tier":       {func(w *world, _ *join.Renewal) { w.s.Region = "" }, join.OtherRegion, "the servers of region jakarta"},
+		"an operator":           {func(w *world, r *join.Renewal) { r.ID = id("operator/jane"); w.s.Region = "" }, "", ""},
+		"an operator, a region": {func(_ *world, r *join.Renewal) { r.ID = id("operator/jane") }, join.OtherRegion, "join at a global server"},
+		"an operator's old key": {func(w *world, r *join.Renewal) {
+			r.ID, w.s.Region = id("operator/jane"), ""
+			w.owner("new machine", end)
+		}, join.NameTaken, ""},
+		"a global server": {func(_ *world, r *join.Renewal) { r.ID = id("global/g1") }, join.BadName, ""},
+		"the global tier": {func(w *world, _ *join.Renewal) { w.s.Region = "" }, join.OtherRegion, "the servers of region jakarta"},
 	} {
 		w := newWorld()
 		r := join.Renewal{ID: w.r.ID, Key: w.r.Key, NotBefore: begin, NotAfter: end}
@@ -263,7 +286,12 @@ func TestRecordCheck(t *testing.T) {
 		"a server's":      {func(r *join.Record) { r.Kind, r.Pool = identity.Server, "" }, ""},
 		"no id":           {func(r *join.Record) { r.ID = "" }, "no id"},
 		"no hash":         {func(r *join.Record) { r.Secret = join.Hash{} }, "no hash"},
-		"an operator's":   {func(r *join.Record) { r.Kind = identity.Operator }, "not for the role operator"},
+		"an operator's":   {func(r *join.Record) { asOperator(r) }, ""},
+		"two uses":        {func(r *join.Record) { asOperator(r); r.Uses = 2 }, "used once"},
+		"many operators":  {func(r *join.Record) { asOperator(r); r.Name = "j*" }, "for one name"},
+		"one of a region": {func(r *join.Record) { asOperator(r); r.Region = "eu" }, "for no region"},
+		"one with a pool": {func(r *join.Record) { asOperator(r); r.Pool = "gpu" }, "only tokens for agents"},
+		"a global one's":  {func(r *join.Record) { r.Kind = identity.Global }, "not for the role global server"},
 		"no region":       {func(r *join.Record) { r.Region = "" }, "name of a region"},
 		"a server's pool": {func(r *join.Record) { r.Kind = identity.Server }, "only tokens for agents"},
 		"a bad pool":      {func(r *join.Record) { r.Pool = "A" }, `pool "A"`},

@@ -27,12 +27,14 @@ var ErrRecord = errors.New("not a valid token")
 type Record struct {
 	ID     string
 	Secret Hash
-	// Kind is that of the members which may join: identity.Agent or identity.Server.
-	Kind   identity.Kind
+	// Kind is that of the members which may join: identity.Agent, identity.Server or
+	// identity.Operator.
+	Kind identity.Kind
+	// Region is that of the members. Operators have none.
 	Region string
 	// Pool is the pool of the nodes, or empty for every pool. Servers have no pool.
 	Pool string
-	// Name is a pattern of the names of the members (internal/glob).
+	// Name is a pattern of the names of the members (internal/glob). An operator's is the name.
 	Name string
 	// Uses is how many members may still join.
 	Uses             int
@@ -56,9 +58,11 @@ func (r *Record) Check() error {
 	switch {
 	case !isHex(r.ID, idBytes) || r.Secret == (Hash{}):
 		return fmt.Errorf("%w: token %q has no id or no hash: make the record from a token", ErrRecord, r.ID)
-	case !r.Kind.Regional():
-		return fmt.Errorf("%w: a token is for agents or regional servers, not for the role %s", ErrRecord, r.Kind)
-	case !identity.ValidRegion(r.Region):
+	case !joins(r.Kind):
+		return fmt.Errorf("%w: a token is for agents, regional servers or an operator, not for the role %s", ErrRecord, r.Kind)
+	case r.Kind == identity.Operator && (r.Region != "" || r.Uses != 1 || !identity.ValidName(r.Name)):
+		return fmt.Errorf("%w: a token for an operator is used once, for one name, and for no region: name %q, %d uses, region %q", ErrRecord, r.Name, r.Uses, r.Region)
+	case r.Kind.Regional() && !identity.ValidRegion(r.Region):
 		return fmt.Errorf("%w: %q is not a name of a region", ErrRecord, r.Region)
 	case r.Pool != "" && (r.Kind != identity.Agent || !identity.ValidRegion(r.Pool)):
 		return fmt.Errorf("%w: pool %q: only tokens for agents have a pool, and its name has 1 to 63 of a-z, 0-9 and -", ErrRecord, r.Pool)

@@ -31,14 +31,16 @@ type Config struct {
 	// ID is the member without its federation.
 	ID identity.ID
 	// Servers are the gRPC addresses of the servers that give certificates: global servers for
-	// a regional server, and servers of the region for an agent.
+	// a regional server and an operator, and servers of the region for an agent.
 	Servers []string
 	// Token returns the join token. It is called only if the folder has no identity that can be
 	// used, and returns the zero token if there is none.
 	Token func() (join.Token, error)
 	// Pool is the pool that the agent's operator has chosen, or empty.
 	Pool string
-	Log  *slog.Logger
+	// NameOfToken says that the token names the operator, and not ID.
+	NameOfToken bool
+	Log         *slog.Logger
 }
 
 const (
@@ -144,7 +146,7 @@ func (c *Config) join(ctx context.Context, token join.Token) error {
 		if err != nil {
 			return nil, err
 		}
-		req := &nusav1.JoinRequest{Token: token.Reveal(), Request: request, Pool: c.Pool}
+		req := &nusav1.JoinRequest{Token: token.Reveal(), Request: request, Pool: c.Pool, NameOfToken: c.NameOfToken}
 		if authority != nil {
 			req.AuthorityRequest, err = authorityRequest(id, authority)
 			if err != nil {

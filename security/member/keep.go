@@ -62,6 +62,19 @@ func (c *Config) Renew() func(context.Context) (pki.Credentials, error) {
 	}
 }
 
+// RenewNow asks each server once for the next certificate, and writes it into the folder.
+func (c *Config) RenewNow(ctx context.Context) error {
+	creds, err := readCredentials(c.Dir)
+	if err != nil {
+		return err
+	}
+	next, err := c.renew(ctx, creds, false)
+	if err != nil {
+		return err
+	}
+	return trust.Write(c.Dir, next)
+}
+
 // renewOrIssue asks each server once for the next certificate. If none of them answers, the
 // authority of a regional server issues it.
 func (c *Config) renewOrIssue(ctx context.Context, creds pki.Credentials) (pki.Credentials, error) {

@@ -297,6 +297,46 @@ func (x *tier) register(name, address string) {
 	x.write("identity/node/"+name, &nusav1.RegisteredNode{Name: name, Address: address})
 }
 
+// TestOperatorJoins: the token names the operator. A machine that joins later takes the name over, and
+// the earlier one renews no more.
+func TestOperatorJoins(t *testing.T) {
+	ca := pkitest.New(t)
+	x := start(t, ca, "global/g1")
+	jane := func() member.Config {
+		c := x.config("operator/unnamed", x.token(&nusav1.CreateTokenRequest{Role: "operator", Name: "jane"}))
+		c.NameOfToken = true
+		if err := x.ensure(c); err != nil {
+			t.Fatal(err)
+		}
+		source, err := trust.Open(trust.Options{Dir: c.Dir})
+		if err != nil || source.ID() != ca.ID("operator/jane") {
+			t.Fatalf("%v, %v", source.ID(), err)
+		}
+		return c
+	}
+	first := jane()
+	if err := first.RenewNow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	second := jane()
+	if err := first.RenewNow(t.Context()); err == nil || !strings.Contains(err.Error(), "another machine has the name of operator jane") {
+		t.Errorf("the earlier machine renews: %v", err)
+	}
+	if err := second.RenewNow(t.Context()); err != nil {
+		t.Error(err)
+	}
+	token, _ := second.Token()
+	thief := x.config("operator/unnamed", token)
+	thief.NameOfToken = true
+	if err := x.ensure(thief); err == nil || !strings.Contains(err.Error(), "is used up") {
+		t.Errorf("a used token: %v", err)
+	}
+	unnamed := x.config("operator/unnamed", x.token(&nusav1.CreateTokenRequest{Role: "operator", Name: "jane"}))
+	if err := x.ensure(unnamed); err == nil || !strings.Contains(err.Error(), "not for operator unnamed") {
+		t.Errorf("another name: %v", err)
+	}
+}
+
 // TestServerJoins: a regional server gets an authority of its region. With it, it renews its
 // own certificate while no global server answers.
 func TestServerJoins(t *testing.T) {
@@ -509,8 +549,10 @@ func TestTokens(t *testing.T) {
 		req  *nusav1.CreateTokenRequest
 		want string
 	}{
-		"no role":               {region, &nusav1.CreateTokenRequest{Region: "a"}, `role "": give agent or server`},
-		"operator":              {global, &nusav1.CreateTokenRequest{Role: "operator", Region: "a"}, "give agent or server"},
+		"no role":               {region, &nusav1.CreateTokenRequest{Region: "a"}, `role "": give agent, server or operator`},
+		"operator":              {global, &nusav1.CreateTokenRequest{Role: "operator", Region: "a", Name: "jane"}, "for no region"},
+		"any operator":          {global, &nusav1.CreateTokenRequest{Role: "operator"}, "for one name"},
+		"operator at a region":  {region, &nusav1.CreateTokenRequest{Role: "operator", Name: "jane"}, "ask a global server"},
 		"a server at a region":  {region, &nusav1.CreateTokenRequest{Role: "server", Region: "a"}, "ask a global server"},
 		"another region":        {region, &nusav1.CreateTokenRequest{Role: "agent", Region: "b"}, "this is a server of region a"},
 		"a long life":           {region, agents(func(r *nusav1.CreateTokenRequest) { r.Ttl = durationpb.New(366 * 24 * time.Hour) }), "a life of"},

@@ -23,7 +23,7 @@ func (s *Set) WhoAmI(ctx context.Context, age *time.Duration) *nusav1.WhoAmIResp
 	if call == nil {
 		return out
 	}
-	out.Principal, out.Credential, out.Roles = call.Who.Name, "certificate", s.RolesOf(call.Who)
+	out.Principal, out.Credential, out.Roles, out.Grants = call.Who.Name, "certificate", s.RolesOf(call.Who), s.Grants(call.Who)
 	if call.Token != nil {
 		out.Credential, out.Expires = "token", call.Token.GetExpires()
 	}
@@ -76,6 +76,7 @@ var codeOf = []struct {
 	{ErrLast, codes.FailedPrecondition},
 	{ErrInUse, codes.FailedPrecondition},
 	{ErrInvalid, codes.InvalidArgument},
+	{ErrReplayed, codes.Unauthenticated},
 }
 
 // StatusError returns the gRPC status of an error of a change, and other errors unchanged.

@@ -93,6 +93,11 @@ func (s *Set) RemoveRole(name string) (*Set, error) {
 			return nil, fmt.Errorf("%w: token %s has role %s: revoke the token first", ErrInUse, t.GetAccessor(), name)
 		}
 	}
+	for _, p := range s.msg.GetProviders() {
+		if slices.ContainsFunc(p.GetRules(), func(r *nusav1.ProviderRule) bool { return r.GetRole() == name }) {
+			return nil, fmt.Errorf("%w: provider %s gives role %s: change the provider first", ErrInUse, p.GetName(), name)
+		}
+	}
 	next := proto.CloneOf(s.msg)
 	var found bool
 	next.Roles, found = drop(next.Roles, name, (*nusav1.AuthRole).GetName)
@@ -109,7 +114,7 @@ func (s *Set) SetBinding(b *nusav1.AuthBinding, c Change) (*Set, error) {
 	}
 	for _, subject := range b.GetSubjects() {
 		if !mayMatch(subject) {
-			return nil, fmt.Errorf("%w: subject %q is no principal: use operator/NAME or token/ACCESSOR, or a pattern of them", ErrInvalid, subject)
+			return nil, fmt.Errorf("%w: subject %q is no principal: use operator/NAME, token/ACCESSOR or user/SUBJECT@PROVIDER, or a pattern of them", ErrInvalid, subject)
 		}
 	}
 	next := proto.CloneOf(s.msg)
@@ -120,7 +125,7 @@ func (s *Set) SetBinding(b *nusav1.AuthBinding, c Change) (*Set, error) {
 // mayMatch reports whether a pattern of principals can match one.
 func mayMatch(pattern string) bool {
 	wild := strings.IndexAny(pattern, "*?")
-	for _, prefix := range []string{operatorPrefix, tokenPrefix} {
+	for _, prefix := range []string{operatorPrefix, tokenPrefix, userPrefix} {
 		if strings.HasPrefix(pattern, prefix) && pattern != prefix || wild >= 0 && strings.HasPrefix(prefix, pattern[:wild]) {
 			return true
 		}
@@ -170,6 +175,9 @@ func (s *Set) CreateToken(n NewToken) (*Set, *nusav1.AccessToken, string, error)
 	}
 	// A binding with the same fields is valid for the same roles and patterns.
 	for _, role := range t.GetRoles() {
+		if !s.policy.Has(role) {
+			return nil, nil, "", fmt.Errorf("%w: role %q does not exist: `nusa auth role list` shows the roles", ErrInvalid, role)
+		}
 		probe := &authz.Policy{Roles: s.policy.Roles, Bindings: []authz.Binding{{Role: role, Subjects: []string{"x"}, Namespaces: t.GetNamespaces(), Regions: t.GetRegions()}}}
 		if err := probe.Check(); err != nil {
 			return nil, nil, "", fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -190,9 +198,7 @@ func (s *Set) CreateToken(n NewToken) (*Set, *nusav1.AccessToken, string, error)
 	if err != nil {
 		return nil, nil, "", err
 	}
-	shown := proto.CloneOf(t)
-	shown.Hash = nil
-	return set, shown, text, nil
+	return set, shown(t), text, nil
 }
 
 // RevokeToken returns the set without a token.

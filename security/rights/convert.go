@@ -1,8 +1,6 @@
 package rights
 
 import (
-	"google.golang.org/protobuf/proto"
-
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/authz"
 )
@@ -57,9 +55,7 @@ func (s *Set) Bindings() []*nusav1.AuthBinding { return s.msg.GetBindings() }
 func (s *Set) Tokens() []*nusav1.AccessToken {
 	var out []*nusav1.AccessToken
 	for _, t := range s.msg.GetTokens() {
-		shown := proto.CloneOf(t)
-		shown.Hash = nil
-		out = append(out, shown)
+		out = append(out, shown(t))
 	}
 	return out
 }

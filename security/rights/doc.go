@@ -6,4 +6,5 @@
 //   - convert.go: protobuf messages to and from package authz
 //   - answer.go: the answers of the service Auth that need no change
 //   - change.go: changes of a set, and their checks
+//   - login.go: providers, and the access tokens of their users
 package rights

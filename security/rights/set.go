@@ -1,6 +1,7 @@
 package rights
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -66,6 +67,7 @@ func (s *Set) Operator(name string) authz.Principal {
 const (
 	operatorPrefix = "operator/"
 	tokenPrefix    = "token/"
+	userPrefix     = "user/"
 )
 
 // Token returns the principal of a token's text.
@@ -77,7 +79,7 @@ func (s *Set) Token(text string, now time.Time) (authz.Principal, *nusav1.Access
 	t := s.tokens[accessor]
 	switch {
 	case t == nil || !hash.Equal(t.GetHash()):
-		return authz.Principal{}, nil, fmt.Errorf("%w: no token %s has this secret: it was revoked, or it is of another federation", ErrToken, accessor)
+		return authz.Principal{}, nil, fmt.Errorf("%w: token %s %w, has another secret, was revoked, or is of another federation", ErrToken, accessor, ErrUnknown)
 	case !now.Before(t.GetExpires().AsTime()):
 		return authz.Principal{}, nil, fmt.Errorf("%w: token %s expired at %s: use another one (`nusa auth token create`)", ErrToken, accessor, t.GetExpires().AsTime().Format(time.RFC3339))
 	}
@@ -85,23 +87,59 @@ func (s *Set) Token(text string, now time.Time) (authz.Principal, *nusav1.Access
 }
 
 func principalOf(t *nusav1.AccessToken) authz.Principal {
-	return authz.Principal{Name: tokenPrefix + t.GetAccessor(), Roles: t.GetRoles(), Namespaces: t.GetNamespaces(), Regions: t.GetRegions()}
+	return authz.Principal{Name: cmp.Or(t.GetUser(), tokenPrefix+t.GetAccessor()), Credential: t.GetAccessor(), Roles: t.GetRoles(), Namespaces: t.GetNamespaces(), Regions: t.GetRegions()}
 }
 
-// Principal returns a principal by name: "operator/NAME", or "token/ACCESSOR" of a stored token.
+// Principal returns a principal by name: "operator/NAME", "token/ACCESSOR" of a stored token, or
+// "user/SUBJECT@PROVIDER" with the roles of the latest login.
 func (s *Set) Principal(name string) (authz.Principal, error) {
 	if operator, ok := strings.CutPrefix(name, operatorPrefix); ok && identity.ValidName(operator) {
 		return s.Operator(operator), nil
 	}
+	if subject, ok := strings.CutPrefix(name, userPrefix); ok {
+		return s.user(name, subject)
+	}
 	accessor, ok := strings.CutPrefix(name, tokenPrefix)
 	if !ok {
-		return authz.Principal{}, fmt.Errorf("%q is not a principal: use operator/NAME or token/ACCESSOR", name)
+		return authz.Principal{}, fmt.Errorf("%q is not a principal: use operator/NAME, token/ACCESSOR or user/SUBJECT@PROVIDER", name)
 	}
 	t := s.tokens[accessor]
 	if t == nil {
 		return authz.Principal{}, fmt.Errorf("there is no token %q: `nusa auth token list` shows them", accessor)
 	}
 	return principalOf(t), nil
+}
+
+// user returns the principal of a user, with the roles of the latest login that is stored.
+func (s *Set) user(name, subject string) (authz.Principal, error) {
+	i := strings.LastIndexByte(subject, '@')
+	if i < 1 || s.Provider(subject[i+1:]) == nil {
+		return authz.Principal{}, fmt.Errorf("%q names no user of a stored provider: use user/SUBJECT@PROVIDER (`nusa auth provider list`)", name)
+	}
+	var latest *nusav1.AccessToken
+	for _, t := range s.msg.GetTokens() {
+		if t.GetUser() == name && (latest == nil || t.GetCreated().AsTime().After(latest.GetCreated().AsTime())) {
+			latest = t
+		}
+	}
+	if latest == nil {
+		return authz.Principal{Name: name}, nil
+	}
+	return principalOf(latest), nil
+}
+
+// Grants returns where each role of a principal holds.
+func (s *Set) Grants(who authz.Principal) []*nusav1.AuthGrant {
+	var out []*nusav1.AuthGrant
+	for _, role := range who.Roles {
+		out = append(out, &nusav1.AuthGrant{Role: role, Namespaces: who.Namespaces, Regions: who.Regions})
+	}
+	for i := range s.policy.Bindings {
+		if b := &s.policy.Bindings[i]; b.Gives(who) {
+			out = append(out, &nusav1.AuthGrant{Role: b.Role, Binding: s.msg.GetBindings()[i].GetName(), Namespaces: b.Namespaces, Regions: b.Regions})
+		}
+	}
+	return out
 }
 
 // RolesOf returns the names of the roles of a principal, sorted.
@@ -119,7 +157,7 @@ func (s *Set) Explain(who authz.Principal, a authz.Action) (authz.Decision, []au
 
 // Allowed decides an action.
 func (s *Set) Allowed(who authz.Principal, a authz.Action) bool {
-	q := question{who.Name, a.Verb, a.Kind, a.Namespace, a.Region}
+	q := question{cmp.Or(who.Credential, who.Name), a.Verb, a.Kind, a.Namespace, a.Region}
 	s.mu.RLock()
 	allowed, known := s.answers[q]
 	s.mu.RUnlock()

@@ -17,18 +17,29 @@ const FromHeader = "nusa-from"
 
 type callerKey struct{}
 
-// WithCaller returns a context in which CallerOf returns the ID.
+// NoCaller is the value of CallerHeader for a caller who has shown no certificate.
+const NoCaller = "none"
+
+// WithCaller returns a context in which CallerOf returns the ID. The zero ID stands for a caller who
+// has shown no certificate.
 func WithCaller(ctx context.Context, id identity.ID) context.Context {
 	return context.WithValue(ctx, callerKey{}, id)
 }
 
 // CallerOf returns the identity that makes a call: the peer, or the member for which the peer
-// forwards the call. It returns false if the connection is not encrypted.
+// forwards the call. It returns false if the connection is not encrypted, and if the caller has shown
+// no certificate.
 func CallerOf(ctx context.Context) (identity.ID, bool) {
 	if id, ok := ctx.Value(callerKey{}).(identity.ID); ok {
-		return id, true
+		return id, id.Kind != identity.None
 	}
 	return PeerOf(ctx)
+}
+
+// IsStranger reports whether a context says that the caller has shown no certificate.
+func IsStranger(ctx context.Context) bool {
+	id, ok := ctx.Value(callerKey{}).(identity.ID)
+	return ok && id.Kind == identity.None
 }
 
 // AddressHeader has the address of the caller of a call that another server of the region

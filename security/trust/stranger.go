@@ -52,6 +52,24 @@ func FirstContact(accept func(root *x509.Certificate) bool, rules identity.Rules
 	return &transport{TransportCredentials: credentials.NewTLS(config)}
 }
 
+// Anonymous returns the credentials of a client that knows the roots and has no certificate, for
+// example one with an access token. It accepts servers that the rules allow.
+func Anonymous(roots *pki.Roots, rules identity.Rules) credentials.TransportCredentials {
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		// The certificate names no host. VerifyConnection verifies it.
+		InsecureSkipVerify: true, SessionTicketsDisabled: true,
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			id, err := pki.Verify(cs.PeerCertificates, roots, time.Now())
+			if err != nil {
+				return err
+			}
+			return rules.Check(id)
+		},
+	}
+	return &transport{TransportCredentials: credentials.NewTLS(config)}
+}
+
 // verifyFirst verifies the certificates that a server sent to a client without a certificate.
 func verifyFirst(sent []*x509.Certificate, accept func(root *x509.Certificate) bool, rules identity.Rules) error {
 	var anchors, chain []*x509.Certificate

@@ -5,8 +5,8 @@
 // source: nusa/v1/auth.proto
 
 // Who may do what. Only servers with an identity (TLS) decide. A role is a list of rules. A
-// binding gives a role to principals: operators with certificates ("operator/NAME") and access
-// tokens ("token/ACCESSOR"). While no binding is stored, each operator certificate has the role
+// binding gives a role to principals: operators with certificates ("operator/NAME"), access tokens
+// ("token/ACCESSOR") and users of an OpenID Connect provider ("user/SUBJECT@PROVIDER"). While no binding is stored, each operator certificate has the role
 // admin.
 
 package nusav1
@@ -264,7 +264,7 @@ func (x *AuthBinding) GetRegions() []string {
 	return nil
 }
 
-// AccessToken is an opaque credential. Its principal is "token/ACCESSOR".
+// AccessToken is an opaque credential. Its principal is "token/ACCESSOR", or a user.
 type AccessToken struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names the token. It may be shown.
@@ -283,7 +283,9 @@ type AccessToken struct {
 	// SHA-256 of the secret. Never in a response.
 	Hash []byte `protobuf:"bytes,9,opt,name=hash,proto3" json:"hash,omitempty"`
 	// The token is in the log of one region, and holds only there.
-	Local         bool `protobuf:"varint,10,opt,name=local,proto3" json:"local,omitempty"`
+	Local bool `protobuf:"varint,10,opt,name=local,proto3" json:"local,omitempty"`
+	// Login made the token for this user, "user/SUBJECT@PROVIDER". Empty: a token of a program.
+	User          string `protobuf:"bytes,20,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -388,6 +390,231 @@ func (x *AccessToken) GetLocal() bool {
 	return false
 }
 
+func (x *AccessToken) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+// AuthProvider is an OpenID Connect provider, whose users may log in.
+type AuthProvider struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Like the name of a region.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Address of the provider: https, or http on this machine.
+	Issuer string `protobuf:"bytes,2,opt,name=issuer,proto3" json:"issuer,omitempty"`
+	// Client id of Nusa at the provider: a client without a secret.
+	ClientId string `protobuf:"bytes,3,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	// Scopes that the client asks for besides "openid".
+	Scopes []string `protobuf:"bytes,4,rep,name=scopes,proto3" json:"scopes,omitempty"`
+	// Claim with the name of the user. Empty: "sub". "email" must be verified.
+	SubjectClaim string `protobuf:"bytes,5,opt,name=subject_claim,json=subjectClaim,proto3" json:"subject_claim,omitempty"`
+	// Which users have which roles. Only in responses to callers who may read roles.
+	Rules []*ProviderRule `protobuf:"bytes,6,rep,name=rules,proto3" json:"rules,omitempty"`
+	// Longest life of an access token: at most 24 h, default 8 h.
+	MaxTtl *durationpb.Duration `protobuf:"bytes,7,opt,name=max_ttl,json=maxTtl,proto3" json:"max_ttl,omitempty"`
+	// Certificates that the provider's TLS may have, in PEM. Empty: those of the machine.
+	Roots         []byte `protobuf:"bytes,8,opt,name=roots,proto3" json:"roots,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuthProvider) Reset() {
+	*x = AuthProvider{}
+	mi := &file_nusa_v1_auth_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuthProvider) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuthProvider) ProtoMessage() {}
+
+func (x *AuthProvider) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_auth_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuthProvider.ProtoReflect.Descriptor instead.
+func (*AuthProvider) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AuthProvider) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AuthProvider) GetIssuer() string {
+	if x != nil {
+		return x.Issuer
+	}
+	return ""
+}
+
+func (x *AuthProvider) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *AuthProvider) GetScopes() []string {
+	if x != nil {
+		return x.Scopes
+	}
+	return nil
+}
+
+func (x *AuthProvider) GetSubjectClaim() string {
+	if x != nil {
+		return x.SubjectClaim
+	}
+	return ""
+}
+
+func (x *AuthProvider) GetRules() []*ProviderRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+func (x *AuthProvider) GetMaxTtl() *durationpb.Duration {
+	if x != nil {
+		return x.MaxTtl
+	}
+	return nil
+}
+
+func (x *AuthProvider) GetRoots() []byte {
+	if x != nil {
+		return x.Roots
+	}
+	return nil
+}
+
+// ProviderRule gives a role to users.
+type ProviderRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	// CEL over `claims`, the claims of the ID token.
+	Condition     string `protobuf:"bytes,2,opt,name=condition,proto3" json:"condition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProviderRule) Reset() {
+	*x = ProviderRule{}
+	mi := &file_nusa_v1_auth_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProviderRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProviderRule) ProtoMessage() {}
+
+func (x *ProviderRule) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_auth_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProviderRule.ProtoReflect.Descriptor instead.
+func (*ProviderRule) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ProviderRule) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *ProviderRule) GetCondition() string {
+	if x != nil {
+		return x.Condition
+	}
+	return ""
+}
+
+// UsedLogin is an ID token that cannot be used again.
+type UsedLogin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// SHA-256 of the signed part of the ID token.
+	Hash []byte `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`
+	// Until then the ID token is remembered.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UsedLogin) Reset() {
+	*x = UsedLogin{}
+	mi := &file_nusa_v1_auth_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UsedLogin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UsedLogin) ProtoMessage() {}
+
+func (x *UsedLogin) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_auth_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UsedLogin.ProtoReflect.Descriptor instead.
+func (*UsedLogin) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *UsedLogin) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+func (x *UsedLogin) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 // AuthSet is what a federation has stored about who may do what. It is one record in etcd, and
 // each region has a copy. It takes at most 256 KiB.
 type AuthSet struct {
@@ -404,14 +631,17 @@ type AuthSet struct {
 	// refuses a set whose bindings name them.
 	ConditionalRoles []*AuthRole `protobuf:"bytes,5,rep,name=conditional_roles,json=conditionalRoles,proto3" json:"conditional_roles,omitempty"`
 	// Sorted by name.
-	Namespaces    []*Namespace `protobuf:"bytes,6,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	Namespaces []*Namespace `protobuf:"bytes,6,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// Sorted by name.
+	Providers     []*AuthProvider `protobuf:"bytes,20,rep,name=providers,proto3" json:"providers,omitempty"`
+	UsedLogins    []*UsedLogin    `protobuf:"bytes,21,rep,name=used_logins,json=usedLogins,proto3" json:"used_logins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AuthSet) Reset() {
 	*x = AuthSet{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[4]
+	mi := &file_nusa_v1_auth_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -423,7 +653,7 @@ func (x *AuthSet) String() string {
 func (*AuthSet) ProtoMessage() {}
 
 func (x *AuthSet) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[4]
+	mi := &file_nusa_v1_auth_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +666,7 @@ func (x *AuthSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuthSet.ProtoReflect.Descriptor instead.
 func (*AuthSet) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AuthSet) GetRoles() []*AuthRole {
@@ -481,6 +711,20 @@ func (x *AuthSet) GetNamespaces() []*Namespace {
 	return nil
 }
 
+func (x *AuthSet) GetProviders() []*AuthProvider {
+	if x != nil {
+		return x.Providers
+	}
+	return nil
+}
+
+func (x *AuthSet) GetUsedLogins() []*UsedLogin {
+	if x != nil {
+		return x.UsedLogins
+	}
+	return nil
+}
+
 // WhoAmIRequest is empty.
 type WhoAmIRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -490,7 +734,7 @@ type WhoAmIRequest struct {
 
 func (x *WhoAmIRequest) Reset() {
 	*x = WhoAmIRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[5]
+	mi := &file_nusa_v1_auth_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -502,7 +746,7 @@ func (x *WhoAmIRequest) String() string {
 func (*WhoAmIRequest) ProtoMessage() {}
 
 func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[5]
+	mi := &file_nusa_v1_auth_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -515,7 +759,7 @@ func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIRequest.ProtoReflect.Descriptor instead.
 func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{8}
 }
 
 // WhoAmIResponse describes the caller.
@@ -546,7 +790,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[6]
+	mi := &file_nusa_v1_auth_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -558,7 +802,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[6]
+	mi := &file_nusa_v1_auth_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -571,7 +815,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WhoAmIResponse) GetPrincipal() string {
@@ -652,7 +896,7 @@ type AuthGrant struct {
 
 func (x *AuthGrant) Reset() {
 	*x = AuthGrant{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[7]
+	mi := &file_nusa_v1_auth_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +908,7 @@ func (x *AuthGrant) String() string {
 func (*AuthGrant) ProtoMessage() {}
 
 func (x *AuthGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[7]
+	mi := &file_nusa_v1_auth_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +921,7 @@ func (x *AuthGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuthGrant.ProtoReflect.Descriptor instead.
 func (*AuthGrant) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AuthGrant) GetRole() string {
@@ -726,7 +970,7 @@ type CanIRequest struct {
 
 func (x *CanIRequest) Reset() {
 	*x = CanIRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[8]
+	mi := &file_nusa_v1_auth_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +982,7 @@ func (x *CanIRequest) String() string {
 func (*CanIRequest) ProtoMessage() {}
 
 func (x *CanIRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[8]
+	mi := &file_nusa_v1_auth_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +995,7 @@ func (x *CanIRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanIRequest.ProtoReflect.Descriptor instead.
 func (*CanIRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CanIRequest) GetVerb() string {
@@ -814,7 +1058,7 @@ type CanIResponse struct {
 
 func (x *CanIResponse) Reset() {
 	*x = CanIResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[9]
+	mi := &file_nusa_v1_auth_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +1070,7 @@ func (x *CanIResponse) String() string {
 func (*CanIResponse) ProtoMessage() {}
 
 func (x *CanIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[9]
+	mi := &file_nusa_v1_auth_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +1083,7 @@ func (x *CanIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanIResponse.ProtoReflect.Descriptor instead.
 func (*CanIResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CanIResponse) GetAllowed() bool {
@@ -902,7 +1146,7 @@ type AccessStep struct {
 
 func (x *AccessStep) Reset() {
 	*x = AccessStep{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[10]
+	mi := &file_nusa_v1_auth_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +1158,7 @@ func (x *AccessStep) String() string {
 func (*AccessStep) ProtoMessage() {}
 
 func (x *AccessStep) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[10]
+	mi := &file_nusa_v1_auth_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +1171,7 @@ func (x *AccessStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessStep.ProtoReflect.Descriptor instead.
 func (*AccessStep) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AccessStep) GetRole() string {
@@ -974,7 +1218,7 @@ type ListRolesRequest struct {
 
 func (x *ListRolesRequest) Reset() {
 	*x = ListRolesRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[11]
+	mi := &file_nusa_v1_auth_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1230,7 @@ func (x *ListRolesRequest) String() string {
 func (*ListRolesRequest) ProtoMessage() {}
 
 func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[11]
+	mi := &file_nusa_v1_auth_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1243,7 @@ func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolesRequest.ProtoReflect.Descriptor instead.
 func (*ListRolesRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{14}
 }
 
 // ListRolesResponse has roles, the built-in ones first.
@@ -1012,7 +1256,7 @@ type ListRolesResponse struct {
 
 func (x *ListRolesResponse) Reset() {
 	*x = ListRolesResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[12]
+	mi := &file_nusa_v1_auth_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1268,7 @@ func (x *ListRolesResponse) String() string {
 func (*ListRolesResponse) ProtoMessage() {}
 
 func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[12]
+	mi := &file_nusa_v1_auth_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1281,7 @@ func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolesResponse.ProtoReflect.Descriptor instead.
 func (*ListRolesResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListRolesResponse) GetRoles() []*AuthRole {
@@ -1059,7 +1303,7 @@ type SetRoleRequest struct {
 
 func (x *SetRoleRequest) Reset() {
 	*x = SetRoleRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[13]
+	mi := &file_nusa_v1_auth_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1315,7 @@ func (x *SetRoleRequest) String() string {
 func (*SetRoleRequest) ProtoMessage() {}
 
 func (x *SetRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[13]
+	mi := &file_nusa_v1_auth_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1328,7 @@ func (x *SetRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRoleRequest.ProtoReflect.Descriptor instead.
 func (*SetRoleRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetRoleRequest) GetRole() *AuthRole {
@@ -1111,7 +1355,7 @@ type RemoveRoleRequest struct {
 
 func (x *RemoveRoleRequest) Reset() {
 	*x = RemoveRoleRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[14]
+	mi := &file_nusa_v1_auth_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1123,7 +1367,7 @@ func (x *RemoveRoleRequest) String() string {
 func (*RemoveRoleRequest) ProtoMessage() {}
 
 func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[14]
+	mi := &file_nusa_v1_auth_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1136,7 +1380,7 @@ func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRoleRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RemoveRoleRequest) GetName() string {
@@ -1155,7 +1399,7 @@ type RemoveRoleResponse struct {
 
 func (x *RemoveRoleResponse) Reset() {
 	*x = RemoveRoleResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[15]
+	mi := &file_nusa_v1_auth_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1411,7 @@ func (x *RemoveRoleResponse) String() string {
 func (*RemoveRoleResponse) ProtoMessage() {}
 
 func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[15]
+	mi := &file_nusa_v1_auth_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1424,7 @@ func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRoleResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{18}
 }
 
 // ListBindingsRequest is empty.
@@ -1192,7 +1436,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[16]
+	mi := &file_nusa_v1_auth_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1448,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[16]
+	mi := &file_nusa_v1_auth_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1461,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{19}
 }
 
 // ListBindingsResponse has bindings, sorted by name.
@@ -1230,7 +1474,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[17]
+	mi := &file_nusa_v1_auth_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1486,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[17]
+	mi := &file_nusa_v1_auth_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,7 +1499,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*AuthBinding {
@@ -1277,7 +1521,7 @@ type SetBindingRequest struct {
 
 func (x *SetBindingRequest) Reset() {
 	*x = SetBindingRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[18]
+	mi := &file_nusa_v1_auth_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1533,7 @@ func (x *SetBindingRequest) String() string {
 func (*SetBindingRequest) ProtoMessage() {}
 
 func (x *SetBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[18]
+	mi := &file_nusa_v1_auth_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1546,7 @@ func (x *SetBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetBindingRequest.ProtoReflect.Descriptor instead.
 func (*SetBindingRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SetBindingRequest) GetBinding() *AuthBinding {
@@ -1331,7 +1575,7 @@ type RemoveBindingRequest struct {
 
 func (x *RemoveBindingRequest) Reset() {
 	*x = RemoveBindingRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[19]
+	mi := &file_nusa_v1_auth_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1587,7 @@ func (x *RemoveBindingRequest) String() string {
 func (*RemoveBindingRequest) ProtoMessage() {}
 
 func (x *RemoveBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[19]
+	mi := &file_nusa_v1_auth_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1600,7 @@ func (x *RemoveBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBindingRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBindingRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RemoveBindingRequest) GetName() string {
@@ -1384,7 +1628,7 @@ type RemoveBindingResponse struct {
 
 func (x *RemoveBindingResponse) Reset() {
 	*x = RemoveBindingResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[20]
+	mi := &file_nusa_v1_auth_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1640,7 @@ func (x *RemoveBindingResponse) String() string {
 func (*RemoveBindingResponse) ProtoMessage() {}
 
 func (x *RemoveBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[20]
+	mi := &file_nusa_v1_auth_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1653,7 @@ func (x *RemoveBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBindingResponse.ProtoReflect.Descriptor instead.
 func (*RemoveBindingResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RemoveBindingResponse) GetUnbound() bool {
@@ -1428,7 +1672,7 @@ type ListAccessTokensRequest struct {
 
 func (x *ListAccessTokensRequest) Reset() {
 	*x = ListAccessTokensRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[21]
+	mi := &file_nusa_v1_auth_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1684,7 @@ func (x *ListAccessTokensRequest) String() string {
 func (*ListAccessTokensRequest) ProtoMessage() {}
 
 func (x *ListAccessTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[21]
+	mi := &file_nusa_v1_auth_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1697,7 @@ func (x *ListAccessTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAccessTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListAccessTokensRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{24}
 }
 
 // ListAccessTokensResponse has tokens, sorted by accessor.
@@ -1466,7 +1710,7 @@ type ListAccessTokensResponse struct {
 
 func (x *ListAccessTokensResponse) Reset() {
 	*x = ListAccessTokensResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[22]
+	mi := &file_nusa_v1_auth_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1722,7 @@ func (x *ListAccessTokensResponse) String() string {
 func (*ListAccessTokensResponse) ProtoMessage() {}
 
 func (x *ListAccessTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[22]
+	mi := &file_nusa_v1_auth_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1735,7 @@ func (x *ListAccessTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAccessTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListAccessTokensResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListAccessTokensResponse) GetTokens() []*AccessToken {
@@ -1519,7 +1763,7 @@ type CreateAccessTokenRequest struct {
 
 func (x *CreateAccessTokenRequest) Reset() {
 	*x = CreateAccessTokenRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[23]
+	mi := &file_nusa_v1_auth_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +1775,7 @@ func (x *CreateAccessTokenRequest) String() string {
 func (*CreateAccessTokenRequest) ProtoMessage() {}
 
 func (x *CreateAccessTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[23]
+	mi := &file_nusa_v1_auth_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +1788,7 @@ func (x *CreateAccessTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAccessTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateAccessTokenRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreateAccessTokenRequest) GetDescription() string {
@@ -1601,7 +1845,7 @@ type CreateAccessTokenResponse struct {
 
 func (x *CreateAccessTokenResponse) Reset() {
 	*x = CreateAccessTokenResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[24]
+	mi := &file_nusa_v1_auth_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1857,7 @@ func (x *CreateAccessTokenResponse) String() string {
 func (*CreateAccessTokenResponse) ProtoMessage() {}
 
 func (x *CreateAccessTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[24]
+	mi := &file_nusa_v1_auth_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1870,7 @@ func (x *CreateAccessTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAccessTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateAccessTokenResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CreateAccessTokenResponse) GetToken() *AccessToken {
@@ -1653,7 +1897,7 @@ type RevokeAccessTokenRequest struct {
 
 func (x *RevokeAccessTokenRequest) Reset() {
 	*x = RevokeAccessTokenRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[25]
+	mi := &file_nusa_v1_auth_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +1909,7 @@ func (x *RevokeAccessTokenRequest) String() string {
 func (*RevokeAccessTokenRequest) ProtoMessage() {}
 
 func (x *RevokeAccessTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[25]
+	mi := &file_nusa_v1_auth_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +1922,7 @@ func (x *RevokeAccessTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeAccessTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeAccessTokenRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RevokeAccessTokenRequest) GetAccessor() string {
@@ -1697,7 +1941,7 @@ type RevokeAccessTokenResponse struct {
 
 func (x *RevokeAccessTokenResponse) Reset() {
 	*x = RevokeAccessTokenResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[26]
+	mi := &file_nusa_v1_auth_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1953,7 @@ func (x *RevokeAccessTokenResponse) String() string {
 func (*RevokeAccessTokenResponse) ProtoMessage() {}
 
 func (x *RevokeAccessTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[26]
+	mi := &file_nusa_v1_auth_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1966,416 @@ func (x *RevokeAccessTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeAccessTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeAccessTokenResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{29}
+}
+
+// ListProvidersRequest is empty.
+type ListProvidersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListProvidersRequest) Reset() {
+	*x = ListProvidersRequest{}
+	mi := &file_nusa_v1_auth_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListProvidersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListProvidersRequest) ProtoMessage() {}
+
+func (x *ListProvidersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_auth_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListProvidersRequest.ProtoReflect.Descriptor instead.
+func (*ListProvidersRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{30}
+}
+
+// ListProvidersResponse has providers, sorted by name.
+type ListProvidersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Providers     []*AuthProvider        `protobuf:"bytes,1,rep,name=providers,proto3" json:"providers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListProvidersResponse) Reset() {
+	*x = ListProvidersResponse{}
+	mi := &file_nusa_v1_auth_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListProvidersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListProvidersResponse) ProtoMessage() {}
+
+func (x *ListProvidersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_auth_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListProvidersResponse.ProtoReflect.Descriptor instead.
+func (*ListProvidersResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ListProvidersResponse) GetProviders() []*AuthProvider {
+	if x != nil {
+		return x.Providers
+	}
+	return nil
+}
+
+// SetProviderRequest stores a provider.
+type SetProviderRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Provider      *AuthProvider          `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetProviderRequest) Reset() {
+	*x = SetProviderRequest{}
+	mi := &file_nusa_v1_auth_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetProviderRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetProviderRequest) ProtoMessage() {}
+
+func (x *SetProviderRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_auth_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetProviderRequest.ProtoReflect.Descriptor instead.
+func (*SetProviderRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *SetProviderRequest) GetProvider() *AuthProvider {
+	if x != nil {
+		return x.Provider
+	}
+	return nil
+}
+
+// RemoveProviderRequest names a provider.
+type RemoveProviderRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveProviderRequest) Reset() {
+	*x = RemoveProviderRequest{}
+	mi := &file_nusa_v1_auth_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveProviderRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveProviderRequest) ProtoMessage() {}
+
+func (x *RemoveProviderRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_auth_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveProviderRequest.ProtoReflect.Descriptor instead.
+func (*RemoveProviderRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *RemoveProviderRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// RemoveProviderResponse is empty.
+type RemoveProviderResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveProviderResponse) Reset() {
+	*x = RemoveProviderResponse{}
+	mi := &file_nusa_v1_auth_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveProviderResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveProviderResponse) ProtoMessage() {}
+
+func (x *RemoveProviderResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_auth_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveProviderResponse.ProtoReflect.Descriptor instead.
+func (*RemoveProviderResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{34}
+}
+
+// LoginRequest has what the provider has given to the client.
+type LoginRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Provider string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	IdToken  string                 `protobuf:"bytes,2,opt,name=id_token,json=idToken,proto3" json:"id_token,omitempty"`
+	// The nonce of the ID token must be the SHA-256 of this text, in base64 for URLs. So an ID token that
+	// a third party has read is useless.
+	Nonce string `protobuf:"bytes,3,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	// Life of the access token. Unset, or more than the provider allows: what the provider allows.
+	Ttl           *durationpb.Duration `protobuf:"bytes,4,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoginRequest) Reset() {
+	*x = LoginRequest{}
+	mi := &file_nusa_v1_auth_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoginRequest) ProtoMessage() {}
+
+func (x *LoginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_auth_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoginRequest.ProtoReflect.Descriptor instead.
+func (*LoginRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *LoginRequest) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *LoginRequest) GetIdToken() string {
+	if x != nil {
+		return x.IdToken
+	}
+	return ""
+}
+
+func (x *LoginRequest) GetNonce() string {
+	if x != nil {
+		return x.Nonce
+	}
+	return ""
+}
+
+func (x *LoginRequest) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
+// LoginResponse has the new access token.
+type LoginResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Token *AccessToken           `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// What the client sends as its credential.
+	Secret        string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoginResponse) Reset() {
+	*x = LoginResponse{}
+	mi := &file_nusa_v1_auth_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoginResponse) ProtoMessage() {}
+
+func (x *LoginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_auth_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoginResponse.ProtoReflect.Descriptor instead.
+func (*LoginResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *LoginResponse) GetToken() *AccessToken {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *LoginResponse) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+// LogoutRequest is empty.
+type LogoutRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogoutRequest) Reset() {
+	*x = LogoutRequest{}
+	mi := &file_nusa_v1_auth_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogoutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogoutRequest) ProtoMessage() {}
+
+func (x *LogoutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_auth_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogoutRequest.ProtoReflect.Descriptor instead.
+func (*LogoutRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{37}
+}
+
+// LogoutResponse is empty.
+type LogoutResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogoutResponse) Reset() {
+	*x = LogoutResponse{}
+	mi := &file_nusa_v1_auth_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogoutResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogoutResponse) ProtoMessage() {}
+
+func (x *LogoutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_auth_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogoutResponse.ProtoReflect.Descriptor instead.
+func (*LogoutResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{38}
 }
 
 var File_nusa_v1_auth_proto protoreflect.FileDescriptor
@@ -1750,7 +2403,7 @@ const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\n" +
 	"namespaces\x18\x04 \x03(\tR\n" +
 	"namespaces\x12\x18\n" +
-	"\aregions\x18\x05 \x03(\tR\aregions\"\xd0\x02\n" +
+	"\aregions\x18\x05 \x03(\tR\aregions\"\xe4\x02\n" +
 	"\vAccessToken\x12\x1a\n" +
 	"\baccessor\x18\x01 \x01(\tR\baccessor\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x14\n" +
@@ -1765,7 +2418,23 @@ const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\aexpires\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x12\n" +
 	"\x04hash\x18\t \x01(\fR\x04hash\x12\x14\n" +
 	"\x05local\x18\n" +
-	" \x01(\bR\x05local\"\xa0\x02\n" +
+	" \x01(\bR\x05local\x12\x12\n" +
+	"\x04user\x18\x14 \x01(\tR\x04user\"\x8b\x02\n" +
+	"\fAuthProvider\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06issuer\x18\x02 \x01(\tR\x06issuer\x12\x1b\n" +
+	"\tclient_id\x18\x03 \x01(\tR\bclientId\x12\x16\n" +
+	"\x06scopes\x18\x04 \x03(\tR\x06scopes\x12#\n" +
+	"\rsubject_claim\x18\x05 \x01(\tR\fsubjectClaim\x12+\n" +
+	"\x05rules\x18\x06 \x03(\v2\x15.nusa.v1.ProviderRuleR\x05rules\x122\n" +
+	"\amax_ttl\x18\a \x01(\v2\x19.google.protobuf.DurationR\x06maxTtl\x12\x14\n" +
+	"\x05roots\x18\b \x01(\fR\x05roots\"@\n" +
+	"\fProviderRule\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x1c\n" +
+	"\tcondition\x18\x02 \x01(\tR\tcondition\"Q\n" +
+	"\tUsedLogin\x12\x12\n" +
+	"\x04hash\x18\x01 \x01(\fR\x04hash\x120\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x8a\x03\n" +
 	"\aAuthSet\x12'\n" +
 	"\x05roles\x18\x01 \x03(\v2\x11.nusa.v1.AuthRoleR\x05roles\x120\n" +
 	"\bbindings\x18\x02 \x03(\v2\x14.nusa.v1.AuthBindingR\bbindings\x12,\n" +
@@ -1774,7 +2443,10 @@ const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\x11conditional_roles\x18\x05 \x03(\v2\x11.nusa.v1.AuthRoleR\x10conditionalRoles\x122\n" +
 	"\n" +
 	"namespaces\x18\x06 \x03(\v2\x12.nusa.v1.NamespaceR\n" +
-	"namespaces\"\x0f\n" +
+	"namespaces\x123\n" +
+	"\tproviders\x18\x14 \x03(\v2\x15.nusa.v1.AuthProviderR\tproviders\x123\n" +
+	"\vused_logins\x18\x15 \x03(\v2\x12.nusa.v1.UsedLoginR\n" +
+	"usedLogins\"\x0f\n" +
 	"\rWhoAmIRequest\"\xd9\x02\n" +
 	"\x0eWhoAmIResponse\x12\x1c\n" +
 	"\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x1e\n" +
@@ -1854,7 +2526,25 @@ const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\"6\n" +
 	"\x18RevokeAccessTokenRequest\x12\x1a\n" +
 	"\baccessor\x18\x01 \x01(\tR\baccessor\"\x1b\n" +
-	"\x19RevokeAccessTokenResponse2\xa6\x06\n" +
+	"\x19RevokeAccessTokenResponse\"\x16\n" +
+	"\x14ListProvidersRequest\"L\n" +
+	"\x15ListProvidersResponse\x123\n" +
+	"\tproviders\x18\x01 \x03(\v2\x15.nusa.v1.AuthProviderR\tproviders\"G\n" +
+	"\x12SetProviderRequest\x121\n" +
+	"\bprovider\x18\x01 \x01(\v2\x15.nusa.v1.AuthProviderR\bprovider\"+\n" +
+	"\x15RemoveProviderRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x18\n" +
+	"\x16RemoveProviderResponse\"\x88\x01\n" +
+	"\fLoginRequest\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x19\n" +
+	"\bid_token\x18\x02 \x01(\tR\aidToken\x12\x14\n" +
+	"\x05nonce\x18\x03 \x01(\tR\x05nonce\x12+\n" +
+	"\x03ttl\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"S\n" +
+	"\rLoginResponse\x12*\n" +
+	"\x05token\x18\x01 \x01(\v2\x14.nusa.v1.AccessTokenR\x05token\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\"\x0f\n" +
+	"\rLogoutRequest\"\x10\n" +
+	"\x0eLogoutResponse2\xff\b\n" +
 	"\x04Auth\x129\n" +
 	"\x06WhoAmI\x12\x16.nusa.v1.WhoAmIRequest\x1a\x17.nusa.v1.WhoAmIResponse\x123\n" +
 	"\x04CanI\x12\x14.nusa.v1.CanIRequest\x1a\x15.nusa.v1.CanIResponse\x12B\n" +
@@ -1868,7 +2558,12 @@ const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\rRemoveBinding\x12\x1d.nusa.v1.RemoveBindingRequest\x1a\x1e.nusa.v1.RemoveBindingResponse\x12W\n" +
 	"\x10ListAccessTokens\x12 .nusa.v1.ListAccessTokensRequest\x1a!.nusa.v1.ListAccessTokensResponse\x12Z\n" +
 	"\x11CreateAccessToken\x12!.nusa.v1.CreateAccessTokenRequest\x1a\".nusa.v1.CreateAccessTokenResponse\x12Z\n" +
-	"\x11RevokeAccessToken\x12!.nusa.v1.RevokeAccessTokenRequest\x1a\".nusa.v1.RevokeAccessTokenResponseB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"\x11RevokeAccessToken\x12!.nusa.v1.RevokeAccessTokenRequest\x1a\".nusa.v1.RevokeAccessTokenResponse\x12N\n" +
+	"\rListProviders\x12\x1d.nusa.v1.ListProvidersRequest\x1a\x1e.nusa.v1.ListProvidersResponse\x12A\n" +
+	"\vSetProvider\x12\x1b.nusa.v1.SetProviderRequest\x1a\x15.nusa.v1.AuthProvider\x12Q\n" +
+	"\x0eRemoveProvider\x12\x1e.nusa.v1.RemoveProviderRequest\x1a\x1f.nusa.v1.RemoveProviderResponse\x126\n" +
+	"\x05Login\x12\x15.nusa.v1.LoginRequest\x1a\x16.nusa.v1.LoginResponse\x129\n" +
+	"\x06Logout\x12\x16.nusa.v1.LogoutRequest\x1a\x17.nusa.v1.LogoutResponseB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_auth_proto_rawDescOnce sync.Once
@@ -1882,86 +2577,117 @@ func file_nusa_v1_auth_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_auth_proto_rawDescData
 }
 
-var file_nusa_v1_auth_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_nusa_v1_auth_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_nusa_v1_auth_proto_goTypes = []any{
 	(*AuthRule)(nil),                  // 0: nusa.v1.AuthRule
 	(*AuthRole)(nil),                  // 1: nusa.v1.AuthRole
 	(*AuthBinding)(nil),               // 2: nusa.v1.AuthBinding
 	(*AccessToken)(nil),               // 3: nusa.v1.AccessToken
-	(*AuthSet)(nil),                   // 4: nusa.v1.AuthSet
-	(*WhoAmIRequest)(nil),             // 5: nusa.v1.WhoAmIRequest
-	(*WhoAmIResponse)(nil),            // 6: nusa.v1.WhoAmIResponse
-	(*AuthGrant)(nil),                 // 7: nusa.v1.AuthGrant
-	(*CanIRequest)(nil),               // 8: nusa.v1.CanIRequest
-	(*CanIResponse)(nil),              // 9: nusa.v1.CanIResponse
-	(*AccessStep)(nil),                // 10: nusa.v1.AccessStep
-	(*ListRolesRequest)(nil),          // 11: nusa.v1.ListRolesRequest
-	(*ListRolesResponse)(nil),         // 12: nusa.v1.ListRolesResponse
-	(*SetRoleRequest)(nil),            // 13: nusa.v1.SetRoleRequest
-	(*RemoveRoleRequest)(nil),         // 14: nusa.v1.RemoveRoleRequest
-	(*RemoveRoleResponse)(nil),        // 15: nusa.v1.RemoveRoleResponse
-	(*ListBindingsRequest)(nil),       // 16: nusa.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),      // 17: nusa.v1.ListBindingsResponse
-	(*SetBindingRequest)(nil),         // 18: nusa.v1.SetBindingRequest
-	(*RemoveBindingRequest)(nil),      // 19: nusa.v1.RemoveBindingRequest
-	(*RemoveBindingResponse)(nil),     // 20: nusa.v1.RemoveBindingResponse
-	(*ListAccessTokensRequest)(nil),   // 21: nusa.v1.ListAccessTokensRequest
-	(*ListAccessTokensResponse)(nil),  // 22: nusa.v1.ListAccessTokensResponse
-	(*CreateAccessTokenRequest)(nil),  // 23: nusa.v1.CreateAccessTokenRequest
-	(*CreateAccessTokenResponse)(nil), // 24: nusa.v1.CreateAccessTokenResponse
-	(*RevokeAccessTokenRequest)(nil),  // 25: nusa.v1.RevokeAccessTokenRequest
-	(*RevokeAccessTokenResponse)(nil), // 26: nusa.v1.RevokeAccessTokenResponse
-	(*timestamppb.Timestamp)(nil),     // 27: google.protobuf.Timestamp
-	(*Namespace)(nil),                 // 28: nusa.v1.Namespace
-	(*durationpb.Duration)(nil),       // 29: google.protobuf.Duration
+	(*AuthProvider)(nil),              // 4: nusa.v1.AuthProvider
+	(*ProviderRule)(nil),              // 5: nusa.v1.ProviderRule
+	(*UsedLogin)(nil),                 // 6: nusa.v1.UsedLogin
+	(*AuthSet)(nil),                   // 7: nusa.v1.AuthSet
+	(*WhoAmIRequest)(nil),             // 8: nusa.v1.WhoAmIRequest
+	(*WhoAmIResponse)(nil),            // 9: nusa.v1.WhoAmIResponse
+	(*AuthGrant)(nil),                 // 10: nusa.v1.AuthGrant
+	(*CanIRequest)(nil),               // 11: nusa.v1.CanIRequest
+	(*CanIResponse)(nil),              // 12: nusa.v1.CanIResponse
+	(*AccessStep)(nil),                // 13: nusa.v1.AccessStep
+	(*ListRolesRequest)(nil),          // 14: nusa.v1.ListRolesRequest
+	(*ListRolesResponse)(nil),         // 15: nusa.v1.ListRolesResponse
+	(*SetRoleRequest)(nil),            // 16: nusa.v1.SetRoleRequest
+	(*RemoveRoleRequest)(nil),         // 17: nusa.v1.RemoveRoleRequest
+	(*RemoveRoleResponse)(nil),        // 18: nusa.v1.RemoveRoleResponse
+	(*ListBindingsRequest)(nil),       // 19: nusa.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),      // 20: nusa.v1.ListBindingsResponse
+	(*SetBindingRequest)(nil),         // 21: nusa.v1.SetBindingRequest
+	(*RemoveBindingRequest)(nil),      // 22: nusa.v1.RemoveBindingRequest
+	(*RemoveBindingResponse)(nil),     // 23: nusa.v1.RemoveBindingResponse
+	(*ListAccessTokensRequest)(nil),   // 24: nusa.v1.ListAccessTokensRequest
+	(*ListAccessTokensResponse)(nil),  // 25: nusa.v1.ListAccessTokensResponse
+	(*CreateAccessTokenRequest)(nil),  // 26: nusa.v1.CreateAccessTokenRequest
+	(*CreateAccessTokenResponse)(nil), // 27: nusa.v1.CreateAccessTokenResponse
+	(*RevokeAccessTokenRequest)(nil),  // 28: nusa.v1.RevokeAccessTokenRequest
+	(*RevokeAccessTokenResponse)(nil), // 29: nusa.v1.RevokeAccessTokenResponse
+	(*ListProvidersRequest)(nil),      // 30: nusa.v1.ListProvidersRequest
+	(*ListProvidersResponse)(nil),     // 31: nusa.v1.ListProvidersResponse
+	(*SetProviderRequest)(nil),        // 32: nusa.v1.SetProviderRequest
+	(*RemoveProviderRequest)(nil),     // 33: nusa.v1.RemoveProviderRequest
+	(*RemoveProviderResponse)(nil),    // 34: nusa.v1.RemoveProviderResponse
+	(*LoginRequest)(nil),              // 35: nusa.v1.LoginRequest
+	(*LoginResponse)(nil),             // 36: nusa.v1.LoginResponse
+	(*LogoutRequest)(nil),             // 37: nusa.v1.LogoutRequest
+	(*LogoutResponse)(nil),            // 38: nusa.v1.LogoutResponse
+	(*timestamppb.Timestamp)(nil),     // 39: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 40: google.protobuf.Duration
+	(*Namespace)(nil),                 // 41: nusa.v1.Namespace
 }
 var file_nusa_v1_auth_proto_depIdxs = []int32{
 	0,  // 0: nusa.v1.AuthRole.rules:type_name -> nusa.v1.AuthRule
-	27, // 1: nusa.v1.AccessToken.created:type_name -> google.protobuf.Timestamp
-	27, // 2: nusa.v1.AccessToken.expires:type_name -> google.protobuf.Timestamp
-	1,  // 3: nusa.v1.AuthSet.roles:type_name -> nusa.v1.AuthRole
-	2,  // 4: nusa.v1.AuthSet.bindings:type_name -> nusa.v1.AuthBinding
-	3,  // 5: nusa.v1.AuthSet.tokens:type_name -> nusa.v1.AccessToken
-	1,  // 6: nusa.v1.AuthSet.conditional_roles:type_name -> nusa.v1.AuthRole
-	28, // 7: nusa.v1.AuthSet.namespaces:type_name -> nusa.v1.Namespace
-	27, // 8: nusa.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	29, // 9: nusa.v1.WhoAmIResponse.policy_age:type_name -> google.protobuf.Duration
-	7,  // 10: nusa.v1.WhoAmIResponse.grants:type_name -> nusa.v1.AuthGrant
-	10, // 11: nusa.v1.CanIResponse.steps:type_name -> nusa.v1.AccessStep
-	1,  // 12: nusa.v1.ListRolesResponse.roles:type_name -> nusa.v1.AuthRole
-	1,  // 13: nusa.v1.SetRoleRequest.role:type_name -> nusa.v1.AuthRole
-	2,  // 14: nusa.v1.ListBindingsResponse.bindings:type_name -> nusa.v1.AuthBinding
-	2,  // 15: nusa.v1.SetBindingRequest.binding:type_name -> nusa.v1.AuthBinding
-	3,  // 16: nusa.v1.ListAccessTokensResponse.tokens:type_name -> nusa.v1.AccessToken
-	29, // 17: nusa.v1.CreateAccessTokenRequest.ttl:type_name -> google.protobuf.Duration
-	3,  // 18: nusa.v1.CreateAccessTokenResponse.token:type_name -> nusa.v1.AccessToken
-	5,  // 19: nusa.v1.Auth.WhoAmI:input_type -> nusa.v1.WhoAmIRequest
-	8,  // 20: nusa.v1.Auth.CanI:input_type -> nusa.v1.CanIRequest
-	11, // 21: nusa.v1.Auth.ListRoles:input_type -> nusa.v1.ListRolesRequest
-	13, // 22: nusa.v1.Auth.SetRole:input_type -> nusa.v1.SetRoleRequest
-	14, // 23: nusa.v1.Auth.RemoveRole:input_type -> nusa.v1.RemoveRoleRequest
-	16, // 24: nusa.v1.Auth.ListBindings:input_type -> nusa.v1.ListBindingsRequest
-	18, // 25: nusa.v1.Auth.SetBinding:input_type -> nusa.v1.SetBindingRequest
-	19, // 26: nusa.v1.Auth.RemoveBinding:input_type -> nusa.v1.RemoveBindingRequest
-	21, // 27: nusa.v1.Auth.ListAccessTokens:input_type -> nusa.v1.ListAccessTokensRequest
-	23, // 28: nusa.v1.Auth.CreateAccessToken:input_type -> nusa.v1.CreateAccessTokenRequest
-	25, // 29: nusa.v1.Auth.RevokeAccessToken:input_type -> nusa.v1.RevokeAccessTokenRequest
-	6,  // 30: nusa.v1.Auth.WhoAmI:output_type -> nusa.v1.WhoAmIResponse
-	9,  // 31: nusa.v1.Auth.CanI:output_type -> nusa.v1.CanIResponse
-	12, // 32: nusa.v1.Auth.ListRoles:output_type -> nusa.v1.ListRolesResponse
-	1,  // 33: nusa.v1.Auth.SetRole:output_type -> nusa.v1.AuthRole
-	15, // 34: nusa.v1.Auth.RemoveRole:output_type -> nusa.v1.RemoveRoleResponse
-	17, // 35: nusa.v1.Auth.ListBindings:output_type -> nusa.v1.ListBindingsResponse
-	2,  // 36: nusa.v1.Auth.SetBinding:output_type -> nusa.v1.AuthBinding
-	20, // 37: nusa.v1.Auth.RemoveBinding:output_type -> nusa.v1.RemoveBindingResponse
-	22, // 38: nusa.v1.Auth.ListAccessTokens:output_type -> nusa.v1.ListAccessTokensResponse
-	24, // 39: nusa.v1.Auth.CreateAccessToken:output_type -> nusa.v1.CreateAccessTokenResponse
-	26, // 40: nusa.v1.Auth.RevokeAccessToken:output_type -> nusa.v1.RevokeAccessTokenResponse
-	30, // [30:41] is the sub-list for method output_type
-	19, // [19:30] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	39, // 1: nusa.v1.AccessToken.created:type_name -> google.protobuf.Timestamp
+	39, // 2: nusa.v1.AccessToken.expires:type_name -> google.protobuf.Timestamp
+	5,  // 3: nusa.v1.AuthProvider.rules:type_name -> nusa.v1.ProviderRule
+	40, // 4: nusa.v1.AuthProvider.max_ttl:type_name -> google.protobuf.Duration
+	39, // 5: nusa.v1.UsedLogin.until:type_name -> google.protobuf.Timestamp
+	1,  // 6: nusa.v1.AuthSet.roles:type_name -> nusa.v1.AuthRole
+	2,  // 7: nusa.v1.AuthSet.bindings:type_name -> nusa.v1.AuthBinding
+	3,  // 8: nusa.v1.AuthSet.tokens:type_name -> nusa.v1.AccessToken
+	1,  // 9: nusa.v1.AuthSet.conditional_roles:type_name -> nusa.v1.AuthRole
+	41, // 10: nusa.v1.AuthSet.namespaces:type_name -> nusa.v1.Namespace
+	4,  // 11: nusa.v1.AuthSet.providers:type_name -> nusa.v1.AuthProvider
+	6,  // 12: nusa.v1.AuthSet.used_logins:type_name -> nusa.v1.UsedLogin
+	39, // 13: nusa.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	40, // 14: nusa.v1.WhoAmIResponse.policy_age:type_name -> google.protobuf.Duration
+	10, // 15: nusa.v1.WhoAmIResponse.grants:type_name -> nusa.v1.AuthGrant
+	13, // 16: nusa.v1.CanIResponse.steps:type_name -> nusa.v1.AccessStep
+	1,  // 17: nusa.v1.ListRolesResponse.roles:type_name -> nusa.v1.AuthRole
+	1,  // 18: nusa.v1.SetRoleRequest.role:type_name -> nusa.v1.AuthRole
+	2,  // 19: nusa.v1.ListBindingsResponse.bindings:type_name -> nusa.v1.AuthBinding
+	2,  // 20: nusa.v1.SetBindingRequest.binding:type_name -> nusa.v1.AuthBinding
+	3,  // 21: nusa.v1.ListAccessTokensResponse.tokens:type_name -> nusa.v1.AccessToken
+	40, // 22: nusa.v1.CreateAccessTokenRequest.ttl:type_name -> google.protobuf.Duration
+	3,  // 23: nusa.v1.CreateAccessTokenResponse.token:type_name -> nusa.v1.AccessToken
+	4,  // 24: nusa.v1.ListProvidersResponse.providers:type_name -> nusa.v1.AuthProvider
+	4,  // 25: nusa.v1.SetProviderRequest.provider:type_name -> nusa.v1.AuthProvider
+	40, // 26: nusa.v1.LoginRequest.ttl:type_name -> google.protobuf.Duration
+	3,  // 27: nusa.v1.LoginResponse.token:type_name -> nusa.v1.AccessToken
+	8,  // 28: nusa.v1.Auth.WhoAmI:input_type -> nusa.v1.WhoAmIRequest
+	11, // 29: nusa.v1.Auth.CanI:input_type -> nusa.v1.CanIRequest
+	14, // 30: nusa.v1.Auth.ListRoles:input_type -> nusa.v1.ListRolesRequest
+	16, // 31: nusa.v1.Auth.SetRole:input_type -> nusa.v1.SetRoleRequest
+	17, // 32: nusa.v1.Auth.RemoveRole:input_type -> nusa.v1.RemoveRoleRequest
+	19, // 33: nusa.v1.Auth.ListBindings:input_type -> nusa.v1.ListBindingsRequest
+	21, // 34: nusa.v1.Auth.SetBinding:input_type -> nusa.v1.SetBindingRequest
+	22, // 35: nusa.v1.Auth.RemoveBinding:input_type -> nusa.v1.RemoveBindingRequest
+	24, // 36: nusa.v1.Auth.ListAccessTokens:input_type -> nusa.v1.ListAccessTokensRequest
+	26, // 37: nusa.v1.Auth.CreateAccessToken:input_type -> nusa.v1.CreateAccessTokenRequest
+	28, // 38: nusa.v1.Auth.RevokeAccessToken:input_type -> nusa.v1.RevokeAccessTokenRequest
+	30, // 39: nusa.v1.Auth.ListProviders:input_type -> nusa.v1.ListProvidersRequest
+	32, // 40: nusa.v1.Auth.SetProvider:input_type -> nusa.v1.SetProviderRequest
+	33, // 41: nusa.v1.Auth.RemoveProvider:input_type -> nusa.v1.RemoveProviderRequest
+	35, // 42: nusa.v1.Auth.Login:input_type -> nusa.v1.LoginRequest
+	37, // 43: nusa.v1.Auth.Logout:input_type -> nusa.v1.LogoutRequest
+	9,  // 44: nusa.v1.Auth.WhoAmI:output_type -> nusa.v1.WhoAmIResponse
+	12, // 45: nusa.v1.Auth.CanI:output_type -> nusa.v1.CanIResponse
+	15, // 46: nusa.v1.Auth.ListRoles:output_type -> nusa.v1.ListRolesResponse
+	1,  // 47: nusa.v1.Auth.SetRole:output_type -> nusa.v1.AuthRole
+	18, // 48: nusa.v1.Auth.RemoveRole:output_type -> nusa.v1.RemoveRoleResponse
+	20, // 49: nusa.v1.Auth.ListBindings:output_type -> nusa.v1.ListBindingsResponse
+	2,  // 50: nusa.v1.Auth.SetBinding:output_type -> nusa.v1.AuthBinding
+	23, // 51: nusa.v1.Auth.RemoveBinding:output_type -> nusa.v1.RemoveBindingResponse
+	25, // 52: nusa.v1.Auth.ListAccessTokens:output_type -> nusa.v1.ListAccessTokensResponse
+	27, // 53: nusa.v1.Auth.CreateAccessToken:output_type -> nusa.v1.CreateAccessTokenResponse
+	29, // 54: nusa.v1.Auth.RevokeAccessToken:output_type -> nusa.v1.RevokeAccessTokenResponse
+	31, // 55: nusa.v1.Auth.ListProviders:output_type -> nusa.v1.ListProvidersResponse
+	4,  // 56: nusa.v1.Auth.SetProvider:output_type -> nusa.v1.AuthProvider
+	34, // 57: nusa.v1.Auth.RemoveProvider:output_type -> nusa.v1.RemoveProviderResponse
+	36, // 58: nusa.v1.Auth.Login:output_type -> nusa.v1.LoginResponse
+	38, // 59: nusa.v1.Auth.Logout:output_type -> nusa.v1.LogoutResponse
+	44, // [44:60] is the sub-list for method output_type
+	28, // [28:44] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_auth_proto_init() }
@@ -1976,7 +2702,7 @@ func file_nusa_v1_auth_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_auth_proto_rawDesc), len(file_nusa_v1_auth_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

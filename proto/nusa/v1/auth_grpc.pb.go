@@ -5,8 +5,8 @@
 // source: nusa/v1/auth.proto
 
 // Who may do what. Only servers with an identity (TLS) decide. A role is a list of rules. A
-// binding gives a role to principals: operators with certificates ("operator/NAME") and access
-// tokens ("token/ACCESSOR"). While no binding is stored, each operator certificate has the role
+// binding gives a role to principals: operators with certificates ("operator/NAME"), access tokens
+// ("token/ACCESSOR") and users of an OpenID Connect provider ("user/SUBJECT@PROVIDER"). While no binding is stored, each operator certificate has the role
 // admin.
 
 package nusav1
@@ -35,6 +35,11 @@ const (
 	Auth_ListAccessTokens_FullMethodName  = "/nusa.v1.Auth/ListAccessTokens"
 	Auth_CreateAccessToken_FullMethodName = "/nusa.v1.Auth/CreateAccessToken"
 	Auth_RevokeAccessToken_FullMethodName = "/nusa.v1.Auth/RevokeAccessToken"
+	Auth_ListProviders_FullMethodName     = "/nusa.v1.Auth/ListProviders"
+	Auth_SetProvider_FullMethodName       = "/nusa.v1.Auth/SetProvider"
+	Auth_RemoveProvider_FullMethodName    = "/nusa.v1.Auth/RemoveProvider"
+	Auth_Login_FullMethodName             = "/nusa.v1.Auth/Login"
+	Auth_Logout_FullMethodName            = "/nusa.v1.Auth/Logout"
 )
 
 // AuthClient is the client API for Auth service.
@@ -71,6 +76,20 @@ type AuthClient interface {
 	CreateAccessToken(ctx context.Context, in *CreateAccessTokenRequest, opts ...grpc.CallOption) (*CreateAccessTokenResponse, error)
 	// RevokeAccessToken makes a token useless.
 	RevokeAccessToken(ctx context.Context, in *RevokeAccessTokenRequest, opts ...grpc.CallOption) (*RevokeAccessTokenResponse, error)
+	// ListProviders returns the OpenID Connect providers whose users may log in. A caller needs no
+	// certificate. Only who may read roles gets the rules.
+	ListProviders(ctx context.Context, in *ListProvidersRequest, opts ...grpc.CallOption) (*ListProvidersResponse, error)
+	// SetProvider stores a provider, and replaces an earlier one. It revokes the access tokens of
+	// the provider's users.
+	SetProvider(ctx context.Context, in *SetProviderRequest, opts ...grpc.CallOption) (*AuthProvider, error)
+	// RemoveProvider removes a provider, and revokes the access tokens of its users.
+	RemoveProvider(ctx context.Context, in *RemoveProviderRequest, opts ...grpc.CallOption) (*RemoveProviderResponse, error)
+	// Login makes an access token for a user who has logged in at a provider. A caller needs no
+	// certificate. UNAUTHENTICATED: the ID token is not valid. PERMISSION_DENIED: no rule of the
+	// provider gives the user a role.
+	Login(ctx context.Context, in *LoginRequest, opts ...grpc.CallOption) (*LoginResponse, error)
+	// Logout revokes the access token of the call, if Login made the token.
+	Logout(ctx context.Context, in *LogoutRequest, opts ...grpc.CallOption) (*LogoutResponse, error)
 }
 
 type authClient struct {
@@ -191,6 +210,56 @@ func (c *authClient) RevokeAccessToken(ctx context.Context, in *RevokeAccessToke
 	return out, nil
 }
 
+func (c *authClient) ListProviders(ctx context.Context, in *ListProvidersRequest, opts ...grpc.CallOption) (*ListProvidersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListProvidersResponse)
+	err := c.cc.Invoke(ctx, Auth_ListProviders_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *authClient) SetProvider(ctx context.Context, in *SetProviderRequest, opts ...grpc.CallOption) (*AuthProvider, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AuthProvider)
+	err := c.cc.Invoke(ctx, Auth_SetProvider_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *authClient) RemoveProvider(ctx context.Context, in *RemoveProviderRequest, opts ...grpc.CallOption) (*RemoveProviderResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveProviderResponse)
+	err := c.cc.Invoke(ctx, Auth_RemoveProvider_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *authClient) Login(ctx context.Context, in *LoginRequest, opts ...grpc.CallOption) (*LoginResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LoginResponse)
+	err := c.cc.Invoke(ctx, Auth_Login_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *authClient) Logout(ctx context.Context, in *LogoutRequest, opts ...grpc.CallOption) (*LogoutResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LogoutResponse)
+	err := c.cc.Invoke(ctx, Auth_Logout_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AuthServer is the server API for Auth service.
 // All implementations must embed UnimplementedAuthServer
 // for forward compatibility.
@@ -225,6 +294,20 @@ type AuthServer interface {
 	CreateAccessToken(context.Context, *CreateAccessTokenRequest) (*CreateAccessTokenResponse, error)
 	// RevokeAccessToken makes a token useless.
 	RevokeAccessToken(context.Context, *RevokeAccessTokenRequest) (*RevokeAccessTokenResponse, error)
+	// ListProviders returns the OpenID Connect providers whose users may log in. A caller needs no
+	// certificate. Only who may read roles gets the rules.
+	ListProviders(context.Context, *ListProvidersRequest) (*ListProvidersResponse, error)
+	// SetProvider stores a provider, and replaces an earlier one. It revokes the access tokens of
+	// the provider's users.
+	SetProvider(context.Context, *SetProviderRequest) (*AuthProvider, error)
+	// RemoveProvider removes a provider, and revokes the access tokens of its users.
+	RemoveProvider(context.Context, *RemoveProviderRequest) (*RemoveProviderResponse, error)
+	// Login makes an access token for a user who has logged in at a provider. A caller needs no
+	// certificate. UNAUTHENTICATED: the ID token is not valid. PERMISSION_DENIED: no rule of the
+	// provider gives the user a role.
+	Login(context.Context, *LoginRequest) (*LoginResponse, error)
+	// Logout revokes the access token of the call, if Login made the token.
+	Logout(context.Context, *LogoutRequest) (*LogoutResponse, error)
 	mustEmbedUnimplementedAuthServer()
 }
 
@@ -267,6 +350,21 @@ func (UnimplementedAuthServer) CreateAccessToken(context.Context, *CreateAccessT
 }
 func (UnimplementedAuthServer) RevokeAccessToken(context.Context, *RevokeAccessTokenRequest) (*RevokeAccessTokenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RevokeAccessToken not implemented")
+}
+func (UnimplementedAuthServer) ListProviders(context.Context, *ListProvidersRequest) (*ListProvidersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListProviders not implemented")
+}
+func (UnimplementedAuthServer) SetProvider(context.Context, *SetProviderRequest) (*AuthProvider, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetProvider not implemented")
+}
+func (UnimplementedAuthServer) RemoveProvider(context.Context, *RemoveProviderRequest) (*RemoveProviderResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveProvider not implemented")
+}
+func (UnimplementedAuthServer) Login(context.Context, *LoginRequest) (*LoginResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Login not implemented")
+}
+func (UnimplementedAuthServer) Logout(context.Context, *LogoutRequest) (*LogoutResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Logout not implemented")
 }
 func (UnimplementedAuthServer) mustEmbedUnimplementedAuthServer() {}
 func (UnimplementedAuthServer) testEmbeddedByValue()              {}
@@ -487,6 +585,96 @@ func _Auth_RevokeAccessToken_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Auth_ListProviders_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListProvidersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuthServer).ListProviders(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Auth_ListProviders_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuthServer).ListProviders(ctx, req.(*ListProvidersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Auth_SetProvider_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetProviderRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuthServer).SetProvider(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Auth_SetProvider_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuthServer).SetProvider(ctx, req.(*SetProviderRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Auth_RemoveProvider_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveProviderRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuthServer).RemoveProvider(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Auth_RemoveProvider_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuthServer).RemoveProvider(ctx, req.(*RemoveProviderRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Auth_Login_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LoginRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuthServer).Login(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Auth_Login_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuthServer).Login(ctx, req.(*LoginRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Auth_Logout_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LogoutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuthServer).Logout(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Auth_Logout_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuthServer).Logout(ctx, req.(*LogoutRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Auth_ServiceDesc is the grpc.ServiceDesc for Auth service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -537,6 +725,26 @@ var Auth_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RevokeAccessToken",
 			Handler:    _Auth_RevokeAccessToken_Handler,
+		},
+		{
+			MethodName: "ListProviders",
+			Handler:    _Auth_ListProviders_Handler,
+		},
+		{
+			MethodName: "SetProvider",
+			Handler:    _Auth_SetProvider_Handler,
+		},
+		{
+			MethodName: "RemoveProvider",
+			Handler:    _Auth_RemoveProvider_Handler,
+		},
+		{
+			MethodName: "Login",
+			Handler:    _Auth_Login_Handler,
+		},
+		{
+			MethodName: "Logout",
+			Handler:    _Auth_Logout_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -39,7 +39,9 @@ type JoinRequest struct {
 	// Pool that the agent has chosen, or empty.
 	Pool string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
 	// Regional servers: the server uses the keys of JoinResponse.
-	TakesKeys     bool `protobuf:"varint,10,opt,name=takes_keys,json=takesKeys,proto3" json:"takes_keys,omitempty"`
+	TakesKeys bool `protobuf:"varint,10,opt,name=takes_keys,json=takesKeys,proto3" json:"takes_keys,omitempty"`
+	// Operators: the token names the operator, and the name in `request` does not count.
+	NameOfToken   bool `protobuf:"varint,20,opt,name=name_of_token,json=nameOfToken,proto3" json:"name_of_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -105,6 +107,13 @@ func (x *JoinRequest) GetPool() string {
 func (x *JoinRequest) GetTakesKeys() bool {
 	if x != nil {
 		return x.TakesKeys
+	}
+	return false
+}
+
+func (x *JoinRequest) GetNameOfToken() bool {
+	if x != nil {
+		return x.NameOfToken
 	}
 	return false
 }
@@ -278,8 +287,9 @@ func (x *JoinResponse) GetProbeKeys() [][]byte {
 type JoinToken struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// "agent" or "server".
-	Role   string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	// "agent", "server" or "operator".
+	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	// Empty for an operator.
 	Region string `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
 	// Pool of the nodes; empty: any. Only for agents.
 	Pool string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
@@ -1877,7 +1887,7 @@ var File_nusa_v1_identity_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_identity_proto_rawDesc = "" +
 	"\n" +
-	"\x16nusa/v1/identity.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x12nusa/v1/keys.proto\"\x9d\x01\n" +
+	"\x16nusa/v1/identity.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x12nusa/v1/keys.proto\"\xc1\x01\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
 	"\arequest\x18\x02 \x01(\fR\arequest\x12+\n" +
@@ -1885,7 +1895,8 @@ const file_nusa_v1_identity_proto_rawDesc = "" +
 	"\x04pool\x18\x04 \x01(\tR\x04pool\x12\x1d\n" +
 	"\n" +
 	"takes_keys\x18\n" +
-	" \x01(\bR\ttakesKeys\"\x90\x01\n" +
+	" \x01(\bR\ttakesKeys\x12\"\n" +
+	"\rname_of_token\x18\x14 \x01(\bR\vnameOfToken\"\x90\x01\n" +
 	"\fRenewRequest\x12\x14\n" +
 	"\x05chain\x18\x01 \x01(\fR\x05chain\x12\x18\n" +
 	"\arequest\x18\x02 \x01(\fR\arequest\x12+\n" +

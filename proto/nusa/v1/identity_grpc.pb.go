@@ -31,8 +31,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Identity gives certificates to new members, and to members whose certificate ends. A
-// caller needs no certificate for these calls. Regional servers join at a global server,
-// agents at a server of their region.
+// caller needs no certificate for these calls. Regional servers and operators join at a global
+// server, agents at a server of their region.
 //
 // PERMISSION_DENIED: the member may not join or renew. FAILED_PRECONDITION: the server has
 // no authority that issues certificates.
@@ -78,8 +78,8 @@ func (c *identityClient) Renew(ctx context.Context, in *RenewRequest, opts ...gr
 // for forward compatibility.
 //
 // Identity gives certificates to new members, and to members whose certificate ends. A
-// caller needs no certificate for these calls. Regional servers join at a global server,
-// agents at a server of their region.
+// caller needs no certificate for these calls. Regional servers and operators join at a global
+// server, agents at a server of their region.
 //
 // PERMISSION_DENIED: the member may not join or renew. FAILED_PRECONDITION: the server has
 // no authority that issues certificates.
@@ -194,10 +194,11 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Tokens creates, lists and revokes join tokens. The global tier keeps the tokens for
-// regional servers. Each region keeps the tokens for its own agents, also while the global
+// regional servers and operators. Each region keeps the tokens for its own agents, also while the global
 // tier is unreachable.
 type TokensClient interface {
-	// Create makes a token. Only the response has the secret.
+	// Create makes a token. Only the response has the secret. PERMISSION_DENIED: a token for an
+	// operator needs the right to set roles, too.
 	Create(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
 	// List returns the tokens, without their secrets.
 	List(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
@@ -248,10 +249,11 @@ func (c *tokensClient) Revoke(ctx context.Context, in *RevokeTokenRequest, opts 
 // for forward compatibility.
 //
 // Tokens creates, lists and revokes join tokens. The global tier keeps the tokens for
-// regional servers. Each region keeps the tokens for its own agents, also while the global
+// regional servers and operators. Each region keeps the tokens for its own agents, also while the global
 // tier is unreachable.
 type TokensServer interface {
-	// Create makes a token. Only the response has the secret.
+	// Create makes a token. Only the response has the secret. PERMISSION_DENIED: a token for an
+	// operator needs the right to set roles, too.
 	Create(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
 	// List returns the tokens, without their secrets.
 	List(context.Context, *ListTokensRequest) (*ListTokensResponse, error)

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -12,18 +13,9 @@ import (
 )
 
 func bindingListCommand(s *cli.Settings) *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List who has which role", Args: cli.Positional(),
-		RunE: s.Run(func(c *cli.Session, _ []string) error {
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
-			resp, err := client(c).ListBindings(ctx, &nusav1.ListBindingsRequest{})
-			if err != nil {
-				return err
-			}
-			return c.Print(resp, func(w *term.Screen) { writeBindings(w, resp.GetBindings()) })
-		}),
-	}
+	return listCommand(s, "List who has which role", func(ctx context.Context, a nusav1.AuthClient) (*nusav1.ListBindingsResponse, error) {
+		return a.ListBindings(ctx, &nusav1.ListBindingsRequest{})
+	}, func(w *term.Screen, r *nusav1.ListBindingsResponse) { writeBindings(w, r.GetBindings()) })
 }
 
 func writeBindings(w *term.Screen, all []*nusav1.AuthBinding) {
@@ -51,7 +43,7 @@ func bindingSetCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "set BINDING", Short: "Give a role to principals", Args: cli.Positional("BINDING"),
 		Long: `Gives a role to principals: operator/NAME of certificates, token/ACCESSOR of
-access tokens, or patterns of them. With the first binding, operators no longer
+access tokens, user/SUBJECT@PROVIDER of people who log in, or patterns of them. With the first binding, operators no longer
 have the role admin by themselves.`,
 		Example: `  nusa auth binding set admins --role admin --subject operator/jane
   nusa auth binding set pay --role submitter --subject operator/joe -n pay`,
@@ -70,26 +62,17 @@ have the role admin by themselves.`,
 	f := c.Flags()
 	f.StringVar(&b.Role, "role", "", "the role")
 	f.StringArrayVar(&b.Subjects, "subject", nil, "a principal or a pattern of principals; give one for each")
-	f.StringArrayVarP(&b.Namespaces, "namespace", "n", nil, "only in namespaces of this pattern; give one for each")
-	f.StringArrayVar(&b.Regions, "region", nil, "only in regions of this pattern; give one for each")
+	bindNarrowing(c, &b.Namespaces, &b.Regions)
 	bindForce(c, &force)
 	return c
 }
 
 func bindingRemoveCommand(s *cli.Settings) *cobra.Command {
 	var force bool
-	c := &cobra.Command{
-		Use: "remove BINDING", Aliases: []string{"rm"}, Short: "Take a role away from principals", Args: cli.Positional("BINDING"),
-		RunE: s.Run(func(c *cli.Session, args []string) error {
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
-			resp, err := client(c).RemoveBinding(ctx, &nusav1.RemoveBindingRequest{Name: args[0], Force: force})
-			if err != nil {
-				return err
-			}
-			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, "binding %s is removed\n", args[0]) })
-		}),
-	}
+	c := dropCommand(s, "remove", "BINDING", "Take a role away from principals", "binding %s is removed",
+		func(ctx context.Context, a nusav1.AuthClient, name string) (*nusav1.RemoveBindingResponse, error) {
+			return a.RemoveBinding(ctx, &nusav1.RemoveBindingRequest{Name: name, Force: force})
+		})
 	bindForce(c, &force)
 	return c
 }

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,7 +23,8 @@ func Command() *cobra.Command {
 		whoAmICommand(s), canICommand(s), explainCommand(s),
 		cli.Noun("role", "Roles: lists of rules", roleListCommand(s), roleSetCommand(s), roleRemoveCommand(s)),
 		cli.Noun("binding", "Bindings: who has which role", bindingListCommand(s), bindingSetCommand(s), bindingRemoveCommand(s)),
-		cli.Noun("token", "Access tokens for programs", tokenListCommand(s), tokenCreateCommand(s), tokenRevokeCommand(s)))
+		cli.Noun("token", "Access tokens for programs", tokenListCommand(s), tokenCreateCommand(s), tokenRevokeCommand(s)),
+		cli.Noun("provider", "Providers: whose users may log in", providerListCommand(s), providerSetCommand(s), providerRemoveCommand(s)))
 	s.Bind(c)
 	return c
 }
@@ -62,13 +64,35 @@ func writeWhoAmI(w *term.Screen, r *nusav1.WhoAmIResponse) {
 		credential += ", expires in " + term.Age(durationpb.New(r.GetExpires().AsTime().Sub(w.Now)))
 	}
 	for _, line := range [][2]string{
-		{"principal", term.OneLine(r.GetPrincipal())}, {"credential", credential}, {"roles", orNone(r.GetRoles())}, {"policy", policyText(r)},
+		{"principal", term.OneLine(r.GetPrincipal())}, {"credential", credential}, {"roles", rolesText(r)}, {"policy", policyText(r)},
 	} {
 		fmt.Fprintf(w, "%-12s%s\n", line[0], line[1])
 	}
 	if r.GetUnbound() {
 		fmt.Fprintf(w, "\nno binding is stored, so each operator certificate has the role admin:\n%s auth binding set admins --role admin --subject %s\n", w.Program, term.OneLine(r.GetPrincipal()))
 	}
+}
+
+// rolesText lists the roles of the caller, and where each holds.
+func rolesText(r *nusav1.WhoAmIResponse) string {
+	var out []string
+	for _, g := range r.GetGrants() {
+		text := g.GetRole()
+		if len(g.GetNamespaces()) > 0 {
+			text += " in namespaces " + strings.Join(g.GetNamespaces(), ",")
+		}
+		if len(g.GetRegions()) > 0 {
+			text += " in regions " + strings.Join(g.GetRegions(), ",")
+		}
+		if !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	if len(out) == 0 { // an older server
+		out = r.GetRoles()
+	}
+	slices.Sort(out)
+	return orNone(out)
 }
 
 func policyText(r *nusav1.WhoAmIResponse) string {
@@ -97,7 +121,7 @@ func (q *question) bind(c *cobra.Command) {
 	f.StringVarP(&q.namespace, "namespace", "n", "", "namespace of the object; without it: every namespace")
 	f.StringVar(&q.region, "region", "", "region of the object; without it: every region")
 	f.StringVar(&q.name, "name", "", "name of the object, for the text of the answer")
-	f.StringVar(&q.as, "as", "", "ask for another principal: operator/NAME or token/ACCESSOR")
+	f.StringVar(&q.as, "as", "", "ask for another principal: operator/NAME, token/ACCESSOR or user/SUBJECT@PROVIDER")
 }
 
 func (q *question) ask(c *cli.Session, args []string) (*nusav1.CanIResponse, error) {

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,18 +14,9 @@ import (
 )
 
 func roleListCommand(s *cli.Settings) *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the roles and their rules", Args: cli.Positional(),
-		RunE: s.Run(func(c *cli.Session, _ []string) error {
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
-			resp, err := client(c).ListRoles(ctx, &nusav1.ListRolesRequest{})
-			if err != nil {
-				return err
-			}
-			return c.Print(resp, func(w *term.Screen) { writeRoles(w, resp.GetRoles()) })
-		}),
-	}
+	return listCommand(s, "List the roles and their rules", func(ctx context.Context, a nusav1.AuthClient) (*nusav1.ListRolesResponse, error) {
+		return a.ListRoles(ctx, &nusav1.ListRolesRequest{})
+	}, func(w *term.Screen, r *nusav1.ListRolesResponse) { writeRoles(w, r.GetRoles()) })
 }
 
 func writeRoles(w *term.Screen, roles []*nusav1.AuthRole) {
@@ -132,16 +124,8 @@ func bindForce(c *cobra.Command, force *bool) {
 }
 
 func roleRemoveCommand(s *cli.Settings) *cobra.Command {
-	return &cobra.Command{
-		Use: "remove ROLE", Aliases: []string{"rm"}, Short: "Remove a stored role that nothing uses", Args: cli.Positional("ROLE"),
-		RunE: s.Run(func(c *cli.Session, args []string) error {
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
-			resp, err := client(c).RemoveRole(ctx, &nusav1.RemoveRoleRequest{Name: args[0]})
-			if err != nil {
-				return err
-			}
-			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, "role %s is removed\n", args[0]) })
-		}),
-	}
+	return dropCommand(s, "remove", "ROLE", "Remove a stored role that nothing uses", "role %s is removed",
+		func(ctx context.Context, a nusav1.AuthClient, name string) (*nusav1.RemoveRoleResponse, error) {
+			return a.RemoveRole(ctx, &nusav1.RemoveRoleRequest{Name: name})
+		})
 }

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,18 +16,9 @@ import (
 )
 
 func tokenListCommand(s *cli.Settings) *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the access tokens, without their secrets", Args: cli.Positional(),
-		RunE: s.Run(func(c *cli.Session, _ []string) error {
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
-			resp, err := client(c).ListAccessTokens(ctx, &nusav1.ListAccessTokensRequest{})
-			if err != nil {
-				return err
-			}
-			return c.Print(resp, func(w *term.Screen) { writeTokens(w, resp.GetTokens()) })
-		}),
-	}
+	return listCommand(s, "List the access tokens, without their secrets", func(ctx context.Context, a nusav1.AuthClient) (*nusav1.ListAccessTokensResponse, error) {
+		return a.ListAccessTokens(ctx, &nusav1.ListAccessTokensRequest{})
+	}, func(w *term.Screen, r *nusav1.ListAccessTokensResponse) { writeTokens(w, r.GetTokens()) })
 }
 
 func writeTokens(w *term.Screen, all []*nusav1.AccessToken) {
@@ -91,8 +83,7 @@ right to set roles. One without roles has only those of bindings.`,
 	}
 	f := c.Flags()
 	f.StringArrayVar(&req.Roles, "role", nil, "a role of the token; give one for each")
-	f.StringArrayVarP(&req.Namespaces, "namespace", "n", nil, "the roles hold only in namespaces of this pattern; give one for each")
-	f.StringArrayVar(&req.Regions, "region", nil, "the roles hold only in regions of this pattern; give one for each")
+	bindNarrowing(c, &req.Namespaces, &req.Regions)
 	f.StringVar(&req.Description, "description", "", "what the token is for")
 	f.Var(cli.NewDuration(&life, func(d time.Duration) error {
 		if d < time.Minute {
@@ -115,16 +106,8 @@ func writeNewToken(w *term.Screen, r *nusav1.CreateAccessTokenResponse, out stri
 }
 
 func tokenRevokeCommand(s *cli.Settings) *cobra.Command {
-	return &cobra.Command{
-		Use: "revoke ACCESSOR", Aliases: []string{"rm"}, Short: "Make an access token useless", Args: cli.Positional("ACCESSOR"),
-		RunE: s.Run(func(c *cli.Session, args []string) error {
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
-			resp, err := client(c).RevokeAccessToken(ctx, &nusav1.RevokeAccessTokenRequest{Accessor: args[0]})
-			if err != nil {
-				return err
-			}
-			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, "token %s is revoked\n", args[0]) })
-		}),
-	}
+	return dropCommand(s, "revoke", "ACCESSOR", "Make an access token useless", "token %s is revoked",
+		func(ctx context.Context, a nusav1.AuthClient, name string) (*nusav1.RevokeAccessTokenResponse, error) {
+			return a.RevokeAccessToken(ctx, &nusav1.RevokeAccessTokenRequest{Accessor: name})
+		})
 }
