@@ -112,8 +112,8 @@ type Etcd struct {
 	// ClientAddr is where the embedded member serves other global servers, as host:port. Empty: the
 	// member serves only on a socket in the data directory, for the user of this process.
 	ClientAddr string
-	// PeerAddr is where the embedded member serves the other members, as host:port. Default
-	// 127.0.0.1:7603. With port 0 the network chooses a port.
+	// PeerAddr is where the embedded member serves the other members, as host:port. A single member
+	// does not use it. Default 127.0.0.1:7603. With port 0 the network chooses a port.
 	PeerAddr string
 	// Quota bounds the bytes that the database of the embedded etcd may have in use. Default:
 	// store.DefaultQuota.

@@ -16,6 +16,7 @@
 //	failover.go    the loop that declares regions lost and says which slots may move
 //	members.go     alarms about global servers and members of the store
 //	identity.go    the root of the federation, and the identity that a server issues to itself
+//	begin.go       whether a federation has identities
 //	metrics.go     metrics
 //
 // The packages below this folder. A package imports only packages that stand before it:

@@ -38,6 +38,11 @@ type Secure struct {
 	CACert, CAKey string
 	// Lives are the lives of certificates by kind. A kind without an entry has its default.
 	Lives map[identity.Kind]time.Duration
+	// IfNew lets an older federation without identities stay so. A new federation gets a root.
+	IfNew bool
+	// Exposed is why this server may not run without identities. With IfNew, Run returns it for an
+	// older federation. Nil: the server may.
+	Exposed error
 }
 
 // recordRoot is what the keys of all records begin with.
@@ -132,14 +137,11 @@ func (s *issuing) issuer() (*enroll.Issuer, error) {
 	return &enroll.Issuer{Authority: s.root, Lives: s.Lives}, nil
 }
 
-// openIssuing reads or creates the root of the federation, and writes the identity of this
-// server. It returns that identity.
-func openIssuing(ctx context.Context, cfg *Config, st store.Store) (*issuing, *trust.Source, error) {
-	s := &issuing{Secure: cfg.Secure, name: cfg.Name, log: cfg.Logger}
-	var err error
-	s.root, err = readRoot(ctx, records{st, func() *leadershipTerm { return nil }}, s.Secure)
-	if err != nil {
-		return nil, nil, fmt.Errorf("root of the federation: %w", err)
+// openIssuing writes the identity of this server, which the root issues. It returns that identity.
+func openIssuing(cfg *Config, root *pki.Authority) (*issuing, *trust.Source, error) {
+	s := &issuing{Secure: cfg.Secure, name: cfg.Name, root: root, log: cfg.Logger}
+	if err := checkFederation(cfg.Secure, root.ID.Federation); err != nil {
+		return nil, nil, err
 	}
 	id := identity.ID{Federation: s.root.ID.Federation, Kind: identity.Global, Name: s.name}
 	if err := s.issueTo(s.Dir, id); err != nil {
@@ -219,12 +221,9 @@ func (s *issuing) keep(ctx context.Context, source *trust.Source) error {
 	return g.Wait()
 }
 
-// readRoot returns the root of the federation. The first server of all creates it.
-func readRoot(ctx context.Context, r records, c *Secure) (*pki.Authority, error) {
-	given, err := givenRoot(c)
-	if err != nil {
-		return nil, err
-	}
+// readRoot returns the root of the federation. The first server of all creates it, or stores given,
+// which is the root of --ca-cert or nil.
+func readRoot(ctx context.Context, r records, c *Secure, given *pki.Authority) (*pki.Authority, error) {
 	for {
 		value, version, err := r.Get(ctx, caKey)
 		if err != nil {
@@ -232,6 +231,9 @@ func readRoot(ctx context.Context, r records, c *Secure) (*pki.Authority, error)
 		}
 		if version > 0 {
 			return storedRoot(value, given)
+		}
+		if err := mayBegin(ctx, r, c, given); err != nil {
+			return nil, err
 		}
 		root := given
 		record := &nusav1.AuthorityRecord{}

@@ -53,8 +53,9 @@ type server struct {
 	// regions that it has seen.
 	known   *knownRevision
 	regions *knownRegions
-	// issuing is nil if this server issues no identities.
+	// issuing is nil if this server issues no identities. plain: nobody has asked for that.
 	issuing *issuing
+	plain   bool
 	// federation is the id of the federation.
 	federation string
 	// member delivers a fatal error of the embedded etcd.
@@ -105,6 +106,7 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 	g.Go(func() error { return s.leader.run(gctx) })
 	g.Go(func() error { return s.cfg.Identity.Watch(gctx) })
 	g.Go(func() error { return s.issuing.keep(gctx, s.cfg.Identity) })
+	g.Go(func() error { return remind(gctx, s) })
 	g.Go(func() error { return s.campaign(gctx) })
 	g.Go(func() error { return s.keepStore(gctx) })
 	g.Go(func() error {
@@ -141,7 +143,10 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 // open opens the addresses and the store. The addresses come first, so that an address in use
 // is reported early. But a server that issues its own identity needs the root in the store first.
 func (s *server) open(ctx context.Context, dir *serve.DataDir) (Addresses, func(), error) {
-	if s.cfg.Secure == nil {
+	if err := issueEarly(s); err != nil {
+		return Addresses{}, nil, err
+	}
+	if s.cfg.Secure == nil || s.issuing != nil {
 		if err := s.listen(ctx); err != nil {
 			return Addresses{}, nil, err
 		}
@@ -153,12 +158,8 @@ func (s *server) open(ctx context.Context, dir *serve.DataDir) (Addresses, func(
 		}
 		return Addresses{}, nil, err
 	}
-	if s.cfg.Secure != nil {
-		s.issuing, s.cfg.Identity, err = openIssuing(ctx, &s.cfg, s.store)
-		if err == nil {
-			err = s.listen(ctx)
-		}
-		if err != nil {
+	if s.web == nil {
+		if err := s.listen(ctx); err != nil {
 			closeStore()
 			return Addresses{}, nil, err
 		}
@@ -233,7 +234,15 @@ func (s *server) openStore(ctx context.Context, dir *serve.DataDir) (etcdClient 
 	if dir != nil {
 		known = dir.ClusterID()
 	}
-	s.federation, err = federationID(ctx, s.store, known)
+	if known == "" {
+		err = openRoot(ctx, s)
+	}
+	if err == nil {
+		s.federation, err = federationID(ctx, s.store, known)
+	}
+	if err == nil && known != "" {
+		err = openRoot(ctx, s)
+	}
 	if err == nil && dir != nil {
 		err = dir.SetCluster(s.federation)
 	}

@@ -111,6 +111,7 @@ func (f *fleet) start(list *[]*process, name, role string, args ...string) error
 	}
 	defer out.Close()
 	p.cmd = exec.Command(f.exe, slices.Concat([]string{role, "--data-dir", filepath.Join(f.dir, name), "--log-level", "warn"}, args)...)
+	p.cmd.Env = []string{report.Plain}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, "NUSA_") { // the roles read NUSA_ variables as configuration

@@ -54,12 +54,17 @@ func (s *Server) Start() error {
 	return nil
 }
 
+// Plain is the environment variable of a global server that begins a federation without identities.
+const Plain = "NUSA_INSECURE=true"
+
 // Process returns a command without the NUSA_ variables of the operator. The command is in
 // its own process group, so that Ctrl-C does not stop it directly. The kernel kills the
-// command when this process ends.
+// command when this process ends. The servers of a measurement have no identities. Older programs
+// do not know the variable that says so.
 func Process(exe string, args ...string) *exec.Cmd {
 	cmd := exec.Command(exe, args...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NUSA_") })
+	cmd.Env = append(cmd.Env, Plain)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	return cmd
 }

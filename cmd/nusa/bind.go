@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/pflag"
 
@@ -20,6 +22,10 @@ const bindUsage = "address of all listeners, also advertised; --advertise and a 
 // advertises that host. The ports of the listeners do not change. Call applyBind when the
 // flags have their final values.
 func applyBind(flags *pflag.FlagSet) error {
+	several, err := derivePeerAddr(flags)
+	if err != nil {
+		return err
+	}
 	host, err := bindHost(flags)
 	if err != nil || host == "" {
 		return err
@@ -35,7 +41,7 @@ func applyBind(flags *pflag.FlagSet) error {
 	if wildcard && advertise != nil && advertise.Value.String() == "" {
 		return fmt.Errorf("--bind: no other machine can reach the address %s: give the address of this server with --advertise", host)
 	}
-	if etcd := flags.Lookup("etcd-endpoints"); wildcard && etcd != nil && !etcd.Changed {
+	if wildcard && several {
 		return fmt.Errorf("--bind: the embedded etcd advertises its addresses, and no other machine can reach %s: name one address of this server", host)
 	}
 	listener := flags.Lookup("grpc-addr")
@@ -55,6 +61,28 @@ func applyBind(flags *pflag.FlagSet) error {
 		}
 	})
 	return failed
+}
+
+// derivePeerAddr takes the peer address of an embedded etcd member from --etcd-initial-cluster,
+// unless its own flag is set. It reports whether there are several embedded members.
+func derivePeerAddr(flags *pflag.FlagSet) (several bool, err error) {
+	if flags.Lookup("etcd-peer-addr") == nil {
+		return false, nil
+	}
+	members, err := flags.GetStringSlice("etcd-initial-cluster")
+	if err != nil || len(members) < 2 {
+		return false, err
+	}
+	for _, member := range members {
+		name, addr, _ := strings.Cut(member, "=")
+		if _, rest, url := strings.Cut(addr, "://"); url {
+			addr = rest
+		}
+		if name == flags.Lookup("name").Value.String() {
+			return true, config.Derive(flags, "etcd-peer-addr", addr, "etcd-initial-cluster")
+		}
+	}
+	return true, fmt.Errorf("--etcd-initial-cluster: it does not name this server: add %s=HOST:PORT, or set --name", flags.Lookup("name").Value)
 }
 
 // bindHost returns the host of --bind, or "" if the flag is not set.
@@ -83,6 +111,15 @@ func withHost(host, address string) string {
 func isWildcard(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.IsUnspecified()
+}
+
+// explainBind says that an address which is not one of this machine comes from --bind.
+func explainBind(flags *pflag.FlagSet, err error) error {
+	host := flags.Lookup("bind").Value.String()
+	if host == "" || !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return err
+	}
+	return fmt.Errorf("%w, or --bind, which is %s", err, host)
 }
 
 // isLoopback reports whether only this machine can reach an address. The address is

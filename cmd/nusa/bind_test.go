@@ -2,9 +2,12 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -30,7 +33,9 @@ func TestBindSetsEveryListener(t *testing.T) {
 	}{
 		{"global --data-dir d --bind 10.0.0.5", []string{
 			`advertise: "10.0.0.5:7600" # bind`, `grpc-addr: "10.0.0.5:7600" # bind`, `http-addr: "10.0.0.5:7601" # bind`,
-			`etcd-client-addr: "" # default`, `etcd-peer-addr: "10.0.0.5:7603" # bind`}},
+			`etcd-client-addr: "" # default`, `etcd-peer-addr: "" # default`}},
+		{"global --data-dir d --bind 10.0.0.5 --name b --etcd-initial-cluster a=h:7603,b=h:7604", []string{`etcd-peer-addr: "10.0.0.5:7604" # bind`}},
+		{"global --data-dir d --name b --etcd-initial-cluster a=h:7603,b=https://h:7604", []string{`etcd-peer-addr: "h:7604" # etcd-initial-cluster`}},
 		{regional, []string{
 			`advertise: "10.0.0.5" # bind`, `grpc-addr: "10.0.0.5:7610" # bind`, `raft-addr: "10.0.0.5:7611" # bind`,
 			`gossip-addr: "10.0.0.5:7612" # bind`, `probe-addr: "10.0.0.5:7613" # bind`, `http-addr: "10.0.0.5:7614" # bind`}},
@@ -67,14 +72,32 @@ func TestBindComesFromTheEnvironment(t *testing.T) {
 
 func TestBindRefusesWhatOthersCannotReach(t *testing.T) {
 	for line, want := range map[string]string{
-		"global --data-dir d --bind 10.0.0.5:7600":              `--bind: "10.0.0.5:7600" is not an IP address or a host`,
-		"global --data-dir d --bind 0.0.0.0":                    "--bind: no other machine can reach the address 0.0.0.0",
-		"global --data-dir d --bind 0.0.0.0 --advertise h:1":    "--bind: the embedded etcd advertises its addresses",
-		"regional --data-dir d --region a --bind ::":            "--bind: no other machine can reach the address ::",
-		"agent --data-dir d --region a --servers h:1 --bind x/": `--bind: "x/" is not an IP address or a host`,
+		"global --data-dir d --bind 10.0.0.5:7600":                                                       `--bind: "10.0.0.5:7600" is not an IP address or a host`,
+		"global --data-dir d --bind 0.0.0.0":                                                             "--bind: no other machine can reach the address 0.0.0.0",
+		"global --data-dir d --bind 0.0.0.0 --advertise h:1 --name a --etcd-initial-cluster a=h:1,b=h:2": "--bind: the embedded etcd advertises its addresses",
+		"global --data-dir d --name c --etcd-initial-cluster a=h:1,b=h:2":                                "it does not name this server: add c=HOST:PORT",
+		"regional --data-dir d --region a --bind ::":                                                     "--bind: no other machine can reach the address ::",
+		"agent --data-dir d --region a --servers h:1 --bind x/":                                          `--bind: "x/" is not an IP address or a host`,
 	} {
 		if _, err := effective(t, line); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)
+		}
+	}
+}
+
+// TestBindIsNamed: the error about an address of another machine names --bind, which set it.
+func TestBindIsNamed(t *testing.T) {
+	taken := fmt.Errorf("listen: %w", syscall.EADDRNOTAVAIL)
+	for line, want := range map[string]string{"--bind=192.0.2.1": "--bind, which is 192.0.2.1", "": ""} {
+		cmd := globalCommand()
+		if err := cmd.ParseFlags(strings.Fields(line)); err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range []error{nil, io.EOF, taken} {
+			got := explainBind(cmd.Flags(), err)
+			if !errors.Is(got, err) || errors.Is(err, taken) && !strings.Contains(got.Error(), want) || want == "" && got != err {
+				t.Errorf("%q, %v: %v, want %q", line, err, got, want)
+			}
 		}
 	}
 }
@@ -86,7 +109,7 @@ func TestLoopbackWarning(t *testing.T) {
 		"global --data-dir d": "",
 		"global --data-dir d --etcd-endpoints http://127.0.0.1:7602":                      "",
 		"global --data-dir d --etcd-endpoints http://10.0.0.1:7602":                       "--etcd-endpoints http://10.0.0.1:7602 is on another machine",
-		"global --data-dir d --etcd-initial-cluster a=127.0.0.1:1,b=10.0.0.2:1":           "--etcd-initial-cluster b=10.0.0.2:1 is on another machine",
+		"global --data-dir d --name a --etcd-initial-cluster a=127.0.0.1:1,b=10.0.0.2:1":  "--etcd-initial-cluster b=10.0.0.2:1 is on another machine",
 		"regional --data-dir d --region a --join localhost:7612 --global [::1]:7600":      "",
 		"regional --data-dir d --region a --join 10.0.0.1:7612":                           "--join 10.0.0.1:7612 is on another machine",
 		"regional --data-dir d --region a --global g.example:7600":                        "--global g.example:7600 is on another machine",

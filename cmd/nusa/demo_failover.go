@@ -15,6 +15,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // failoverJob is the job file of `nusa demo --failover`. The job's instances move after
@@ -48,7 +50,15 @@ func (d *failoverDemo) run(ctx context.Context) error {
 	if d.f.Cut == nil {
 		return errNoCut
 	}
-	conn, err := serve.Dial(network.Host(), d.f.Addr)
+	var operator *trust.Source
+	if d.f.Identity != "" {
+		var err error
+		operator, err = trust.Open(trust.Options{Dir: d.f.Identity})
+		if err != nil {
+			return err
+		}
+	}
+	conn, err := serve.Dial(network.Host(), d.f.Addr, operator.Dial(identity.GlobalServers()))
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,8 @@ Pairs without traffic are probed every 30 seconds. p99 shows a change after the 
 probe. p50 shows it when half of the samples are new.
 `
 
-func (d *devRun) bind(cmd *cobra.Command) {
+// bind adds the flags. logLevel is the default of --log-level.
+func (d *devRun) bind(cmd *cobra.Command, logLevel string) {
 	f := cmd.Flags()
 	f.StringSliceVar(&d.Regions, "regions", nil, "regions of the round-trip table (default "+strings.Join(dev.DefaultRegions, ", ")+", or those of --wan)")
 	f.IntVar(&d.Servers, "servers", 1, "regional servers in each region, 1..5")
@@ -67,7 +68,8 @@ func (d *devRun) bind(cmd *cobra.Command) {
 	f.StringVar(&d.WAN, "wan", "azure", "round trips between the regions: azure, none, or a CSV matrix FILE in ms")
 	f.BoolVar(&d.list, "list-regions", false, "print the regions of the round-trip table and start nothing")
 	f.IntVar(&d.Port, "port", 7600, "first port; the global server and each region use a hundred")
-	f.StringVar(&d.logLevel, "log-level", "warn", "log level of the roles, on standard error: debug, info, warn or error")
+	f.BoolVar(&d.Insecure, "insecure", false, "encrypt nothing, and let every process of this machine use the federation")
+	f.StringVar(&d.logLevel, "log-level", logLevel, "log level of the roles, on standard error: debug, info, warn or error")
 	cmd.Args = noArguments
 }
 
@@ -80,6 +82,11 @@ func devCommand() *cobra.Command {
 		Long: `Runs one global server with embedded etcd and, for each region, its servers and
 agents, over real sockets on loopback. Ctrl-C stops everything, tasks included.
 
+Connections are encrypted, and each part has an identity: the folder ca of the data
+directory has the federation's authority (see nusa ca). Other commands of your user find
+an operator's identity by themselves, while the federation runs. --insecure turns that
+off.
+
 With --data-dir the next start has the same jobs, and their tasks start again. The
 regions and servers of a data directory must not change; the number of agents may
 change. Agents that are missing count as silent at first: they are lost after 15 s, and
@@ -88,7 +95,7 @@ job's disconnect.node.after. node list shows them until node remove, or for 72 h
 ` + wanHelp,
 		Example: "  nusa dev\n  nusa dev --regions southeastasia,westeurope --servers 3 --data-dir ./dev",
 	}
-	d.bind(cmd)
+	d.bind(cmd, "warn")
 	cmd.Flags().StringVar(&d.DataDir, "data-dir", "", "directory of jobs and nodes, for the next start (default: a temporary directory)")
 	cmd.Flags().StringToStringVar(&d.Plugins, "plugin", nil, "a further driver on every node, NAME=PATH of its executable; repeat for more")
 	engines(cmd.Flags(), &d.DockerHost, &d.Incus)
@@ -152,7 +159,13 @@ func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	say := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
 	d.Waiting, d.Changed = say, say
 	d.Version = serve.Version
+	ready, written := d.Ready, profiles(nil)
+	d.Ready = func(f dev.Federation) {
+		written = writeProfiles(f, say)
+		ready(f)
+	}
 	err = dev.Run(ctx, d.Options)
+	written.remove(say)
 	if err == nil && errors.Is(context.Cause(ctx), errNoReader) {
 		return errNoReader
 	}
@@ -185,6 +198,9 @@ func announce(cmd *cobra.Command, f dev.Federation, stays bool) {
 	fmt.Fprintf(&b, "Nusa federation ready in %s: %d regions, %d servers, %d agents, round trips: %s\n",
 		f.Started.Round(10*time.Millisecond), len(f.Regions), f.Servers, f.Agents, f.WAN)
 	fmt.Fprintf(&b, "  API   %s\n  HTTP  http://%s/metrics\n  data  %s\n", f.Addr, f.HTTP, f.DataDir)
+	if f.Identity != "" {
+		fmt.Fprintf(&b, "  TLS   the commands of your user are those of an operator: %s\n", f.Identity)
+	}
 	if stays {
 		fmt.Fprintf(&b, "\nIn another terminal:\n%s  %s\n  %s latency\n\nCtrl-C stops everything.\n", address(f), firstJob(f, program(cmd)), program(cmd))
 	}
@@ -252,7 +268,7 @@ With --failover the demo then cuts a region off, shows its instances running els
 connects the region again, and shows that its instances never stopped.
 ` + wanHelp,
 	}
-	d.bind(cmd)
+	d.bind(cmd, "error") // the demo cuts regions off, which the log would warn about
 	cmd.Flags().StringVar(&file, "file", "", "job file to run (default "+helloFile+", or a simple job when that file or its regions are missing)")
 	cmd.Flags().BoolVar(&failover, "failover", false, "cut a region off and show its work running elsewhere")
 	cmd.MarkFlagsMutuallyExclusive("failover", "file")
@@ -354,7 +370,11 @@ func show(ctx context.Context, cmd *cobra.Command, f dev.Federation, why string,
 	fmt.Fprintf(cmd.OutOrStdout(), "\n# %s\n$ %s\n", why, line)
 	root := newRoot()
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: nusa}
-	if code := client.ExecuteArgs(ctx, root, append(args, "--addr", f.Addr)); code != 0 {
+	more := []string{"--addr", f.Addr}
+	if f.Identity != "" {
+		more = append(more, "--identity", f.Identity)
+	}
+	if code := client.ExecuteArgs(ctx, root, append(args, more...)); code != 0 {
 		return fmt.Errorf("%s ended with exit code %d", line, code)
 	}
 	return nil

@@ -11,6 +11,7 @@
 //   - exposed.go: listeners without encryption that other machines reach
 //   - check.go: checks of flags before a role starts
 //   - devcmd.go: nusa dev and nusa demo
+//   - devprofile.go: the identity that commands find while nusa dev runs
 //   - demo_failover.go: nusa demo --failover
 //   - output.go: the end of nusa dev when nothing reads its output
 //

@@ -15,8 +15,8 @@ import (
 
 // openListeners returns, sorted, a fault for each listener that other machines reach, and that
 // neither encrypts nor asks for an identity. Latency probes have no such listener: they carry
-// times only.
-func openListeners(flags *pflag.FlagSet) []string {
+// times only. joins says that the role has an identity in its data directory, or gets one.
+func openListeners(flags *pflag.FlagSet, joins bool) []string {
 	var faults []string
 	flags.VisitAll(func(f *pflag.Flag) {
 		address := f.Value.String()
@@ -32,22 +32,43 @@ func openListeners(flags *pflag.FlagSet) []string {
 				return // there is no embedded member
 			}
 		}
-		if need == "identity" && joins(flags) && !strings.HasPrefix(f.Name, "etcd-") {
+		etcd := strings.HasPrefix(f.Name, "etcd-") // its ports are open before the store has issued an identity
+		if need == "identity" && joins && (!etcd || flags.Lookup("ca-cert").Value.String() != "") {
 			return
 		}
 		if flags.Lookup(need).Value.String() == "" {
-			faults = append(faults, fmt.Sprintf("--%s %s: other machines reach it, and it is not encrypted: give --%s", f.Name, address, need))
+			faults = append(faults, fmt.Sprintf("--%s %s: other machines reach it, and it is not encrypted: give %s", f.Name, address, remedy(flags, need, etcd)))
 		}
 	})
 	slices.Sort(faults)
 	return faults
 }
 
+// remedy names the flags that encrypt a listener.
+func remedy(flags *pflag.FlagSet, need string, etcd bool) string {
+	switch {
+	case need != "identity":
+		return "--" + need
+	case etcd:
+		return "--ca-cert and --ca-key, or --identity"
+	case flags.Lookup("secure") != nil:
+		return "--secure, or --identity"
+	}
+	return "--join-token-file, or --identity"
+}
+
 // checkExposed refuses listeners that everybody on the network could use, unless insecure says
 // that this is meant.
 func checkExposed(flags *pflag.FlagSet, insecure bool) error {
-	faults := openListeners(flags)
-	if len(faults) == 0 || insecure {
+	if insecure {
+		return nil
+	}
+	return exposed(openListeners(flags, joins(flags)))
+}
+
+// exposed returns the error for faults of openListeners.
+func exposed(faults []string) error {
+	if len(faults) == 0 {
 		return nil
 	}
 	return cli.Faults(append(faults, fmt.Sprintf("every process that reaches such a port may run commands on every node; "+
@@ -60,7 +81,7 @@ const insecureEvery = time.Hour
 // warnExposed logs now and each hour that listeners are open to everybody. The caller calls stop
 // when the role has ended.
 func warnExposed(logger *slog.Logger, flags *pflag.FlagSet) (stop func()) {
-	faults := openListeners(flags)
+	faults := openListeners(flags, joins(flags))
 	if len(faults) == 0 {
 		return func() {}
 	}

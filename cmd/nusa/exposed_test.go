@@ -12,21 +12,24 @@ import (
 // a key, unless --insecure says that everybody may come.
 func TestOpenListenersAreRefused(t *testing.T) {
 	for line, want := range map[string]string{ // the flags of the refused listeners
-		"global --data-dir d":                                                               "",
-		"global --data-dir d --bind ::1":                                                    "",
-		"global --data-dir d --bind 10.0.0.5":                                               "etcd-peer-addr grpc-addr http-addr",
-		"global --data-dir d --bind 10.0.0.5 --etcd-endpoints 10.0.0.9:1":                   "grpc-addr http-addr",
-		"global --data-dir d --bind 10.0.0.5 --etcd-client-addr 10.0.0.5:1":                 "etcd-client-addr etcd-peer-addr grpc-addr http-addr",
-		"global --data-dir d --bind 10.0.0.5 --identity g":                                  "",
-		"global --data-dir d --bind 10.0.0.5 --http-addr - --insecure":                      "",
-		"global --data-dir d --grpc-addr host.example:1":                                    "grpc-addr",
-		"global --data-dir d --grpc-addr :7600 --advertise h:1":                             "grpc-addr",
-		"regional --data-dir d --region a --bind 10.0.0.5":                                  "gossip-addr grpc-addr http-addr raft-addr",
-		"regional --data-dir d --region a --bind 10.0.0.5 --identity s":                     "gossip-addr",
-		"regional --data-dir d --region a --bind 10.0.0.5 --gossip-key-file k --identity s": "",
-		"regional --data-dir d --region a --probe-addr 10.0.0.5:1":                          "",
-		"agent --data-dir d --region a --servers h:1 --bind 10.0.0.5":                       "http-addr",
-		"agent --data-dir d --region a --servers h:1 --bind 10.0.0.5 --http-addr -":         "",
+		"global --data-dir d":                                                                                  "",
+		"global --data-dir d --bind ::1":                                                                       "",
+		"global --data-dir d --bind 10.0.0.5":                                                                  "",
+		"global --data-dir d --bind 10.0.0.5 --etcd-endpoints 10.0.0.9:1":                                      "",
+		"global --data-dir d --bind 10.0.0.5 --etcd-client-addr 10.0.0.5:1":                                    "etcd-client-addr",
+		"global --data-dir d --bind 10.0.0.5 --etcd-client-addr 10.0.0.5:1 --ca-cert c --ca-key k":             "",
+		"global --data-dir d --bind 10.0.0.5 --name a --etcd-initial-cluster a=10.0.0.5:1,b=10.0.0.6:1":        "etcd-peer-addr",
+		"global --data-dir d --name a --etcd-initial-cluster a=10.0.0.5:1,b=10.0.0.6:1":                        "etcd-peer-addr",
+		"global --data-dir d --name a --etcd-initial-cluster a=10.0.0.5:1,b=10.0.0.6:1 --ca-cert c --ca-key k": "",
+		"global --data-dir d --name a --etcd-initial-cluster a=127.0.0.1:1,b=127.0.0.1:2":                      "",
+		"global --data-dir d --bind 10.0.0.5 --identity g":                                                     "",
+		"global --data-dir d --bind 10.0.0.5 --http-addr - --insecure":                                         "",
+		"regional --data-dir d --region a --bind 10.0.0.5":                                                     "gossip-addr grpc-addr http-addr raft-addr",
+		"regional --data-dir d --region a --bind 10.0.0.5 --identity s":                                        "gossip-addr",
+		"regional --data-dir d --region a --bind 10.0.0.5 --gossip-key-file k --identity s":                    "",
+		"regional --data-dir d --region a --probe-addr 10.0.0.5:1":                                             "",
+		"agent --data-dir d --region a --servers h:1 --bind 10.0.0.5":                                          "http-addr",
+		"agent --data-dir d --region a --servers h:1 --bind 10.0.0.5 --http-addr -":                            "",
 	} {
 		root := newRoot()
 		root.SetOut(io.Discard)
@@ -58,6 +61,7 @@ func TestOpenListenersAreRefused(t *testing.T) {
 func TestOpenListenersAreInTheLog(t *testing.T) {
 	for line, want := range map[string]string{
 		"--bind 10.0.0.5 --insecure": "--grpc-addr 10.0.0.5:7600: other machines reach it",
+		"--bind 10.0.0.5":            "",
 		"":                           "",
 	} {
 		var log bytes.Buffer

@@ -43,16 +43,17 @@ func (r *role) addJoinFlags(cmd *cobra.Command) {
 // tokenGiven reports whether the operator has given a join token.
 func (r *role) tokenGiven() bool { return r.tokenFile != "" || os.Getenv(tokenVariable) != "" }
 
-// joins reports whether a role has an identity in its data directory, or gets one at its start.
+// joins reports whether a role has an identity in its data directory, or gets one at its start. A
+// global server gets one unless --insecure says otherwise.
 func joins(flags *pflag.FlagSet) bool {
-	for _, name := range []string{"secure", "join-token-file"} {
-		if f := flags.Lookup(name); f != nil && f.Value.String() != "" && f.Value.String() != "false" {
-			return true
-		}
+	if flags.Lookup("secure") != nil {
+		return flags.Lookup("insecure").Value.String() != "true"
 	}
-	token := flags.Lookup("join-token-file") != nil && os.Getenv(tokenVariable) != ""
+	if flags.Lookup("join-token-file").Value.String() != "" || os.Getenv(tokenVariable) != "" {
+		return true
+	}
 	dir := flags.Lookup("data-dir").Value.String()
-	return token || dir != "" && member.Exists(filepath.Join(dir, identityFolder))
+	return dir != "" && member.Exists(filepath.Join(dir, identityFolder))
 }
 
 // token reads the join token. The environment variable is removed, so that programs which this
@@ -187,26 +188,33 @@ type secureFlags struct {
 
 func (s *secureFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&s.on, "secure", false, "issue identities to this server and to regional servers that join with a token; stays on after the first start")
+	f.BoolVar(&s.on, "secure", false, "issue identities, also in a federation that began without (default: in a new federation only)")
 	f.StringVar(&s.federation, "federation", "", "name of a new federation, a DNS name in lower case (default: nusa- and a part of a hash)")
-	f.StringVar(&s.caCert, "ca-cert", "", "root certificate with --secure (default: the store has the root, which the first server makes)")
+	f.StringVar(&s.caCert, "ca-cert", "", "root certificate (default: the store has the root, which the first server makes)")
 	f.StringVar(&s.caKey, "ca-key", "", "key of --ca-cert; it is not stored")
 	f.DurationVar(&s.certLife, "cert-ttl", 0, "life of the certificates of servers that this server issues (default 72h)")
 }
 
 // config returns the configuration for the flags, and nil if the server issues no identities.
-func (s *secureFlags) config(r *role) (*global.Secure, error) {
+func (s *secureFlags) config(r *role, flags *pflag.FlagSet) (*global.Secure, error) {
 	dir := filepath.Join(r.dataDir, identityFolder)
+	asked, joined := s.on || s.caCert != "" || s.caKey != "", member.Exists(dir)
 	switch {
-	case !s.on && !member.Exists(dir):
-		if s.caCert != "" || s.caKey != "" || s.federation != "" {
-			return nil, errors.New("--ca-cert, --ca-key and --federation need --secure")
-		}
+	case r.identity != "" && asked:
+		return nil, errors.New("--identity and --secure (or --ca-cert): give one of them")
+	case r.identity != "" && joined:
+		return nil, fmt.Errorf("--identity is %s, and the federation has issued %s: leave --identity (or NUSA_IDENTITY) out", r.identity, dir)
+	case r.insecure && asked:
+		return nil, errors.New("--insecure and --secure (or --ca-cert): give one of them")
+	case r.insecure && joined:
+		return nil, fmt.Errorf("--insecure: %s has an identity, so the federation has identities, and would refuse a server without: leave --insecure out", dir)
+	case r.identity != "" || r.insecure:
 		return nil, nil
-	case r.identity != "":
-		return nil, errors.New("--identity and --secure: give one of them")
 	case (s.caCert == "") != (s.caKey == ""):
 		return nil, errors.New("--ca-cert and --ca-key: give both or none")
+	}
+	if err := s.severalMembers(r, flags); err != nil {
+		return nil, err
 	}
 	lives, err := certLife(identity.Server, s.certLife)
 	if err != nil {
@@ -217,5 +225,20 @@ func (s *secureFlags) config(r *role) (*global.Secure, error) {
 	}
 	return &global.Secure{
 		Dir: dir, OperatorDir: filepath.Join(r.dataDir, operatorFolder), Federation: s.federation, CACert: s.caCert, CAKey: s.caKey, Lives: lives,
+		IfNew: !asked && !joined, Exposed: exposed(openListeners(flags, false)),
 	}, nil
+}
+
+// severalMembers refuses a new embedded etcd member among several, if this server could get its
+// identity only from the store: the ports of the members are open before the store is.
+func (s *secureFlags) severalMembers(r *role, flags *pflag.FlagSet) error {
+	members, err := flags.GetStringSlice("etcd-initial-cluster")
+	if err != nil || len(members) < 2 || s.caCert != "" {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(r.dataDir, "etcd", "member")); err == nil {
+		return nil
+	}
+	return errors.New("--etcd-initial-cluster: several embedded members need identities before the store exists: " +
+		"give all servers the same --ca-cert and --ca-key (`nusa ca init` makes them), or each an --identity; --insecure runs them without encryption")
 }

@@ -35,7 +35,7 @@ func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 	f.StringVar(&r.dataDir, "data-dir", "", "directory of this role's state; each role needs its own (required)")
 	f.StringVar(&r.bind, "bind", "", bindUsage)
 	f.StringVar(&r.identity, "identity", "", "folder with cert.pem, key.pem and roots.pem, which encrypt connections (default: no encryption)")
-	f.BoolVar(&r.insecure, "insecure", false, "let other machines reach listeners without encryption, and so run commands on every node")
+	f.BoolVar(&r.insecure, "insecure", false, insecureUsage(cmd))
 	cmd.Args = noArguments
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := load(cmd.Flags(), r.configFile); err != nil {
@@ -57,6 +57,14 @@ func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 		}
 		return nil
 	}
+}
+
+// insecureUsage describes --insecure of a role.
+func insecureUsage(cmd *cobra.Command) string {
+	if cmd.Name() == "global" {
+		return "begin a federation without identities: who reaches a listener may run commands on every node"
+	}
+	return "let other machines reach listeners without encryption, and so run commands on every node"
 }
 
 // source returns the identity of --identity, and nil without the flag.

@@ -36,16 +36,14 @@ func globalCommand() *cobra.Command {
 		Short:   "Run a global server: API, placement of jobs in regions, embedded etcd",
 		GroupID: rolesGroup,
 		Example: `  # one server
-  nusa global --name g1 --bind 10.0.0.1 --identity g1 \
-    --data-dir /var/nusa
+  nusa global --name g1 --bind 10.0.0.1 --data-dir /var/nusa
   # one of three with an etcd member each: the same flags on every machine,
   # but --name and --bind
-  nusa global --name g2 --bind 10.0.0.2 --identity g2 \
-    --data-dir /var/nusa \
+  nusa global --name g2 --bind 10.0.0.2 --data-dir /var/nusa \
+    --ca-cert ca/root.pem --ca-key ca/root-key.pem \
     --etcd-initial-cluster g1=10.0.0.1:7603,g2=10.0.0.2:7603,g3=10.0.0.3:7603
   # one of several over an etcd of your own
-  nusa global --name g2 --bind 10.0.0.2 --identity g2 \
-    --data-dir /var/nusa \
+  nusa global --name g2 --bind 10.0.0.2 --data-dir /var/nusa \
     --etcd-endpoints 10.0.0.7:2379,10.0.0.8:2379,10.0.0.9:2379 \
     --etcd-ca-file ca.pem --etcd-user nusa --etcd-password-file etcd.password`,
 	}
@@ -63,7 +61,7 @@ func globalCommand() *cobra.Command {
 	f.StringVar(&cfg.Etcd.Outside.KeyFile, "etcd-key-file", "", "key of the client certificate, PEM, readable by its owner alone")
 	f.StringVar(&cfg.Etcd.Outside.User, "etcd-user", "", "user of --etcd-endpoints")
 	f.StringVar(&cfg.Etcd.Outside.PasswordFile, "etcd-password-file", "", "file with the password of the user, readable by its owner alone")
-	f.StringVar(&cfg.Etcd.PeerAddr, "etcd-peer-addr", "127.0.0.1:7603", "peer address of the embedded etcd member")
+	f.StringVar(&cfg.Etcd.PeerAddr, "etcd-peer-addr", "", "peer address of the embedded etcd member, if there are several (default: that of --etcd-initial-cluster)")
 	f.StringSliceVar(&cfg.Etcd.InitialCluster, "etcd-initial-cluster", nil, "name=host:port of every embedded member's peer address, for three members")
 	f.Int64Var(&quotaMiB, "store-quota", store.DefaultQuota>>20, "MiB that the embedded etcd's database may use; from 90 % on no new job is accepted")
 	f.Int64Var(&jobsMiB, "jobs-max", global.DefaultJobsMax>>20, "MiB that the stored records of all jobs may take; a job that has not ended takes about 7 kB of memory")
@@ -83,7 +81,7 @@ func globalCommand() *cobra.Command {
 		cfg.Etcd.Quota, cfg.JobsMax, cfg.NamespaceMax = quotaMiB<<20, jobsMiB<<20, namespaceMiB<<20
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		var err error
-		cfg.Secure, err = secure.config(&r)
+		cfg.Secure, err = secure.config(&r, cmd.Flags())
 		if err != nil {
 			return err
 		}
@@ -95,7 +93,7 @@ func globalCommand() *cobra.Command {
 		warnLoopback(r.logger, cmd.ErrOrStderr(), loopbackWarning(cmd.Flags()))
 		defer warnExposed(r.logger, cmd.Flags())()
 		defer serve.PaceCollector(serve.HeapBudget)()
-		return global.Run(cmd.Context(), cfg)
+		return explainBind(cmd.Flags(), global.Run(cmd.Context(), cfg))
 	}
 	return cmd
 }
@@ -113,7 +111,7 @@ func regionalCommand() *cobra.Command {
 		Short:   "Run a regional server: Raft, scheduling on nodes, latency probes",
 		GroupID: rolesGroup,
 		Example: `  nusa regional --region jakarta --name jkt-1 --bind 10.0.0.2 \
-    --location -6.2,106.8 --label jurisdiction=id --identity jkt-1 \
+    --location -6.2,106.8 --label jurisdiction=id --join-token-file token \
     --data-dir /var/lib/nusa/regional --bootstrap-expect 3 \
     --join 10.0.0.1:7612 --global 198.51.100.10:7600 --gossip-key-file key`,
 	}
@@ -169,7 +167,7 @@ func regionalCommand() *cobra.Command {
 		warnLoopback(r.logger, cmd.ErrOrStderr(), loopbackWarning(cmd.Flags()))
 		defer warnExposed(r.logger, cmd.Flags())()
 		defer serve.PaceCollector(serve.HeapBudget)()
-		return with(cmd.Context(), keep, func(ctx context.Context) error { return regional.Run(ctx, cfg) })
+		return explainBind(cmd.Flags(), with(cmd.Context(), keep, func(ctx context.Context) error { return regional.Run(ctx, cfg) }))
 	}
 	return cmd
 }
@@ -192,7 +190,7 @@ func agentCommand() *cobra.Command {
 		GroupID: rolesGroup,
 		Example: `  nusa agent --region jakarta --bind 10.0.0.21 \
     --servers 10.0.0.1:7610,10.0.0.2:7610 --label disk=ssd \
-    --data-dir /var/lib/nusa/agent --identity n1`,
+    --data-dir /var/lib/nusa/agent --join-token-file token`,
 	}
 	r.addFlags(cmd, "region", "servers", "data-dir")
 	r.addJoinFlags(cmd)
@@ -252,7 +250,7 @@ func agentCommand() *cobra.Command {
 			return err
 		}
 		defer warnExposed(r.logger, cmd.Flags())()
-		return with(cmd.Context(), keep, func(ctx context.Context) error { return agent.Run(ctx, cfg) })
+		return explainBind(cmd.Flags(), with(cmd.Context(), keep, func(ctx context.Context) error { return agent.Run(ctx, cfg) }))
 	}
 	return cmd
 }

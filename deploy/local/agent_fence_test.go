@@ -88,7 +88,7 @@ func startFence(t *testing.T) *fleet {
 	add := func(name, role string, args ...string) {
 		f.args[name] = append([]string{bin, role, "--name", name, "--data-dir", filepath.Join(f.dir, "data", name)}, args...)
 	}
-	add("global", "global", "--grpc-addr", at(0), "--http-addr", at(1), "--etcd-client-addr", at(2), "--etcd-peer-addr", at(3))
+	add("global", "global", "--insecure", "--grpc-addr", at(0), "--http-addr", at(1), "--etcd-client-addr", at(2), "--etcd-peer-addr", at(3))
 	add("jakarta", "regional", "--region", "jakarta", "--grpc-addr", at(100), "--raft-addr", at(101), "--gossip-addr", at(102),
 		"--probe-addr", at(103), "--http-addr", at(104), "--global", at(0), "--node-lease", fenceLease.String())
 	for i, name := range []string{"first", "second"} {

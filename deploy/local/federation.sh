@@ -23,6 +23,7 @@ BASE=${NUSA_PORT:-7600}
 # The roles read NUSA_* as configuration; these are this script's own.
 TLS=${NUSA_TLS:-}
 unset NUSA_DIR NUSA_PORT NUSA_TLS NUSA_IDENTITY
+[ -n "$TLS" ] || export NUSA_INSECURE=true
 
 REGIONS=(southeastasia westeurope eastus)
 declare -A LOCATION=([southeastasia]=1.283,103.833 [westeurope]=52.3667,4.9 [eastus]=37.3719,-79.8164)

@@ -145,7 +145,7 @@ func (f *fleet) define(bin string) {
 	add := func(name, role string, args ...string) {
 		f.args[name] = append([]string{bin, role, "--name", name, "--data-dir", filepath.Join(f.dir, "data", name)}, args...)
 	}
-	add("global", "global", "--grpc-addr", at(0), "--http-addr", at(1), "--etcd-client-addr", at(2), "--etcd-peer-addr", at(3))
+	add("global", "global", "--insecure", "--grpc-addr", at(0), "--http-addr", at(1), "--etcd-client-addr", at(2), "--etcd-peer-addr", at(3))
 	region := func(name, location string, from int) {
 		add(name, "regional", "--region", name, "--location", location, "--grpc-addr", at(from), "--raft-addr", at(from+1),
 			"--gossip-addr", at(from+2), "--probe-addr", at(from+3), "--http-addr", at(from+4), "--global", at(0))

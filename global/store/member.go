@@ -34,7 +34,7 @@ const (
 type member struct {
 	*embed.Etcd
 	socket *socket
-	// peers and clients are the ports of the member. clients is nil if there is no such port.
+	// peers and clients are the ports of the member. Each is nil if there is no such port.
 	peers, clients *front
 }
 
@@ -50,7 +50,9 @@ func startMember(ctx context.Context, cfg EtcdConfig, log slogCore) (*member, er
 		err = m.socket.protect()
 	}
 	if err == nil {
-		m.peers.serve(m.socket.peer)
+		if m.peers != nil {
+			m.peers.serve(m.socket.peer)
+		}
 		if m.clients != nil {
 			m.clients.serve(m.socket.listen.Path)
 		}
@@ -70,7 +72,9 @@ func (m *member) open(ctx context.Context, cfg EtcdConfig, ec *embed.Config) err
 	if err != nil {
 		return err
 	}
-	m.peers, err = openFront(ctx, cfg.PeerAddr, "--etcd-peer-addr", cfg.Identity, "http/1.1")
+	if len(cfg.InitialCluster) > 1 { // a single member has no port
+		err = m.openPeers(ctx, cfg, cfg.PeerAddr)
+	}
 	if err == nil && cfg.ClientAddr != "" {
 		m.clients, err = openFront(ctx, cfg.ClientAddr, "--etcd-client-addr", cfg.Identity, "h2", "http/1.1")
 	}
@@ -84,7 +88,11 @@ func (m *member) open(ctx context.Context, cfg EtcdConfig, ec *embed.Config) err
 	if err != nil {
 		return err
 	}
-	return checkURLs(m.Server.Cluster().Members(), cfg.Identity != nil)
+	err = checkURLs(m.Server.Cluster().Members(), cfg.Identity != nil)
+	if err != nil || m.peers != nil {
+		return err
+	}
+	return m.openStored(ctx, cfg)
 }
 
 // checkURLs returns an error if the members would dial each other with TLS and accept only
@@ -108,6 +116,25 @@ func checkURLs(members []*membership.Member, encrypted bool) error {
 		}
 	}
 	return nil
+}
+
+func (m *member) openPeers(ctx context.Context, cfg EtcdConfig, addr string) (err error) {
+	m.peers, err = openFront(ctx, addr, "--etcd-peer-addr", cfg.Identity, "http/1.1")
+	return err
+}
+
+// openStored opens the port for other members that the data directory knows and the configuration
+// does not name. The address is the one that those members know.
+func (m *member) openStored(ctx context.Context, cfg EtcdConfig) error {
+	own := m.Server.Cluster().Member(m.Server.MemberID())
+	if len(m.Server.Cluster().Members()) < 2 || own == nil || len(own.PeerURLs) == 0 {
+		return nil
+	}
+	at, err := url.Parse(own.PeerURLs[0])
+	if err != nil {
+		return fmt.Errorf("stored peer address %q: %w", own.PeerURLs[0], err)
+	}
+	return m.openPeers(ctx, cfg, at.Host)
 }
 
 func (m *member) awaitReady(ctx context.Context) error {

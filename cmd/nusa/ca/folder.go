@@ -171,6 +171,11 @@ func issue(dir string, root *pki.Authority, id identity.ID, life time.Duration, 
 			return pki.Credentials{}, err
 		}
 	}
+	return credentials(authority, root, id, life, kept)
+}
+
+// credentials makes the credentials of a member, whose certificate the authority signs.
+func credentials(authority, root *pki.Authority, id identity.ID, life time.Duration, kept []*x509.Certificate) (pki.Credentials, error) {
 	key, err := pki.NewKey(rand.Reader)
 	if err != nil {
 		return pki.Credentials{}, err

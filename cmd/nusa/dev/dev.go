@@ -59,6 +59,9 @@ type Options struct {
 	// DockerHost and Incus are the addresses of the engines of every agent (agent.Config).
 	// Default: the usual sockets, if they exist.
 	DockerHost, Incus string
+	// Insecure lets every process of this machine use the federation, without encryption. Default:
+	// the federation has an authority of its own in DataDir, and every member an identity.
+	Insecure bool
 	// Logger receives the logs of every role. Default: they are discarded.
 	Logger *slog.Logger
 	// Version is the version of the build.
@@ -85,6 +88,9 @@ type Federation struct {
 	// Servers and Agents are the numbers over all regions.
 	Servers, Agents int
 	DataDir         string
+	// Identity is the folder with the identity of an operator. It is empty if the federation is
+	// not encrypted.
+	Identity string
 	// WAN is the name of the table of round trips.
 	WAN     string
 	Started time.Duration
@@ -170,19 +176,24 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err := o.saveShape(); err != nil {
 		return err
 	}
+	ids, err := openIdentities(ctx, &o)
+	if err != nil {
+		return err
+	}
 	net := emulate(table)
 	defer net.end()
 	if file.read != nil {
 		file.regions, file.table = o.Regions, table
 		defer file.start(ctx, net.change, o.Changed)()
 	}
-	f := &federation{Options: o, temporary: temporary, net: net.sockets, begin: time.Now(), waiting: newWaiting(o.Regions, o.Agents)}
+	f := &federation{Options: o, ids: ids, temporary: temporary, net: net.sockets, begin: time.Now(), waiting: newWaiting(o.Regions, o.Agents)}
 	f.cut, f.heal = net.cutter(o.Regions)
 	return f.run(ctx)
 }
 
 type federation struct {
 	Options
+	ids *identities
 	// temporary says that the data directory is deleted at the end.
 	temporary bool
 	net       func(region string) network.Net
@@ -236,6 +247,7 @@ func (f *federation) run(ctx context.Context) error {
 		}
 	}
 	g.Go(func() error { return f.awaitReady(lower, addr) })
+	g.Go(func() error { return f.ids.keep(lower) })
 
 	err := agents.Wait()
 	stopUpper()
@@ -262,8 +274,8 @@ func (f *federation) global(ctx context.Context, ready chan<- global.Addresses) 
 		DataDir:  filepath.Join(f.DataDir, "global-1"),
 		GRPCAddr: f.addr(0, 0, 0),
 		HTTPAddr: f.addr(0, 0, portGlobalHTTP),
-		Etcd:     global.Etcd{PeerAddr: f.addr(0, 0, portEtcdPeer)},
 		Net:      f.net(f.Regions[0]),
+		Secure:   f.ids.global("global-1"),
 		Logger:   f.Logger.With("server", "global-1"),
 		Region:   f.Regions[0],
 		Version:  f.Version,
@@ -274,7 +286,11 @@ func (f *federation) global(ctx context.Context, ready chan<- global.Addresses) 
 
 func (f *federation) regional(ctx context.Context, i, s int, region, globalAddr string) error {
 	name := fmt.Sprintf("%s-server-%d", region, s+1)
-	err := regional.Run(ctx, regional.Config{
+	id, err := f.ids.server(region, name)
+	if err != nil {
+		return wrap(name, err)
+	}
+	err = regional.Run(ctx, regional.Config{
 		Region:          definition(region),
 		Name:            name,
 		DataDir:         filepath.Join(f.DataDir, name),
@@ -287,6 +303,9 @@ func (f *federation) regional(ctx context.Context, i, s int, region, globalAddr 
 		BootstrapExpect: f.Servers,
 		Global:          []string{globalAddr},
 		Net:             f.net(region),
+		Identity:        id,
+		GossipKeys:      f.ids.gossip(region),
+		ProbeKeys:       f.ids.probes(),
 		Logger:          f.Logger.With("server", name),
 		Raft:            regional.FastRaft(),
 		Version:         f.Version,
@@ -311,6 +330,10 @@ func (f *federation) agent(ctx context.Context, i, a int, region string, source 
 	if err != nil {
 		return wrap(name, err)
 	}
+	id, err := f.ids.agent(region, name)
+	if err != nil {
+		return wrap(name, err)
+	}
 	err = agent.Run(ctx, agent.Config{
 		Region:           region,
 		Name:             name,
@@ -323,6 +346,7 @@ func (f *federation) agent(ctx context.Context, i, a int, region string, source 
 		PortMin:          first,
 		PortMax:          first + span - 1,
 		Net:              f.net(region),
+		Identity:         id,
 		Logger:           f.Logger.With("agent", name),
 		Facts:            source,
 		Plugins:          f.Plugins,

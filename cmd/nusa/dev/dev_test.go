@@ -13,14 +13,18 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/dev"
+	"github.com/nusa-scheduler/nusa/global"
 	"github.com/nusa-scheduler/nusa/internal/freeport"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
 // TestMain lets the test binary run as `nusa supervise`.
@@ -61,7 +65,15 @@ func start(t *testing.T, o dev.Options) (dev.Federation, *grpc.ClientConn, func(
 	t.Cleanup(stop)
 	select {
 	case f := <-ready:
-		conn, err := grpc.NewClient(f.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		var operator *trust.Source
+		if !o.Insecure {
+			var err error
+			operator, err = trust.Open(trust.Options{Dir: f.Identity})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		conn, err := grpc.NewClient(f.Addr, operator.Dial(identity.GlobalServers()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +140,10 @@ groups:
 // enough, a real process, its output, its end, and what remains after a restart.
 func TestHello(t *testing.T) {
 	opts := dev.Options{Regions: []string{"southeastasia", "japaneast", "westeurope"}, Agents: 2, DataDir: t.TempDir()}
-	_, conn, stop := start(t, opts)
+	fed, conn, stop := start(t, opts)
+	for _, addr := range []string{fed.Addr, fed.Regions["japaneast"]} {
+		refusesPlain(t, addr)
+	}
 	awaitMatrix(t, conn)
 
 	if _, err := nusav1.NewJobsClient(conn).Submit(t.Context(), &nusav1.SubmitRequest{Spec: parse(t, nearSingapore)}); err != nil {
@@ -154,7 +169,7 @@ func TestHello(t *testing.T) {
 	stop()
 	refusedShapes(t, opts.DataDir)
 	opts.Regions = nil // the data directory has the regions
-	fed, conn, _ := start(t, opts)
+	fed, conn, _ = start(t, opts)
 	if len(fed.Names) != 3 || fed.Agents != 6 {
 		t.Errorf("the second start has %d agents in %v", fed.Agents, fed.Names)
 	}
@@ -164,6 +179,19 @@ func TestHello(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, conn, "near", nusav1.JobState_JOB_STATE_STOPPED)
+}
+
+// refusesPlain checks that a server refuses a caller without an identity.
+func refusesPlain(t *testing.T, addr string) {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, (*trust.Source)(nil).Dial(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := nusav1.NewSystemClient(conn).Info(t.Context(), &nusav1.InfoRequest{}); status.Code(err) != codes.Unavailable {
+		t.Errorf("%s: a caller without an identity: %v", addr, err)
+	}
 }
 
 // refusedShapes checks starts that must fail, because the data directory has three regions
@@ -177,6 +205,7 @@ func refusedShapes(t *testing.T, dir string) {
 		{dev.Options{DataDir: dir, Servers: 3}, dev.ErrShape},
 		{dev.Options{DataDir: dir, Regions: []string{"southeastasia"}}, dev.ErrShape},
 		{dev.Options{DataDir: filepath.Join(dir, "global-1")}, serve.ErrOtherRole},
+		{dev.Options{DataDir: dir, Insecure: true, Port: freeport.Reserve(t, ports)}, global.ErrIdentities},
 	} {
 		if err := dev.Run(t.Context(), c.opts); !errors.Is(err, c.want) {
 			t.Errorf("%+v: %v, want %v", c.opts, err, c.want)

@@ -24,8 +24,7 @@ const (
 
 	// The first port of the global server is also for gRPC.
 	portGlobalHTTP = 1
-	portEtcdPeer   = 2
-	portsGlobal    = 3
+	portsGlobal    = 2
 )
 
 func (o Options) port(hundred, server, offset int) int {

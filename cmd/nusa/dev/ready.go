@@ -7,17 +7,22 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/global"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/identity"
 )
 
 // awaitReady watches the regions until each of them is connected and reports all its nodes.
 // Then it calls Options.Ready.
 func (f *federation) awaitReady(ctx context.Context, addr global.Addresses) error {
-	conn, err := grpc.NewClient(addr.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	// The roles of operators do not hold for the global server, which always may watch.
+	own, err := f.ids.watcher("global-1")
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient(addr.GRPC, own.Dial(identity.GlobalServers()))
 	if err != nil {
 		return fmt.Errorf("reach the global server at %s: %w", addr.GRPC, err)
 	}
@@ -44,7 +49,7 @@ func (f *federation) awaitReady(ctx context.Context, addr global.Addresses) erro
 	if f.Ready != nil {
 		fed := Federation{
 			Cut: f.cut, Heal: f.heal,
-			Addr: addr.GRPC, HTTP: addr.HTTP, DataDir: f.DataDir, WAN: f.WAN,
+			Addr: addr.GRPC, HTTP: addr.HTTP, DataDir: f.DataDir, Identity: f.ids.operator(), WAN: f.WAN,
 			Servers: len(f.Options.Regions) * f.Servers, Agents: len(f.Options.Regions) * f.Agents,
 			Regions: map[string]string{}, Names: f.Options.Regions, Started: time.Since(f.begin),
 		}
