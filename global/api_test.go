@@ -490,6 +490,9 @@ func (s *testServer) serveTunnels(r *fakeRegion, ids ...string) {
 	nusav1.RegisterAllocationsServer(srv, &regionAllocations{region: name, ids: ids})
 	nusav1.RegisterNodesServer(srv, &regionNodes{region: name})
 	nusav1.RegisterEventsServer(srv, &regionEventsServer{})
+	if r.trail != nil {
+		nusav1.RegisterAuditServer(srv, r.trail)
+	}
 	lis := tunnel.NewListener(0)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

@@ -19,11 +19,14 @@ import (
 func (s *testServer) audit() nusav1.AuditClient { return nusav1.NewAuditClient(s.conn) }
 
 // exported returns the trail of a server.
-func (s *testServer) exported() audit.Export {
+func (s *testServer) exported() audit.Export { return s.exportOf(&nusav1.ExportAuditRequest{}) }
+
+// exportOf returns an exported trail.
+func (s *testServer) exportOf(req *nusav1.ExportAuditRequest) audit.Export {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), testWait)
 	defer cancel()
-	stream, err := s.audit().Export(ctx, &nusav1.ExportAuditRequest{})
+	stream, err := s.audit().Export(ctx, req)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -202,7 +205,7 @@ func TestCallsBelowAreAudited(t *testing.T) {
 			lines = append(lines, fmt.Sprintln(e.GetVerb(), e.GetKind(), e.GetName(), e.GetRegion(), e.GetOutcome()))
 		}
 	}
-	want := "exec allocation aaaa1111 alpha started\nremove node n-alpha alpha done\nlogs allocation aaaa1111 alpha started\n"
+	want := "exec allocation aaaa1111 alpha started\nremove node n-alpha alpha started\nlogs allocation aaaa1111 alpha started\n"
 	if got := strings.Join(lines, ""); got != want || err != nil {
 		t.Errorf("%s%v, want %s", got, err, want)
 	}

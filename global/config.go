@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/boottime"
 	"github.com/nusa-scheduler/nusa/internal/network"
@@ -68,7 +69,10 @@ type Config struct {
 	// EndedKept is how long a job that has ended stays in memory, and EndedMost bounds the number
 	// of such jobs in memory. After that a job moves to the history. The history has at most
 	// HistoryMost jobs, each for at most HistoryAge. The defaults are DefaultEndedKept and so on.
-	EndedKept, HistoryAge  time.Duration
+	EndedKept, HistoryAge time.Duration
+	// AuditRetention is how long entries of the audit trail are kept, also those of regions. Default
+	// state.AuditAge.
+	AuditRetention         time.Duration
 	EndedMost, HistoryMost int
 	// Region and Location say where this server is. They are only shown.
 	Region   string
@@ -170,7 +174,7 @@ func (c Config) withDefaults() (Config, error) {
 	}{
 		{&c.Lease, DefaultLease}, {&c.ReportInterval, 5 * time.Second},
 		{&c.CheckpointInterval, 30 * time.Second},
-		{&c.EndedKept, DefaultEndedKept}, {&c.HistoryAge, DefaultHistoryAge},
+		{&c.EndedKept, DefaultEndedKept}, {&c.HistoryAge, DefaultHistoryAge}, {&c.AuditRetention, state.AuditAge},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value

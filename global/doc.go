@@ -32,6 +32,7 @@
 //	history      short entries of the jobs that have ended and left memory (pure)
 //	idempotency  the answers to requests with idempotency keys
 //	state        what the active server knows, and the one writer of the store
+//	gather       the audit trails of the regions
 //	uplink       the streams of the regions
 //	placer       the shell around place
 //	api          the gRPC services

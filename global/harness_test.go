@@ -235,6 +235,8 @@ type fakeRegion struct {
 	script func(*nusav1.Slot) []*nusav1.SlotAnswer
 	// fits is how often each subscribed ask fits; < 0: no report is sent.
 	fits int32
+	// trail is the audit trail of the region. nil: it has none.
+	trail *regionTrail
 }
 
 func helloOf(name string, term uint64) *nusav1.RegionHello {

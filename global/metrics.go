@@ -18,16 +18,18 @@ type metrics struct {
 	plans    prometheus.Histogram
 	slots    *prometheus.CounterVec
 	verdicts prometheus.Counter
-	active   *atomic.Pointer[leadershipTerm]
-	isActive *prometheus.Desc
-	jobs     *prometheus.Desc
-	pending  *prometheus.Desc
-	regions  *prometheus.Desc
-	queue    *prometheus.Desc
-	paused   *prometheus.Desc
-	alarms   *prometheus.Desc
-	term     *prometheus.Desc
-	room     *prometheus.Desc
+	// forwarded and lost count entries of the regions' audit trails.
+	forwarded, lost prometheus.Counter
+	active          *atomic.Pointer[leadershipTerm]
+	isActive        *prometheus.Desc
+	jobs            *prometheus.Desc
+	pending         *prometheus.Desc
+	regions         *prometheus.Desc
+	queue           *prometheus.Desc
+	paused          *prometheus.Desc
+	alarms          *prometheus.Desc
+	term            *prometheus.Desc
+	room            *prometheus.Desc
 }
 
 func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
@@ -44,6 +46,10 @@ func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
 			Name: "nusa_global_slot_actions_total", Help: "Slot actions applied, by kind."}, []string{"kind"}),
 		verdicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nusa_global_verdicts_total", Help: "Regions that were declared lost."}),
+		forwarded: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nusa_audit_forwarded_total", Help: "Entries of the regions' audit trails that were stored."}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nusa_audit_forward_lost_total", Help: "Entries that a region removed from its audit trail before they were stored here."}),
 		paused:   prometheus.NewDesc("nusa_global_failover_paused", "1 while failover is paused because many regions fell silent together.", nil, nil),
 		isActive: prometheus.NewDesc("nusa_global_active", "1 on the active server.", nil, nil),
 		jobs:     prometheus.NewDesc("nusa_global_jobs", "Stored jobs.", nil, nil),
@@ -69,11 +75,15 @@ func (m *metrics) observeActions(actions []place.Action) {
 	}
 }
 
+func (m *metrics) observeForwarded(n int64) { m.forwarded.Add(float64(n)) }
+
+func (m *metrics) observeLost(n int64) { m.lost.Add(float64(n)) }
+
 func (m *metrics) observeVerdicts(n int) { m.verdicts.Add(float64(n)) }
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots, m.verdicts} {
+	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots, m.verdicts, m.forwarded, m.lost} {
 		c.Describe(ch)
 	}
 	for _, d := range []*prometheus.Desc{m.isActive, m.jobs, m.pending, m.regions, m.queue, m.paused, m.alarms, m.term, m.room} {
@@ -83,7 +93,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots, m.verdicts} {
+	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots, m.verdicts, m.forwarded, m.lost} {
 		c.Collect(ch)
 	}
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/gather"
 	"github.com/nusa-scheduler/nusa/global/latency"
 	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/recovery"
@@ -32,6 +33,7 @@ type leadershipTerm struct {
 
 	state  *state.State
 	commit *state.Committer
+	gather *gather.Gather
 	placer *placer.Placer
 	uplink *uplink.Server
 	api    *api.Term
@@ -95,6 +97,10 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	t.api = api.NewTerm(api.TermConfig{
 		Context: t.ctx, State: t.state, Commit: t.commit, Store: s.store, ServeRegion: t.serveRegion, Renew: t.end, Log: cfg.Logger,
 	})
+	t.gather = gather.New(gather.Config{
+		State: t.state, Commit: t.commit, Store: s.store, Client: t.api.AuditOf, Age: cfg.AuditRetention,
+		Most: func() int64 { return t.boundOf(gather.MostBytes) }, Lost: m.observeLost, Stored: m.observeForwarded, Log: cfg.Logger,
+	})
 	err = t.state.Load(ctx, s.store)
 	if err == nil {
 		err = t.countCandidates(ctx)
@@ -130,7 +136,7 @@ func (t *leadershipTerm) run() error {
 	lost := failoverLoop{
 		state: t.state, commit: t.commit, wake: t.placer.Wake, resign: t.resign, log: t.cfg.Logger, observe: t.observeVerdicts,
 	}
-	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.historyLoop, t.logLoop, predictor.Run} {
+	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.historyLoop, t.logLoop, predictor.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()

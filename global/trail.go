@@ -64,7 +64,7 @@ func (t *leadershipTerm) auditLoop(ctx context.Context) error {
 		err := t.trimAudit(ctx, t.boundOf(state.AuditBytes))
 		if now := t.cfg.Clock(); err == nil && (aged == 0 || now-aged >= auditAgeEvery) {
 			aged = now
-			err = t.removeAudit(ctx, state.AuditKey(time.Now().Add(-state.AuditAge)))
+			err = t.removeAudit(ctx, state.AuditKey(time.Now().Add(-t.cfg.AuditRetention)))
 		}
 		if err != nil && ctx.Err() == nil && !errors.Is(err, state.ErrConflict) {
 			t.cfg.Logger.Warn("the store keeps more audit records than it should", "error", err)
@@ -75,6 +75,14 @@ func (t *leadershipTerm) auditLoop(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// gatherLoop stores the audit trails of the regions. The term serves meanwhile.
+func (t *leadershipTerm) gatherLoop(ctx context.Context) error {
+	if err := t.reload(ctx, "audit trails of the regions", t.gather.Load); err != nil {
+		return err
+	}
+	return t.gather.Run(ctx)
 }
 
 // errLater ends a list at the first record that this term wrote.

@@ -16,6 +16,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/gossip"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
+	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
@@ -109,6 +110,10 @@ type Config struct {
 	// negative HistoryBytes the server has no history.
 	HistorySeries int
 	HistoryBytes  int64
+
+	// AuditRetention is how long entries of the region's audit trail are kept. Entries that the
+	// global tier has not stored yet are kept longer. Default 30 days, at least a minute.
+	AuditRetention time.Duration
 
 	// InMemory holds Raft's log in memory, for simulations only. Such a server must never
 	// start again after it ended.
@@ -215,6 +220,7 @@ func (c Config) withDefaults() Config {
 	dur(&c.StatsInterval, 5*time.Second)
 	dur(&c.ReportInterval, 5*time.Second)
 	dur(&c.DeadServerAfter, 72*time.Hour)
+	dur(&c.AuditRetention, state.AuditAge)
 	if c.ProbeRate == 0 {
 		c.ProbeRate = 100
 	}
@@ -276,6 +282,9 @@ func (c Config) validate() error {
 	}
 	if c.StatsInterval < 0 || c.ReportInterval < 0 {
 		return bad("stats_interval, report_interval", "must not be negative")
+	}
+	if c.AuditRetention < time.Minute {
+		return bad("audit_retention", "%v is below 1m", c.AuditRetention)
 	}
 	if c.HistorySeries < 0 {
 		return bad("history_series", "%d must not be negative", c.HistorySeries)

@@ -27,6 +27,7 @@
 //	raftlog  the log: sequencer, state machine, formats
 //	wire     conversions between the state and protobuf
 //	metrics  the history of measurements
+//	trail    what is known of the audit trail beyond the log
 //	gossip   finds the region's servers
 //	quorum   forms and maintains the Raft group
 //

@@ -6,6 +6,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/api"
 	"github.com/nusa-scheduler/nusa/regional/master"
+	"github.com/nusa-scheduler/nusa/regional/trail"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/security/enroll"
 )
@@ -18,6 +19,7 @@ func (s *server) services() *api.Server {
 		NodeLease: s.cfg.NodeLease, Clock: s.cfg.Clock, State: s.fsm,
 		Master: s.leadership.apiMaster, KnownMaster: s.master, Servers: s.servers, Federation: s.federation, Rights: s.rights.get,
 		History: s.history.Open, Stopping: s.stopping, Streams: &s.streams,
+		Trail: &trail.Trail{Retain: s.cfg.AuditRetention, Forwards: len(s.cfg.Global) > 0},
 	}
 	out.Enroll = &enroll.Server{
 		Source: s.cfg.Identity, Region: s.cfg.Region.GetName(), Store: out.Documents, Issuer: s.issuer, Now: time.Now, Log: s.cfg.Logger,

@@ -253,7 +253,7 @@ func (l *allocationsAPI) Stop(ctx context.Context, req *nusav1.GetAllocationRequ
 	if err != nil {
 		return nil, err
 	}
-	if err := term.record(ctx, entryOf("stop", audit.Done, f)); err != nil {
+	if err := term.record(ctx, entryOf("stop", audit.Started, f)); err != nil {
 		return nil, err
 	}
 	return nusav1.NewAllocationsClient(f.conn.conn).Stop(ctx, &nusav1.GetAllocationRequest{Id: f.alloc.GetId()})

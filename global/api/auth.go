@@ -116,8 +116,10 @@ func (a *authAPI) CreateAccessToken(ctx context.Context, req *nusav1.CreateAcces
 	n := rights.NewToken{Request: req, By: caller(ctx), Now: time.Now()}
 	_, _ = rand.Read(n.Random[:]) // never fails
 	out := &nusav1.CreateAccessTokenResponse{}
-	return out, a.change(ctx, "create", "token", req.GetDescription(), func(s *rights.Set) (next *rights.Set, err error) {
+	e := audit.Entry{Verb: "create", Kind: "token", Reason: req.GetDescription()}
+	return out, a.changeBy(ctx, callerOr(ctx), &e, func(s *rights.Set) (next *rights.Set, err error) {
 		next, out.Token, out.Secret, err = s.CreateToken(n)
+		e.Name = out.GetToken().GetAccessor()
 		return next, err
 	})
 }
@@ -140,7 +142,7 @@ func caller(ctx context.Context) string {
 
 // change stores a change of who may do what.
 func (a *authAPI) change(ctx context.Context, verb, kind, name string, next func(*rights.Set) (*rights.Set, error)) error {
-	return a.changeBy(ctx, callerOr(ctx), audit.Entry{Verb: verb, Kind: kind, Name: name}, next)
+	return a.changeBy(ctx, callerOr(ctx), &audit.Entry{Verb: verb, Kind: kind, Name: name}, next)
 }
 
 // callerOr returns the name of the caller for events.

@@ -22,5 +22,7 @@
 //	auth.go         Auth: roles, bindings, tokens
 //	login.go        Auth: providers and logins
 //	events.go       Events
-//	audit.go        Audit; entries for calls that the regions serve
+//	audit.go        Audit: Checkpoint; entries for calls that the regions serve
+//	auditlist.go    Audit: List over the own trail and those of the regions
+//	auditexport.go  Audit: Export
 package api

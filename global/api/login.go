@@ -79,7 +79,7 @@ func (a *authAPI) login(ctx context.Context, req *nusav1.LoginRequest) (*nusav1.
 	}
 	_, _ = rand.Read(n.Random[:]) // never fails
 	out := &nusav1.LoginResponse{}
-	return out, a.changeBy(ctx, who, audit.Entry{Verb: "login", Kind: "user", Name: who}, func(s *rights.Set) (next *rights.Set, err error) {
+	return out, a.changeBy(ctx, who, &audit.Entry{Verb: "login", Kind: "user", Name: who}, func(s *rights.Set) (next *rights.Set, err error) {
 		if !proto.Equal(s.Provider(provider.GetName()), provider) {
 			return nil, status.Errorf(codes.Aborted, "provider %s has changed meanwhile: log in again", provider.GetName())
 		}
@@ -114,8 +114,8 @@ func (a *authAPI) Logout(ctx context.Context, _ *nusav1.LogoutRequest) (*nusav1.
 }
 
 // changeBy stores a change of who may do what. who is the caller if that is not the principal of the
-// call.
-func (a *authAPI) changeBy(ctx context.Context, who string, e audit.Entry, next func(*rights.Set) (*rights.Set, error)) error {
+// call. next may complete the entry of the audit trail.
+func (a *authAPI) changeBy(ctx context.Context, who string, e *audit.Entry, next func(*rights.Set) (*rights.Set, error)) error {
 	term, err := a.s.term()
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (a *authAPI) changeBy(ctx context.Context, who string, e audit.Entry, next 
 		if err != nil {
 			return rights.StatusError(err)
 		}
-		if err := t.Audit(e); err != nil {
+		if err := t.Audit(*e); err != nil {
 			return err
 		}
 		t.Event("auth.changed", e.Name, "%s %s, by %s", e.Verb, e.Kind, who)

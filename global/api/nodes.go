@@ -161,7 +161,8 @@ func (n *nodesAPI) change(
 
 // nodeEntry returns the entry of the audit trail for a change of a node.
 func nodeEntry(kind, name, region string) audit.Entry {
-	e := audit.Entry{Verb: "remove", Kind: "node", Name: name, Region: region}
+	// The region has an entry of its own once the change is done.
+	e := audit.Entry{Verb: "remove", Kind: "node", Name: name, Region: region, Outcome: audit.Started}
 	switch kind {
 	case "draining", "undrained":
 		e.Verb, e.Reason = "drain", onOff(kind == "draining")

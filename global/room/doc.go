@@ -3,4 +3,5 @@
 //
 //	room.go    Room: what the jobs take, what is left, and which submits are refused
 //	trail.go   Trail: records whose oldest ones are removed at a limit
+//	shares.go  Shares: the same for records of several owners
 package room

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -178,4 +179,76 @@ func AuditHash(m proto.Message) []byte {
 	}
 	sum := sha256.Sum256(b)
 	return sum[:]
+}
+
+// Keys of the records of the regions' audit trails.
+const (
+	ForwardedPrefix = root + "audit-regions/"
+	CursorPrefix    = root + "audit-cursors/"
+	// ForwardedEnd is the end of the keys with ForwardedPrefix.
+	ForwardedEnd = root + "audit-regions0"
+)
+
+// ForwardedKey returns the key of a record of a region's trail.
+func ForwardedKey(number int64) string { return fmt.Sprintf("%s%020d", ForwardedPrefix, number) }
+
+// ForwardedNumber returns the number in the key of a record of a region's trail.
+func ForwardedNumber(key string) (int64, error) {
+	number, err := strconv.ParseInt(key[min(len(key), len(ForwardedPrefix)):], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", key, ErrFormat)
+	}
+	return number, nil
+}
+
+// CursorKey returns the key of a region's cursor.
+func CursorKey(region string) string { return CursorPrefix + region }
+
+// Forwarded is what a region has forwarded of its audit trail.
+type Forwarded struct {
+	Region string
+	// Number is the number of the record. It is greater than those of all records before.
+	Number  int64
+	Entries []audit.Entry
+	Before  audit.Tree
+	Cursor  *nusav1.AuditCursor
+	// Note is an entry for the trail of the global tier. It may be nil.
+	Note *audit.Entry
+}
+
+// PutForwarded stores entries of a region's audit trail, and the cursor behind them. It returns
+// about how many bytes the record takes; 0: there are no entries. Only one caller in a term may do
+// this, because the keys are not compared.
+func PutForwarded(t *Tx, f Forwarded) (bytes int64, err error) {
+	if f.Note != nil {
+		if err := t.Audit(*f.Note); err != nil {
+			return 0, err
+		}
+	}
+	if len(f.Entries) > 0 {
+		rec, _ := auditwire.Pack(f.Before, f.Entries)
+		rec.Region, rec.Branch = f.Region, f.Cursor.GetBranch()
+		key := ForwardedKey(f.Number)
+		if err := t.putUnchecked(key, rec); err != nil {
+			return 0, err
+		}
+		ch, _ := t.find(key)
+		bytes = int64(len(key) + len(ch.value))
+	}
+	return bytes, t.putUnchecked(CursorKey(f.Region), f.Cursor)
+}
+
+// ForgetForwarded removes records of regions' audit trails.
+func ForgetForwarded(t *Tx, numbers []int64) error {
+	for _, n := range numbers {
+		if err := t.deleteUnchecked(ForwardedKey(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ForgetForwardedBefore removes the records of regions' audit trails with lower numbers.
+func ForgetForwardedBefore(t *Tx, number int64) error {
+	return t.set(txChange{key: ForwardedPrefix, end: ForwardedKey(number), unchecked: true})
 }

@@ -20,7 +20,7 @@
 //	history.go     how jobs that have ended leave memory, and how they return
 //	recall.go      the records of jobs in the history that were read recently; watches of such jobs;
 //	               a term that serves before the history is read
-//	audit.go       Tx: audit records and idempotency records
+//	audit.go       Tx: audit records, those of regions, and idempotency records
 //	sets.go        what each region gets a copy of: origin records, and who may do what
 //	keys.go        keys and values of the store
 //	convert.go     stored slots (proto/nusa/v1/job.proto: Slot); slots, answers, sessions, reasons and terms from and to protobuf

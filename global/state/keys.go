@@ -28,10 +28,12 @@ const (
 	HealthyPrefix    = root + "healthy/"
 	CheckpointPrefix = root + "checkpoints/"
 	AuditPrefix      = root + "audit/"
-	auditStateKey    = root + "audit-state"
-	auditKeysKey     = root + "audit-key"
-	originPrefix     = root + "origins/"
-	authKey          = root + "auth"
+	// AuditEnd is the end of the keys with AuditPrefix.
+	AuditEnd      = root + "audit0"
+	auditStateKey = root + "audit-state"
+	auditKeysKey  = root + "audit-key"
+	originPrefix  = root + "origins/"
+	authKey       = root + "auth"
 )
 
 // loaded are the prefixes of the records that Load always reads, in the order of reading.

@@ -52,10 +52,15 @@ func (p *pages) next(resp *clientv3.GetResponse) {
 	p.limit = min(maxPage, 4*p.limit, max(1, int64(pageBytes/each)))
 }
 
-// List implements Store. It reads the next page while it visits the present one.
+// List implements Store.
 func (e *Etcd) List(ctx context.Context, prefix string, visit func(KV) error) (int64, error) {
+	return e.Range(ctx, prefix, clientv3.GetPrefixRangeEnd(prefix), visit)
+}
+
+// Range implements Store. It reads the next page while it visits the present one.
+func (e *Etcd) Range(ctx context.Context, from, end string, visit func(KV) error) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &pages{e: e, from: prefix, end: clientv3.GetPrefixRangeEnd(prefix), limit: PageSize}
+	p := &pages{e: e, from: from, end: end, limit: PageSize}
 	done := e.beginning()
 	now := p.read(ctx)
 	ahead := make(chan page, 1)
@@ -69,7 +74,7 @@ func (e *Etcd) List(ctx context.Context, prefix string, visit func(KV) error) (i
 	}()
 	for {
 		if now.err != nil {
-			return e.seen(p.revision), fmt.Errorf("list %s: %w", prefix, e.typed(now.err))
+			return e.seen(p.revision), fmt.Errorf("list %s: %w", from, e.typed(now.err))
 		}
 		if p.revision == 0 {
 			p.revision = now.resp.Header.Revision

@@ -225,6 +225,15 @@ func (c *MemoryClient) Get(ctx context.Context, key string) (KV, bool, int64, er
 
 // List implements Store.
 func (c *MemoryClient) List(ctx context.Context, prefix string, visit func(KV) error) (int64, error) {
+	return c.list(ctx, func(key string) bool { return strings.HasPrefix(key, prefix) }, visit)
+}
+
+// Range implements Store.
+func (c *MemoryClient) Range(ctx context.Context, from, end string, visit func(KV) error) (int64, error) {
+	return c.list(ctx, func(key string) bool { return from <= key && key < end }, visit)
+}
+
+func (c *MemoryClient) list(ctx context.Context, chosen func(key string) bool, visit func(KV) error) (int64, error) {
 	if err := c.connected(ctx); err != nil {
 		return 0, err
 	}
@@ -232,7 +241,7 @@ func (c *MemoryClient) List(ctx context.Context, prefix string, visit func(KV) e
 	rev := c.m.revision
 	var kvs []KV
 	for key, k := range c.m.keys {
-		if strings.HasPrefix(key, prefix) {
+		if chosen(key) {
 			kvs = append(kvs, k.KV)
 		}
 	}

@@ -120,6 +120,8 @@ type Store interface {
 	// List calls visit for each key under a prefix, in the order of the keys. All keys are as of
 	// the revision that List returns. It reads page by page. An error of visit ends the list.
 	List(ctx context.Context, prefix string, visit func(KV) error) (revision int64, err error)
+	// Range is List for the keys from `from` on and before `end`.
+	Range(ctx context.Context, from, end string, visit func(KV) error) (revision int64, err error)
 	// Txn applies all ops if all compares hold, and returns the revision of the write. Otherwise it
 	// returns ErrCompareFailed.
 	Txn(ctx context.Context, compares []Compare, ops []Op) (revision int64, err error)

@@ -200,6 +200,14 @@ func testList(t *testing.T, _ backend, s store.Store) {
 	if _, err := s.List(t.Context(), "/list/", func(store.KV) error { return boom }); !errors.Is(err, boom) {
 		t.Errorf("visit's error was returned as %v", err)
 	}
+	var some []string
+	must(s.Range(t.Context(), "/list/k00003", "/list/k00006", func(kv store.KV) error {
+		some = append(some, kv.Key)
+		return nil
+	}))(t)
+	if got := strings.Join(some, " "); got != "/list/k00003 /list/k00004 /list/k00005" {
+		t.Errorf("the range has %s", got)
+	}
 }
 
 // testDeleteRange: a transaction deletes the keys from r/b up to but not including r/c, and makes

@@ -3,12 +3,14 @@ package auditwire
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/nusa-scheduler/nusa/internal/glob"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // The bounds of a page.
@@ -29,6 +31,9 @@ func FilterOf(req *nusav1.ListAuditRequest) (f Filter, err error) {
 	f = Filter{req: req, Limit: min(maxPage, int(cmp.Or(req.GetLimit(), defaultPage)))}
 	if f.Limit < 1 {
 		return f, rpcerr.Invalid(&nusav1.Problem{Field: "limit", Message: "must be positive"})
+	}
+	if o := req.GetOutcome(); o != "" && !slices.Contains(audit.Outcomes(), o) {
+		return f, rpcerr.Invalid(&nusav1.Problem{Field: "outcome", Message: fmt.Sprintf("%.40q is none of %s", o, strings.Join(audit.Outcomes(), ", "))})
 	}
 	if req.GetSince() != nil {
 		f.Since = req.GetSince().AsTime().UnixNano()

@@ -36,6 +36,7 @@ func (s *Server) audited(ctx context.Context, cmd state.Command, e audit.Entry) 
 		e.Outcome = audit.Done
 	}
 	cmd.Audit = state.AuditOf(e.By(recorder.Of(ctx)).Bounded())
+	s.Trail.Complete(s.State.View(), cmd.Audit)
 	return cmd
 }
 
@@ -204,4 +205,30 @@ func (a audits) Export(req *nusav1.ExportAuditRequest, stream grpc.ServerStreami
 		}
 	}
 	return stream.Send(&nusav1.AuditChunk{Kind: &nusav1.AuditChunk_Checkpoint{Checkpoint: end}})
+}
+
+// Forward returns the next entries of the trail that the global tier has not stored.
+func (a audits) Forward(ctx context.Context, req *nusav1.ForwardAuditRequest) (*nusav1.ForwardAuditResponse, error) {
+	m, err := a.s.master()
+	if err != nil {
+		return nil, err
+	}
+	stored, err := auditwire.Tree(req.GetStored())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	same := req.GetTrail() == audit.RegionTrail(m.Cluster.Region, m.Cluster.ID)
+	part := a.s.Trail.Next(a.s.State.View(), stored, same)
+	end, err := a.signed(ctx, m, part.After)
+	if err != nil {
+		return nil, err
+	}
+	out := &nusav1.ForwardAuditResponse{
+		Trail: end.GetTrail(), Key: end.GetKey(), Signed: end.GetSigned(), More: part.More, Forked: part.Forked,
+		Part: &nusav1.AuditPart{Before: auditwire.FromTree(part.Before)},
+	}
+	for _, x := range part.Entries {
+		out.Part.Entries = append(out.Part.Entries, a.entry(x))
+	}
+	return out, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/trail"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/security/enroll"
 	"github.com/nusa-scheduler/nusa/security/rights"
@@ -57,6 +58,8 @@ type Server struct {
 	// History returns the store of the metrics history. If there is none, it returns nil
 	// and the reason.
 	History func() (*series.Store, string)
+	// Trail is what the server knows about the region's audit trail.
+	Trail *trail.Trail
 	// Stopping is closed when the server stops. Streams that do not end by themselves must
 	// then end.
 	Stopping <-chan struct{}

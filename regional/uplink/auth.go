@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -66,6 +67,10 @@ func storeAuth(ctx context.Context, ss *session, msg *nusav1.AuthSet) error {
 	r, err := cfg.Log.CommitQueued(ctx, state.Command{ChangeDocuments: &state.ChangeDocuments{Puts: []state.Document{{Key: authDocument, Value: raw}}}})
 	if err == nil {
 		err = r.Err
+	}
+	if errors.Is(err, state.ErrFull) || errors.Is(err, state.ErrInvalid) { // it would also fail in another session
+		cfg.Logger.Warn("received roles, bindings and tokens are not stored, and the earlier ones stay in use", "error", err)
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("store roles, bindings and tokens: %w", err)

@@ -75,6 +75,7 @@ func (r *Reporter) Report(subs []Subscription) *nusav1.RegionReport {
 		Allocations:   map[string]int32{},
 		SlotsRevision: placed,
 		Drivers:       healthyDrivers(view),
+		AuditEntries:  view.Audit().Tree().Size,
 	}
 	for s, n := range view.AllocCounts() {
 		if n > 0 {

@@ -12,12 +12,15 @@ import (
 const (
 	// Done: the change is stored.
 	Done = "done"
-	// Started: an exec session or a log read begins. The entry is durable before the
-	// session or the read begins.
+	// Started: an exec session, a log read, or a change that a region carries out begins. The entry
+	// is durable before that begins. The region's own trail has the result of a change.
 	Started = "started"
 	// Denied: the caller may not do this.
 	Denied = "denied"
 )
+
+// Outcomes returns all outcomes.
+func Outcomes() []string { return []string{Done, Started, Denied} }
 
 // Call says who makes a request: see Entry.
 type Call struct{ Who, From, Method, Request string }

@@ -277,6 +277,7 @@ func TestFederationWithIdentities(t *testing.T) {
 	t.Run("calls", f.attackCalls)
 	t.Run("sessions of regions", f.attackFederation)
 	t.Run("audit trail", f.denialsAreRecorded)
+	t.Run("audit trails of regions", f.trailsAreForwarded)
 	t.Run("sessions of agents", func(t *testing.T) { f.attackDispatch(t, allocs) })
 	t.Run("Raft", f.attackRaft)
 	t.Run("starts with the identity of another", f.wrongStarts)

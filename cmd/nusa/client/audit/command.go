@@ -36,12 +36,19 @@ func listCommand(s *cli.Settings) *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Short: "List entries of the audit trail, the latest first", Args: cli.Positional(),
 		Long: `Lists who did what, the latest first. The trail has an entry for each change, and for
 each exec session and each log read. A change and its entry are stored together, or not
-at all.`,
+at all.
+
+Regions have trails of their own, which they forward. The list of the global tier also has
+these entries, in the order in which they arrived: those of a region that was cut off come
+once the region is back.`,
 		Example: `  nusa audit list --since 24h --who 'operator/*'
   nusa audit list --kind allocation --verb exec`,
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			if limit < 1 {
 				return fmt.Errorf("--limit: %d is not a number of entries", limit)
+			}
+			if req.Stored && c.Region == "" {
+				return errStored
 			}
 			req.Region = c.Region
 			if since > 0 {
@@ -65,6 +72,8 @@ at all.`,
 	}
 	s.BindRegion(c, "the trail of this region")
 	f := c.Flags()
+	storedFlag(c, &req.Stored)
+	f.BoolVar(&req.Own, "own", false, "only the trail of the called server, without the trails of regions")
 	f.StringVar(&req.Who, "who", "", "only of this caller, such as operator/jane; * stands for any text")
 	f.StringVar(&req.Verb, "verb", "", "only this verb, such as submit or exec")
 	f.StringVar(&req.Kind, "kind", "", "only this kind of object, such as job or allocation")
@@ -81,6 +90,11 @@ at all.`,
 	return c
 }
 
+// storedFlag adds the flag --stored to a command that has --region.
+func storedFlag(c *cobra.Command, to *bool) {
+	c.Flags().BoolVar(to, "stored", false, "with --region: what the global tier has stored of the region's trail; the region need not be connected")
+}
+
 func list(c *cli.Session, req *nusav1.ListAuditRequest) (*nusav1.ListAuditResponse, error) {
 	ctx, cancel := c.WithTimeout()
 	defer cancel()
@@ -88,6 +102,7 @@ func list(c *cli.Session, req *nusav1.ListAuditRequest) (*nusav1.ListAuditRespon
 }
 
 func showCommand(s *cli.Settings) *cobra.Command {
+	var stored bool
 	c := &cobra.Command{
 		Use: "show NUMBER", Short: "Show an entry of the audit trail", Args: cli.Positional("NUMBER"),
 		RunE: s.Run(func(c *cli.Session, args []string) error {
@@ -95,7 +110,10 @@ func showCommand(s *cli.Settings) *cobra.Command {
 			if err != nil || seq < 1 {
 				return fmt.Errorf("%q is not the number of an entry; %s audit list shows the numbers", args[0], c.Program)
 			}
-			resp, err := list(c, &nusav1.ListAuditRequest{Seq: seq, Region: c.Region})
+			if stored && c.Region == "" {
+				return errStored
+			}
+			resp, err := list(c, &nusav1.ListAuditRequest{Seq: seq, Region: c.Region, Stored: stored})
 			if err != nil {
 				return err
 			}
@@ -106,6 +124,7 @@ func showCommand(s *cli.Settings) *cobra.Command {
 		}),
 	}
 	s.BindRegion(c, "the trail of this region")
+	storedFlag(c, &stored)
 	return c
 }
 
@@ -117,12 +136,12 @@ func writeEntries(w *term.Screen, resp *nusav1.ListAuditResponse) {
 		fmt.Fprintln(w, "no entries")
 		return
 	}
-	t := term.NewTable(">ENTRY", "TIME", "WHO", "FROM", "OUTCOME", "VERB", "KIND", "NAME", "REGION", "#REASON")
+	t := term.NewTable(">ENTRY", "SOURCE", "TIME", "WHO", "FROM", "OUTCOME", "VERB", "KIND", "NAME", "REGION", "#REASON")
 	for _, e := range resp.GetEntries() {
-		t.Row(strconv.FormatInt(e.GetSeq(), 10), e.GetTime().AsTime().Local().Format(timeFormat), who(w, e), host(e.GetFrom()),
+		t.Row(strconv.FormatInt(e.GetSeq(), 10), term.OneLine(e.GetSource()), e.GetTime().AsTime().Local().Format(timeFormat), who(w, e), host(e.GetFrom()),
 			outcome(w, e.GetOutcome()), e.GetVerb(), e.GetKind(), nameOf(e), e.GetRegion(), term.OneLine(e.GetReason()))
 	}
-	t.DropEmpty("FROM", "REGION", "REASON")
+	t.DropEmpty("SOURCE", "FROM", "REGION", "REASON")
 	t.Narrow(w.Width, "FROM", "REGION", "OUTCOME")
 	t.Write(w)
 	if resp.GetNextPage() != "" {
@@ -173,6 +192,7 @@ func writeEntry(w *term.Screen, e *nusav1.AuditEntry) {
 			t.Row(w.Faint(name), value)
 		}
 	}
+	add("source", term.OneLine(e.GetSource()))
 	add("time", e.GetTime().AsTime().Local().Format("2006-01-02 15:04:05.000000"))
 	add("who", who(w, e))
 	add("from", term.OneLine(e.GetFrom()))

@@ -16,8 +16,11 @@ import (
 	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
+// errStored refuses --stored without a region.
+var errStored = errors.New("--stored needs --region: it shows what the global tier has stored of the trail of a region")
+
 func exportCommand(s *cli.Settings) *cobra.Command {
-	file := "-"
+	file, stored := "-", false
 	c := &cobra.Command{
 		Use: "export", Short: "Write the audit trail into a file that can be verified later", Args: cli.Positional(),
 		Long: `Writes the whole trail as lines of JSON, with a signed checkpoint at the end. The file
@@ -25,7 +28,7 @@ can be verified without any server: nusa audit verify FILE --key KEY. Keep check
 the key where the servers cannot change them.`,
 		RunE: s.Run(func(c *cli.Session, _ []string) (err error) {
 			if file == "-" {
-				return export(c, c.Out)
+				return export(c, c.Out, stored)
 			}
 			f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 			if err != nil {
@@ -37,17 +40,22 @@ the key where the servers cannot change them.`,
 					err = errors.Join(err, os.Remove(file))
 				}
 			}()
-			return export(c, f)
+			return export(c, f, stored)
 		}),
 	}
 	s.BindRegion(c, "the trail of this region")
+	storedFlag(c, &stored)
 	c.Flags().StringVarP(&file, "file", "f", file, "a new file; - is standard output")
 	return c
 }
 
-// export writes the trail of the server as a file.
-func export(c *cli.Session, to io.Writer) error {
-	stream, err := c.Audit().Export(c.Ctx, &nusav1.ExportAuditRequest{Region: c.Region})
+// export writes the trail of the server as a file. stored: what the global tier has stored of a
+// region's trail.
+func export(c *cli.Session, to io.Writer, stored bool) error {
+	if stored && c.Region == "" {
+		return errStored
+	}
+	stream, err := c.Audit().Export(c.Ctx, &nusav1.ExportAuditRequest{Region: c.Region, Stored: stored})
 	if err != nil {
 		return err
 	}
@@ -95,6 +103,7 @@ func writePart(out audit.Writer, part *nusav1.AuditPart) error {
 
 func verifyCommand(s *cli.Settings) *cobra.Command {
 	var key string
+	var stored bool
 	var checkpoints []string
 	c := &cobra.Command{
 		Use: "verify [FILE]", Short: "Find missing, changed and reordered entries of the audit trail", Args: cli.Positional("[FILE]"),
@@ -108,7 +117,7 @@ signed once cannot be changed any more without being found.`,
 		Example: `  nusa audit export -f today.jsonl
   nusa audit verify today.jsonl --checkpoint yesterday.jsonl --key KEY`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
-			trail, err := readTrail(c, args)
+			trail, err := readTrail(c, args, stored)
 			if err != nil {
 				return err
 			}
@@ -138,12 +147,13 @@ signed once cannot be changed any more without being found.`,
 		}),
 	}
 	s.BindRegion(c, "the trail of this region")
+	storedFlag(c, &stored)
 	c.Flags().StringVar(&key, "key", "", "public key of the trail; without it, the key that the trail itself names")
 	c.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "an earlier exported trail, or its checkpoint alone, to which the trail must fit")
 	return c
 }
 
-func readTrail(c *cli.Session, args []string) (audit.Export, error) {
+func readTrail(c *cli.Session, args []string, stored bool) (audit.Export, error) {
 	if len(args) > 0 {
 		if args[0] == "-" {
 			return audit.Read(c.Cmd.InOrStdin())
@@ -157,7 +167,7 @@ func readTrail(c *cli.Session, args []string) (audit.Export, error) {
 	}
 	r, w := io.Pipe()
 	defer r.Close() // ends the writer
-	go func() { w.CloseWithError(export(c, w)) }()
+	go func() { w.CloseWithError(export(c, w, stored)) }()
 	return audit.Read(r)
 }
 

@@ -1,0 +1,20 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+)
+
+// auditFlags adds the flags of the audit trail to a role.
+func auditFlags(f *pflag.FlagSet, retention *time.Duration) {
+	f.Var(cli.NewDuration(retention, func(d time.Duration) error {
+		if d < time.Hour {
+			return errors.New("is below 1h")
+		}
+		return nil
+	}), "audit-retention", "time for which entries of the audit trail are kept, such as 30d (default 30d); a full trail keeps less")
+}
