@@ -298,10 +298,18 @@ func (m *Matrix) times(i int) []times {
 // that are older than stale are Stale; with a stale of 0 none are. Edges without
 // measurement are predicted by p; with a nil p they are predicted from coordinates only.
 func (m *Matrix) View(now, stale time.Duration, p Predictor) *View {
-	v := &View{regions: m.regions, index: m.index, rows: slices.Clone(m.rows), now: now, stale: stale, predictor: p}
 	for i := range m.rows {
 		m.rows[i].sharedCells, m.rows[i].sharedTimes = true, true
 	}
+	v := m.Present(now, stale, p)
+	v.rows = slices.Clone(m.rows)
+	return v
+}
+
+// Present returns what View returns, but valid only until the matrix changes. It costs little, and
+// later changes of the matrix copy nothing.
+func (m *Matrix) Present(now, stale time.Duration, p Predictor) *View {
+	v := &View{regions: m.regions, index: m.index, rows: m.rows, now: now, stale: stale, predictor: p}
 	if p == nil {
 		return v
 	}

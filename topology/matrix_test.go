@@ -297,3 +297,25 @@ func TestConfirmCopiesOnlyTimes(t *testing.T) {
 		t.Errorf("the view has changed: %v", v.Edge("a", "b"))
 	}
 }
+
+// TestPresentCopiesNothing: a present view equals the other one, and a later change copies no row.
+func TestPresentCopiesNothing(t *testing.T) {
+	m := NewMatrix()
+	m.SetRegions([]Region{{Name: "a"}, {Name: "b"}})
+	m.Set(measured("a", "b", 10, OK), time.Second)
+	v := m.Present(time.Second, 0, nil)
+	cells := &m.rows[0].cells[0]
+	if v.Edge("a", "b") != m.Present(time.Second, 0, nil).Edge("a", "b") || v.Edge("a", "b").P50 != 10*msec {
+		t.Errorf("the present view has %v", v.Edge("a", "b"))
+	}
+	m.Set(measured("a", "b", 20, OK), time.Minute)
+	m.Confirm("a", nil, 0, time.Minute, time.Hour)
+	if &m.rows[0].cells[0] != cells {
+		t.Error("the row was copied")
+	}
+	kept := m.View(time.Minute, 0, nil)
+	m.Present(time.Minute, 0, nil)
+	if m.Set(measured("a", "b", 30, OK), time.Minute); kept.Edge("a", "b").P50 != 20*msec || m.Present(time.Minute, 0, nil).Edge("a", "b").P50 != 30*msec {
+		t.Errorf("a view has changed: %v", kept.Edge("a", "b"))
+	}
+}

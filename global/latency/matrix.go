@@ -141,6 +141,12 @@ func (m *Matrix) Cache(now time.Duration) *Cache {
 	return m.cache
 }
 
+// Present returns a view that is valid only as long as the lock is held. Other than the view of
+// Cache it makes no later change copy a row, so it suits a look at few edges.
+func (m *Matrix) Present(now time.Duration) *topology.View {
+	return m.current().Present(now, rowStale, m.predictor)
+}
+
 // DropOldView drops the view if a request for the present view would make a new one anyway. An old
 // view keeps the rows that have changed since, so it may take as much memory as the matrix.
 func (m *Matrix) DropOldView(now time.Duration) {

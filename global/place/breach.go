@@ -39,7 +39,7 @@ func NewBoundTracker(s Snapshot) *BoundTracker { return &BoundTracker{newDistanc
 // Job.Slots may be in any order. Only fresh measurements are evidence, unless the bound's Unknown
 // allows more. A bound to a location is never measured, so it cannot be broken.
 func (f *BoundTracker) Step(j *Job, passed time.Duration) []Breach {
-	if j.Stopped {
+	if j.Stopped || len(j.Breaches) == 0 && !f.breaks(j, passed) {
 		return nil
 	}
 	before := map[breachKey]topology.Breach{}
@@ -65,7 +65,7 @@ func (f *BoundTracker) Step(j *Job, passed time.Duration) []Breach {
 		g := &j.Groups[i]
 		for k := range g.Regions.Near {
 			n := &g.Regions.Near[k]
-			if !n.Required || n.MaxRTT <= 0 || n.Location != nil {
+			if !n.bounded() {
 				continue
 			}
 			for _, name := range slices.Sorted(maps.Keys(regions[g.Name])) {
@@ -94,6 +94,45 @@ func (f *BoundTracker) Step(j *Job, passed time.Duration) []Breach {
 	})
 	return slices.CompactFunc(out, func(a, b Breach) bool { return a.key() == b.key() })
 }
+
+// breaks reports whether a bound of the job is broken now. It is much cheaper than Step, and most
+// jobs keep their bounds.
+func (f *BoundTracker) breaks(j *Job, passed time.Duration) bool {
+	for i := range j.Groups {
+		g := &j.Groups[i]
+		for k := range g.Regions.Near {
+			n := &g.Regions.Near[k]
+			if !n.bounded() {
+				continue
+			}
+			known := f.distances.of(n)
+			for s := range j.Slots {
+				s := &j.Slots[s]
+				if s.Group != g.Name || s.Desired != region.DesiredRun || s.State == region.Done {
+					continue
+				}
+				at := f.distances.regions.index(s.Region)
+				if at >= 0 && (topology.Breach{}).Step(n.bound(), n.deciding(known.of(at)).Distance, passed).State != topology.WithinBound {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// HasBound reports whether a breach of the job is possible, because it has a bound that is measured.
+func (j *Job) HasBound() bool {
+	for i := range j.Groups {
+		if slices.ContainsFunc(j.Groups[i].Regions.Near, func(n Near) bool { return n.bounded() }) {
+			return true
+		}
+	}
+	return false
+}
+
+// bounded reports whether the clause has a bound that is measured.
+func (n *Near) bounded() bool { return n.Required && n.MaxRTT > 0 && n.Location == nil }
 
 // bound returns the clause as a bound for topology.Breach.
 func (n *Near) bound() topology.Bound {

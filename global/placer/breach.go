@@ -24,7 +24,7 @@ const nearChunk = 1024
 func (p *Placer) updateProbeDemand() {
 	st := p.st
 	st.ProbeDemandStale = false
-	snapshot := nearSnapshot(st, nearRegions(st), nearJobs(st, slices.Collect(maps.Keys(st.Near)))...)
+	snapshot := nearSnapshot(st, st.Latency.Present(st.Clock()), nearRegions(st), nearJobs(st, slices.Collect(maps.Keys(st.Near)))...)
 	for i := range snapshot.Jobs {
 		j := &snapshot.Jobs[i]
 		j.Slots = st.Jobs[state.JobKey{Namespace: j.Namespace, Name: j.Name}].SortedSlots()
@@ -51,8 +51,14 @@ func (p *Placer) followBreaches(now time.Duration) {
 	if len(st.Near) == 0 {
 		return
 	}
+	var bounded []state.JobKey
+	for k := range st.Near {
+		if j := st.Jobs[k]; j != nil && (j.Place().HasBound() || len(j.Notes().Breaches) > 0) {
+			bounded = append(bounded, k)
+		}
+	}
 	regions := nearRegions(st)
-	for keys := range slices.Chunk(slices.Collect(maps.Keys(st.Near)), nearChunk) {
+	for keys := range slices.Chunk(bounded, nearChunk) {
 		p.followBreachesOf(keys, regions, now, passed)
 	}
 }
@@ -60,7 +66,7 @@ func (p *Placer) followBreaches(now time.Duration) {
 // followBreachesOf is followBreaches for some jobs. The lock is held.
 func (p *Placer) followBreachesOf(keys []state.JobKey, regions []*place.Region, now, passed time.Duration) {
 	st := p.st
-	snapshot := nearSnapshot(st, regions, nearJobs(st, keys)...)
+	snapshot := nearSnapshot(st, st.Latency.Present(st.Clock()), regions, nearJobs(st, keys)...)
 	tracker := place.NewBoundTracker(snapshot)
 	var slots []region.Slot
 	for i := range snapshot.Jobs {

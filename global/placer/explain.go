@@ -147,7 +147,7 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 	}
 	out := lastDecisions{held: map[string]state.Decision{}, status: j.Status(st.Sight()), bounds: bounds(j), job: *j.Place(), waits: maps.Clone(j.Notes().RolloutWaits), cutOff: map[string]time.Duration{}}
 	if state.HasNear(j.Place()) {
-		out.near = place.NewBoundTracker(nearSnapshot(st, nearRegions(st), *j.Place()))
+		out.near = place.NewBoundTracker(nearSnapshot(st, st.TopologyView(), nearRegions(st), *j.Place()))
 	}
 	see := st.Sight()
 	for name := range st.Regions {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 // seen identifies the state of a job that a plan is based on.
@@ -70,8 +71,8 @@ func explainSnapshot(st *state.State, j place.Job) place.Snapshot {
 
 // nearSnapshot returns the facts that the near rules of jobs depend on. regions are nearRegions. The
 // lock is held.
-func nearSnapshot(st *state.State, regions []*place.Region, jobs ...place.Job) place.Snapshot {
-	return place.Snapshot{Topology: st.TopologyView(), Jobs: jobs, Origins: st.Origins.Serving(jobs), Regions: regions}
+func nearSnapshot(st *state.State, view *topology.View, regions []*place.Region, jobs ...place.Job) place.Snapshot {
+	return place.Snapshot{Topology: view, Jobs: jobs, Origins: st.Origins.Serving(jobs), Regions: regions}
 }
 
 // nearRegions returns the regions for nearSnapshot. The lock is held.
