@@ -40,6 +40,9 @@ type Config struct {
 	Etcd Etcd
 	// Store, when set, is used in place of etcd, for simulations and tests. Run does not close it.
 	Store store.Store
+	// Socket is the path of a Unix socket for gRPC. Its callers are root and the user of this process,
+	// and may do everything. Empty: none.
+	Socket string
 	// Net opens sockets. Default: the host's network.
 	Net network.Net
 	// Identity encrypts all gRPC connections, and says who this server is. Default: none, so

@@ -176,6 +176,7 @@ func (s *server) listen(ctx context.Context) error {
 	g := gate.New(gate.Options{Source: id, Rights: s.rights, Record: s.denials.Add})
 	web, err := serve.Open(ctx, serve.Options{
 		Net: s.cfg.Net, Logger: s.log, GRPCAddr: s.cfg.GRPCAddr, HTTPAddr: s.cfg.HTTPAddr,
+		Socket:      s.cfg.Socket,
 		Credentials: id.Server(gate.Listener(id.ID())), Tap: trust.Tap, HTTPTLS: id.Web(),
 		Unary: g.Around(f.Unary()), Stream: g.AroundStreams(f.Stream()), Ready: s.ready,
 		Codec: submits.NewCodec(),

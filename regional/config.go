@@ -58,6 +58,9 @@ type Config struct {
 	// Global lists gRPC addresses of global servers. Empty: the region has no global tier.
 	Global []string
 
+	// Socket is the path of a Unix socket for gRPC. Its callers are root and the user of this process,
+	// and may do everything. Empty: none.
+	Socket string
 	// Net opens sockets. Default network.Host().
 	Net network.Net
 	// Identity encrypts all connections of gRPC and Raft, and says who this server is.

@@ -123,6 +123,7 @@ func (s *server) openAddresses(ctx context.Context) error {
 	var err error
 	s.serve, err = serve.Open(ctx, serve.Options{
 		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
+		Socket:      cfg.Socket,
 		Credentials: cfg.Identity.Server(gate.Listener(cfg.Identity.ID())), Tap: trust.Tap, HTTPTLS: cfg.Identity.Web(),
 		Unary:  s.gate.Around(fwd.Unary()),
 		Stream: s.gate.AroundStreams(fwd.Stream()),

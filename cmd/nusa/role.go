@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,9 +21,9 @@ import (
 // role holds the parts that the three role commands share: settings from flags, environment
 // and file, and a logger to standard error.
 type role struct {
-	configFile, logLevel, logFormat, dataDir, bind, identity, tokenFile string
-	insecure                                                            bool
-	logger                                                              *slog.Logger
+	configFile, logLevel, logFormat, dataDir, bind, identity, tokenFile, socket string
+	insecure                                                                    bool
+	logger                                                                      *slog.Logger
 }
 
 // addFlags adds the shared flags. When RunE begins, every flag has its final value and was
@@ -36,6 +37,9 @@ func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 	f.StringVar(&r.bind, "bind", "", bindUsage)
 	f.StringVar(&r.identity, "identity", "", "folder with cert.pem, key.pem and roots.pem, which encrypt connections (default: no encryption)")
 	f.BoolVar(&r.insecure, "insecure", false, insecureUsage(cmd))
+	if cmd.Name() != "agent" {
+		f.StringVar(&r.socket, "socket", "", "Unix socket for root and this user, who may do everything (default: nusa.sock in --data-dir); - turns it off")
+	}
 	cmd.Args = noArguments
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := load(cmd.Flags(), r.configFile); err != nil {
@@ -65,6 +69,27 @@ func insecureUsage(cmd *cobra.Command) string {
 		return "begin a federation without identities: who reaches a listener may run commands on every node"
 	}
 	return "let other machines reach listeners without encryption, and so run commands on every node"
+}
+
+// socketPath returns the path of the socket, and nothing for none. The default gives way if its path
+// is too long for a socket.
+func (r *role) socketPath() string {
+	switch r.socket {
+	case "-":
+		return ""
+	default:
+		return r.socket
+	case "":
+	}
+	path, err := filepath.Abs(filepath.Join(r.dataDir, "nusa.sock"))
+	if err == nil {
+		err = serve.CheckSocket(path)
+	}
+	if err != nil {
+		r.logger.Warn("there is no socket for the administrator of this machine", "error", err)
+		return ""
+	}
+	return path
 }
 
 // source returns the identity of --identity, and nil without the flag.

@@ -86,6 +86,7 @@ func globalCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		cfg.Socket = r.socketPath()
 		cfg.Identity, err = r.source()
 		if err != nil {
 			return err
@@ -161,6 +162,7 @@ func regionalCommand() *cobra.Command {
 			cfg.Raft = regional.FastRaft()
 		}
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
+		cfg.Socket = r.socketPath()
 		keep, err := r.joinRegional(cmd, &cfg, certTTL)
 		if err != nil {
 			return err

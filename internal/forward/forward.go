@@ -244,6 +244,10 @@ func forwardedContext(ctx context.Context) context.Context {
 	} else if trust.IsStranger(ctx) {
 		out.Set(trust.CallerHeader, trust.NoCaller)
 	}
+	out.Delete(trust.LocalHeader)
+	if trust.IsLocal(ctx) {
+		out.Set(trust.LocalHeader, "1")
+	}
 	out.Delete(trust.FromHeader)
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		out.Set(trust.FromHeader, p.Addr.String())

@@ -52,6 +52,10 @@ type Options struct {
 	// Codec encodes and decodes messages. Default: protobuf's.
 	Codec encoding.CodecV2
 
+	// Socket is the path of a Unix socket for gRPC, which root and the user of this process can use.
+	// Empty: none.
+	Socket string
+
 	// HTTPAddr is the address for HTTP; empty or "-" for no HTTP.
 	HTTPAddr string
 	// HTTPTLS encrypts HTTP if other machines reach HTTPAddr. Then /metrics is for clients with a
@@ -88,6 +92,7 @@ type Server struct {
 	health   *health.Server
 	grpcLis  net.Listener // nil without gRPC
 	httpLis  net.Listener // nil without HTTP
+	sockLis  net.Listener // nil without a socket
 	stopping atomic.Bool
 }
 
@@ -103,6 +108,12 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 		}
 		if opts.Credentials == nil { // otherwise the handshake is bounded
 			s.grpcLis = guard.Requests(s.grpcLis, guard.Most, keepaliveTimeout)
+		}
+	}
+	if opts.Socket != "" {
+		if s.sockLis, err = listenSocket(opts.Socket); err != nil {
+			_ = s.Close()
+			return nil, err
 		}
 	}
 	if opts.HTTPAddr != "" {
@@ -180,6 +191,14 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		})
 	}
+	if s.sockLis != nil {
+		g.Go(func() error {
+			if err := s.GRPC.Serve(s.sockLis); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+				return fmt.Errorf("serve gRPC on %s: %w", s.opts.Socket, err)
+			}
+			return nil
+		})
+	}
 	if s.httpLis != nil {
 		g.Go(func() error {
 			if err := web.Serve(s.httpLis); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -225,7 +244,7 @@ func (s *Server) stop(web *http.Server) {
 // Close closes the listeners of a server that does not Run.
 func (s *Server) Close() error {
 	var errs []error
-	for _, l := range []net.Listener{s.grpcLis, s.httpLis} {
+	for _, l := range []net.Listener{s.grpcLis, s.sockLis, s.httpLis} {
 		if l != nil {
 			errs = append(errs, l.Close())
 		}

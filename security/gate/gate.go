@@ -172,6 +172,9 @@ func admit(ctx context.Context, server identity.ID, method string) (context.Cont
 			return ctx, status.Errorf(codes.Unauthenticated, "%s forwards a call of %q: %v", peer.Describe(), text[0], err)
 		}
 		ctx = trust.WithCaller(ctx, caller)
+		if len(metadata.ValueFromIncomingContext(ctx, trust.LocalHeader)) > 0 {
+			ctx = trust.WithLocal(ctx)
+		}
 	}
 	if forStrangers(method) && !forwards(server, peer) {
 		ctx = withAddress(ctx)

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 
+	"google.golang.org/grpc/peer"
+
 	"github.com/nusa-scheduler/nusa/security/identity"
 )
 
@@ -16,6 +18,37 @@ const CallerHeader = "nusa-caller"
 const FromHeader = "nusa-from"
 
 type callerKey struct{}
+
+type localKey struct{}
+
+// LocalHeader marks a call of the administrator of a server's machine that this server forwards.
+// Package gate believes it like CallerHeader.
+const LocalHeader = "nusa-local"
+
+// root returns the identity of the administrator of a server's machine.
+func root(server identity.ID) identity.ID {
+	return identity.ID{Federation: server.Federation, Kind: identity.Operator, Name: "root"}
+}
+
+// WithLocal returns the context of a call that the administrator of another server's machine makes.
+func WithLocal(ctx context.Context) context.Context { return context.WithValue(ctx, localKey{}, true) }
+
+// IsLocal reports whether the administrator of a server's machine makes a call, by its Unix socket.
+// CallerOf returns operator/root then. A certificate with that name is not enough.
+func IsLocal(ctx context.Context) bool {
+	if forwarded, _ := ctx.Value(localKey{}).(bool); forwarded {
+		return true
+	}
+	if ctx.Value(callerKey{}) != nil {
+		return false // the peer forwards a call of another caller
+	}
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return false
+	}
+	info, ok := p.AuthInfo.(Info)
+	return ok && info.local
+}
 
 // NoCaller is the value of CallerHeader for a caller who has shown no certificate.
 const NoCaller = "none"

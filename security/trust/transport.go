@@ -28,6 +28,8 @@ type Info struct {
 	ID identity.ID
 	// stranger is the connection of a peer that has shown no certificate.
 	stranger *stranger
+	// local: the peer is the administrator of this machine.
+	local bool
 }
 
 // AuthType implements credentials.AuthInfo.
@@ -51,6 +53,13 @@ type Carried interface {
 	// Carrier returns the peer of the outer connection. It returns false if that peer has
 	// proved no identity.
 	Carrier() (identity.ID, bool)
+}
+
+// Administered is a connection of a user who may administer this machine. A server with credentials
+// accepts such a connection without a handshake.
+type Administered interface {
+	net.Conn
+	Administrator()
 }
 
 // Server returns the credentials of a gRPC server. It accepts clients that the rules allow, and
@@ -104,6 +113,11 @@ func (t *transport) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 			return nil, nil, errors.New("tunnel in a connection that is not encrypted")
 		}
 		return raw, info(id), nil
+	}
+	if local, ok := raw.(Administered); ok {
+		out := info(root(t.source.ID()))
+		out.local = true
+		return local, out, nil
 	}
 	leave := t.pending.Enter(raw)
 	conn, auth, err := t.TransportCredentials.ServerHandshake(raw)

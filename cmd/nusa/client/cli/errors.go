@@ -110,7 +110,7 @@ func (c *Session) unavailable(err error, message string) string {
 			return fmt.Sprintf("cannot reach %s, the last known master of region %s (%s): give another of its servers with --addr", c.Addr, c.Master, cause)
 		}
 		advice := c.unreachedAdvice()
-		if c.dialer.Err() == nil && c.Identity == "" {
+		if _, local := socketPath(c.Addr); c.dialer.Err() == nil && c.Identity == "" && !local {
 			advice = "no Nusa server listens there, or it has an identity, and this client needs --identity (or NUSA_IDENTITY), too"
 		}
 		return fmt.Sprintf("cannot reach %s (%s): %s", c.Addr, cause, advice)
@@ -123,6 +123,9 @@ func (c *Session) unavailable(err error, message string) string {
 func (s *Settings) unreachedAdvice() string {
 	if s.Addr == DefaultAddr {
 		return fmt.Sprintf("start `%s dev`, or name a server with --addr or NUSA_ADDR", s.Program)
+	}
+	if _, local := socketPath(s.Addr); local {
+		return "is it the nusa.sock in the data directory of a server that runs, and is this its user, or root?"
 	}
 	return "no Nusa server listens there: set --addr or NUSA_ADDR to the gRPC address of a server"
 }

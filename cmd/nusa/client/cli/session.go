@@ -50,6 +50,9 @@ type Session struct {
 // separated by commas, Connect uses the first that can be reached. Nothing is sent before
 // the first call.
 func (c *Session) Connect(addr string) (closeConn func(), err error) {
+	if path, local := socketPath(addr); local {
+		return connectSocket(c, path)
+	}
 	if scheme, rest, found := strings.Cut(addr, "://"); found {
 		return nil, fmt.Errorf("--addr %s (or NUSA_ADDR): give host[:port], %s, without %s://", addr, strings.TrimRight(rest, "/"), scheme)
 	}
