@@ -149,6 +149,7 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 	g, gctx := errgroup.WithContext(inner)
 	calls := grpc.NewServer()
 	nusav1.RegisterAllocationsServer(calls, api.New(r.engine, r.cfg.Logger))
+	nusav1.RegisterRepairsServer(calls, api.NewRepairs(r.engine))
 	g.Go(func() error { return r.engine.Run(gctx) })
 	g.Go(func() error { return r.writer.Run(gctx) })
 	if id := r.cfg.Identity; id != nil {

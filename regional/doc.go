@@ -15,6 +15,7 @@
 //	rights        who may do what
 //	denials       denied calls in the audit trail
 //	bans          refuses banned agents
+//	counters      metrics
 //	services      what the API gets from the server and from a term
 //
 // The parts are packages of their own:
@@ -27,6 +28,7 @@
 //	raftlog  the log: sequencer, state machine, formats
 //	wire     conversions between the state and protobuf
 //	metrics  the history of measurements
+//	repair   compares the log with the memory of the master and with the agents
 //	trail    what is known of the audit trail beyond the log
 //	gossip   finds the region's servers
 //	quorum   forms and maintains the Raft group

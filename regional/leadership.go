@@ -143,6 +143,7 @@ func (s *server) runMaster(ctx context.Context, number uint64, elected time.Dura
 		ProbeAddr: s.cfg.ProbeAddr, ProbeRate: s.cfg.ProbeRate, ProbeKeys: s.cfg.ProbeKeys, ProbeLastSeen: s.responder.LastSeen,
 		Term: number, Elected: elected, Start: s.start, Cluster: cluster, RaftLog: s.quorum, FSM: s.fsm,
 		FeatureLevel:    s.featureLevel,
+		ObserveRepair:   s.counters.observeRepair,
 		VerifyLeader:    func() error { return s.quorum.VerifyLeader().Error() },
 		MaintainMembers: s.quorum.MaintainMembers,
 		Federation:      s.federation, Metrics: s.history, Hub: s.hub, Tunnels: s.tunnels, Streams: &s.streams,

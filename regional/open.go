@@ -2,6 +2,7 @@ package regional
 
 import (
 	"context"
+	"errors"
 	"net"
 	"path/filepath"
 	"slices"
@@ -53,6 +54,8 @@ type server struct {
 	gate    *gate.Gate
 	rights  *rightsCopy
 	denials *recorder.Queue
+	// counters are metrics.
+	counters counters
 
 	leadership leadership
 	start      presence.Start
@@ -72,7 +75,7 @@ type server struct {
 // address.
 func open(ctx context.Context, cfg Config) (*server, error) {
 	s := &server{
-		cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}), denials: recorder.NewQueue(),
+		cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}), denials: recorder.NewQueue(), counters: newCounters(),
 		federation: peers.NewFederationCache(cfg.Clock), history: metrics.NewStore(),
 		hub: tunnel.NewHub(tunnel.Options{}), tunnels: tunnel.NewListener(0), masters: &masterConn{net: cfg.Net, creds: cfg.Identity.Dial(identity.ServersOf(cfg.Region.GetName()))},
 	}
@@ -130,7 +133,7 @@ func (s *server) openAddresses(ctx context.Context) error {
 		Ready:  s.ready, SmallBuffers: true, Codec: wire.NewCodec(),
 	})
 	if err == nil {
-		err = s.gate.Register(s.serve.Registry)
+		err = errors.Join(s.gate.Register(s.serve.Registry), s.counters.register(s))
 	}
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ func apiMaster(m *master.Master, watches *api.GroupWatches) *api.Master {
 	return &api.Master{
 		Done: m.Context().Done(), Term: m.Term, Cluster: m.Cluster, Events: m.Events, Log: m.Log,
 		Planner: m.Planner, Reporter: m.Reporter, Nodes: m.Agents, Peers: m.Prober, MatrixWatches: &m.Prober.Watches,
-		Groups: watches, Specs: &wire.SpecCache{}, Uplink: m.Uplink,
+		Groups: watches, Specs: &wire.SpecCache{}, Uplink: m.Uplink, Repairer: m.Repairer,
 		Report: func() *nusav1.RegionReport { return m.Reporter.Report(nil) },
 	}
 }

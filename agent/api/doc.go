@@ -2,6 +2,7 @@
 // through a tunnel that the agent opened.
 //
 //	allocations.go  list, get and logs
+//	repairs.go      which orders the agent has, for comparisons
 //	exec.go         commands in running tasks, and the resources that tasks use
 //	errors.go       errors of the engine and of drivers as gRPC statuses
 package api

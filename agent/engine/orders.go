@@ -81,6 +81,21 @@ func (e *Engine) Known(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
+// Orders returns the positions of the orders that the region has not forgotten.
+func (e *Engine) Orders(ctx context.Context) ([]*nusav1.HeldOrder, error) {
+	var out []*nusav1.HeldOrder
+	if !e.do(ctx, func() {
+		for id, a := range e.allocs {
+			if a.spec.Want != reconcile.Forget {
+				out = append(out, &nusav1.HeldOrder{Id: id, Incarnation: a.wire.GetIncarnation(), Index: a.wire.GetIndex()})
+			}
+		}
+	}) {
+		return nil, ctx.Err()
+	}
+	return out, nil
+}
+
 // change stores a change of orders and then uses the new orders.
 func (e *Engine) change(c link.Change[*nusav1.AllocOrder]) error {
 	fresh, added := e.newOrders(c)

@@ -25,6 +25,6 @@
 //	tokens.go       Tokens, and the documents of the log in which package enroll keeps its records
 //	members.go      Members
 //	siblings.go     Siblings: calls between the servers of the region
-//	system.go       System
+//	system.go       System and Repairs
 //	errors.go       statuses that several services return
 package api

@@ -112,6 +112,10 @@ type Master struct {
 	Specs *wire.SpecCache
 	// Uplink is the region's session with the global tier.
 	Uplink Uplink
+	// Repairer compares the log with what the master and the agents have: *repair.Repairer.
+	Repairer interface {
+		Now(context.Context) []*nusav1.ReconcileResult
+	}
 	// Report returns a summary of the region.
 	Report func() *nusav1.RegionReport
 }
@@ -186,6 +190,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 	nusav1.RegisterMembersServer(g, members{s: s})
 	s.Enroll.Register(g)
 	nusav1.RegisterAuditServer(g, audits{s: s})
+	nusav1.RegisterRepairsServer(g, repairs{s: s})
 }
 
 // rightsAge returns who may do what, and the time since the global tier last sent or confirmed that.

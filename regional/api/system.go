@@ -3,7 +3,11 @@ package api
 import (
 	"context"
 
+	"google.golang.org/grpc"
+
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // system is the System service. It tells a client which server the client talks to. A
@@ -23,4 +27,52 @@ func (y system) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse
 		out.Leader, out.Alarms = true, alarms(y.s, m)
 	}
 	return out, nil
+}
+
+// repairs is the Repairs service.
+type repairs struct {
+	nusav1.UnimplementedRepairsServer
+	s *Server
+}
+
+// Run compares the region's log with the master's memory and with its agents, and repairs what
+// differs.
+func (r repairs) Run(ctx context.Context, req *nusav1.ReconcileRequest) (*nusav1.ReconcileResponse, error) {
+	m, err := r.s.master()
+	if err != nil {
+		return nil, err
+	}
+	if own := r.s.region(); req.GetRegion() != "" && req.GetRegion() != own {
+		return nil, notFound(rpcerr.KindRegion, req.GetRegion(), "this is region %q, not %q", own, req.GetRegion())
+	}
+	if err := r.s.record(ctx, m, audit.Entry{Verb: "reconcile", Kind: "system", Name: r.s.region(), Outcome: audit.Started}); err != nil {
+		return nil, err
+	}
+	return &nusav1.ReconcileResponse{Results: m.Repairer.Now(ctx)}, nil
+}
+
+// slotsAtOnce is how many slots a message of Slots has.
+const slotsAtOnce = 500
+
+// Slots sends the slots in the region's log.
+func (r repairs) Slots(_ *nusav1.HeldSlotsRequest, stream grpc.ServerStreamingServer[nusav1.HeldSlots]) error {
+	if _, err := r.s.master(); err != nil {
+		return err
+	}
+	view := r.s.State.View()
+	at := view.Cluster().Orders
+	part := &nusav1.HeldSlots{Position: &nusav1.Position{Epoch: at.Epoch, Sequence: at.Sequence}}
+	for x := range view.Slots() {
+		if x.Local {
+			continue
+		}
+		part.Slots = append(part.Slots, &nusav1.HeldSlot{Key: x.ID(), Generation: x.Generation, Revision: x.Revision})
+		if len(part.Slots) == slotsAtOnce {
+			if err := stream.Send(part); err != nil {
+				return err
+			}
+			part = &nusav1.HeldSlots{}
+		}
+	}
+	return stream.Send(part)
 }

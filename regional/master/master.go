@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/peers"
 	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/repair"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/uplink"
 	"github.com/nusa-scheduler/nusa/security/trust"
@@ -74,6 +75,8 @@ type Config struct {
 	// to another server.
 	Servers func() []*nusav1.RegionalServer
 	Standby func() *nusav1.MasterMessage
+	// ObserveRepair gets the tier and the kind of each repair of a difference.
+	ObserveRepair func(tier, kind string)
 	// GroupsChanged is called with the groups that a log entry changed.
 	GroupsChanged func([]state.GroupKey)
 	Logger        *slog.Logger
@@ -91,6 +94,7 @@ type Master struct {
 	Prober   *peers.Prober
 	Reporter *uplink.Reporter
 	Uplink   *uplink.Uplink
+	Repairer *repair.Repairer
 
 	cfg    Config
 	limits *limiter
@@ -163,12 +167,28 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 		stopTime: m.Agents.LongestStop,
 	}
 	m.Uplink.LengthChanged = m.limits.changed
+	m.Repairer = m.newRepairer()
 	purge := &purger{log: m.Log, fsm: cfg.FSM, events: m.Events, logger: m.log}
 	m.run = []func(context.Context) error{
 		m.Log.Run, verifier.Run, m.Agents.Watch, m.Agents.Deliver, m.limits.before(m.Uplink.Run), m.Prober.Run, poller.Run, recorder.Run,
-		m.limits.run, m.watchCommits, purge.run, cfg.MaintainMembers,
+		m.limits.run, m.watchCommits, purge.run, m.Repairer.Run, cfg.MaintainMembers,
 	}
 	return m, nil
+}
+
+// newRepairer returns the part that compares the log with the agents and the scheduler.
+func (m *Master) newRepairer() *repair.Repairer {
+	return repair.New(repair.Config{
+		Region: m.cfg.Region.GetName(), View: m.cfg.FSM.View, Agents: nodes.Outboxes{Agents: m.Agents}, Observe: m.cfg.ObserveRepair, Log: m.log,
+		Ask: func(ctx context.Context, id string) (*nusav1.HeldOrders, error) {
+			conn, err := m.Agents.Conn(id)
+			if err != nil {
+				return nil, err
+			}
+			return nusav1.NewRepairsClient(conn).Orders(ctx, &nusav1.HeldOrdersRequest{})
+		},
+		CheckNodes: func(ctx context.Context) ([]string, bool) { return m.Planner.checkNodes(ctx, m.Log.Wake) },
+	})
 }
 
 // Context returns a context that ends with the term.

@@ -1,6 +1,7 @@
 package master
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,8 @@ type Planner struct {
 	cfg plannerConfig
 	// Only the sequencer's goroutine uses the field planner.
 	planner *sched.Planner
+	// check is a request to compare the cached nodes with the log. decide answers it.
+	check atomic.Pointer[chan []string]
 	// more is true when the latest plan is large or is a part of a larger plan.
 	more atomic.Bool
 
@@ -89,6 +92,9 @@ func (p *Planner) decide(view *state.View) raftlog.Decision {
 	if p.cfg.logIsOld() {
 		return raftlog.Decision{RecheckAfter: maxRest} // the log has forgotten what runs
 	}
+	if check := p.check.Swap(nil); check != nil {
+		*check <- p.planner.Check(view)
+	}
 	began := time.Now()
 	in := p.Input(view)
 	in.MaxPlaces = maxPlaces
@@ -107,6 +113,20 @@ func (p *Planner) decide(view *state.View) raftlog.Decision {
 	d.RecheckAfter = earliest(plan.Wake, recheck)
 	p.more.Store(plan.More || len(d.Commands) > fewCommands)
 	return d
+}
+
+// checkNodes compares the cached nodes with the log before the next plan, and drops the cache if they
+// differ. wake makes the sequencer plan. It returns the nodes that differ, or false if ctx ended.
+func (p *Planner) checkNodes(ctx context.Context, wake func()) ([]string, bool) {
+	answer := make(chan []string, 1)
+	p.check.Store(&answer)
+	wake()
+	select {
+	case wrong := <-answer:
+		return wrong, true
+	case <-ctx.Done():
+		return nil, false
+	}
 }
 
 // restAfter returns the pause after a plan. While instances fit nowhere, the pause is as

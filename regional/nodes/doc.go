@@ -4,6 +4,7 @@
 //
 //	agents     Agents: what a master knows about every node beyond the committed state
 //	node       one node: its outbox of orders, its statistics, and when it was last seen
+//	drift      what the outboxes have, for comparisons with the log
 //	status     commits which nodes are lost or ready again
 //	namelease  which agent holds a node's name
 //	dispatch   the gRPC service that agents dial, on any server of the region

@@ -2,6 +2,8 @@ package sched
 
 import (
 	"encoding/binary"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -237,4 +239,37 @@ func flag(b bool) int64 {
 		return 1
 	}
 	return 0
+}
+
+// Check compares the cached nodes with a view, and empties the cache if they differ. It returns the
+// ids of the nodes that differ.
+func (k *Planner) Check(view *state.View) (wrong []string) {
+	if k.nodes == nil {
+		return nil
+	}
+	k.current = false
+	cached := k.table(view)
+	k.current = false
+	defer func() { k.releaseView() }()
+	fresh := newNodeTable(view)
+	for i := range fresh.nodes {
+		n := &fresh.nodes[i]
+		if i >= len(cached.nodes) || !cached.nodes[i].sameUse(n) || cached.byNum[n.Num] != n.pos {
+			wrong = append(wrong, n.ID)
+		}
+	}
+	if len(wrong) == 0 && len(cached.nodes) != len(fresh.nodes) {
+		wrong = []string{fmt.Sprintf("%d nodes", len(cached.nodes)-len(fresh.nodes))}
+	}
+	if len(wrong) > 0 {
+		k.nodes = nil
+	}
+	return wrong
+}
+
+// sameUse reports whether two entries of a node say the same about its resources.
+func (n *node) sameUse(o *node) bool {
+	return n.ID == o.ID && n.free == o.free && n.allocs == o.allocs && n.dedicated == o.dedicated &&
+		(n.dedicated == 0 || n.dedicatedJob == o.dedicatedJob) &&
+		slices.Equal(n.ports, o.ports) && slices.Equal(n.gpu, o.gpu) && slices.Equal(n.apart, o.apart)
 }
