@@ -17,6 +17,7 @@
 //	members.go     alarms about global servers and members of the store
 //	identity.go    the root of the federation, and the identity that a server issues to itself
 //	begin.go       whether a federation has identities
+//	bans.go        refuses banned regions, and banned and removed regional servers
 //	metrics.go     metrics
 //
 // The packages below this folder. A package imports only packages that stand before it:

@@ -63,6 +63,7 @@ type server struct {
 	metrics *metrics
 	// denials are entries for the audit trail.
 	denials *recorder.Queue
+	bans    bans
 }
 
 // Run serves until ctx ends or a fatal error occurs. When Run returns, everything that it started
@@ -114,6 +115,7 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 	})
 	g.Go(func() error { return s.noteKnown(gctx) })
 	g.Go(func() error { return writeDenials(gctx, s) })
+	g.Go(func() error { return watchBans(gctx, s) })
 	g.Go(func() error {
 		select {
 		case <-gctx.Done():
@@ -173,6 +175,7 @@ func (s *server) listen(ctx context.Context) error {
 	f.Await(nusav1.Federation_Session_FullMethodName, s.awaitLoaded)
 	f.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(submits.Request) })
 	id := s.cfg.Identity
+	id.RefuseIf(s.bans.refuses)
 	g := gate.New(gate.Options{Source: id, Rights: s.rights, Record: s.denials.Add})
 	web, err := serve.Open(ctx, serve.Options{
 		Net: s.cfg.Net, Logger: s.log, GRPCAddr: s.cfg.GRPCAddr, HTTPAddr: s.cfg.HTTPAddr,

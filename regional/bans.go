@@ -4,23 +4,33 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/security/enroll"
 	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
-// bans are those in the region's log. Every server of the region refuses banned members, and ends
-// their connections.
-type bans struct{ now atomic.Pointer[enroll.Bans] }
+// bans are those in the region's log. Every server of the region refuses banned and removed members,
+// and ends their connections.
+type bans struct {
+	now  atomic.Pointer[enroll.Bans]
+	view func() *state.View
+}
 
 // refuses returns why a member is refused, or nil.
-func (b *bans) refuses(id identity.ID) error {
+func (b *bans) refuses(id identity.ID, key trust.Key) error {
 	if now := b.now.Load(); now != nil {
-		return now.Refuses(id)
+		if err := now.Refuses(id); err != nil {
+			return err
+		}
+	}
+	if _, removed := b.view().Document(enroll.RemovedKey(key)); removed {
+		return enroll.RefusesRemoved(id)
 	}
 	return nil
 }
 
-// watchBans follows the bans in the log until ctx ends.
+// watchBans follows the bans in the log until ctx ends. The list also counts the removed members.
 func watchBans(ctx context.Context, s *server) error {
 	if s.cfg.Identity == nil {
 		<-ctx.Done()

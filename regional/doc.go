@@ -16,6 +16,7 @@
 //	denials       denied calls in the audit trail
 //	bans          refuses banned agents
 //	counters      metrics
+//	bans          refuses banned and removed members
 //	services      what the API gets from the server and from a term
 //
 // The parts are packages of their own:

@@ -79,6 +79,7 @@ func open(ctx context.Context, cfg Config) (*server, error) {
 		federation: peers.NewFederationCache(cfg.Clock), history: metrics.NewStore(),
 		hub: tunnel.NewHub(tunnel.Options{}), tunnels: tunnel.NewListener(0), masters: &masterConn{net: cfg.Net, creds: cfg.Identity.Dial(identity.ServersOf(cfg.Region.GetName()))},
 	}
+	s.bans.view = s.fsm.View
 	cfg.Identity.RefuseIf(s.bans.refuses)
 	err := s.openDir()
 	if err == nil {

@@ -113,7 +113,7 @@ func (r *role) joined(cmd *cobra.Command, c member.Config) (source *trust.Source
 	if len(c.Servers) == 0 && !member.Exists(c.Dir) {
 		return nil, nil, errors.New("a token needs servers that it can be shown to: give a regional server --global, and an agent --servers")
 	}
-	c.Token = func() (join.Token, error) { return r.token(cmd.InOrStdin()) }
+	c.Token, c.TokenGiven = func() (join.Token, error) { return r.token(cmd.InOrStdin()) }, r.tokenGiven()
 	if err := member.Ensure(cmd.Context(), c); err != nil {
 		return nil, nil, err
 	}

@@ -126,20 +126,28 @@ func (j *joined) agent(name string, env []string, flags ...string) (kill func())
 	return j.start(name, env, append([]string{"agent", "--region", "jakarta", "--servers", j.addr(10), "--http-addr", "-", "--leave-on-shutdown"}, flags...)...)
 }
 
-// TestJoinWithTokens: processes without any identity join by token, and run encrypted. Wrong
-// tokens are refused. Certificates are renewed, also after their end, and without the global tier.
-func TestJoinWithTokens(t *testing.T) {
+// startJoined starts a global server that issues identities. It returns a function that starts the
+// server again, and one that kills it.
+func startJoined(t *testing.T) (j *joined, global, kill func()) {
+	t.Helper()
 	bin, err := filepath.Abs("../../bin/nusa")
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &joined{T: t, dir: t.TempDir(), bin: bin, port: freeport.Reserve(t, ports)}
+	j = &joined{T: t, dir: t.TempDir(), bin: bin, port: freeport.Reserve(t, ports)}
 	leftover.Nothing(t, j.dir)
-	global := func() func() {
-		return j.start("g1", nil, "global", "--secure", "--grpc-addr", j.addr(0), "--http-addr", "-", "--etcd-peer-addr", j.addr(3))
+	global = func() {
+		kill = j.start("g1", nil, "global", "--secure", "--grpc-addr", j.addr(0), "--http-addr", "-", "--etcd-peer-addr", j.addr(3))
 	}
-	killGlobal := global()
+	global()
 	j.until("g1", "server", "list")
+	return j, global, func() { kill() }
+}
+
+// TestJoinWithTokens: processes without any identity join by token, and run encrypted. Wrong
+// tokens are refused. Certificates are renewed, also after their end, and without the global tier.
+func TestJoinWithTokens(t *testing.T) {
+	j, global, killGlobal := startJoined(t)
 	killServer := j.server("s1", 10, "NUSA_JOIN_TOKEN="+j.token("--role", "server"))
 	j.until("connected", "region", "list")
 

@@ -3,6 +3,9 @@ package api
 import (
 	"context"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -14,15 +17,45 @@ type members struct {
 
 // List returns the members and the bans.
 func (m members) List(ctx context.Context, req *nusav1.ListMembersRequest) (*nusav1.ListMembersResponse, error) {
-	return m.s.Enroll.ListMembers(ctx, req)
+	return m.s.Enroll.Members().List(ctx, req)
 }
 
 // Ban refuses a member.
 func (m members) Ban(ctx context.Context, req *nusav1.BanRequest) (*nusav1.MemberBan, error) {
-	return m.s.Enroll.Ban(ctx, req)
+	return m.s.Enroll.Members().Ban(ctx, req)
 }
 
 // Unban ends a ban.
 func (m members) Unban(ctx context.Context, req *nusav1.UnbanRequest) (*nusav1.UnbanResponse, error) {
-	return m.s.Enroll.Unban(ctx, req)
+	return m.s.Enroll.Members().Unban(ctx, req)
+}
+
+// RemoveServer refuses the key of a server of this region that the global tier removes.
+func (m members) RemoveServer(ctx context.Context, req *nusav1.RemoveServerRequest) (*nusav1.RemoveServerResponse, error) {
+	for _, s := range m.s.Servers() {
+		if s.GetId() == req.GetName() && s.GetHealthy() {
+			return nil, status.Errorf(codes.FailedPrecondition, "server %s of region %s lives: stop it first, or ban it", req.GetName(), m.s.region())
+		}
+	}
+	return &nusav1.RemoveServerResponse{}, m.s.Enroll.Members().RefuseServer(ctx, req)
+}
+
+// BanRegion refuses a server of this region.
+func (m members) BanRegion(ctx context.Context, req *nusav1.BanRegionRequest) (*nusav1.BanRegionResponse, error) {
+	if req.GetName() == "" {
+		return nil, status.Error(codes.FailedPrecondition, "a region cannot ban itself: ask a global server")
+	}
+	ban, err := m.s.Enroll.Members().Ban(ctx, &nusav1.BanRequest{Role: "server", Region: req.GetRegion(), Name: req.GetName(), Reason: req.GetReason(), By: req.GetBy()})
+	if err != nil {
+		return nil, err
+	}
+	return &nusav1.BanRegionResponse{Ban: ban}, nil
+}
+
+// UnbanRegion ends the ban of a server of this region.
+func (m members) UnbanRegion(ctx context.Context, req *nusav1.UnbanRegionRequest) (*nusav1.UnbanResponse, error) {
+	if req.GetName() == "" {
+		return nil, status.Error(codes.FailedPrecondition, "a region cannot ban itself: ask a global server")
+	}
+	return m.s.Enroll.Members().Unban(ctx, &nusav1.UnbanRequest{Role: "server", Region: req.GetRegion(), Name: req.GetName()})
 }

@@ -166,7 +166,7 @@ func (n nodes) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*nusa
 	})
 }
 
-// Remove removes a node that is lost or has left.
+// Remove removes a node that is lost or has left. It frees the name of the node for another machine.
 func (n nodes) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusav1.RemoveNodeResponse, error) {
 	m, err := n.s.master()
 	if err != nil {
@@ -174,13 +174,25 @@ func (n nodes) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusa
 	}
 	view := n.s.State.View()
 	x, err := n.findNode(view, req.GetId(), req.GetRegion())
+	if status.Code(err) == codes.NotFound && (req.GetRegion() == "" || req.GetRegion() == n.s.region()) {
+		return n.removeMember(ctx, req.GetId(), err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	removed := n.node(m, view, x)
-	if left := sched.BoundLeft(m.Planner.Input(view), x.ID); left > 0 && x.Status != state.NodeReady {
+	if x.Status == state.NodeReady {
+		return nil, n.stillReady(removed)
+	}
+	if left := sched.BoundLeft(m.Planner.Input(view), x.ID); left > 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "node %s may still run instances that must not run twice, until its lease is certainly over: remove it in %v",
 			x.Name, left.Round(time.Second)+time.Second)
+	}
+	// The member comes first: a call that is repeated after a failure finds the node.
+	if !sharesName(view, x) {
+		if _, err := n.s.Enroll.Members().Remove(ctx, x.Name); err != nil {
+			return nil, err
+		}
 	}
 	_, err = m.Log.Commit(ctx, n.s.audited(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: x.ID}}, audit.Entry{Verb: "remove", Kind: "node", Name: x.Name}))
 	switch {
@@ -191,6 +203,29 @@ func (n nodes) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusa
 	}
 	m.Events.Add("node.removed", x.Name, "an operator removed the node")
 	return &nusav1.RemoveNodeResponse{Node: removed}, nil
+}
+
+// sharesName reports whether another node has the name of a node. That one owns the name.
+func sharesName(view *state.View, x *state.Node) bool {
+	for other := range view.Nodes() {
+		if other.Name == x.Name && other.ID != x.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// removeMember removes an agent that has joined, and whose node is not registered any more, or not
+// yet. It returns unknown if there is no such agent.
+func (n nodes) removeMember(ctx context.Context, name string, unknown error) (*nusav1.RemoveNodeResponse, error) {
+	removed, err := n.s.Enroll.Members().Remove(ctx, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case !removed:
+		return nil, unknown
+	}
+	return &nusav1.RemoveNodeResponse{Node: &nusav1.Node{Name: name, Region: n.s.region()}}, nil
 }
 
 // stillReady returns the error that says why a ready node cannot be removed.

@@ -8,6 +8,8 @@
 //   - server.go: Server, and what its services share
 //   - identity.go: the service Identity
 //   - tokens.go: the service Tokens
-//   - members.go: the service Members: who has joined, and bans
+//   - members.go: Members: who has joined, and bans
+//   - removal.go: Members: removed members, and records that nobody needs any more
+//   - roster.go: Members: registered nodes, and the join policy
 //   - limit.go: a bound for failed joins
 package enroll

@@ -83,7 +83,7 @@ func (s *Server) join(ctx context.Context, req *nusav1.JoinRequest) (*nusav1.Joi
 	}
 	var out *nusav1.JoinResponse
 	err = retry(func() error {
-		known, err := s.load(ctx, store, id, ask.Token.ID())
+		known, err := s.load(ctx, store, id, ask.Key, ask.Token.ID())
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (s *Server) join(ctx context.Context, req *nusav1.JoinRequest) (*nusav1.Joi
 		if grant.Token != nil {
 			puts[tokenPrefix+grant.Token.ID] = recordOf(grant.Token)
 		}
-		if err := change(ctx, store, known.checks, puts, entry("join", id, "with token "+ask.Token.ID())); err != nil {
+		if err := s.write(ctx, store, known, puts, entry("join", id, "with token "+ask.Token.ID())); err != nil {
 			return err
 		}
 		out, err = s.response(issuer, id, chain, req.GetAuthorityRequest())
@@ -127,6 +127,18 @@ func operatorOf(ctx context.Context, store Store, token join.Token, name string)
 		name = t.Name
 	}
 	return name, nil
+}
+
+// write writes the records of a join or a renewal. It removes records that nobody needs any more.
+func (s *Server) write(ctx context.Context, store Store, known *snapshot, puts map[string]proto.Message, e *audit.Entry) error {
+	c, err := changeOf(known.checks, puts, e)
+	if err == nil {
+		err = s.sweep(ctx, store, known.Grace, &c)
+	}
+	if err != nil {
+		return err
+	}
+	return store.Change(ctx, c)
 }
 
 // fixedPool returns the pool of a new agent if its token or its registration names one. The agent
@@ -229,7 +241,7 @@ func (s *Server) renew(ctx context.Context, req *nusav1.RenewRequest) (*nusav1.J
 	ask := &join.Renewal{ID: id, Key: hashOf(cert), NotBefore: cert.NotBefore, NotAfter: cert.NotAfter}
 	var out *nusav1.JoinResponse
 	err = retry(func() error {
-		known, err := s.load(ctx, store, id, "")
+		known, err := s.load(ctx, store, id, ask.Key, "")
 		if err != nil {
 			return err
 		}
@@ -240,7 +252,7 @@ func (s *Server) renew(ctx context.Context, req *nusav1.RenewRequest) (*nusav1.J
 		if err != nil {
 			return refusal(err)
 		}
-		if err := change(ctx, store, known.checks, map[string]proto.Message{known.memberKey: memberOf(id, ask.Key, chain[0], known.joined, known.pool)}, renewal(id)); err != nil {
+		if err := s.write(ctx, store, known, map[string]proto.Message{known.memberKey: memberOf(id, ask.Key, chain[0], known.joined, known.pool)}, renewal(id)); err != nil {
 			return err
 		}
 		out, err = s.response(issuer, id, chain, req.GetAuthorityRequest())

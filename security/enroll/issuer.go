@@ -76,7 +76,8 @@ func ReadAuthority(dir string) (*pki.Authority, error) {
 }
 
 // WriteAuthority writes the authority of a regional server. The certificate comes last, because
-// an authority without a certificate does not exist.
+// an authority without a certificate does not exist. After a crash between both files ReadAuthority
+// fails, and the server asks for another authority.
 func WriteAuthority(dir string, a *pki.Authority) error {
 	key, err := pki.EncodeKey(a.Key)
 	if err != nil {

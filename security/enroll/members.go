@@ -2,6 +2,7 @@ package enroll
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -14,13 +15,20 @@ import (
 	"github.com/nusa-scheduler/nusa/security/identity"
 )
 
+// Members are the services of a Server about who may be a member.
+type Members struct{ *Server }
+
+// Members returns the services about who may be a member.
+func (s *Server) Members() Members { return Members{s} }
+
 // BansKey is the key of the record with all bans of a tier, a nusav1.BanList.
 const BansKey = bansKey
 
-// Bounds of the bans of a tier.
+// Bounds of the bans of a tier. The list is one record.
 const (
-	maxBans   = 2000
-	maxReason = 64 // bytes
+	maxBans      = 2000
+	maxBansBytes = 200 << 10
+	maxReason    = 64 // bytes
 )
 
 // Bans are the bans of a tier, for the connections of a server.
@@ -51,16 +59,23 @@ func PoolOf(value []byte) (string, error) {
 	return m.GetPool(), err
 }
 
-// checkBan returns an error if a request names no agent of this region.
-func (s *Server) checkBan(role, region, name, reason string) error {
-	id := identity.ID{Federation: s.Source.ID().Federation, Kind: kindOf(role), Region: region, Name: name}
+// roleRegion is the role of a ban of all servers of a region.
+const roleRegion = "region"
+
+// checkBan returns an error if this tier cannot ban a member: a region bans its agents and servers, and
+// the global tier bans regional servers and regions.
+func (s Members) checkBan(b *nusav1.MemberBan) error {
+	id := identity.ID{Federation: s.Source.ID().Federation, Kind: kindOf(b.GetRole()), Region: b.GetRegion(), Name: b.GetName()}
+	if b.GetRole() == roleRegion {
+		id.Kind = identity.Region
+	}
 	switch {
-	case id.Kind != identity.Agent:
-		return status.Errorf(codes.InvalidArgument, "role %q: only agents can be banned", role)
-	case region != s.Region:
-		return status.Errorf(codes.InvalidArgument, "region %q: this is a server of region %s", region, s.Region)
-	case len(reason) > maxReason:
-		return status.Errorf(codes.InvalidArgument, "reason: %d bytes, at most %d", len(reason), maxReason)
+	case id.Kind == identity.None || id.Kind == identity.Agent && s.Region == "" || id.Kind == identity.Region && s.Region != "":
+		return status.Errorf(codes.InvalidArgument, "role %q: a region bans agents and servers, and the global tier bans regions and servers", b.GetRole())
+	case s.Region != "" && id.Region != s.Region:
+		return status.Errorf(codes.InvalidArgument, "region %q: this is a server of region %s", id.Region, s.Region)
+	case len(b.GetReason()) > maxReason:
+		return status.Errorf(codes.InvalidArgument, "reason: %d bytes, at most %d", len(b.GetReason()), maxReason)
 	}
 	if err := id.Check(); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
@@ -69,22 +84,40 @@ func (s *Server) checkBan(role, region, name, reason string) error {
 }
 
 // Ban refuses an agent of this region until Unban.
-func (s *Server) Ban(ctx context.Context, req *nusav1.BanRequest) (*nusav1.MemberBan, error) {
+func (s Members) Ban(ctx context.Context, req *nusav1.BanRequest) (*nusav1.MemberBan, error) {
+	if req.GetRole() != roles[identity.Agent] {
+		return nil, status.Errorf(codes.InvalidArgument, "role %q: only agents are nodes", req.GetRole())
+	}
+	return s.ban(ctx, &nusav1.MemberBan{Role: req.GetRole(), Region: req.GetRegion(), Name: req.GetName(), Reason: req.GetReason(), By: caller(ctx, req.GetBy())})
+}
+
+// BanRegion refuses the servers of a region, or one of them, until UnbanRegion.
+func (s Members) BanRegion(ctx context.Context, req *nusav1.BanRegionRequest) (*nusav1.MemberBan, error) {
+	return s.ban(ctx, &nusav1.MemberBan{Role: banRole(req.GetName()), Region: req.GetRegion(), Name: req.GetName(), Reason: req.GetReason(), By: caller(ctx, req.GetBy())})
+}
+
+// banRole returns the role of a ban of a region, or of one server of the region.
+func banRole(server string) string {
+	if server == "" {
+		return roleRegion
+	}
+	return roles[identity.Server]
+}
+
+func (s Members) ban(ctx context.Context, ban *nusav1.MemberBan) (*nusav1.MemberBan, error) {
 	store, err := s.records()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkBan(req.GetRole(), req.GetRegion(), req.GetName(), req.GetReason()); err != nil {
+	if err := s.checkBan(ban); err != nil {
 		return nil, err
 	}
-	ban := &nusav1.MemberBan{Role: req.GetRole(), Region: req.GetRegion(), Name: req.GetName(), Reason: req.GetReason(), At: timestamppb.New(s.Now()), By: caller(ctx, req.GetBy())}
-	entry := &audit.Entry{Verb: "ban", Kind: "node", Name: req.GetName(), Reason: req.GetReason()}
-	err = s.changeBans(ctx, store, entry, func(list *nusav1.BanList) error {
-		list.Bans = without(list.GetBans(), ban)
-		if len(list.Bans) >= maxBans {
-			return status.Errorf(codes.ResourceExhausted, "%d members are banned: end bans that are no longer necessary", len(list.Bans))
+	ban.At = timestamppb.New(s.Now())
+	err = s.changeBans(ctx, store, BanEntry(ban), func(list *nusav1.BanList) error {
+		list.Bans = append(without(list.GetBans(), ban), ban)
+		if n := len(list.GetBans()); n > maxBans || proto.Size(list) > maxBansBytes {
+			return status.Errorf(codes.ResourceExhausted, "%d members are banned: end bans that are no longer necessary", n-1)
 		}
-		list.Bans = append(list.Bans, ban)
 		return nil
 	})
 	if err != nil {
@@ -94,19 +127,32 @@ func (s *Server) Ban(ctx context.Context, req *nusav1.BanRequest) (*nusav1.Membe
 	return ban, nil
 }
 
-// Unban ends a ban.
-func (s *Server) Unban(ctx context.Context, req *nusav1.UnbanRequest) (*nusav1.UnbanResponse, error) {
+// Unban ends a ban of an agent.
+func (s Members) Unban(ctx context.Context, req *nusav1.UnbanRequest) (*nusav1.UnbanResponse, error) {
+	if req.GetRole() != roles[identity.Agent] {
+		return nil, status.Errorf(codes.InvalidArgument, "role %q: only agents are nodes", req.GetRole())
+	}
+	return s.unban(ctx, &nusav1.MemberBan{Role: req.GetRole(), Region: req.GetRegion(), Name: req.GetName()})
+}
+
+// UnbanRegion ends a ban of a region, or of one server of the region.
+func (s Members) UnbanRegion(ctx context.Context, req *nusav1.UnbanRegionRequest) (*nusav1.UnbanResponse, error) {
+	return s.unban(ctx, &nusav1.MemberBan{Role: banRole(req.GetName()), Region: req.GetRegion(), Name: req.GetName()})
+}
+
+func (s Members) unban(ctx context.Context, ban *nusav1.MemberBan) (*nusav1.UnbanResponse, error) {
 	store, err := s.records()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkBan(req.GetRole(), req.GetRegion(), req.GetName(), ""); err != nil {
+	if err := s.checkBan(ban); err != nil {
 		return nil, err
 	}
 	out := &nusav1.UnbanResponse{}
-	entry := &audit.Entry{Verb: "ban", Kind: "node", Name: req.GetName(), Reason: "off"}
+	entry := BanEntry(ban)
+	entry.Reason = "off"
 	err = s.changeBans(ctx, store, entry, func(list *nusav1.BanList) error {
-		rest := without(list.GetBans(), &nusav1.MemberBan{Role: req.GetRole(), Region: req.GetRegion(), Name: req.GetName()})
+		rest := without(list.GetBans(), ban)
 		out.Removed = len(rest) < len(list.GetBans())
 		list.Bans = rest
 		return nil
@@ -114,8 +160,20 @@ func (s *Server) Unban(ctx context.Context, req *nusav1.UnbanRequest) (*nusav1.U
 	if err != nil {
 		return nil, err
 	}
-	s.Log.Info("a ban ends", "role", req.GetRole(), "region", req.GetRegion(), "name", req.GetName(), "by", caller(ctx, ""))
+	s.Log.Info("a ban ends", "role", ban.GetRole(), "region", ban.GetRegion(), "name", ban.GetName(), "by", caller(ctx, ""))
 	return out, nil
+}
+
+// BanEntry returns the entry of the audit trail for a ban.
+func BanEntry(b *nusav1.MemberBan) *audit.Entry {
+	e := &audit.Entry{Verb: "ban", Kind: "node", Name: b.GetName(), Region: b.GetRegion(), Reason: b.GetReason()}
+	switch b.GetRole() {
+	case roleRegion:
+		e.Kind, e.Name = "region", b.GetRegion()
+	case roles[identity.Server]:
+		e.Kind, e.Name = "region", b.GetRegion()+"/"+b.GetName()
+	}
+	return e
 }
 
 // without returns the bans of other members.
@@ -126,7 +184,7 @@ func without(bans []*nusav1.MemberBan, of *nusav1.MemberBan) []*nusav1.MemberBan
 }
 
 // changeBans writes the bans and the entry of the audit trail together.
-func (s *Server) changeBans(ctx context.Context, store Store, entry *audit.Entry, f func(*nusav1.BanList) error) error {
+func (s Members) changeBans(ctx context.Context, store Store, entry *audit.Entry, f func(*nusav1.BanList) error) error {
 	return retry(func() error {
 		list := &nusav1.BanList{}
 		version, err := read(ctx, store, bansKey, list)
@@ -152,23 +210,52 @@ func (s *Server) records() (Store, error) {
 	return s.Store()
 }
 
-// ListMembers returns who has joined in this region, and the bans.
-func (s *Server) ListMembers(ctx context.Context, _ *nusav1.ListMembersRequest) (*nusav1.ListMembersResponse, error) {
+// List returns who has joined at this tier, who is registered, who was removed, and the bans.
+func (s Members) List(ctx context.Context, req *nusav1.ListMembersRequest) (*nusav1.ListMembersResponse, error) {
 	store, err := s.records()
 	if err != nil {
 		return nil, err
 	}
 	out := &nusav1.ListMembersResponse{}
-	err = store.List(ctx, memberPrefix, func(_ string, value []byte, _ uint64) error {
-		m := &nusav1.Member{}
-		out.Members = append(out.Members, m)
-		return proto.Unmarshal(value, m)
+	other := func(region string) bool { return req.GetRegion() != "" && req.GetRegion() != region }
+	err = each(ctx, store, memberPrefix, func(m *nusav1.Member) {
+		if !other(m.GetRegion()) {
+			out.Members = append(out.Members, m)
+		}
 	})
+	if err == nil {
+		err = each(ctx, store, nodePrefix, func(n *nusav1.RegisteredNode) {
+			n.Region = s.Region
+			out.Nodes = append(out.Nodes, n)
+		})
+	}
+	if err == nil {
+		err = each(ctx, store, RemovedPrefix, func(m *nusav1.RemovedMember) {
+			if !other(m.GetRegion()) {
+				out.Removed = append(out.Removed, m)
+			}
+		})
+	}
 	if err != nil {
 		return nil, err
 	}
-	list := &nusav1.BanList{}
-	_, err = read(ctx, store, bansKey, list)
-	out.Bans = list.GetBans()
+	bans := &nusav1.BanList{}
+	_, err = read(ctx, store, bansKey, bans)
+	out.Bans = slices.DeleteFunc(bans.GetBans(), func(b *nusav1.MemberBan) bool { return other(b.GetRegion()) })
 	return out, err
+}
+
+// each calls visit for the records of a prefix.
+func each[T any, M interface {
+	*T
+	proto.Message
+}](ctx context.Context, store Store, prefix string, visit func(M)) error {
+	return store.List(ctx, prefix, func(key string, value []byte, _ uint64) error {
+		m := M(new(T))
+		if err := proto.Unmarshal(value, m); err != nil {
+			return fmt.Errorf("stored record %s: %w", key, err)
+		}
+		visit(m)
+		return nil
+	})
 }

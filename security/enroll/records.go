@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -65,15 +66,24 @@ func put(key string, m proto.Message) (Put, error) {
 
 // change writes messages by their keys, and an entry of the audit trail.
 func change(ctx context.Context, s Store, checks []Check, puts map[string]proto.Message, e *audit.Entry) error {
-	c := Change{Checks: checks, Audit: e}
+	c, err := changeOf(checks, puts, e)
+	if err != nil {
+		return err
+	}
+	return s.Change(ctx, c)
+}
+
+// changeOf returns the change that writes messages by their keys, and an entry of the audit trail.
+func changeOf(checks []Check, puts map[string]proto.Message, e *audit.Entry) (Change, error) {
+	c := Change{Checks: slices.Clone(checks), Audit: e}
 	for key, m := range puts {
 		p, err := put(key, m)
 		if err != nil {
-			return err
+			return Change{}, err
 		}
 		c.Puts = append(c.Puts, p)
 	}
-	return s.Change(ctx, c)
+	return c, nil
 }
 
 // tokenOf returns what join reads of a stored token.
@@ -120,12 +130,15 @@ func nodeOf(n *nusav1.RegisteredNode) (*roster.Node, error) {
 // bannedBy returns why a member is banned, or "".
 func bannedBy(list *nusav1.BanList, id identity.ID) string {
 	for _, b := range list.GetBans() {
-		if b.GetRegion() != id.Region || b.GetRole() != "region" && (b.GetRole() != roles[id.Kind] || b.GetName() != id.Name) {
+		if b.GetRegion() != id.Region || b.GetRole() != roleRegion && (b.GetRole() != roles[id.Kind] || b.GetName() != id.Name) {
 			continue
 		}
 		text := fmt.Sprintf("since %s", b.GetAt().AsTime().UTC().Format(time.RFC3339))
 		if b.GetReason() != "" {
 			text = b.GetReason() + ", " + text
+		}
+		if b.GetRole() == roleRegion {
+			text = "its region: " + text
 		}
 		return text
 	}

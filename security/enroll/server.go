@@ -38,6 +38,7 @@ type Server struct {
 	Log    *slog.Logger
 
 	failures failures
+	sweeps   sweeps
 }
 
 // Register adds the service Identity. A tier adds the other services itself, because the global
@@ -164,8 +165,8 @@ type snapshot struct {
 	checks []Check
 }
 
-// load reads what the store has about a member and a token.
-func (s *Server) load(ctx context.Context, store Store, id identity.ID, token string) (*snapshot, error) {
+// load reads what the store has about a member, its key and a token.
+func (s *Server) load(ctx context.Context, store Store, id identity.ID, key join.Hash, token string) (*snapshot, error) {
 	out := &snapshot{memberKey: memberKey(roles[id.Kind], id.Region, id.Name)}
 	out.Federation, out.Region = s.Source.ID().Federation, s.Region
 	p, grace, _, _, err := policy(ctx, store)
@@ -191,9 +192,12 @@ func (s *Server) load(ctx context.Context, store Store, id identity.ID, token st
 	}
 	out.checks = append(out.checks, Check{out.memberKey, version})
 	if version > 0 {
-		out.Member = &join.Member{NotAfter: member.GetNotAfter().AsTime()}
-		copy(out.Member.Key[:], member.GetKey())
+		out.Member = ownerOf(member)
 		out.joined, out.pool = member.GetToken(), member.GetPool()
+	}
+	out.Removed, err = removedAt(ctx, store, key)
+	if err != nil {
+		return nil, err
 	}
 	if id.Kind == identity.Agent {
 		node := &nusav1.RegisteredNode{}

@@ -2,6 +2,7 @@ package join
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -83,14 +84,22 @@ func poolOf(t *Record, n *roster.Node, r *Request) (string, *Refusal) {
 	return pool, nil
 }
 
-// member refuses a banned member, and a member that takes a name that another key has. The
-// owner of a name may come back until its certificate can no longer be renewed.
+// member refuses a banned or removed member, and a member that takes a name that another key has.
+// The owner of a name may come back until its certificate can no longer be renewed.
 func (s *Snapshot) member(id identity.ID, key Hash, now time.Time) *Refusal {
-	if s.Banned != "" {
-		return refuse(Banned, "%s is banned (%s): lift the ban with 'nusa node unban'", id.Describe(), s.Banned)
+	unban, remove := "nusa node unban "+id.Name, "nusa node remove "+id.Name
+	if id.Kind == identity.Server {
+		unban, remove = "nusa region unban "+id.Region, fmt.Sprintf("nusa region server remove %s/%s", id.Region, id.Name)
 	}
-	if m := s.Member; m != nil && m.Key != key && !now.After(m.NotAfter.Add(s.Grace)) {
-		return refuse(NameTaken, "another machine has the name of %s, and may use it until %s: choose another name, or remove the old member first", id.Describe(), stamp(m.NotAfter.Add(s.Grace)))
+	switch m := s.Member; {
+	case s.Banned != "":
+		return refuse(Banned, "%s is banned (%s): '%s' lifts the ban", id.Describe(), s.Banned, unban)
+	case !s.Removed.IsZero():
+		return refuse(Removed, "%s was removed at %s: join again with a new token", id.Describe(), stamp(s.Removed))
+	case m != nil && m.Key != key && !m.Over(s.Grace, now) && id.Kind == identity.Operator:
+		return refuse(NameTaken, "another machine has the name of %s, and may use it until %s: choose another name", id.Describe(), stamp(m.NotAfter.Add(s.Grace)))
+	case m != nil && m.Key != key && !m.Over(s.Grace, now):
+		return refuse(NameTaken, "another machine has the name of %s, and may use it until %s: choose another name, or if that machine is gone run '%s'", id.Describe(), stamp(m.NotAfter.Add(s.Grace)), remove)
 	}
 	return nil
 }

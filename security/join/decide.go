@@ -28,7 +28,7 @@ const (
 	Open
 )
 
-var policies = []string{"token", "registered", "registered+token", "open"}
+var policies = []string{"token", "registered", "token+registered", "open"}
 
 // String returns the text that ParsePolicy reads.
 func (p Policy) String() string {
@@ -64,8 +64,10 @@ type Snapshot struct {
 	Token  *Record
 	Node   *roster.Node
 	Member *Member
-	// Banned is why the name or the key is banned, or empty.
+	// Banned is why the name is banned, or empty.
 	Banned string
+	// Removed is when an operator has removed the member with this key, or the zero time.
+	Removed time.Time
 	// Admits is the compiled Condition of the operator about the inventory. Both are empty if
 	// there is no condition.
 	Condition string
@@ -76,6 +78,17 @@ type Snapshot struct {
 type Member struct {
 	Key      Hash
 	NotAfter time.Time
+}
+
+// Over reports whether the member can no longer renew its certificate, so that nobody needs its
+// record any more.
+func (m *Member) Over(grace time.Duration, now time.Time) bool {
+	return now.After(m.NotAfter.Add(grace))
+}
+
+// RefusedUntil returns until when the key of a removed member is refused.
+func (m *Member) RefusedUntil(grace time.Duration) time.Time {
+	return m.NotAfter.Add(max(grace, DefaultGrace))
 }
 
 // Request is what a new member asks for. Its sender has proven to have the key.
@@ -120,6 +133,7 @@ const (
 	OtherAddress  Cause = "other_address"
 	NotRegistered Cause = "not_registered"
 	Banned        Cause = "banned"
+	Removed       Cause = "removed"
 	NameTaken     Cause = "name_taken"
 	NotAdmitted   Cause = "not_admitted"
 )

@@ -149,24 +149,28 @@ func TestDecide(t *testing.T) {
 			w.register("", "")
 			w.r.ID = id("region/jakarta/server/gpu-1")
 		}, "no_token", ""},
-		"not registered":            {func(w *world) { w.noToken(join.Registered) }, "not_registered", "register the node"},
-		"both":                      {func(w *world) { w.s.Policy = join.RegisteredWithToken; w.register("", "gpu") }, "pool gpu", ""},
-		"both, not registered":      {func(w *world) { w.s.Policy = join.RegisteredWithToken }, "not_registered", "registered+token"},
-		"both, no token":            {func(w *world) { w.noToken(join.RegisteredWithToken); w.register("", "") }, "no_token", ""},
-		"both, a server":            {func(w *world) { w.asServer(); w.s.Policy = join.RegisteredWithToken }, "pool ", ""},
-		"another address":           {func(w *world) { w.register("10.0.0.2", "") }, "other_address", "is registered with 10.0.0.2"},
-		"an unknown address":        {func(w *world) { w.register("10.0.0.2", ""); w.r.Address = netip.Addr{} }, "other_address", ""},
-		"registered in a pool":      {func(w *world) { w.register("", "web") }, "other_pool", "is for pool gpu, not for pool web"},
-		"asks for another pool":     {func(w *world) { w.noToken(join.Registered); w.register("", "web"); w.r.Pool = "gpu" }, "other_pool", "is registered for pool web"},
-		"banned":                    {func(w *world) { w.s.Banned = "stolen" }, "banned", "is banned (stolen)"},
-		"the same member":           {func(w *world) { w.owner("gpu-1", now.Add(time.Hour)) }, "pool gpu", ""},
-		"the name of another":       {func(w *world) { w.owner("other", now.Add(time.Hour)) }, "name_taken", "remove the old member"},
-		"the name of one in grace":  {func(w *world) { w.owner("other", now.Add(-join.DefaultGrace)) }, "name_taken", ""},
-		"the name of one long gone": {func(w *world) { w.owner("other", now.Add(-join.DefaultGrace-1)) }, "pool gpu", ""},
-		"a condition":               {func(w *world) { w.condition(func(*join.Request) (bool, error) { return true, nil }) }, "pool gpu", ""},
-		"a condition that fails":    {func(w *world) { w.condition(func(*join.Request) (bool, error) { return true, errors.New("no field") }) }, "not_admitted", "no field"},
-		"a condition in the way":    {func(w *world) { w.condition(func(*join.Request) (bool, error) { return false, nil }) }, "not_admitted", "does not hold"},
-		"a condition, not compiled": {func(w *world) { w.condition(nil) }, "not_admitted", "not compiled"},
+		"not registered":              {func(w *world) { w.noToken(join.Registered) }, "not_registered", "register the node"},
+		"both":                        {func(w *world) { w.s.Policy = join.RegisteredWithToken; w.register("", "gpu") }, "pool gpu", ""},
+		"both, not registered":        {func(w *world) { w.s.Policy = join.RegisteredWithToken }, "not_registered", "token+registered"},
+		"both, no token":              {func(w *world) { w.noToken(join.RegisteredWithToken); w.register("", "") }, "no_token", ""},
+		"both, a server":              {func(w *world) { w.asServer(); w.s.Policy = join.RegisteredWithToken }, "pool ", ""},
+		"another address":             {func(w *world) { w.register("10.0.0.2", "") }, "other_address", "is registered with 10.0.0.2"},
+		"an unknown address":          {func(w *world) { w.register("10.0.0.2", ""); w.r.Address = netip.Addr{} }, "other_address", ""},
+		"registered in a pool":        {func(w *world) { w.register("", "web") }, "other_pool", "is for pool gpu, not for pool web"},
+		"asks for another pool":       {func(w *world) { w.noToken(join.Registered); w.register("", "web"); w.r.Pool = "gpu" }, "other_pool", "is registered for pool web"},
+		"banned":                      {func(w *world) { w.s.Banned = "stolen" }, "banned", "is banned (stolen)"},
+		"the same member":             {func(w *world) { w.owner("gpu-1", now.Add(time.Hour)) }, "pool gpu", ""},
+		"the name of another":         {func(w *world) { w.owner("other", now.Add(time.Hour)) }, "name_taken", "if that machine is gone run 'nusa node remove gpu-1'"},
+		"the name of a server":        {func(w *world) { w.asServer(); w.owner("other", now.Add(time.Hour)) }, "name_taken", "'nusa region server remove jakarta/gpu-1'"},
+		"removed":                     {func(w *world) { w.s.Removed = now.Add(-time.Hour) }, "removed", "join again with a new token"},
+		"removed and banned":          {func(w *world) { w.s.Removed, w.s.Banned = now.Add(-time.Hour), "stolen" }, "banned", "'nusa node unban gpu-1'"},
+		"a server of a banned region": {func(w *world) { w.asServer(); w.s.Banned = "its region: x" }, "banned", "'nusa region unban jakarta'"},
+		"the name of one in grace":    {func(w *world) { w.owner("other", now.Add(-join.DefaultGrace)) }, "name_taken", ""},
+		"the name of one long gone":   {func(w *world) { w.owner("other", now.Add(-join.DefaultGrace-1)) }, "pool gpu", ""},
+		"a condition":                 {func(w *world) { w.condition(func(*join.Request) (bool, error) { return true, nil }) }, "pool gpu", ""},
+		"a condition that fails":      {func(w *world) { w.condition(func(*join.Request) (bool, error) { return true, errors.New("no field") }) }, "not_admitted", "no field"},
+		"a condition in the way":      {func(w *world) { w.condition(func(*join.Request) (bool, error) { return false, nil }) }, "not_admitted", "does not hold"},
+		"a condition, not compiled":   {func(w *world) { w.condition(nil) }, "not_admitted", "not compiled"},
 	} {
 		w := newWorld()
 		c.change(w)
@@ -250,6 +254,7 @@ func TestRenew(t *testing.T) {
 		"no grace, at the end":  {func(w *world, _ *join.Renewal) { w.s.Grace = 0; w.now = end }, "", ""},
 		"banned":                {func(w *world, _ *join.Renewal) { w.s.Banned = "stolen" }, join.Banned, "stolen"},
 		"banned in the grace":   {func(w *world, _ *join.Renewal) { w.s.Banned = "stolen"; w.now = end.Add(time.Hour) }, join.Banned, ""},
+		"removed":               {func(w *world, _ *join.Renewal) { w.s.Removed = now.Add(-time.Hour) }, join.Removed, "join again with a new token"},
 		"from the future":       {func(w *world, _ *join.Renewal) { w.now = begin.Add(-6 * time.Minute) }, join.Clock, "check the clocks"},
 		"its own key":           {func(w *world, r *join.Renewal) { w.s.Member = &join.Member{Key: r.Key, NotAfter: end} }, "", ""},
 		"the key of an old one": {func(w *world, _ *join.Renewal) { w.owner("other", end) }, join.NameTaken, "another machine"},
@@ -273,6 +278,17 @@ func TestRenew(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, refusal, c.want)
 		case refusal != nil && (refusal.Cause != c.want || !strings.Contains(refusal.Error(), c.text)):
 			t.Errorf("%s: %s: %v, want %s: %s", name, refusal.Cause, refusal, c.want, c.text)
+		}
+	}
+}
+
+// TestRecordsOfMembersEnd: nobody needs the record of a member after its grace. The key of a removed
+// member is refused for longer if the grace is short.
+func TestRecordsOfMembersEnd(t *testing.T) {
+	m := &join.Member{NotAfter: now}
+	for _, grace := range []time.Duration{0, time.Hour, 90 * 24 * time.Hour} {
+		if end := now.Add(grace); m.Over(grace, end) || !m.Over(grace, end.Add(1)) || m.RefusedUntil(grace) != now.Add(max(grace, join.DefaultGrace)) {
+			t.Errorf("grace %s: over %v, refused until %s", grace, m.Over(grace, end.Add(1)), m.RefusedUntil(grace))
 		}
 	}
 }

@@ -36,6 +36,9 @@ type Config struct {
 	// Token returns the join token. It is called only if the folder has no identity that can be
 	// used, and returns the zero token if there is none.
 	Token func() (join.Token, error)
+	// TokenGiven: the operator has given a token. Then a member that has an identity first asks
+	// whether it is still a member, and otherwise joins again.
+	TokenGiven bool
 	// Pool is the pool that the agent's operator has chosen, or empty.
 	Pool string
 	// NameOfToken says that the token names the operator, and not ID.
@@ -72,35 +75,36 @@ func Exists(dir string) bool {
 // valid. It renews one that has expired. Otherwise the member joins with the token. Ensure asks
 // the servers until one of them answers, or ctx ends.
 func Ensure(ctx context.Context, c Config) error {
+	var lost error // why the identity of the folder cannot be used
 	if Exists(c.Dir) {
-		err := c.revive(ctx)
-		if err == nil || ctx.Err() != nil {
-			return err
+		lost = c.revive(ctx)
+		if lost == nil || ctx.Err() != nil {
+			return lost
 		}
-		token, tokenErr := c.Token()
-		if tokenErr != nil || token.IsZero() {
-			return errors.Join(err, tokenErr)
-		}
-		c.Log.Warn("the identity cannot be renewed: this program joins again", "folder", c.Dir, "error", err)
 	}
-	token, err := c.Token()
-	if err != nil {
+	token, err := c.Token() // once: it may be read from standard input
+	switch {
+	case lost != nil && (err != nil || token.IsZero()):
+		return errors.Join(lost, err)
+	case err != nil:
 		return err
-	}
-	if token.IsZero() {
+	case token.IsZero():
 		return fmt.Errorf("%s has no identity, and there is no join token: make one with `nusa token create`", c.Dir)
+	case lost != nil:
+		c.Log.Warn("the identity cannot be renewed: this program joins again", "folder", c.Dir, "error", lost)
 	}
 	return c.join(ctx, token)
 }
 
-// revive renews the identity of the folder if it has expired.
+// revive renews the identity of the folder if it has expired. It returns an error if the member was
+// removed, so that it joins again with a token.
 func (c *Config) revive(ctx context.Context) error {
 	creds, err := readCredentials(c.Dir)
 	if err != nil {
 		return err
 	}
 	if time.Now().Before(creds.Chain[0].NotAfter) {
-		return nil // trust.Open finds other faults
+		return c.renewNow(ctx, creds) // trust.Open finds other faults
 	}
 	c.Log.Info("the certificate has expired: this program asks for the next one", "folder", c.Dir, "until", creds.Chain[0].NotAfter.UTC().Format(time.RFC3339))
 	next, err := c.renewOrIssue(ctx, creds)
@@ -111,6 +115,28 @@ func (c *Config) revive(ctx context.Context) error {
 		return err
 	}
 	return trust.Write(c.Dir, next)
+}
+
+// renewNow renews an identity that is valid, if the operator has given a token, or if the files of a
+// regional server's authority cannot be used. If no server answers, the identity stays as it is.
+func (c *Config) renewNow(ctx context.Context, creds pki.Credentials) error {
+	damaged := false
+	if c.ID.Kind == identity.Server {
+		_, err := enroll.ReadAuthority(c.Dir)
+		damaged = err != nil && !errors.Is(err, enroll.ErrNoAuthority)
+	}
+	if !damaged && !c.TokenGiven {
+		return nil
+	}
+	next, err := c.renew(ctx, creds, false)
+	switch {
+	case err == nil:
+		return trust.Write(c.Dir, next)
+	case unreached(err) || !c.TokenGiven:
+		c.Log.Warn("the identity is not renewed now", "folder", c.Dir, "error", err)
+		return nil
+	}
+	return err
 }
 
 func readCredentials(dir string) (pki.Credentials, error) {
@@ -302,16 +328,19 @@ func (c *Config) renew(ctx context.Context, creds pki.Credentials, patient bool)
 }
 
 // dueAuthority adds a request for the next certificate of a regional server's authority, if
-// half of the life of the present one has passed. It returns the key of the next one.
+// half of the life of the present one has passed, or if the files of the present one cannot be used.
+// It returns the key of the next one.
 func (c *Config) dueAuthority(id identity.ID, req *nusav1.RenewRequest) (crypto.Signer, error) {
 	if id.Kind != identity.Server {
 		return nil, nil
 	}
 	a, err := enroll.ReadAuthority(c.Dir)
-	if err != nil {
+	switch {
+	case errors.Is(err, enroll.ErrNoAuthority):
 		return nil, nil // a server whose identity was made by `nusa ca issue` has none
-	}
-	if time.Now().Before(pki.RenewAt(a.Cert.NotBefore, a.Cert.NotAfter, 0)) {
+	case err != nil:
+		c.Log.Warn("the authority of this server cannot be used: it asks for another one", "folder", c.Dir, "error", err)
+	case time.Now().Before(pki.RenewAt(a.Cert.NotBefore, a.Cert.NotAfter, 0)):
 		return nil, nil
 	}
 	key, err := pki.NewKey(rand.Reader)

@@ -231,8 +231,8 @@ func TestJoin(t *testing.T) {
 			clear(x.store.values)
 			clear(x.store.version)
 		}, "is not known here"},
-		"a registered node": {agents(nil), "region/a/agent/gpu-1", func(x *tier, _ *member.Config) { x.policy("registered+token"); x.register("gpu-1", "127.0.0.1") }, ""},
-		"not registered":    {agents(nil), "region/a/agent/gpu-1", func(x *tier, _ *member.Config) { x.policy("registered+token") }, "is not registered"},
+		"a registered node": {agents(nil), "region/a/agent/gpu-1", func(x *tier, _ *member.Config) { x.policy("token+registered"); x.register("gpu-1", "127.0.0.1") }, ""},
+		"not registered":    {agents(nil), "region/a/agent/gpu-1", func(x *tier, _ *member.Config) { x.policy("token+registered") }, "is not registered"},
 		"another address":   {agents(nil), "region/a/agent/gpu-1", func(x *tier, _ *member.Config) { x.register("gpu-1", "10.0.0.1") }, "joins from 127.0.0.1, and is registered with 10.0.0.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -502,21 +502,21 @@ func TestBans(t *testing.T) {
 		t.Error("a member is banned at first")
 	}
 	for range 2 {
-		if _, err := x.Ban(t.Context(), &nusav1.BanRequest{Role: "agent", Region: "a", Name: "n1", Reason: "stolen"}); err != nil {
+		if _, err := x.Members().Ban(t.Context(), &nusav1.BanRequest{Role: "agent", Region: "a", Name: "n1", Reason: "stolen"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if list, err := x.ListMembers(t.Context(), &nusav1.ListMembersRequest{}); err != nil || !refused() || len(list.GetBans()) != 1 {
+	if list, err := x.Members().List(t.Context(), &nusav1.ListMembersRequest{}); err != nil || !refused() || len(list.GetBans()) != 1 {
 		t.Errorf("%v, %v", list, err)
 	}
 	for _, want := range []bool{true, false} {
-		out, err := x.Unban(t.Context(), &nusav1.UnbanRequest{Role: "agent", Region: "a", Name: "n1"})
+		out, err := x.Members().Unban(t.Context(), &nusav1.UnbanRequest{Role: "agent", Region: "a", Name: "n1"})
 		if err != nil || out.GetRemoved() != want || refused() {
 			t.Errorf("%v, %v", out, err)
 		}
 	}
 	for _, bad := range []*nusav1.BanRequest{{Region: "a", Name: "n1"}, {Role: "server", Region: "a", Name: "s1"}, {Role: "agent", Region: "b", Name: "n1"}, {Role: "agent", Region: "a", Name: "../n1"}, {Role: "agent", Region: "a", Name: "n1", Reason: strings.Repeat("x", 65)}} {
-		if _, err := x.Ban(t.Context(), bad); err == nil {
+		if _, err := x.Members().Ban(t.Context(), bad); err == nil {
 			t.Errorf("%v is accepted", bad)
 		}
 	}

@@ -1,6 +1,8 @@
 package trust
 
 import (
+	"crypto/sha256"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -97,12 +99,19 @@ func (s *Source) refuse(addr net.Addr, err error) {
 type open struct {
 	mu     sync.Mutex
 	conns  map[*openConn]struct{}
-	refuse func(identity.ID) error
+	refuse RefuseFunc
 }
 
-// RefuseIf sets a function that returns why a peer is refused, or nil. It is asked in each
-// handshake, and by Recheck. It must not block.
-func (s *Source) RefuseIf(f func(identity.ID) error) {
+// Key is the SHA-256 of a public key (SubjectPublicKeyInfo).
+type Key = [sha256.Size]byte
+
+func keyOf(c *x509.Certificate) Key { return sha256.Sum256(c.RawSubjectPublicKeyInfo) }
+
+// RefuseFunc returns why the peer with an ID and a key is refused, or nil.
+type RefuseFunc func(identity.ID, Key) error
+
+// RefuseIf sets a function that is asked in each handshake, and by Recheck. It must not block.
+func (s *Source) RefuseIf(f RefuseFunc) {
 	if s == nil {
 		return
 	}
@@ -122,7 +131,7 @@ func (s *Source) Recheck() {
 		return
 	}
 	for c := range s.open.conns {
-		if err := s.open.refuse(c.id); err != nil {
+		if err := s.open.refuse(c.id, c.key); err != nil {
 			s.opts.Logger.Info("a connection is closed", "peer", c.id.String(), "reason", err)
 			_ = c.raw.Close()
 		}
@@ -130,22 +139,22 @@ func (s *Source) Recheck() {
 }
 
 // refused returns why a peer is refused.
-func (s *Source) refused(id identity.ID) error {
+func (s *Source) refused(id identity.ID, key Key) error {
 	s.open.mu.Lock()
 	defer s.open.mu.Unlock()
 	if s.open.refuse == nil {
 		return nil
 	}
-	return s.open.refuse(id)
+	return s.open.refuse(id, key)
 }
 
 // note remembers a connection, which Recheck closes by closing raw, until the caller calls leave.
-func (s *Source) note(raw net.Conn, id identity.ID) (leave func(), err error) {
-	c := &openConn{raw, id}
+func (s *Source) note(raw net.Conn, id identity.ID, key Key) (leave func(), err error) {
+	c := &openConn{raw, id, key}
 	s.open.mu.Lock()
 	defer s.open.mu.Unlock()
 	if s.open.refuse != nil { // the peer may have been banned since the handshake
-		if err := s.open.refuse(id); err != nil {
+		if err := s.open.refuse(id, key); err != nil {
 			_ = raw.Close()
 			return nil, err
 		}
@@ -165,15 +174,16 @@ func (s *Source) note(raw net.Conn, id identity.ID) (leave func(), err error) {
 type openConn struct {
 	raw net.Conn
 	id  identity.ID
+	key Key
 }
 
 // track returns conn as a connection that Recheck can close by closing raw. With a nil Source
 // the result is conn.
-func (s *Source) track(conn, raw net.Conn, id identity.ID) (net.Conn, error) {
+func (s *Source) track(conn, raw net.Conn, id identity.ID, key Key) (net.Conn, error) {
 	if s == nil {
 		return conn, nil
 	}
-	leave, err := s.note(raw, id)
+	leave, err := s.note(raw, id, key)
 	if err != nil {
 		return nil, err
 	}

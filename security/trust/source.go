@@ -252,7 +252,7 @@ func (s *Source) verify(cs tls.ConnectionState, rules identity.Rules) (identity.
 	if err := rules.Check(id); err != nil {
 		return identity.ID{}, err
 	}
-	return id, s.refused(id)
+	return id, s.refused(id, keyOf(cs.PeerCertificates[0]))
 }
 
 // Roots returns the roots that this member trusts.

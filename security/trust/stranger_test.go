@@ -109,7 +109,7 @@ func TestRefusedPeersAreClosed(t *testing.T) {
 	server := ca.Source("region/a/server/s1")
 	var mu sync.Mutex
 	banned := identity.ID{}
-	server.RefuseIf(func(id identity.ID) error {
+	server.RefuseIf(func(id identity.ID, _ trust.Key) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if id == banned {

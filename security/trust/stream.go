@@ -63,12 +63,13 @@ func (s *Source) Secure(ctx context.Context, raw net.Conn, rules identity.Rules)
 		raw.Close()
 		return nil, fmt.Errorf("connect to %s: %w", raw.RemoteAddr(), explain(err))
 	}
-	id, err := idOf(conn.ConnectionState())
+	state := conn.ConnectionState()
+	id, err := idOf(state)
 	if err != nil {
 		raw.Close()
 		return nil, err
 	}
-	return s.track(conn, raw, id)
+	return s.track(conn, raw, id, keyOf(state.PeerCertificates[0]))
 }
 
 type listener struct {
@@ -128,11 +129,12 @@ func (a *serverStream) handshake() error {
 
 // note lets Recheck know the connection until it is closed.
 func (a *serverStream) note() error {
-	id, err := idOf(a.ConnectionState())
+	state := a.ConnectionState()
+	id, err := idOf(state)
 	if err != nil {
 		return err
 	}
-	forget, err := a.source.note(a.raw, id)
+	forget, err := a.source.note(a.raw, id, keyOf(state.PeerCertificates[0]))
 	if err != nil {
 		return err
 	}

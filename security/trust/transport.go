@@ -158,12 +158,13 @@ func (t *transport) Clone() credentials.TransportCredentials {
 
 // known returns a connection with the identity that its handshake has verified.
 func (t *transport) known(conn, raw net.Conn, auth credentials.AuthInfo) (net.Conn, credentials.AuthInfo, error) {
-	id, err := idOf(auth.(credentials.TLSInfo).State)
+	state := auth.(credentials.TLSInfo).State
+	id, err := idOf(state)
 	if err != nil {
 		conn.Close()
 		return nil, nil, err
 	}
-	conn, err = t.source.track(conn, raw, id)
+	conn, err = t.source.track(conn, raw, id, keyOf(state.PeerCertificates[0]))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -976,6 +976,400 @@ func (x *UnbanResponse) GetRemoved() bool {
 	return false
 }
 
+type BanRegionRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// Server of the region; empty: all servers of the region.
+	Name   string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Who bans, according to the global server that passes on the call. Ignored from others.
+	By            string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BanRegionRequest) Reset() {
+	*x = BanRegionRequest{}
+	mi := &file_nusa_v1_identity_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BanRegionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BanRegionRequest) ProtoMessage() {}
+
+func (x *BanRegionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_identity_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BanRegionRequest.ProtoReflect.Descriptor instead.
+func (*BanRegionRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *BanRegionRequest) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *BanRegionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BanRegionRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *BanRegionRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+type BanRegionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Ban   *MemberBan             `protobuf:"bytes,1,opt,name=ban,proto3" json:"ban,omitempty"`
+	// Why the region itself does not know of the ban yet; empty: it does, or need not.
+	RegionError   string `protobuf:"bytes,2,opt,name=region_error,json=regionError,proto3" json:"region_error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BanRegionResponse) Reset() {
+	*x = BanRegionResponse{}
+	mi := &file_nusa_v1_identity_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BanRegionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BanRegionResponse) ProtoMessage() {}
+
+func (x *BanRegionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_identity_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BanRegionResponse.ProtoReflect.Descriptor instead.
+func (*BanRegionResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *BanRegionResponse) GetBan() *MemberBan {
+	if x != nil {
+		return x.Ban
+	}
+	return nil
+}
+
+func (x *BanRegionResponse) GetRegionError() string {
+	if x != nil {
+		return x.RegionError
+	}
+	return ""
+}
+
+type UnbanRegionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnbanRegionRequest) Reset() {
+	*x = UnbanRegionRequest{}
+	mi := &file_nusa_v1_identity_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnbanRegionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnbanRegionRequest) ProtoMessage() {}
+
+func (x *UnbanRegionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_identity_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnbanRegionRequest.ProtoReflect.Descriptor instead.
+func (*UnbanRegionRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *UnbanRegionRequest) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *UnbanRegionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type RemoveServerRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	Name   string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// SHA-256 of the server's public key, according to the global server that passes on the call.
+	Key []byte `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// Who removes. As in BanRegionRequest.
+	By string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
+	// End of the refusal of the key. Set like key.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveServerRequest) Reset() {
+	*x = RemoveServerRequest{}
+	mi := &file_nusa_v1_identity_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveServerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveServerRequest) ProtoMessage() {}
+
+func (x *RemoveServerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_identity_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveServerRequest.ProtoReflect.Descriptor instead.
+func (*RemoveServerRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RemoveServerRequest) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *RemoveServerRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RemoveServerRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *RemoveServerRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *RemoveServerRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+type RemoveServerResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in BanRegionResponse.
+	RegionError   string `protobuf:"bytes,1,opt,name=region_error,json=regionError,proto3" json:"region_error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveServerResponse) Reset() {
+	*x = RemoveServerResponse{}
+	mi := &file_nusa_v1_identity_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveServerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveServerResponse) ProtoMessage() {}
+
+func (x *RemoveServerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_identity_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveServerResponse.ProtoReflect.Descriptor instead.
+func (*RemoveServerResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RemoveServerResponse) GetRegionError() string {
+	if x != nil {
+		return x.RegionError
+	}
+	return ""
+}
+
+// RemovedMember is a member that an operator has removed. Its key is refused.
+type RemovedMember struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Role   string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Region string                 `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
+	Name   string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// SHA-256 of the public key.
+	Key []byte                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
+	At  *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`
+	// After this time no certificate of the key can be renewed.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=until,proto3" json:"until,omitempty"`
+	By            string                 `protobuf:"bytes,7,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemovedMember) Reset() {
+	*x = RemovedMember{}
+	mi := &file_nusa_v1_identity_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemovedMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemovedMember) ProtoMessage() {}
+
+func (x *RemovedMember) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_identity_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemovedMember.ProtoReflect.Descriptor instead.
+func (*RemovedMember) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RemovedMember) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *RemovedMember) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *RemovedMember) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RemovedMember) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *RemovedMember) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *RemovedMember) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *RemovedMember) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 // Member is who has the name of an agent or server: the holder of a key.
 type Member struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -999,7 +1393,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_nusa_v1_identity_proto_msgTypes[13]
+	mi := &file_nusa_v1_identity_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1405,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_identity_proto_msgTypes[13]
+	mi := &file_nusa_v1_identity_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1418,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Member) GetRole() string {
@@ -1095,18 +1489,21 @@ type RegisteredNode struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The only address from which the agent may join; empty: any.
-	Address       string            `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Pool          string            `protobuf:"bytes,3,opt,name=pool,proto3" json:"pool,omitempty"`
-	Labels        map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Description   string            `protobuf:"bytes,5,opt,name=description,proto3" json:"description,omitempty"`
-	Priority      int32             `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
+	Address     string            `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Pool        string            `protobuf:"bytes,3,opt,name=pool,proto3" json:"pool,omitempty"`
+	Labels      map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Description string            `protobuf:"bytes,5,opt,name=description,proto3" json:"description,omitempty"`
+	// 0 to 100, for people and their tools.
+	Priority int32 `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
+	// Region of the node. It is not stored.
+	Region        string `protobuf:"bytes,7,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisteredNode) Reset() {
 	*x = RegisteredNode{}
-	mi := &file_nusa_v1_identity_proto_msgTypes[14]
+	mi := &file_nusa_v1_identity_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1515,7 @@ func (x *RegisteredNode) String() string {
 func (*RegisteredNode) ProtoMessage() {}
 
 func (x *RegisteredNode) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_identity_proto_msgTypes[14]
+	mi := &file_nusa_v1_identity_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1528,7 @@ func (x *RegisteredNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisteredNode.ProtoReflect.Descriptor instead.
 func (*RegisteredNode) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RegisteredNode) GetName() string {
@@ -1176,6 +1573,13 @@ func (x *RegisteredNode) GetPriority() int32 {
 	return 0
 }
 
+func (x *RegisteredNode) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
 type ListMembersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
@@ -1185,7 +1589,7 @@ type ListMembersRequest struct {
 
 func (x *ListMembersRequest) Reset() {
 	*x = ListMembersRequest{}
-	mi := &file_nusa_v1_identity_proto_msgTypes[15]
+	mi := &file_nusa_v1_identity_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1197,7 +1601,7 @@ func (x *ListMembersRequest) String() string {
 func (*ListMembersRequest) ProtoMessage() {}
 
 func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_identity_proto_msgTypes[15]
+	mi := &file_nusa_v1_identity_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1210,7 +1614,7 @@ func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersRequest.ProtoReflect.Descriptor instead.
 func (*ListMembersRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListMembersRequest) GetRegion() string {
@@ -1226,13 +1630,14 @@ type ListMembersResponse struct {
 	Nodes         []*RegisteredNode      `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	Bans          []*MemberBan           `protobuf:"bytes,3,rep,name=bans,proto3" json:"bans,omitempty"`
 	Errors        []*PartialError        `protobuf:"bytes,4,rep,name=errors,proto3" json:"errors,omitempty"`
+	Removed       []*RemovedMember       `protobuf:"bytes,5,rep,name=removed,proto3" json:"removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListMembersResponse) Reset() {
 	*x = ListMembersResponse{}
-	mi := &file_nusa_v1_identity_proto_msgTypes[16]
+	mi := &file_nusa_v1_identity_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1649,7 @@ func (x *ListMembersResponse) String() string {
 func (*ListMembersResponse) ProtoMessage() {}
 
 func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_identity_proto_msgTypes[16]
+	mi := &file_nusa_v1_identity_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1662,7 @@ func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersResponse.ProtoReflect.Descriptor instead.
 func (*ListMembersResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListMembersResponse) GetMembers() []*Member {
@@ -1288,17 +1693,27 @@ func (x *ListMembersResponse) GetErrors() []*PartialError {
 	return nil
 }
 
+func (x *ListMembersResponse) GetRemoved() []*RemovedMember {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
 type RegisterRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	Nodes         []*RegisteredNode      `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// At most 2,000.
+	Nodes []*RegisteredNode `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Nodes that are registered with other values get these values.
+	Replace       bool `protobuf:"varint,3,opt,name=replace,proto3" json:"replace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_nusa_v1_identity_proto_msgTypes[17]
+	mi := &file_nusa_v1_identity_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1725,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_identity_proto_msgTypes[17]
+	mi := &file_nusa_v1_identity_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1738,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RegisterRequest) GetRegion() string {
@@ -1340,6 +1755,13 @@ func (x *RegisterRequest) GetNodes() []*RegisteredNode {
 	return nil
 }
 
+func (x *RegisterRequest) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
 type RegisterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many registrations were added or removed.
@@ -1350,7 +1772,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_nusa_v1_identity_proto_msgTypes[18]
+	mi := &file_nusa_v1_identity_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1784,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_identity_proto_msgTypes[18]
+	mi := &file_nusa_v1_identity_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1797,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RegisterResponse) GetChanged() int32 {
@@ -1395,7 +1817,7 @@ type UnregisterRequest struct {
 
 func (x *UnregisterRequest) Reset() {
 	*x = UnregisterRequest{}
-	mi := &file_nusa_v1_identity_proto_msgTypes[19]
+	mi := &file_nusa_v1_identity_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1829,7 @@ func (x *UnregisterRequest) String() string {
 func (*UnregisterRequest) ProtoMessage() {}
 
 func (x *UnregisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_identity_proto_msgTypes[19]
+	mi := &file_nusa_v1_identity_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1842,7 @@ func (x *UnregisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnregisterRequest.ProtoReflect.Descriptor instead.
 func (*UnregisterRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UnregisterRequest) GetRegion() string {
@@ -1441,17 +1863,21 @@ func (x *UnregisterRequest) GetNames() []string {
 type JoinPolicy struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// "token", "registered", "registered+token" or "open".
+	// "token", "registered", "token+registered" or "open".
 	Policy string `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`
 	// How long after its end a certificate may be renewed; 0: never.
-	Grace         *durationpb.Duration `protobuf:"bytes,3,opt,name=grace,proto3" json:"grace,omitempty"`
+	Grace *durationpb.Duration `protobuf:"bytes,3,opt,name=grace,proto3" json:"grace,omitempty"`
+	// CEL expression about `node`, which must be true for each agent that connects; empty: none.
+	Require string `protobuf:"bytes,4,opt,name=require,proto3" json:"require,omitempty"`
+	// Hash of the root, which an agent that joins without a token needs. It is not stored.
+	RootHash      string `protobuf:"bytes,5,opt,name=root_hash,json=rootHash,proto3" json:"root_hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JoinPolicy) Reset() {
 	*x = JoinPolicy{}
-	mi := &file_nusa_v1_identity_proto_msgTypes[20]
+	mi := &file_nusa_v1_identity_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1463,7 +1889,7 @@ func (x *JoinPolicy) String() string {
 func (*JoinPolicy) ProtoMessage() {}
 
 func (x *JoinPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_identity_proto_msgTypes[20]
+	mi := &file_nusa_v1_identity_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1476,7 +1902,7 @@ func (x *JoinPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinPolicy.ProtoReflect.Descriptor instead.
 func (*JoinPolicy) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *JoinPolicy) GetRegion() string {
@@ -1500,6 +1926,20 @@ func (x *JoinPolicy) GetGrace() *durationpb.Duration {
 	return nil
 }
 
+func (x *JoinPolicy) GetRequire() string {
+	if x != nil {
+		return x.Require
+	}
+	return ""
+}
+
+func (x *JoinPolicy) GetRootHash() string {
+	if x != nil {
+		return x.RootHash
+	}
+	return ""
+}
+
 type GetJoinPolicyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
@@ -1509,7 +1949,7 @@ type GetJoinPolicyRequest struct {
 
 func (x *GetJoinPolicyRequest) Reset() {
 	*x = GetJoinPolicyRequest{}
-	mi := &file_nusa_v1_identity_proto_msgTypes[21]
+	mi := &file_nusa_v1_identity_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1961,7 @@ func (x *GetJoinPolicyRequest) String() string {
 func (*GetJoinPolicyRequest) ProtoMessage() {}
 
 func (x *GetJoinPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_identity_proto_msgTypes[21]
+	mi := &file_nusa_v1_identity_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1974,7 @@ func (x *GetJoinPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJoinPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetJoinPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetJoinPolicyRequest) GetRegion() string {
@@ -1550,14 +1990,16 @@ type SetJoinPolicyRequest struct {
 	// Empty: no change.
 	Policy string `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Unset: no change.
-	Grace         *durationpb.Duration `protobuf:"bytes,3,opt,name=grace,proto3" json:"grace,omitempty"`
+	Grace *durationpb.Duration `protobuf:"bytes,3,opt,name=grace,proto3" json:"grace,omitempty"`
+	// Unset: no change. Empty: no condition.
+	Require       *string `protobuf:"bytes,4,opt,name=require,proto3,oneof" json:"require,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetJoinPolicyRequest) Reset() {
 	*x = SetJoinPolicyRequest{}
-	mi := &file_nusa_v1_identity_proto_msgTypes[22]
+	mi := &file_nusa_v1_identity_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +2011,7 @@ func (x *SetJoinPolicyRequest) String() string {
 func (*SetJoinPolicyRequest) ProtoMessage() {}
 
 func (x *SetJoinPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_identity_proto_msgTypes[22]
+	mi := &file_nusa_v1_identity_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +2024,7 @@ func (x *SetJoinPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetJoinPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetJoinPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SetJoinPolicyRequest) GetRegion() string {
@@ -1604,6 +2046,13 @@ func (x *SetJoinPolicyRequest) GetGrace() *durationpb.Duration {
 		return x.Grace
 	}
 	return nil
+}
+
+func (x *SetJoinPolicyRequest) GetRequire() string {
+	if x != nil && x.Require != nil {
+		return *x.Require
+	}
+	return ""
 }
 
 // AuthorityRecord is the root of the federation. Key: identity/ca.
@@ -1631,7 +2080,7 @@ type AuthorityRecord struct {
 
 func (x *AuthorityRecord) Reset() {
 	*x = AuthorityRecord{}
-	mi := &file_nusa_v1_identity_proto_msgTypes[23]
+	mi := &file_nusa_v1_identity_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +2092,7 @@ func (x *AuthorityRecord) String() string {
 func (*AuthorityRecord) ProtoMessage() {}
 
 func (x *AuthorityRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_identity_proto_msgTypes[23]
+	mi := &file_nusa_v1_identity_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +2105,7 @@ func (x *AuthorityRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuthorityRecord.ProtoReflect.Descriptor instead.
 func (*AuthorityRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AuthorityRecord) GetCertificate() []byte {
@@ -1736,7 +2185,7 @@ type TokenRecord struct {
 
 func (x *TokenRecord) Reset() {
 	*x = TokenRecord{}
-	mi := &file_nusa_v1_identity_proto_msgTypes[24]
+	mi := &file_nusa_v1_identity_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +2197,7 @@ func (x *TokenRecord) String() string {
 func (*TokenRecord) ProtoMessage() {}
 
 func (x *TokenRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_identity_proto_msgTypes[24]
+	mi := &file_nusa_v1_identity_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +2210,7 @@ func (x *TokenRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRecord.ProtoReflect.Descriptor instead.
 func (*TokenRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TokenRecord) GetToken() *JoinToken {
@@ -1796,7 +2245,7 @@ type TokenUse struct {
 
 func (x *TokenUse) Reset() {
 	*x = TokenUse{}
-	mi := &file_nusa_v1_identity_proto_msgTypes[25]
+	mi := &file_nusa_v1_identity_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1808,7 +2257,7 @@ func (x *TokenUse) String() string {
 func (*TokenUse) ProtoMessage() {}
 
 func (x *TokenUse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_identity_proto_msgTypes[25]
+	mi := &file_nusa_v1_identity_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1821,7 +2270,7 @@ func (x *TokenUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenUse.ProtoReflect.Descriptor instead.
 func (*TokenUse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TokenUse) GetName() string {
@@ -1840,15 +2289,18 @@ func (x *TokenUse) GetKey() []byte {
 
 // BanList has all bans. Key: identity/bans.
 type BanList struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bans          []*MemberBan           `protobuf:"bytes,1,rep,name=bans,proto3" json:"bans,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Bans  []*MemberBan           `protobuf:"bytes,1,rep,name=bans,proto3" json:"bans,omitempty"`
+	// How many members were removed. A server that sees another number looks at its connections
+	// again. Each removed member has a record with the key identity/removed/HASH.
+	Removals      uint64 `protobuf:"varint,2,opt,name=removals,proto3" json:"removals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BanList) Reset() {
 	*x = BanList{}
-	mi := &file_nusa_v1_identity_proto_msgTypes[26]
+	mi := &file_nusa_v1_identity_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +2312,7 @@ func (x *BanList) String() string {
 func (*BanList) ProtoMessage() {}
 
 func (x *BanList) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_identity_proto_msgTypes[26]
+	mi := &file_nusa_v1_identity_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +2325,7 @@ func (x *BanList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanList.ProtoReflect.Descriptor instead.
 func (*BanList) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_identity_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BanList) GetBans() []*MemberBan {
@@ -1881,6 +2333,13 @@ func (x *BanList) GetBans() []*MemberBan {
 		return x.Bans
 	}
 	return nil
+}
+
+func (x *BanList) GetRemovals() uint64 {
+	if x != nil {
+		return x.Removals
+	}
+	return 0
 }
 
 var File_nusa_v1_identity_proto protoreflect.FileDescriptor
@@ -1966,7 +2425,34 @@ const file_nusa_v1_identity_proto_rawDesc = "" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\")\n" +
 	"\rUnbanResponse\x12\x18\n" +
-	"\aremoved\x18\x01 \x01(\bR\aremoved\"\x9f\x02\n" +
+	"\aremoved\x18\x01 \x01(\bR\aremoved\"f\n" +
+	"\x10BanRegionRequest\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\"\\\n" +
+	"\x11BanRegionResponse\x12$\n" +
+	"\x03ban\x18\x01 \x01(\v2\x12.nusa.v1.MemberBanR\x03ban\x12!\n" +
+	"\fregion_error\x18\x02 \x01(\tR\vregionError\"@\n" +
+	"\x12UnbanRegionRequest\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x95\x01\n" +
+	"\x13RemoveServerRequest\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\fR\x03key\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\x120\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"9\n" +
+	"\x14RemoveServerResponse\x12!\n" +
+	"\fregion_error\x18\x01 \x01(\tR\vregionError\"\xcf\x01\n" +
+	"\rRemovedMember\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
+	"\x06region\x18\x02 \x01(\tR\x06region\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\fR\x03key\x12*\n" +
+	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x120\n" +
+	"\x05until\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x0e\n" +
+	"\x02by\x18\a \x01(\tR\x02by\"\x9f\x02\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x12\n" +
@@ -1978,43 +2464,51 @@ const file_nusa_v1_identity_proto_rawDesc = "" +
 	"\x03has\x18\n" +
 	" \x01(\v2\x11.nusa.v1.KeyStateR\x03has\x12;\n" +
 	"\vreported_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"reportedAt\"\x88\x02\n" +
+	"reportedAt\"\xa0\x02\n" +
 	"\x0eRegisteredNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04pool\x18\x03 \x01(\tR\x04pool\x12;\n" +
 	"\x06labels\x18\x04 \x03(\v2#.nusa.v1.RegisteredNode.LabelsEntryR\x06labels\x12 \n" +
 	"\vdescription\x18\x05 \x01(\tR\vdescription\x12\x1a\n" +
-	"\bpriority\x18\x06 \x01(\x05R\bpriority\x1a9\n" +
+	"\bpriority\x18\x06 \x01(\x05R\bpriority\x12\x16\n" +
+	"\x06region\x18\a \x01(\tR\x06region\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\",\n" +
 	"\x12ListMembersRequest\x12\x16\n" +
-	"\x06region\x18\x01 \x01(\tR\x06region\"\xc6\x01\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\"\xf8\x01\n" +
 	"\x13ListMembersResponse\x12)\n" +
 	"\amembers\x18\x01 \x03(\v2\x0f.nusa.v1.MemberR\amembers\x12-\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x17.nusa.v1.RegisteredNodeR\x05nodes\x12&\n" +
 	"\x04bans\x18\x03 \x03(\v2\x12.nusa.v1.MemberBanR\x04bans\x12-\n" +
-	"\x06errors\x18\x04 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\"X\n" +
+	"\x06errors\x18\x04 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\x120\n" +
+	"\aremoved\x18\x05 \x03(\v2\x16.nusa.v1.RemovedMemberR\aremoved\"r\n" +
 	"\x0fRegisterRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12-\n" +
-	"\x05nodes\x18\x02 \x03(\v2\x17.nusa.v1.RegisteredNodeR\x05nodes\",\n" +
+	"\x05nodes\x18\x02 \x03(\v2\x17.nusa.v1.RegisteredNodeR\x05nodes\x12\x18\n" +
+	"\areplace\x18\x03 \x01(\bR\areplace\",\n" +
 	"\x10RegisterResponse\x12\x18\n" +
 	"\achanged\x18\x01 \x01(\x05R\achanged\"A\n" +
 	"\x11UnregisterRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
-	"\x05names\x18\x02 \x03(\tR\x05names\"m\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\"\xa4\x01\n" +
 	"\n" +
 	"JoinPolicy\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\tR\x06policy\x12/\n" +
-	"\x05grace\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05grace\".\n" +
+	"\x05grace\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12\x18\n" +
+	"\arequire\x18\x04 \x01(\tR\arequire\x12\x1b\n" +
+	"\troot_hash\x18\x05 \x01(\tR\brootHash\".\n" +
 	"\x14GetJoinPolicyRequest\x12\x16\n" +
-	"\x06region\x18\x01 \x01(\tR\x06region\"w\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\"\xa2\x01\n" +
 	"\x14SetJoinPolicyRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\tR\x06policy\x12/\n" +
-	"\x05grace\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\xa3\x02\n" +
+	"\x05grace\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12\x1d\n" +
+	"\arequire\x18\x04 \x01(\tH\x00R\arequire\x88\x01\x01B\n" +
+	"\n" +
+	"\b_require\"\xa3\x02\n" +
 	"\x0fAuthorityRecord\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x18\n" +
@@ -2031,16 +2525,17 @@ const file_nusa_v1_identity_proto_rawDesc = "" +
 	"\x06recent\x18\x03 \x03(\v2\x11.nusa.v1.TokenUseR\x06recent\"0\n" +
 	"\bTokenUse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\fR\x03key\"1\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"M\n" +
 	"\aBanList\x12&\n" +
-	"\x04bans\x18\x01 \x03(\v2\x12.nusa.v1.MemberBanR\x04bans2v\n" +
+	"\x04bans\x18\x01 \x03(\v2\x12.nusa.v1.MemberBanR\x04bans\x12\x1a\n" +
+	"\bremovals\x18\x02 \x01(\x04R\bremovals2v\n" +
 	"\bIdentity\x123\n" +
 	"\x04Join\x12\x14.nusa.v1.JoinRequest\x1a\x15.nusa.v1.JoinResponse\x125\n" +
 	"\x05Renew\x12\x15.nusa.v1.RenewRequest\x1a\x15.nusa.v1.JoinResponse2\xc9\x01\n" +
 	"\x06Tokens\x12C\n" +
 	"\x06Create\x12\x1b.nusa.v1.CreateTokenRequest\x1a\x1c.nusa.v1.CreateTokenResponse\x12?\n" +
 	"\x04List\x12\x1a.nusa.v1.ListTokensRequest\x1a\x1b.nusa.v1.ListTokensResponse\x129\n" +
-	"\x06Revoke\x12\x1b.nusa.v1.RevokeTokenRequest\x1a\x12.nusa.v1.JoinToken2\xbc\x03\n" +
+	"\x06Revoke\x12\x1b.nusa.v1.RevokeTokenRequest\x1a\x12.nusa.v1.JoinToken2\x91\x05\n" +
 	"\aMembers\x12A\n" +
 	"\x04List\x12\x1b.nusa.v1.ListMembersRequest\x1a\x1c.nusa.v1.ListMembersResponse\x12.\n" +
 	"\x03Ban\x12\x13.nusa.v1.BanRequest\x1a\x12.nusa.v1.MemberBan\x126\n" +
@@ -2049,7 +2544,10 @@ const file_nusa_v1_identity_proto_rawDesc = "" +
 	"\n" +
 	"Unregister\x12\x1a.nusa.v1.UnregisterRequest\x1a\x19.nusa.v1.RegisterResponse\x12?\n" +
 	"\tGetPolicy\x12\x1d.nusa.v1.GetJoinPolicyRequest\x1a\x13.nusa.v1.JoinPolicy\x12?\n" +
-	"\tSetPolicy\x12\x1d.nusa.v1.SetJoinPolicyRequest\x1a\x13.nusa.v1.JoinPolicyB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"\tSetPolicy\x12\x1d.nusa.v1.SetJoinPolicyRequest\x1a\x13.nusa.v1.JoinPolicy\x12B\n" +
+	"\tBanRegion\x12\x19.nusa.v1.BanRegionRequest\x1a\x1a.nusa.v1.BanRegionResponse\x12B\n" +
+	"\vUnbanRegion\x12\x1b.nusa.v1.UnbanRegionRequest\x1a\x16.nusa.v1.UnbanResponse\x12K\n" +
+	"\fRemoveServer\x12\x1c.nusa.v1.RemoveServerRequest\x1a\x1d.nusa.v1.RemoveServerResponseB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_identity_proto_rawDescOnce sync.Once
@@ -2063,7 +2561,7 @@ func file_nusa_v1_identity_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_identity_proto_rawDescData
 }
 
-var file_nusa_v1_identity_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_nusa_v1_identity_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_nusa_v1_identity_proto_goTypes = []any{
 	(*JoinRequest)(nil),           // 0: nusa.v1.JoinRequest
 	(*RenewRequest)(nil),          // 1: nusa.v1.RenewRequest
@@ -2078,80 +2576,97 @@ var file_nusa_v1_identity_proto_goTypes = []any{
 	(*BanRequest)(nil),            // 10: nusa.v1.BanRequest
 	(*UnbanRequest)(nil),          // 11: nusa.v1.UnbanRequest
 	(*UnbanResponse)(nil),         // 12: nusa.v1.UnbanResponse
-	(*Member)(nil),                // 13: nusa.v1.Member
-	(*RegisteredNode)(nil),        // 14: nusa.v1.RegisteredNode
-	(*ListMembersRequest)(nil),    // 15: nusa.v1.ListMembersRequest
-	(*ListMembersResponse)(nil),   // 16: nusa.v1.ListMembersResponse
-	(*RegisterRequest)(nil),       // 17: nusa.v1.RegisterRequest
-	(*RegisterResponse)(nil),      // 18: nusa.v1.RegisterResponse
-	(*UnregisterRequest)(nil),     // 19: nusa.v1.UnregisterRequest
-	(*JoinPolicy)(nil),            // 20: nusa.v1.JoinPolicy
-	(*GetJoinPolicyRequest)(nil),  // 21: nusa.v1.GetJoinPolicyRequest
-	(*SetJoinPolicyRequest)(nil),  // 22: nusa.v1.SetJoinPolicyRequest
-	(*AuthorityRecord)(nil),       // 23: nusa.v1.AuthorityRecord
-	(*TokenRecord)(nil),           // 24: nusa.v1.TokenRecord
-	(*TokenUse)(nil),              // 25: nusa.v1.TokenUse
-	(*BanList)(nil),               // 26: nusa.v1.BanList
-	nil,                           // 27: nusa.v1.RegisteredNode.LabelsEntry
-	(*KeyState)(nil),              // 28: nusa.v1.KeyState
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
-	(*PartialError)(nil),          // 31: nusa.v1.PartialError
+	(*BanRegionRequest)(nil),      // 13: nusa.v1.BanRegionRequest
+	(*BanRegionResponse)(nil),     // 14: nusa.v1.BanRegionResponse
+	(*UnbanRegionRequest)(nil),    // 15: nusa.v1.UnbanRegionRequest
+	(*RemoveServerRequest)(nil),   // 16: nusa.v1.RemoveServerRequest
+	(*RemoveServerResponse)(nil),  // 17: nusa.v1.RemoveServerResponse
+	(*RemovedMember)(nil),         // 18: nusa.v1.RemovedMember
+	(*Member)(nil),                // 19: nusa.v1.Member
+	(*RegisteredNode)(nil),        // 20: nusa.v1.RegisteredNode
+	(*ListMembersRequest)(nil),    // 21: nusa.v1.ListMembersRequest
+	(*ListMembersResponse)(nil),   // 22: nusa.v1.ListMembersResponse
+	(*RegisterRequest)(nil),       // 23: nusa.v1.RegisterRequest
+	(*RegisterResponse)(nil),      // 24: nusa.v1.RegisterResponse
+	(*UnregisterRequest)(nil),     // 25: nusa.v1.UnregisterRequest
+	(*JoinPolicy)(nil),            // 26: nusa.v1.JoinPolicy
+	(*GetJoinPolicyRequest)(nil),  // 27: nusa.v1.GetJoinPolicyRequest
+	(*SetJoinPolicyRequest)(nil),  // 28: nusa.v1.SetJoinPolicyRequest
+	(*AuthorityRecord)(nil),       // 29: nusa.v1.AuthorityRecord
+	(*TokenRecord)(nil),           // 30: nusa.v1.TokenRecord
+	(*TokenUse)(nil),              // 31: nusa.v1.TokenUse
+	(*BanList)(nil),               // 32: nusa.v1.BanList
+	nil,                           // 33: nusa.v1.RegisteredNode.LabelsEntry
+	(*KeyState)(nil),              // 34: nusa.v1.KeyState
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
+	(*PartialError)(nil),          // 37: nusa.v1.PartialError
 }
 var file_nusa_v1_identity_proto_depIdxs = []int32{
-	28, // 0: nusa.v1.RenewRequest.has:type_name -> nusa.v1.KeyState
-	29, // 1: nusa.v1.JoinToken.created_at:type_name -> google.protobuf.Timestamp
-	29, // 2: nusa.v1.JoinToken.expires_at:type_name -> google.protobuf.Timestamp
-	30, // 3: nusa.v1.CreateTokenRequest.ttl:type_name -> google.protobuf.Duration
+	34, // 0: nusa.v1.RenewRequest.has:type_name -> nusa.v1.KeyState
+	35, // 1: nusa.v1.JoinToken.created_at:type_name -> google.protobuf.Timestamp
+	35, // 2: nusa.v1.JoinToken.expires_at:type_name -> google.protobuf.Timestamp
+	36, // 3: nusa.v1.CreateTokenRequest.ttl:type_name -> google.protobuf.Duration
 	3,  // 4: nusa.v1.CreateTokenResponse.record:type_name -> nusa.v1.JoinToken
 	3,  // 5: nusa.v1.ListTokensResponse.tokens:type_name -> nusa.v1.JoinToken
-	31, // 6: nusa.v1.ListTokensResponse.errors:type_name -> nusa.v1.PartialError
-	29, // 7: nusa.v1.MemberBan.at:type_name -> google.protobuf.Timestamp
-	29, // 8: nusa.v1.Member.not_after:type_name -> google.protobuf.Timestamp
-	28, // 9: nusa.v1.Member.has:type_name -> nusa.v1.KeyState
-	29, // 10: nusa.v1.Member.reported_at:type_name -> google.protobuf.Timestamp
-	27, // 11: nusa.v1.RegisteredNode.labels:type_name -> nusa.v1.RegisteredNode.LabelsEntry
-	13, // 12: nusa.v1.ListMembersResponse.members:type_name -> nusa.v1.Member
-	14, // 13: nusa.v1.ListMembersResponse.nodes:type_name -> nusa.v1.RegisteredNode
-	9,  // 14: nusa.v1.ListMembersResponse.bans:type_name -> nusa.v1.MemberBan
-	31, // 15: nusa.v1.ListMembersResponse.errors:type_name -> nusa.v1.PartialError
-	14, // 16: nusa.v1.RegisterRequest.nodes:type_name -> nusa.v1.RegisteredNode
-	30, // 17: nusa.v1.JoinPolicy.grace:type_name -> google.protobuf.Duration
-	30, // 18: nusa.v1.SetJoinPolicyRequest.grace:type_name -> google.protobuf.Duration
-	29, // 19: nusa.v1.AuthorityRecord.since:type_name -> google.protobuf.Timestamp
-	30, // 20: nusa.v1.AuthorityRecord.spread:type_name -> google.protobuf.Duration
-	3,  // 21: nusa.v1.TokenRecord.token:type_name -> nusa.v1.JoinToken
-	25, // 22: nusa.v1.TokenRecord.recent:type_name -> nusa.v1.TokenUse
-	9,  // 23: nusa.v1.BanList.bans:type_name -> nusa.v1.MemberBan
-	0,  // 24: nusa.v1.Identity.Join:input_type -> nusa.v1.JoinRequest
-	1,  // 25: nusa.v1.Identity.Renew:input_type -> nusa.v1.RenewRequest
-	4,  // 26: nusa.v1.Tokens.Create:input_type -> nusa.v1.CreateTokenRequest
-	6,  // 27: nusa.v1.Tokens.List:input_type -> nusa.v1.ListTokensRequest
-	8,  // 28: nusa.v1.Tokens.Revoke:input_type -> nusa.v1.RevokeTokenRequest
-	15, // 29: nusa.v1.Members.List:input_type -> nusa.v1.ListMembersRequest
-	10, // 30: nusa.v1.Members.Ban:input_type -> nusa.v1.BanRequest
-	11, // 31: nusa.v1.Members.Unban:input_type -> nusa.v1.UnbanRequest
-	17, // 32: nusa.v1.Members.Register:input_type -> nusa.v1.RegisterRequest
-	19, // 33: nusa.v1.Members.Unregister:input_type -> nusa.v1.UnregisterRequest
-	21, // 34: nusa.v1.Members.GetPolicy:input_type -> nusa.v1.GetJoinPolicyRequest
-	22, // 35: nusa.v1.Members.SetPolicy:input_type -> nusa.v1.SetJoinPolicyRequest
-	2,  // 36: nusa.v1.Identity.Join:output_type -> nusa.v1.JoinResponse
-	2,  // 37: nusa.v1.Identity.Renew:output_type -> nusa.v1.JoinResponse
-	5,  // 38: nusa.v1.Tokens.Create:output_type -> nusa.v1.CreateTokenResponse
-	7,  // 39: nusa.v1.Tokens.List:output_type -> nusa.v1.ListTokensResponse
-	3,  // 40: nusa.v1.Tokens.Revoke:output_type -> nusa.v1.JoinToken
-	16, // 41: nusa.v1.Members.List:output_type -> nusa.v1.ListMembersResponse
-	9,  // 42: nusa.v1.Members.Ban:output_type -> nusa.v1.MemberBan
-	12, // 43: nusa.v1.Members.Unban:output_type -> nusa.v1.UnbanResponse
-	18, // 44: nusa.v1.Members.Register:output_type -> nusa.v1.RegisterResponse
-	18, // 45: nusa.v1.Members.Unregister:output_type -> nusa.v1.RegisterResponse
-	20, // 46: nusa.v1.Members.GetPolicy:output_type -> nusa.v1.JoinPolicy
-	20, // 47: nusa.v1.Members.SetPolicy:output_type -> nusa.v1.JoinPolicy
-	36, // [36:48] is the sub-list for method output_type
-	24, // [24:36] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	37, // 6: nusa.v1.ListTokensResponse.errors:type_name -> nusa.v1.PartialError
+	35, // 7: nusa.v1.MemberBan.at:type_name -> google.protobuf.Timestamp
+	9,  // 8: nusa.v1.BanRegionResponse.ban:type_name -> nusa.v1.MemberBan
+	35, // 9: nusa.v1.RemoveServerRequest.until:type_name -> google.protobuf.Timestamp
+	35, // 10: nusa.v1.RemovedMember.at:type_name -> google.protobuf.Timestamp
+	35, // 11: nusa.v1.RemovedMember.until:type_name -> google.protobuf.Timestamp
+	35, // 12: nusa.v1.Member.not_after:type_name -> google.protobuf.Timestamp
+	34, // 13: nusa.v1.Member.has:type_name -> nusa.v1.KeyState
+	35, // 14: nusa.v1.Member.reported_at:type_name -> google.protobuf.Timestamp
+	33, // 15: nusa.v1.RegisteredNode.labels:type_name -> nusa.v1.RegisteredNode.LabelsEntry
+	19, // 16: nusa.v1.ListMembersResponse.members:type_name -> nusa.v1.Member
+	20, // 17: nusa.v1.ListMembersResponse.nodes:type_name -> nusa.v1.RegisteredNode
+	9,  // 18: nusa.v1.ListMembersResponse.bans:type_name -> nusa.v1.MemberBan
+	37, // 19: nusa.v1.ListMembersResponse.errors:type_name -> nusa.v1.PartialError
+	18, // 20: nusa.v1.ListMembersResponse.removed:type_name -> nusa.v1.RemovedMember
+	20, // 21: nusa.v1.RegisterRequest.nodes:type_name -> nusa.v1.RegisteredNode
+	36, // 22: nusa.v1.JoinPolicy.grace:type_name -> google.protobuf.Duration
+	36, // 23: nusa.v1.SetJoinPolicyRequest.grace:type_name -> google.protobuf.Duration
+	35, // 24: nusa.v1.AuthorityRecord.since:type_name -> google.protobuf.Timestamp
+	36, // 25: nusa.v1.AuthorityRecord.spread:type_name -> google.protobuf.Duration
+	3,  // 26: nusa.v1.TokenRecord.token:type_name -> nusa.v1.JoinToken
+	31, // 27: nusa.v1.TokenRecord.recent:type_name -> nusa.v1.TokenUse
+	9,  // 28: nusa.v1.BanList.bans:type_name -> nusa.v1.MemberBan
+	0,  // 29: nusa.v1.Identity.Join:input_type -> nusa.v1.JoinRequest
+	1,  // 30: nusa.v1.Identity.Renew:input_type -> nusa.v1.RenewRequest
+	4,  // 31: nusa.v1.Tokens.Create:input_type -> nusa.v1.CreateTokenRequest
+	6,  // 32: nusa.v1.Tokens.List:input_type -> nusa.v1.ListTokensRequest
+	8,  // 33: nusa.v1.Tokens.Revoke:input_type -> nusa.v1.RevokeTokenRequest
+	21, // 34: nusa.v1.Members.List:input_type -> nusa.v1.ListMembersRequest
+	10, // 35: nusa.v1.Members.Ban:input_type -> nusa.v1.BanRequest
+	11, // 36: nusa.v1.Members.Unban:input_type -> nusa.v1.UnbanRequest
+	23, // 37: nusa.v1.Members.Register:input_type -> nusa.v1.RegisterRequest
+	25, // 38: nusa.v1.Members.Unregister:input_type -> nusa.v1.UnregisterRequest
+	27, // 39: nusa.v1.Members.GetPolicy:input_type -> nusa.v1.GetJoinPolicyRequest
+	28, // 40: nusa.v1.Members.SetPolicy:input_type -> nusa.v1.SetJoinPolicyRequest
+	13, // 41: nusa.v1.Members.BanRegion:input_type -> nusa.v1.BanRegionRequest
+	15, // 42: nusa.v1.Members.UnbanRegion:input_type -> nusa.v1.UnbanRegionRequest
+	16, // 43: nusa.v1.Members.RemoveServer:input_type -> nusa.v1.RemoveServerRequest
+	2,  // 44: nusa.v1.Identity.Join:output_type -> nusa.v1.JoinResponse
+	2,  // 45: nusa.v1.Identity.Renew:output_type -> nusa.v1.JoinResponse
+	5,  // 46: nusa.v1.Tokens.Create:output_type -> nusa.v1.CreateTokenResponse
+	7,  // 47: nusa.v1.Tokens.List:output_type -> nusa.v1.ListTokensResponse
+	3,  // 48: nusa.v1.Tokens.Revoke:output_type -> nusa.v1.JoinToken
+	22, // 49: nusa.v1.Members.List:output_type -> nusa.v1.ListMembersResponse
+	9,  // 50: nusa.v1.Members.Ban:output_type -> nusa.v1.MemberBan
+	12, // 51: nusa.v1.Members.Unban:output_type -> nusa.v1.UnbanResponse
+	24, // 52: nusa.v1.Members.Register:output_type -> nusa.v1.RegisterResponse
+	24, // 53: nusa.v1.Members.Unregister:output_type -> nusa.v1.RegisterResponse
+	26, // 54: nusa.v1.Members.GetPolicy:output_type -> nusa.v1.JoinPolicy
+	26, // 55: nusa.v1.Members.SetPolicy:output_type -> nusa.v1.JoinPolicy
+	14, // 56: nusa.v1.Members.BanRegion:output_type -> nusa.v1.BanRegionResponse
+	12, // 57: nusa.v1.Members.UnbanRegion:output_type -> nusa.v1.UnbanResponse
+	17, // 58: nusa.v1.Members.RemoveServer:output_type -> nusa.v1.RemoveServerResponse
+	44, // [44:59] is the sub-list for method output_type
+	29, // [29:44] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_identity_proto_init() }
@@ -2161,13 +2676,14 @@ func file_nusa_v1_identity_proto_init() {
 	}
 	file_nusa_v1_api_proto_init()
 	file_nusa_v1_keys_proto_init()
+	file_nusa_v1_identity_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_identity_proto_rawDesc), len(file_nusa_v1_identity_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

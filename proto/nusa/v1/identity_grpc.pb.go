@@ -378,13 +378,16 @@ var Tokens_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Members_List_FullMethodName       = "/nusa.v1.Members/List"
-	Members_Ban_FullMethodName        = "/nusa.v1.Members/Ban"
-	Members_Unban_FullMethodName      = "/nusa.v1.Members/Unban"
-	Members_Register_FullMethodName   = "/nusa.v1.Members/Register"
-	Members_Unregister_FullMethodName = "/nusa.v1.Members/Unregister"
-	Members_GetPolicy_FullMethodName  = "/nusa.v1.Members/GetPolicy"
-	Members_SetPolicy_FullMethodName  = "/nusa.v1.Members/SetPolicy"
+	Members_List_FullMethodName         = "/nusa.v1.Members/List"
+	Members_Ban_FullMethodName          = "/nusa.v1.Members/Ban"
+	Members_Unban_FullMethodName        = "/nusa.v1.Members/Unban"
+	Members_Register_FullMethodName     = "/nusa.v1.Members/Register"
+	Members_Unregister_FullMethodName   = "/nusa.v1.Members/Unregister"
+	Members_GetPolicy_FullMethodName    = "/nusa.v1.Members/GetPolicy"
+	Members_SetPolicy_FullMethodName    = "/nusa.v1.Members/SetPolicy"
+	Members_BanRegion_FullMethodName    = "/nusa.v1.Members/BanRegion"
+	Members_UnbanRegion_FullMethodName  = "/nusa.v1.Members/UnbanRegion"
+	Members_RemoveServer_FullMethodName = "/nusa.v1.Members/RemoveServer"
 )
 
 // MembersClient is the client API for Members service.
@@ -408,6 +411,15 @@ type MembersClient interface {
 	GetPolicy(ctx context.Context, in *GetJoinPolicyRequest, opts ...grpc.CallOption) (*JoinPolicy, error)
 	// SetPolicy changes what an agent needs to join.
 	SetPolicy(ctx context.Context, in *SetJoinPolicyRequest, opts ...grpc.CallOption) (*JoinPolicy, error)
+	// BanRegion refuses the servers of a region, or one of them, until UnbanRegion. The global
+	// tier refuses them, and the region refuses the one server. FAILED_PRECONDITION: a region
+	// cannot ban itself.
+	BanRegion(ctx context.Context, in *BanRegionRequest, opts ...grpc.CallOption) (*BanRegionResponse, error)
+	// UnbanRegion ends a ban of BanRegion.
+	UnbanRegion(ctx context.Context, in *UnbanRegionRequest, opts ...grpc.CallOption) (*UnbanResponse, error)
+	// RemoveServer frees the name of a regional server that will not come back. Its key is
+	// refused from then on. FAILED_PRECONDITION: the server lives.
+	RemoveServer(ctx context.Context, in *RemoveServerRequest, opts ...grpc.CallOption) (*RemoveServerResponse, error)
 }
 
 type membersClient struct {
@@ -488,6 +500,36 @@ func (c *membersClient) SetPolicy(ctx context.Context, in *SetJoinPolicyRequest,
 	return out, nil
 }
 
+func (c *membersClient) BanRegion(ctx context.Context, in *BanRegionRequest, opts ...grpc.CallOption) (*BanRegionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BanRegionResponse)
+	err := c.cc.Invoke(ctx, Members_BanRegion_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *membersClient) UnbanRegion(ctx context.Context, in *UnbanRegionRequest, opts ...grpc.CallOption) (*UnbanResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UnbanResponse)
+	err := c.cc.Invoke(ctx, Members_UnbanRegion_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *membersClient) RemoveServer(ctx context.Context, in *RemoveServerRequest, opts ...grpc.CallOption) (*RemoveServerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveServerResponse)
+	err := c.cc.Invoke(ctx, Members_RemoveServer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MembersServer is the server API for Members service.
 // All implementations must embed UnimplementedMembersServer
 // for forward compatibility.
@@ -509,6 +551,15 @@ type MembersServer interface {
 	GetPolicy(context.Context, *GetJoinPolicyRequest) (*JoinPolicy, error)
 	// SetPolicy changes what an agent needs to join.
 	SetPolicy(context.Context, *SetJoinPolicyRequest) (*JoinPolicy, error)
+	// BanRegion refuses the servers of a region, or one of them, until UnbanRegion. The global
+	// tier refuses them, and the region refuses the one server. FAILED_PRECONDITION: a region
+	// cannot ban itself.
+	BanRegion(context.Context, *BanRegionRequest) (*BanRegionResponse, error)
+	// UnbanRegion ends a ban of BanRegion.
+	UnbanRegion(context.Context, *UnbanRegionRequest) (*UnbanResponse, error)
+	// RemoveServer frees the name of a regional server that will not come back. Its key is
+	// refused from then on. FAILED_PRECONDITION: the server lives.
+	RemoveServer(context.Context, *RemoveServerRequest) (*RemoveServerResponse, error)
 	mustEmbedUnimplementedMembersServer()
 }
 
@@ -539,6 +590,15 @@ func (UnimplementedMembersServer) GetPolicy(context.Context, *GetJoinPolicyReque
 }
 func (UnimplementedMembersServer) SetPolicy(context.Context, *SetJoinPolicyRequest) (*JoinPolicy, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetPolicy not implemented")
+}
+func (UnimplementedMembersServer) BanRegion(context.Context, *BanRegionRequest) (*BanRegionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BanRegion not implemented")
+}
+func (UnimplementedMembersServer) UnbanRegion(context.Context, *UnbanRegionRequest) (*UnbanResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UnbanRegion not implemented")
+}
+func (UnimplementedMembersServer) RemoveServer(context.Context, *RemoveServerRequest) (*RemoveServerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveServer not implemented")
 }
 func (UnimplementedMembersServer) mustEmbedUnimplementedMembersServer() {}
 func (UnimplementedMembersServer) testEmbeddedByValue()                 {}
@@ -687,6 +747,60 @@ func _Members_SetPolicy_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Members_BanRegion_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BanRegionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembersServer).BanRegion(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Members_BanRegion_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembersServer).BanRegion(ctx, req.(*BanRegionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Members_UnbanRegion_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UnbanRegionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembersServer).UnbanRegion(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Members_UnbanRegion_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembersServer).UnbanRegion(ctx, req.(*UnbanRegionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Members_RemoveServer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveServerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembersServer).RemoveServer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Members_RemoveServer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembersServer).RemoveServer(ctx, req.(*RemoveServerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Members_ServiceDesc is the grpc.ServiceDesc for Members service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -721,6 +835,18 @@ var Members_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetPolicy",
 			Handler:    _Members_SetPolicy_Handler,
+		},
+		{
+			MethodName: "BanRegion",
+			Handler:    _Members_BanRegion_Handler,
+		},
+		{
+			MethodName: "UnbanRegion",
+			Handler:    _Members_UnbanRegion_Handler,
+		},
+		{
+			MethodName: "RemoveServer",
+			Handler:    _Members_RemoveServer_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

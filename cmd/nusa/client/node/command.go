@@ -14,7 +14,7 @@ import (
 func Command() *cobra.Command {
 	s := &cli.Settings{}
 	c := cli.Noun("node", "Look at nodes and their history, drain, cordon, remove and ban them",
-		listCommand(s), statusCommand(s), drainCommand(s), cordonCommand(s, true), cordonCommand(s, false), removeCommand(s), historyCommand(s), banCommand(s), unbanCommand(s))
+		listCommand(s), statusCommand(s), drainCommand(s), cordonCommand(s, true), cordonCommand(s, false), removeCommand(s), historyCommand(s), banCommand(s), unbanCommand(s), membersCommand(s))
 	s.Bind(c)
 	return c
 }
@@ -23,6 +23,10 @@ func removeCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "remove NODE", Aliases: []string{"rm"}, Short: "Remove a node that is lost or has left, and will not come back", Args: cli.Positional("NODE"),
 		Long: `Removes a node that is lost or has left. Its instances count as lost and are replaced.
+Its name is free: another machine may join under the name with a new token. The key of
+the old machine is refused. That machine, too, comes back with a new token only.
+
+An agent that has joined and has no node is removed with --region.
 
 Without this command a node is removed after 72 hours, with two exceptions. It is not
 removed while it is cordoned or drained. It is not removed while it may still run

@@ -6,4 +6,5 @@
 //   - drain.go: node drain, cordon and uncordon
 //   - history.go: node history
 //   - ban.go: node ban and unban
+//   - members.go: node members
 package node

@@ -130,5 +130,8 @@ func networkUse(s *nusav1.NodeStats) string {
 }
 
 func fullName(n *nusav1.Node) string {
+	if n.GetId() == "" { // it has joined, and was never registered
+		return fmt.Sprintf("%s (in %s)", n.GetName(), n.GetRegion())
+	}
 	return fmt.Sprintf("%s (%s in %s)", n.GetName(), term.ShortID(n.GetId()), n.GetRegion())
 }

@@ -10,4 +10,5 @@
 //   - status.go: region status
 //   - rebind.go: region rebind
 //   - verify.go: region verify
+//   - ban.go: region ban and unban, region server remove, ban and unban
 package region
