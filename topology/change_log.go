@@ -69,8 +69,8 @@ func sameRegions(v, w *View) bool {
 
 // loggedEdge returns an edge in the form in which it is logged.
 func (v *View) loggedEdge(i, j int) loggedEdge {
-	if c := v.cell(i, j); c != nil {
-		p := loggedEdge{cell: *c, source: Measured}
+	if c := v.cell(i, j); c.state != Unknown {
+		p := loggedEdge{cell: c, source: Measured}
 		p.state = v.stateOf(i, j)
 		if len(v.doubts) > 0 {
 			p.doubted = v.doubts[i*len(v.regions)+j] != ""
@@ -78,7 +78,7 @@ func (v *View) loggedEdge(i, j int) loggedEdge {
 		return p
 	}
 	e := v.guessed(i, j)
-	return loggedEdge{cell: cell{p50: spanOf(e.P50), p90: spanOf(e.P90), p99: spanOf(e.P99)}, source: e.Source, relErr: float32(e.Error)}
+	return loggedEdge{cell: cell{trips: trips{p50: spanOf(e.P50), p90: spanOf(e.P90), p99: spanOf(e.P99)}}, source: e.Source, relErr: float32(e.Error)}
 }
 
 // differs reports whether an edge has changed noticeably. These changes are noticeable:
@@ -110,7 +110,7 @@ func (b *ChangeLog) ChangedEdges(i int, after uint64) []Edge {
 		e := Edge{P50: p.p50.duration(), P90: p.p90.duration(), P99: p.p99.duration(), Error: float64(p.relErr)}
 		if p.source == Measured {
 			e = p.edge(0)
-			if b.view.cell(i, j) != nil {
+			if b.view.cell(i, j).state != Unknown {
 				e.Age = b.view.ageOf(i, j)
 			}
 			if p.doubted {

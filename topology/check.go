@@ -306,7 +306,7 @@ func (v *View) impossible(limit int) (Findings[Impossible], []Suspect) {
 func (v *View) impossibleEdge(i, j int) (Impossible, bool) {
 	a, b := v.regions[i].Location, v.regions[j].Location
 	c := v.cell(i, j)
-	if c == nil || i == j || a == nil || b == nil || c.p50 == 0 && c.state == Unreachable { // an unreachable edge without p50 never had a response
+	if c.state == Unknown || i == j || a == nil || b == nil || c.p50 == 0 && c.state == Unreachable { // an unreachable edge without p50 never had a response
 		return Impossible{}, false
 	}
 	rtt := c.p50.duration()

@@ -125,7 +125,7 @@ func (v *View) unreached(limit int) Findings[Unreached] {
 		for from := range n {
 			c := v.cell(from, to)
 			switch {
-			case c == nil || from == to:
+			case c.state == Unknown || from == to:
 			case c.state == Unreachable:
 				u.ByCount++
 				if len(u.By) < maxNamed {

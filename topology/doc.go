@@ -4,6 +4,7 @@
 //
 //	topology.go      regions, edges, distances, and their states and sources
 //	matrix.go        the matrix of measurements (made from samples in package probe)
+//	row.go           a row of the matrix in little memory
 //	view.go          an immutable view of the matrix: gaps filled with predictions and estimates; distances
 //	coordinate.go    network coordinates, and predictions from them where topology/predict has none
 //	geo.go           estimates from locations on the map

@@ -19,30 +19,6 @@ type Matrix struct {
 	setTo []time.Duration
 }
 
-// row has the edges from one region, by the number of the other region. Both lists are nil
-// if nothing was measured. The times change often, so they are a list of their own.
-type row struct {
-	cells []cell
-	times []times
-	// sharedCells and sharedTimes: a view holds the list.
-	sharedCells, sharedTimes bool
-}
-
-// times holds when the latest response on an edge came, and when the edge was set. Both are
-// on the clock of Set.
-type times struct{ seen, set time.Duration }
-
-// cell is a measured edge without its times. It takes 32 bytes and has no pointers, because
-// a million cells are stored, copied and scanned.
-type cell struct {
-	p50, p90, p99, min, jitter span
-	loss, out, back            uint16 // in lossUnit
-	samples, setAside          uint16
-	state                      State // Unknown = not measured
-	// method is the number of the method, plus reverseBit if the reverse direction works.
-	method uint8
-}
-
 const (
 	lossUnit   = 1.0 / 50_000
 	reverseBit = 1 << 7
@@ -113,13 +89,14 @@ func (m *Matrix) SetRegions(regions []Region) {
 	}
 	rows := make([]row, len(now))
 	for i, from := range was {
-		if from < 0 || m.rows[from].cells == nil {
+		if from < 0 || m.rows[from].trips == nil {
 			continue
 		}
 		rows[i] = newRow(len(now))
 		for j, to := range was {
 			if to >= 0 {
-				rows[i].cells[j], rows[i].times[j] = m.rows[from].cells[to], m.rows[from].times[to]
+				rows[i].setCell(j, m.rows[from].cell(to))
+				rows[i].times.set(j, m.rows[from].times.get(to))
 			}
 		}
 	}
@@ -131,8 +108,6 @@ func (m *Matrix) SetRegions(regions []Region) {
 	}
 	m.index, m.rows, m.setTo = index, rows, setTo
 }
-
-func newRow(n int) row { return row{cells: make([]cell, n), times: make([]times, n)} }
 
 // SetCoordinate sets the coordinate of a region. A nil or invalid coordinate removes it.
 func (m *Matrix) SetCoordinate(region string, c *Coordinate) {
@@ -152,7 +127,9 @@ func (m *Matrix) Set(e Edge, now time.Duration) {
 		return
 	}
 	m.setTo[j] = now
-	m.cells(i)[j], m.times(i)[j] = cellOf(e), times{now - e.Age, now}
+	r := m.rows[i].own(len(m.regions))
+	r.setCell(j, cellOf(e))
+	r.times.set(j, times{now - e.Age, now})
 }
 
 // Replace stores edges as the whole row of a region. An edge that differs from the stored
@@ -170,20 +147,21 @@ func (m *Matrix) Replace(from string, edges []Edge, now time.Duration) {
 			continue
 		}
 		c, at := cellOf(e), times{now - e.Age, now}
-		if old.cells != nil && old.cells[j] == c {
-			at.set = old.times[j].set
+		if old.trips != nil && old.cell(j) == c {
+			at.set = old.times.get(j).set
 		}
-		m.cells(i)[j], m.times(i)[j] = c, at
+		r := m.rows[i].own(len(m.regions))
+		r.setCell(j, c)
+		r.times.set(j, at)
 		m.setTo[j] = max(m.setTo[j], at.set)
 	}
 }
 
 func cellOf(e Edge) cell {
-	c := cell{
-		p50: spanOf(e.P50), p90: spanOf(e.P90), p99: spanOf(e.P99), min: spanOf(e.Min), jitter: spanOf(e.Jitter),
+	c := cell{trips{p50: spanOf(e.P50), p90: spanOf(e.P90), p99: spanOf(e.P99), min: spanOf(e.Min), jitter: spanOf(e.Jitter)}, facts{
 		loss: lossOf(e.Loss), out: lossOf(e.LossOut), back: lossOf(e.LossBack),
 		samples: count(e.Samples), setAside: count(e.SetAside), state: e.State, method: uint8(max(0, slices.Index(methods, e.Method))),
-	}
+	}}
 	if e.ReverseReachable {
 		c.method |= reverseBit
 	}
@@ -195,20 +173,23 @@ func cellOf(e Edge) cell {
 // as set. Confirm returns whether there was such an edge.
 func (m *Matrix) Confirm(from string, except []string, age, now, stale time.Duration) (some bool) {
 	i, ok := m.index[from]
-	if !ok || m.rows[i].cells == nil {
+	if !ok || m.rows[i].trips == nil {
 		return false
 	}
 	skip := m.indexes(except)
-	at := m.times(i)
-	for j := range at {
-		if m.rows[i].cells[j].state != OK || skip[j] {
+	r := m.rows[i].ownTimes()
+	for j := range r.trips {
+		if r.state(j) != OK || skip[j] {
 			continue
 		}
-		if now-at[j].seen > stale {
-			at[j].set, m.setTo[j], some = now, now, true
+		at := r.times.get(j)
+		if now-at.seen > stale {
+			at.set, m.setTo[j], some = now, now, true
 		}
-		at[j].seen = max(at[j].seen, now-age)
+		at.seen = max(at.seen, now-age)
+		r.times.set(j, at)
 	}
+	r.times.compact()
 	return some
 }
 
@@ -220,9 +201,14 @@ func (m *Matrix) ConfirmColumn(to string, except []string, age, now time.Duratio
 		return
 	}
 	skip := m.indexes(except)
-	for i, row := range m.rows {
-		if row.cells != nil && row.cells[j].state == OK && row.times[j].seen < now-age && !skip[i] {
-			m.times(i)[j].seen = now - age
+	for i := range m.rows {
+		r := &m.rows[i]
+		if r.trips == nil || skip[i] || r.state(j) != OK {
+			continue
+		}
+		if at := r.times.get(j); at.seen < now-age {
+			at.seen = now - age
+			r.ownTimes().times.set(j, at)
 		}
 	}
 }
@@ -245,11 +231,12 @@ func (m *Matrix) Confirmed(to string, most, now time.Duration) (age time.Duratio
 	if !ok {
 		return 0, nil, false
 	}
-	for i, row := range m.rows {
-		if row.cells == nil || i == j || row.cells[j].state != OK {
+	for i := range m.rows {
+		row := &m.rows[i]
+		if row.trips == nil || i == j || row.state(j) != OK {
 			continue
 		}
-		if old := now - row.times[j].seen; old > most {
+		if old := now - row.times.get(j).seen; old > most {
 			except = append(except, m.regions[i].Name)
 		} else {
 			age, any = max(age, old), true
@@ -269,29 +256,6 @@ func (m *Matrix) Clear(region string) {
 	if i, ok := m.index[region]; ok {
 		m.rows[i] = row{}
 	}
-}
-
-// cells returns the cells of a row, which the matrix may change. Cells that a view shares
-// are copied first.
-func (m *Matrix) cells(i int) []cell {
-	r := &m.rows[i]
-	switch {
-	case r.cells == nil:
-		*r = newRow(len(m.regions))
-	case r.sharedCells:
-		r.cells, r.sharedCells = slices.Clone(r.cells), false
-	}
-	return r.cells
-}
-
-// times returns the times of a row, which the matrix may change. The row must have cells.
-// Times that a view shares are copied first.
-func (m *Matrix) times(i int) []times {
-	r := &m.rows[i]
-	if r.sharedTimes {
-		r.times, r.sharedTimes = slices.Clone(r.times), false
-	}
-	return r.times
 }
 
 // View returns the present state of the matrix. Ages are relative to now. OK measurements
@@ -354,7 +318,8 @@ func (m *Matrix) Column(to string, since, now, stale time.Duration) []Edge {
 		if i == j || !row.isNew(j, since, now, stale) {
 			continue
 		}
-		e := row.cells[j].edge(now - row.times[j].seen)
+		c := row.cell(j)
+		e := c.edge(now - row.times.get(j).seen)
 		e.From, e.To = m.regions[i].Name, to
 		if row.isStale(j, now, stale) {
 			e.State = Stale
@@ -366,14 +331,15 @@ func (m *Matrix) Column(to string, since, now, stale time.Duration) []Edge {
 
 // isNew says whether an edge was set, or became stale, after a time.
 func (r *row) isNew(j int, since, now, stale time.Duration) bool {
-	if r.cells == nil || r.cells[j].state == Unknown {
+	if r.trips == nil || r.state(j) == Unknown {
 		return false
 	}
-	return r.times[j].set > since || r.isStale(j, now, stale) && since-r.times[j].seen <= stale
+	at := r.times.get(j)
+	return at.set > since || r.isStale(j, now, stale) && since-at.seen <= stale
 }
 
 func (r *row) isStale(j int, now, stale time.Duration) bool {
-	return r.cells[j].state == OK && now-r.times[j].seen > stale
+	return r.state(j) == OK && now-r.times.get(j).seen > stale
 }
 
 // edge returns the cell as an edge with the given age. It sets neither the regions nor

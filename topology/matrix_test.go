@@ -267,8 +267,8 @@ func TestConfirm(t *testing.T) {
 // TestCellsAreSmall: a cell is small, and a stored edge differs little from the measured one:
 // round trips below two seconds by nothing, longer ones by at most longUnit.
 func TestCellsAreSmall(t *testing.T) {
-	if size := unsafe.Sizeof(cell{}); size != 32 {
-		t.Errorf("a cell takes %d bytes", size)
+	if size := unsafe.Sizeof(trips{}); size != 20 {
+		t.Errorf("the round trips of an edge take %d bytes", size)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		d := time.Duration(rapid.Int64Range(-5, int64(time.Hour)).Draw(t, "d"))
@@ -290,7 +290,7 @@ func TestConfirmCopiesOnlyTimes(t *testing.T) {
 	m.Set(measured("a", "b", 10, OK), time.Second)
 	v := m.View(time.Second, 0, nil)
 	m.Confirm("a", nil, 0, time.Minute, time.Hour)
-	if &m.rows[0].cells[0] != &v.rows[0].cells[0] || v.Edge("a", "b").Age != 3*time.Second || m.View(time.Minute, 0, nil).Edge("a", "b").Age != 0 {
+	if &m.rows[0].trips[0] != &v.rows[0].trips[0] || &m.rows[0].facts.at[0] != &v.rows[0].facts.at[0] || v.Edge("a", "b").Age != 3*time.Second || m.View(time.Minute, 0, nil).Edge("a", "b").Age != 0 {
 		t.Errorf("the view has %v, the matrix %v", v.rows[0], m.rows[0])
 	}
 	if m.Set(measured("a", "b", 20, OK), time.Minute); v.Edge("a", "b").P50 != 10*msec {
@@ -304,13 +304,13 @@ func TestPresentCopiesNothing(t *testing.T) {
 	m.SetRegions([]Region{{Name: "a"}, {Name: "b"}})
 	m.Set(measured("a", "b", 10, OK), time.Second)
 	v := m.Present(time.Second, 0, nil)
-	cells := &m.rows[0].cells[0]
+	trips := &m.rows[0].trips[0]
 	if v.Edge("a", "b") != m.Present(time.Second, 0, nil).Edge("a", "b") || v.Edge("a", "b").P50 != 10*msec {
 		t.Errorf("the present view has %v", v.Edge("a", "b"))
 	}
 	m.Set(measured("a", "b", 20, OK), time.Minute)
 	m.Confirm("a", nil, 0, time.Minute, time.Hour)
-	if &m.rows[0].cells[0] != cells {
+	if &m.rows[0].trips[0] != trips {
 		t.Error("the row was copied")
 	}
 	kept := m.View(time.Minute, 0, nil)

@@ -153,14 +153,14 @@ func NewRouter(v *View, p Percentile) *Router {
 		costs[k], trust[k] = noWay, levels
 		switch c := v.cell(i, j); {
 		case i == j:
-		case c != nil && v.doubts[k] == "": // the common case in a large view, handled without making an Edge
+		case c.state != Unknown && v.doubts[k] == "": // the common case in a large view, handled without making an Edge
 			trust[k] = Edge{Source: Measured, State: v.stateOf(i, j)}.level()
 			costs[k] = hopCost(c.rtt(p))
 		default:
 			e := v.effective(i, j)
 			trust[k], costs[k] = e.level(), hopCost(e.RTT(p))
 		}
-		if back := v.cell(j, i); trust[k] == levelStale && back != nil && back.state == Unreachable {
+		if trust[k] == levelStale && v.cell(j, i).state == Unreachable {
 			trust[k] = levels
 		}
 		found[trust[k]] = true
@@ -202,7 +202,7 @@ func (v *View) roundTrips(p Percentile) []int64 {
 	for i := range n {
 		for j := range n {
 			m[i*n+j] = noWay
-			if c := v.cell(i, j); c != nil && i != j && c.state != Unreachable {
+			if c := v.cell(i, j); c.state != Unknown && i != j && c.state != Unreachable {
 				m[i*n+j] = hopCost(c.rtt(p))
 			}
 		}

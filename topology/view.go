@@ -100,7 +100,7 @@ func (v *View) EdgeAt(i, j int) Edge { return v.edge(i, j) }
 // are given by their indexes in Names.
 func (v *View) MeasuredAt(i, j int) (p50, least time.Duration, ok bool) {
 	c := v.cell(i, j)
-	if c == nil || c.state == Unreachable {
+	if c.state == Unknown || c.state == Unreachable {
 		return 0, 0, false
 	}
 	return c.p50.duration(), c.min.duration(), true
@@ -120,7 +120,7 @@ func (v *View) edge(i, j int) Edge {
 // measured returns the edge as it was measured; false if it was not measured.
 func (v *View) measured(i, j int) (Edge, bool) {
 	c := v.cell(i, j)
-	if c == nil {
+	if c.state == Unknown {
 		return Edge{}, false
 	}
 	e := c.edge(v.ageOf(i, j))
@@ -131,23 +131,23 @@ func (v *View) measured(i, j int) (Edge, bool) {
 	return e, true
 }
 
-// cell returns the stored measurement; nil if the edge was not measured.
-func (v *View) cell(i, j int) *cell {
-	if row := &v.rows[i]; row.cells != nil && row.cells[j].state != Unknown {
-		return &row.cells[j]
+// cell returns the stored measurement. Its state is Unknown if the edge was not measured.
+func (v *View) cell(i, j int) cell {
+	if row := &v.rows[i]; row.trips != nil {
+		return row.cell(j)
 	}
-	return nil
+	return cell{}
 }
 
 // ageOf returns the time since the latest response on a measured edge.
-func (v *View) ageOf(i, j int) time.Duration { return v.now - v.rows[i].times[j].seen }
+func (v *View) ageOf(i, j int) time.Duration { return v.now - v.rows[i].times.get(j).seen }
 
 // stateOf returns the state of a measured edge.
 func (v *View) stateOf(i, j int) State {
 	if v.stale > 0 && v.rows[i].isStale(j, v.now, v.stale) {
 		return Stale
 	}
-	return v.rows[i].cells[j].state
+	return v.rows[i].state(j)
 }
 
 // effective returns the edge that distances use. It is the measurement, unless the
@@ -228,7 +228,7 @@ func (v *View) NameAt(i int) string { return v.regions[i].Name }
 // alone. It returns 0 if no bound is known. It is cheaper than DistanceAt.
 func (v *View) LeastRTT(i, j int, p Percentile) time.Duration {
 	c := v.cell(i, j)
-	if c == nil || len(v.doubts) > 0 && v.doubts[i*len(v.regions)+j] != "" {
+	if c.state == Unknown || len(v.doubts) > 0 && v.doubts[i*len(v.regions)+j] != "" {
 		return 0
 	}
 	return c.rtt(p)
@@ -241,7 +241,7 @@ func (v *View) distance(i, j int, p Percentile) Distance {
 // way returns the distance in one direction. It is fast for edges that are measured and
 // not doubted, because most edges are.
 func (v *View) way(i, j int, p Percentile) Distance {
-	if c := v.cell(i, j); c != nil && (len(v.doubts) == 0 || v.doubts[i*len(v.regions)+j] == "") {
+	if c := v.cell(i, j); c.state != Unknown && (len(v.doubts) == 0 || v.doubts[i*len(v.regions)+j] == "") {
 		return Distance{RTT: c.rtt(p), State: v.stateOf(i, j), Source: Measured, Age: v.ageOf(i, j), Method: c.methodName()}
 	}
 	return v.effective(i, j).distance(p)

@@ -1,0 +1,132 @@
+package topology
+
+import (
+	"slices"
+	"time"
+)
+
+// row has the edges from one region, by the number of the other region. All lists are nil if
+// nothing was measured. A million edges are stored, copied and scanned, so an edge takes 20 bytes
+// for its round trips, and two for each value that it has in common with others. The lists have no
+// pointers.
+type row struct {
+	trips []trips
+	facts palette[facts]
+	// times change often, so they are a list of their own.
+	times palette[times]
+	// sharedCells and sharedTimes: a view holds the trips and facts, or the times.
+	sharedCells, sharedTimes bool
+}
+
+// cell is a measured edge without its times.
+type cell struct {
+	trips
+	facts
+}
+
+// trips are the round trips of an edge.
+type trips struct{ p50, p90, p99, min, jitter span }
+
+// facts are the other values of an edge. Most edges of a row have the same.
+type facts struct {
+	loss, out, back   uint16 // in lossUnit
+	samples, setAside uint16
+	state             State // Unknown = not measured
+	// method is the number of the method, plus reverseBit if the reverse direction works.
+	method uint8
+}
+
+// times holds when the latest response on an edge came, and when the edge was set. Both are
+// on the clock of Set. Many edges are confirmed, or set, together.
+type times struct{ seen, set time.Duration }
+
+func newRow(n int) row {
+	return row{trips: make([]trips, n), facts: newPalette[facts](n), times: newPalette[times](n)}
+}
+
+func (r *row) cell(j int) cell { return cell{r.trips[j], r.facts.get(j)} }
+
+func (r *row) state(j int) State { return r.facts.get(j).state }
+
+func (r *row) setCell(j int, c cell) {
+	r.trips[j] = c.trips
+	r.facts.set(j, c.facts)
+}
+
+// own makes a row one that may change. What a view shares is copied first.
+func (r *row) own(n int) *row {
+	switch {
+	case r.trips == nil:
+		*r = newRow(n)
+	case r.sharedCells:
+		r.trips, r.facts, r.sharedCells = slices.Clone(r.trips), r.facts.clone(), false
+	}
+	return r.ownTimes()
+}
+
+// ownTimes makes a row one whose times may change. The row must have edges.
+func (r *row) ownTimes() *row {
+	if r.sharedTimes {
+		r.times, r.sharedTimes = r.times.clone(), false
+	}
+	return r
+}
+
+// palette is a list of elements of which many have the same value.
+type palette[V comparable] struct {
+	at     []uint16 // by element: the position of its value in values
+	values []V
+	// most is the number of values from which on values without an element are dropped.
+	most int
+}
+
+const (
+	// leastMost is the least palette.most.
+	leastMost = 16
+	// recent is how many of the latest values are compared with a new one, which is cheaper than
+	// compact.
+	recent = 64
+)
+
+// newPalette returns a list of n zero values. n must be less than 1 << 15.
+func newPalette[V comparable](n int) palette[V] {
+	return palette[V]{at: make([]uint16, n), values: make([]V, 1), most: leastMost}
+}
+
+func (p *palette[V]) get(i int) V { return p.values[p.at[i]] }
+
+func (p *palette[V]) set(i int, v V) {
+	if p.values[p.at[i]] == v {
+		return
+	}
+	for k := len(p.values) - 1; k >= max(0, len(p.values)-recent); k-- {
+		if p.values[k] == v {
+			p.at[i] = uint16(k)
+			return
+		}
+	}
+	if len(p.values) >= p.most {
+		p.compact()
+	}
+	p.at[i] = uint16(len(p.values))
+	p.values = append(p.values, v)
+}
+
+// compact drops values without an element, and values that occur twice.
+func (p *palette[V]) compact() {
+	positions, kept := make(map[V]uint16, min(len(p.values), len(p.at))), make([]V, 0, min(len(p.values), len(p.at))+1)
+	for i, at := range p.at {
+		v := p.values[at]
+		k, known := positions[v]
+		if !known {
+			k = uint16(len(kept))
+			positions[v], kept = k, append(kept, v)
+		}
+		p.at[i] = k
+	}
+	p.values, p.most = slices.Clone(kept), max(leastMost, 2*len(kept))
+}
+
+func (p *palette[V]) clone() palette[V] {
+	return palette[V]{at: slices.Clone(p.at), values: slices.Clone(p.values), most: p.most}
+}

@@ -1,0 +1,63 @@
+package topology
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestPaletteIsAList: a palette has the values of an ordinary list, and few more values than are
+// distinct. A copy does not change.
+func TestPaletteIsAList(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.SampledFrom([]int{1, 3, 100}).Draw(t, "n")
+		p, want := newPalette[int](n), make([]int, n)
+		copied, wasWant := p.clone(), slices.Clone(want)
+		check := func(p *palette[int], want []int) {
+			distinct := map[int]bool{}
+			for i, v := range want {
+				distinct[v] = true
+				if got := p.get(i); got != v {
+					t.Fatalf("element %d is %d, want %d", i, got, v)
+				}
+			}
+			if most := 2*n + leastMost; len(p.values) > most {
+				t.Fatalf("%d values of %d elements, %d distinct", len(p.values), n, len(distinct))
+			}
+		}
+		for step := range rapid.IntRange(0, 300).Draw(t, "steps") {
+			i, v := rapid.IntRange(0, n-1).Draw(t, "i"), step
+			if rapid.Bool().Draw(t, "common") {
+				v = rapid.IntRange(0, 3).Draw(t, "v")
+			}
+			p.set(i, v)
+			want[i] = v
+			if step == 50 {
+				copied, wasWant = p.clone(), slices.Clone(want)
+			}
+		}
+		check(&p, want)
+		check(&copied, wasWant)
+		p.compact()
+		check(&p, want)
+		if values := slices.Compact(slices.Sorted(slices.Values(want))); len(p.values) != len(values) {
+			t.Fatalf("%d values after compact, %d distinct", len(p.values), len(values))
+		}
+	})
+}
+
+// BenchmarkSetRow sets all edges of a row, each with another time.
+func BenchmarkSetRow(b *testing.B) {
+	const n = 1000
+	for b.Loop() {
+		r := newRow(n)
+		for j := range n {
+			r.setCell(j, cell{trips{p50: span(j)}, facts{state: OK, samples: uint16(j % 50)}})
+			r.times.set(j, times{seen: 1, set: 2})
+		}
+		for j := range n {
+			r.times.set(j, times{seen: 10, set: 2 + 3*1000*1000})
+		}
+	}
+}
