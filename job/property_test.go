@@ -310,3 +310,23 @@ func FuzzParse(f *testing.F) {
 		_, _, _ = Unsupported(spec), Warnings(spec), Diff(nil, spec)
 	})
 }
+
+// FuzzRegions: whatever a file of regions or of origins has, it is read or refused.
+func FuzzRegions(f *testing.F) {
+	f.Add([]byte("name: jakarta\nlocation: {latitude: -6.2, longitude: 106.8}\nlabels: {a: b}\n"))
+	f.Add([]byte("name: users\nlocation: {latitude: 1, longitude: 2}\nweight: 3\n---\nname: x\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		regions, err := ParseRegions(data, "x.yaml")
+		for _, r := range regions {
+			if err == nil && ValidateRegion(r) != nil {
+				t.Fatalf("read, and not valid: %v", r)
+			}
+		}
+		origins, err := ParseOrigins(data, "x.yaml", []string{"jakarta"})
+		for _, o := range origins {
+			if err == nil && ValidateOrigins(o) != nil {
+				t.Fatalf("read, and not valid: %v", o)
+			}
+		}
+	})
+}
