@@ -13,7 +13,7 @@ LDFLAGS  := -s -w -X github.com/nusa-scheduler/nusa/internal/serve.Version=$(VER
 # go test with the failures repeated at the end.
 TEST     := GO=$(GO) .ci/gotest
 
-.PHONY: build demo test race fuzz check sim sim-planted proto oracle integration bench bench-quick clean help
+.PHONY: build demo test race fuzz vulncheck check sim sim-planted proto oracle integration bench bench-quick clean help
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,12 +41,12 @@ race: ## run all tests under the race detector
 	CGO_ENABLED=1 $(TEST) -race ./...
 
 FUZZTIME ?= 30s
-fuzz: ## run each fuzz test for FUZZTIME=30s: the decoders of bytes that others send
-	@set -e; for file in $$(git grep -l '^func Fuzz' -- '*_test.go'); do \
-		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
-			echo "$$(dirname $$file) $$name"; \
-			$(GO) test ./$$(dirname $$file) -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME); \
-		done; done
+fuzz: ## run each fuzz test for FUZZTIME=30s, or with FUZZNUMBER=N one: the decoders of bytes that others send
+	@GO=$(GO) .ci/fuzz $(FUZZTIME) $(FUZZNUMBER)
+
+VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
+vulncheck: ## look for known vulnerabilities in what is called: needs vuln.go.dev
+	GOFLAGS=-buildvcs=false $(GO) run $(VULNCHECK) -tags=$(TAGS) ./...
 
 check: ## check format, vet, staticcheck (integration tests included), protos
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "gofmt these files:"; echo "$$unformatted"; exit 1; fi

@@ -11,6 +11,7 @@
 //   - bind.go: --bind, and the warning about servers that only listen on loopback
 //   - exposed.go: listeners without encryption that other machines reach
 //   - check.go: checks of flags before a role starts
+//   - cores.go: no core files of servers
 //   - devcmd.go: nusa dev and nusa demo
 //   - devprofile.go: the identity that commands find while nusa dev runs
 //   - demo_failover.go: nusa demo --failover

@@ -59,7 +59,10 @@ func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 		if err != nil {
 			return fmt.Errorf("--log-level, --log-format: %w", err)
 		}
-		return nil
+		if cmd.Name() == "agent" {
+			return nil
+		}
+		return noCores()
 	}
 }
 
