@@ -16,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/gate"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
@@ -48,6 +49,8 @@ type Config struct {
 	// Identity encrypts all gRPC connections, and says who this server is. Default: none, so
 	// connections are not encrypted.
 	Identity *trust.Source
+	// Limits bound the calls of each operator and access token. Default: not bounded.
+	Limits gate.Limits
 	// Secure lets this server issue its own identity, and those of others, in place of Identity.
 	// Default: it does not.
 	Secure *Secure

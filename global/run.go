@@ -176,7 +176,7 @@ func (s *server) listen(ctx context.Context) error {
 	f.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(submits.Request) })
 	id := s.cfg.Identity
 	id.RefuseIf(s.bans.refuses)
-	g := gate.New(gate.Options{Source: id, Rights: s.rights, Record: s.denials.Add})
+	g := gate.New(gate.Options{Source: id, Rights: s.rights, Limits: s.cfg.Limits, Record: s.denials.Add})
 	web, err := serve.Open(ctx, serve.Options{
 		Net: s.cfg.Net, Logger: s.log, GRPCAddr: s.cfg.GRPCAddr, HTTPAddr: s.cfg.HTTPAddr,
 		Socket:      s.cfg.Socket,

@@ -25,5 +25,6 @@
 //   - disconnect.go: what happens on lost contact: which leases bind, and the limits
 //   - sample.go: a commented job file to start from
 //
-// The folder doc reads YAML and JSON into a tree with positions, and writes such trees.
+// The folder doc reads YAML and JSON into a tree with positions, and writes such trees. The folder
+// confine compares a job with the limits of its namespace.
 package job

@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/gossip"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/security/gate"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
@@ -66,6 +67,8 @@ type Config struct {
 	// Identity encrypts all connections of gRPC and Raft, and says who this server is.
 	// Default: none, so connections are not encrypted.
 	Identity *trust.Source
+	// Limits bound the calls of each operator and access token. Default: not bounded.
+	Limits gate.Limits
 	// Lives are the lives of the certificates that this server issues, by kind. A kind without
 	// an entry has its default.
 	Lives map[identity.Kind]time.Duration

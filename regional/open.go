@@ -122,8 +122,8 @@ func (s *server) openAddresses(ctx context.Context) error {
 	// Siblings.State either, because that call reads the state of this very server.
 	fwd := forward.New(s.forwardTo, "/nusa.v1.Dispatch/", "/nusa.v1.Siblings/State")
 	fwd.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(wire.SubmitRequest) })
-	s.rights = &rightsCopy{view: s.fsm.View, log: cfg.Logger}
-	s.gate = gate.New(gate.Options{Source: cfg.Identity, Rights: s.rights.get, Record: s.denials.Add})
+	s.rights = &rightsCopy{view: s.fsm.View, log: cfg.Logger, federated: len(cfg.Global) > 0}
+	s.gate = gate.New(gate.Options{Source: cfg.Identity, Rights: s.rights.get, Limits: cfg.Limits, Record: s.denials.Add})
 	var err error
 	s.serve, err = serve.Open(ctx, serve.Options{
 		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,

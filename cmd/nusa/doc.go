@@ -9,6 +9,7 @@
 //   - auditflags.go: the flags of the audit trail
 //   - restore.go: nusa regional restore
 //   - bind.go: --bind, and the warning about servers that only listen on loopback
+//   - limits.go: flags for the rates of callers
 //   - exposed.go: listeners without encryption that other machines reach
 //   - check.go: checks of flags before a role starts
 //   - cores.go: no core files of servers

@@ -71,6 +71,7 @@ func globalCommand() *cobra.Command {
 	f.DurationVar(&cfg.HistoryAge, "history-age", global.DefaultHistoryAge, "time after which a job in the history is forgotten")
 	f.IntVar(&cfg.HistoryMost, "history-most", global.DefaultHistoryMost, "at most this many jobs stay in the history; the oldest are forgotten first")
 	auditFlags(f, &cfg.AuditRetention)
+	bindLimits(f, &cfg.Limits)
 	f.DurationVar(&cfg.Lease, "lease", 0, "lease of regions, at least 3s (default 15s)")
 	f.DurationVar(&cfg.ElectionTTL, "election-ttl", 0, "time after which another server replaces an active server that has died, at most --lease (default 5s)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -129,6 +130,7 @@ func regionalCommand() *cobra.Command {
 	f.StringSliceVar(&cfg.Join, "join", nil, "gossip addresses of any servers of the region")
 	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "number of servers that must know each other before a new region forms")
 	f.StringSliceVar(&cfg.Global, "global", nil, "gRPC addresses of global servers; none: the region is an island")
+	bindLimits(f, &cfg.Limits)
 	f.DurationVar(&cfg.NodeLease, "node-lease", 0, "time without contact after which a node is lost, at least 3s (default 15s)")
 	f.IntVar(&cfg.ProbeRate, "probe-rate", 0, "at most this many latency probes a second (default 100)")
 	f.IntVar(&cfg.HistorySeries, "history-series", 0, "at most this many series of measured values are retained: edges, nodes, pools (default 20000)")
@@ -161,8 +163,7 @@ func regionalCommand() *cobra.Command {
 		if fast {
 			cfg.Raft = regional.FastRaft()
 		}
-		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
-		cfg.Socket = r.socketPath()
+		cfg.DataDir, cfg.Logger, cfg.Version, cfg.Socket = r.dataDir, r.logger, serve.Version, r.socketPath()
 		keep, err := r.joinRegional(cmd, &cfg, certTTL)
 		if err != nil {
 			return err

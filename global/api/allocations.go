@@ -208,14 +208,17 @@ func findAllocation(ctx context.Context, term *Term, prefix string) (found, erro
 		return found{alloc: alloc, conn: c}, err
 	})
 	answers = slices.DeleteFunc(answers, func(f found) bool { return f.alloc == nil && f.ambiguous == nil })
+	call := rights.Of(ctx)
 	switch {
+	case call.Confined() && (len(answers) > 1 || len(answers) == 1 && answers[0].ambiguous != nil):
+		return found{}, invalid("id", "give the whole id: several ids may begin with "+prefix) // the other answers name the ids
 	case len(answers) > 0 && answers[0].ambiguous != nil:
 		return found{}, answers[0].ambiguous
 	case len(answers) > 1:
 		return found{}, invalid("id", fmt.Sprintf(allocationAmbiguous, prefix, answers[0].conn.name, answers[1].conn.name))
 	case len(answers) == 1:
 		f := answers[0]
-		return f, rights.Of(ctx).Check(f.alloc.GetNamespace(), f.conn.name, f.alloc.GetId())
+		return f, call.Find(f.alloc.GetNamespace(), f.conn.name, f.alloc.GetId(), func() error { return noAllocation(call, prefix) })
 	case len(failed) > 0:
 		return found{}, status.Errorf(codes.Unavailable, allocationNotFound+" in the regions that answered; %s: %s",
 			prefix, failed[0].GetRegion(), failed[0].GetMessage())
@@ -227,7 +230,15 @@ func findAllocation(ctx context.Context, term *Term, prefix string) (found, erro
 		return found{}, status.Errorf(code, allocationNotFound+" in the connected regions; %s is %s",
 			prefix, errs[0].GetRegion(), errs[0].GetMessage())
 	}
-	return found{}, status.Errorf(codes.NotFound, allocationNotFound+": `nusa alloc list --all` shows them", prefix)
+	return found{}, noAllocation(call, prefix)
+}
+
+// noAllocation says that the caller finds no allocation with a prefix.
+func noAllocation(call *rights.Call, prefix string) error {
+	if call.Confined() {
+		return status.Error(codes.NotFound, call.Missing(prefix))
+	}
+	return status.Errorf(codes.NotFound, allocationNotFound+": `nusa alloc list --all` shows them", prefix)
 }
 
 // Get implements nusav1.AllocationsServer.

@@ -46,6 +46,7 @@ func (s *Services) Register(to grpc.ServiceRegistrar) {
 	nusav1.RegisterEventsServer(to, &eventsAPI{s: s})
 	nusav1.RegisterAuditServer(to, &auditAPI{s: s})
 	nusav1.RegisterAuthServer(to, &authAPI{s: s})
+	nusav1.RegisterNamespacesServer(to, &namespacesAPI{a: &authAPI{s: s}})
 	nusav1.RegisterSystemServer(to, &systemAPI{s: s})
 	nusav1.RegisterTokensServer(to, &tokensAPI{s: s})
 	nusav1.RegisterMembersServer(to, &membersAPI{s: s})

@@ -10,7 +10,6 @@ import (
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
-	"github.com/nusa-scheduler/nusa/security/authz"
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
@@ -100,18 +99,21 @@ func (a *authAPI) SetBinding(ctx context.Context, req *nusav1.SetBindingRequest)
 
 // RemoveBinding implements nusav1.AuthServer.
 func (a *authAPI) RemoveBinding(ctx context.Context, req *nusav1.RemoveBindingRequest) (*nusav1.RemoveBindingResponse, error) {
-	return &nusav1.RemoveBindingResponse{}, a.change(ctx, "remove", "binding", req.GetName(), func(s *rights.Set) (*rights.Set, error) {
-		return s.RemoveBinding(req.GetName(), rights.Change{By: caller(ctx), Force: req.GetForce()})
+	out := &nusav1.RemoveBindingResponse{}
+	return out, a.change(ctx, "remove", "binding", req.GetName(), func(s *rights.Set) (*rights.Set, error) {
+		next, err := s.RemoveBinding(req.GetName(), rights.Change{By: caller(ctx), Force: req.GetForce()})
+		out.Unbound = err == nil && next.Unbound()
+		return next, err
 	})
 }
 
 // CreateAccessToken implements nusav1.AuthServer.
 func (a *authAPI) CreateAccessToken(ctx context.Context, req *nusav1.CreateAccessTokenRequest) (*nusav1.CreateAccessTokenResponse, error) {
-	if call := rights.Of(ctx); call != nil && len(req.GetRoles()) > 0 {
-		// Otherwise who may create tokens could make one with more rights than the own ones.
-		if set := (authz.Action{Verb: "set", Kind: "role"}); !call.Set.Allowed(call.Who, set) {
-			return nil, call.Refuse(set)
-		}
+	if req.GetLocal() {
+		return nil, status.Error(codes.FailedPrecondition, "a token of one region is made at a server of that region: give its address with --addr")
+	}
+	if err := rights.MayGiveRoles(ctx, req.GetRoles()); err != nil {
+		return nil, err
 	}
 	n := rights.NewToken{Request: req, By: caller(ctx), Now: time.Now()}
 	_, _ = rand.Read(n.Random[:]) // never fails

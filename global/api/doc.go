@@ -12,6 +12,7 @@
 //	explain.go      Jobs: Plan, Explain
 //	allocations.go  Allocations
 //	nodes.go        Nodes
+//	namespaces.go   Namespaces: what the jobs of a namespace may ask for
 //	regions.go      Regions
 //	moves.go        Regions: Drain, Failback
 //	lose.go         Regions: Lose

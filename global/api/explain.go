@@ -11,6 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 // Plan implements nusav1.JobsServer: a dry run of the placer.
@@ -20,8 +21,14 @@ func (j *jobsAPI) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.Pl
 		return nil, err
 	}
 	spec := req.GetSpec()
+	if err := rights.MaySubmit(ctx, spec.GetNamespace(), spec.GetName()); err != nil {
+		return nil, err
+	}
 	if err := checkSpec(term, spec); err != nil {
 		return nil, rpcError(err)
+	}
+	if err := rights.Plan(ctx, term.State.Auth.Load(), spec, ""); err != nil {
+		return nil, err
 	}
 	if err := state.Recall(ctx, term.State, term.Store, state.KeyOf(spec)); err != nil {
 		return nil, rpcError(err)

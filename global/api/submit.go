@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -57,9 +58,10 @@ func beginSubmit(ctx context.Context, term *Term, req *submits.Request, tries in
 		return nil, err
 	}
 	name, spec, err := term.spec(f.Spec)
-	if err == nil {
-		err = rights.Of(ctx).Check(spec.namespace, "", name)
+	if err != nil {
+		return nil, cmp.Or(rights.MaySubmitEncoded(ctx, f.Spec), err)
 	}
+	err = rights.Submit(ctx, term.State.Auth.Load(), rights.Submission{Namespace: spec.namespace, Name: name, Encoded: spec.rest, Asked: spec.asked})
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +119,8 @@ type checkedSpec struct {
 	rest      []byte // the encoded spec with the defaults, without the name
 	namespace string
 	warnings  []string
+	// asked remembers what policies ask about the spec.
+	asked *rights.Asked
 	// regions are the regions that the spec names. All of them existed when the spec was checked.
 	regions []string
 }
@@ -155,7 +159,7 @@ func (t *Term) parseSpec(spec *nusav1.JobSpec) (checkedSpec, int, error) {
 	}
 	_, rest, _ := submits.CutName(encoded)
 	return checkedSpec{
-		parsed: state.NewSpec(spec), rest: rest, namespace: spec.GetNamespace(), warnings: job.Warnings(spec), regions: job.Regions(spec),
+		parsed: state.NewSpec(spec), rest: rest, asked: &rights.Asked{}, namespace: spec.GetNamespace(), warnings: job.Warnings(spec), regions: job.Regions(spec),
 	}, len(rest), nil
 }
 

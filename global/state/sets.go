@@ -140,6 +140,9 @@ func applyAuth(st *State, rec *nusav1.AuthSet, revision int64) {
 	}
 }
 
+// AuthHash returns the hash of who may do what. The lock is held.
+func AuthHash(st *State) uint64 { return st.authHash }
+
 // AuthOf returns who may do what as a transaction leaves that. It fails if this server cannot read
 // that.
 func AuthOf(t *Tx) (*rights.Set, error) {

@@ -137,7 +137,7 @@ func (c *session) authMessage() *nusav1.GlobalMessage {
 	}
 	c.shared.Unsent.Auth = false
 	set := c.server.st.Auth.Load()
-	if set == nil || c.known.GetAuth() == 0 || c.known.GetAuth() == sets.HashAuth(set.Message()) {
+	if set == nil || c.known.GetAuth() == 0 || c.known.GetAuth() == state.AuthHash(c.server.st) {
 		return nil
 	}
 	c.known.Auth = 1 // each later set is a change

@@ -7,5 +7,6 @@
 //
 //   - expr.go: the node that expressions see, compilation, evaluation
 //   - cache.go: a bounded cache of compiled expressions
-//   - proto.go: the conversion of a node
+//   - condition.go: conditions of rules, which see a request and its job
+//   - proto.go: the conversion of a node and of a job
 package expr

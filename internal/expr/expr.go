@@ -120,7 +120,7 @@ func Compile(kind Kind, source string) (*Program, error) {
 	}
 	ast, issues := env.Compile(source)
 	if issues.Err() != nil {
-		return nil, issueError(source, issues.Errors())
+		return nil, issueError(source, issues.Errors(), unknownField)
 	}
 	if got := ast.OutputType(); !got.IsExactType(kind.celType()) {
 		return nil, fmt.Errorf("%w: it is of type %s and must be a %s", ErrCompile, typeName(got), kind)
@@ -174,13 +174,19 @@ func evalNote(err error) string {
 	return strings.ReplaceAll(text, "\n", " ")
 }
 
-// issueError returns the first of CEL's compile errors as one line.
-func issueError(source string, all []*common.Error) error {
+// unknownField says that a node does not have a field.
+func unknownField(name string) string {
+	return fmt.Sprintf("a node has no field %q (it has %s)", name, strings.Join(fields, ", "))
+}
+
+// issueError returns the first of CEL's compile errors as one line. unknown returns the text for a
+// field that does not exist.
+func issueError(source string, all []*common.Error, unknown func(name string) string) error {
 	first := all[0]
 	message := first.Message
 	if _, name, found := strings.Cut(message, "undefined field '"); found {
 		name = strings.TrimSuffix(name, "'")
-		message = fmt.Sprintf("a node has no field %q (it has %s)", name, strings.Join(fields, ", "))
+		message = unknown(name)
 	}
 	message, _, _ = strings.Cut(message, "\n")
 	message = strings.TrimPrefix(message, "Syntax error: ")

@@ -116,11 +116,17 @@ func findAlloc(view *state.View, prefix string) (*state.Alloc, error) {
 // findAllowed is findAlloc, and returns an error if the caller may not do to the allocation what the
 // call does.
 func findAllowed(ctx context.Context, view *state.View, prefix string) (*state.Alloc, error) {
+	call := rights.Of(ctx)
 	x, err := findAlloc(view, prefix)
-	if err == nil {
-		err = rights.Of(ctx).Check(x.Namespace, "", x.ID)
+	switch {
+	case err == nil:
+		return x, call.Find(x.Namespace, "", x.ID, func() error { return notFound(rpcerr.KindAlloc, prefix, "%s", call.Missing(prefix)) })
+	case call.Confined() && status.Code(err) == codes.NotFound:
+		return nil, notFound(rpcerr.KindAlloc, prefix, "%s", call.Missing(prefix))
+	case call.Confined() && status.Code(err) == codes.InvalidArgument && len(prefix) >= minPrefix:
+		return nil, status.Errorf(codes.InvalidArgument, "allocation %q: give the whole id: several ids may begin with this", prefix) // err names the ids
 	}
-	return x, err
+	return nil, err
 }
 
 // Get returns one allocation.

@@ -14,17 +14,24 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 // Plan is the dry run of a submit. It applies the command to a fork of the state and lets
 // the scheduler plan over the fork.
-func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResponse, error) {
+func (j jobs) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResponse, error) {
 	m, err := j.s.master()
 	if err != nil {
 		return nil, err
 	}
 	spec := req.GetSpec()
+	if err := rights.MaySubmit(ctx, spec.GetNamespace(), spec.GetName()); err != nil {
+		return nil, err
+	}
 	if err := checkSpec(spec, j.s.region()); err != nil {
+		return nil, err
+	}
+	if err := rights.Plan(ctx, j.s.Rights(), spec, j.s.region()); err != nil {
 		return nil, err
 	}
 	raw, err := wire.Deterministic.Marshal(spec)

@@ -186,6 +186,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 	nusav1.RegisterSiblingsServer(g, siblings{s: s})
 	nusav1.RegisterSystemServer(g, system{s: s})
 	nusav1.RegisterAuthServer(g, auth{s: s})
+	nusav1.RegisterNamespacesServer(g, namespaces{a: auth{s: s}})
 	nusav1.RegisterTokensServer(g, tokens{s: s})
 	nusav1.RegisterMembersServer(g, members{s: s})
 	s.Enroll.Register(g)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -54,10 +55,7 @@ func (j jobs) SubmitManyEncoded(stream grpc.BidiStreamingServer[wire.SubmitReque
 // beginSubmit validates the whole request, so that a refused request changes nothing, and
 // then queues the command. Submits take effect in the order of the calls of beginSubmit.
 func (j jobs) beginSubmit(ctx context.Context, m *Master, req *wire.SubmitRequest) serve.FinishSubmit {
-	cmd, warnings, err := j.parseSubmit(m, req)
-	if err == nil {
-		err = rights.Of(ctx).Check(cmd.Job.Key.Namespace, "", cmd.Job.Key.Job)
-	}
+	cmd, warnings, err := j.parseSubmit(ctx, m, req)
 	var p *raftlog.Proposal
 	if err == nil {
 		hash := sha256.Sum256(cmd.Job.Spec)
@@ -86,8 +84,9 @@ func (j jobs) beginSubmit(ctx context.Context, m *Master, req *wire.SubmitReques
 	}
 }
 
-// parseSubmit returns the command of a request, and warnings for its author.
-func (j jobs) parseSubmit(m *Master, req *wire.SubmitRequest) (*state.SubmitLocalJob, []string, error) {
+// parseSubmit returns the command of a request, and warnings for its author. It returns an error if
+// the caller may not submit the job, or if the job's namespace does not allow what it asks for.
+func (j jobs) parseSubmit(ctx context.Context, m *Master, req *wire.SubmitRequest) (*state.SubmitLocalJob, []string, error) {
 	f, err := req.Fields()
 	if err != nil {
 		return nil, nil, err
@@ -97,9 +96,15 @@ func (j jobs) parseSubmit(m *Master, req *wire.SubmitRequest) (*state.SubmitLoca
 	}
 	name, spec, err := m.Specs.Get(f.Spec, j.parseSpec)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, cmp.Or(rights.MaySubmitEncoded(ctx, f.Spec), err)
 	}
 	cmd := &state.SubmitLocalJob{Job: spec.Named(name), CheckRevision: f.CheckRevision, Again: f.Again}
+	err = rights.Submit(ctx, j.s.Rights(), rights.Submission{
+		Namespace: cmd.Job.Key.Namespace, Name: name, Region: j.s.region(), Encoded: spec.Job.Spec, Asked: spec.Asked,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
 	if f.Key != "" {
 		cmd.Idempotency = idempotency(&f, cmd.Job.Spec)
 	}
@@ -115,7 +120,7 @@ func (j jobs) parseSpec(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
 	if err != nil {
 		return wire.CachedSpec{}, status.Errorf(codes.InvalidArgument, "encode the spec: %v", err)
 	}
-	out := wire.CachedSpec{Job: *wire.JobFromProto(spec, raw, true, 0), Warnings: job.Warnings(spec)}
+	out := wire.CachedSpec{Job: *wire.JobFromProto(spec, raw, true, 0), Warnings: job.Warnings(spec), Asked: &rights.Asked{}}
 	_, out.Job.Spec, _ = submits.CutName(raw)
 	return out, nil
 }

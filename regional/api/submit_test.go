@@ -23,11 +23,16 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 // testJobs returns the Jobs service of region r and a master with an empty spec cache.
 func testJobs() (jobs, *Master) {
-	return jobs{s: &Server{Region: &nusav1.RegionDefinition{Name: "r"}}}, &Master{Specs: &wire.SpecCache{}}
+	none, err := rights.New(nil)
+	if err != nil {
+		panic(err)
+	}
+	return jobs{s: &Server{Region: &nusav1.RegionDefinition{Name: "r"}, Rights: func() *rights.Set { return none }}}, &Master{Specs: &wire.SpecCache{}}
 }
 
 // counted returns parseSpec with a counter of its calls in parsed.
@@ -172,7 +177,7 @@ func TestSubmitRequestIsReadAsProtobufReadsIt(t *testing.T) {
 			if sent, err := wire.NewCodec().Marshal(&submit); err != nil || !bytes.Equal(sent.Materialize(), raw) {
 				t.Errorf("forwarded as %q, %v", sent.Materialize(), err)
 			}
-			got, _, err := j.parseSubmit(m, &submit)
+			got, _, err := j.parseSubmit(t.Context(), m, &submit)
 
 			var req nusav1.SubmitRequest
 			if proto.Unmarshal(raw, &req) != nil {

@@ -45,11 +45,10 @@ func addKnownAuth(to *nusav1.KnownSets, view *state.View) {
 	}
 	msg, _, err := StoredAuth(view)
 	to.Auth, to.AuthVersion = sets.HashAuth(msg), msg.GetVersion()
-	if msg == nil {
-		to.Auth = sets.HashAuth(&nusav1.AuthSet{})
-	}
-	if err != nil {
-		to.Auth = 1 // differs from the hash at the global tier, which sends the set again
+	if msg == nil || err != nil {
+		// This differs from the hash at the global tier. So the global tier sends the set, even an empty
+		// one: until then operators may do nothing here.
+		to.Auth = 1
 	}
 }
 

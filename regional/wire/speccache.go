@@ -4,6 +4,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 // CachedSpec is the result of parsing a spec, without the name of the job. Several jobs
@@ -11,6 +12,8 @@ import (
 type CachedSpec struct {
 	Job      state.Job // Job.Spec is the encoding without the name
 	Warnings []string
+	// Asked remembers what policies ask about the spec.
+	Asked *rights.Asked
 }
 
 // Named returns the job with the given name.

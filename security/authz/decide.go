@@ -2,12 +2,16 @@ package authz
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/nusa-scheduler/nusa/internal/glob"
 )
+
+// ErrDepends is wrapped by the error of a condition that reads the job of an action without one.
+var ErrDepends = errors.New("it depends on the job")
 
 // Decision is the answer to an action.
 type Decision struct {
@@ -16,6 +20,8 @@ type Decision struct {
 	Rule string
 	// Reason names the principal, the action, and the rule or that none allows the action.
 	Reason string
+	// Depends: a condition reads the job, which the action lacks. Allowed is false.
+	Depends bool
 }
 
 // Step is what Explain found about one rule of a principal.
@@ -41,28 +47,78 @@ func Decide(who Principal, a Action, p *Policy) Decision {
 	if refused != "" {
 		return denied(who, a, "", refused)
 	}
-	var allow, deny *Step
+	var first found
 	each(who, p, func(s Step, b *Binding) {
-		best := &allow
-		if s.Rule.Effect == Deny {
-			best = &deny
-		}
-		if (*best == nil || before(s, **best)) && misses(s.Rule, b, a) == "" {
-			found := s
-			*best = &found
+		misses, depends := misses(s.Rule, b, a)
+		switch {
+		case depends && s.Rule.Effect == Deny:
+			first.mayDeny.take(s)
+		case depends:
+			first.mayAllow.take(s)
+		case misses != "":
+		case s.Rule.Effect == Deny:
+			first.deny.take(s)
+		default:
+			first.allow.take(s)
 		}
 	})
+	return first.decision(who, a, p)
+}
+
+// best is the first rule of some in the order of compare, or nil.
+type best struct{ step *Step }
+
+func (b *best) take(s Step) {
+	if b.step == nil || before(s, *b.step) {
+		b.step = &s
+	}
+}
+
+// found are the rules that match an action. Whether mayDeny and mayAllow match depends on the job.
+type found struct{ allow, deny, mayAllow, mayDeny best }
+
+func (f found) decision(who Principal, a Action, p *Policy) Decision {
+	depends := func(s *Step) Decision {
+		return Decision{Rule: s.name(), Depends: true, Reason: fmt.Sprintf("whether %s may %s depends on the job: %s", who.Name, a, s.name())}
+	}
+	allowed, maybe := f.allow.step, f.mayAllow.step
 	switch {
-	case deny != nil:
-		return denied(who, a, deny.name(), deny.name()+" denies this")
-	case allow != nil:
-		return Decision{Allowed: true, Rule: allow.name(), Reason: fmt.Sprintf("%s may %s: %s allows this", who.Name, a, allow.name())}
+	case f.deny.step != nil:
+		return denied(who, a, f.deny.step.name(), f.deny.step.name()+" denies this")
+	case f.mayDeny.step != nil && (allowed != nil || maybe != nil):
+		return depends(f.mayDeny.step)
+	case allowed != nil:
+		return Decision{Allowed: true, Rule: allowed.name(), Reason: fmt.Sprintf("%s may %s: %s allows this", who.Name, a, allowed.name())}
+	case maybe != nil:
+		return depends(maybe)
 	}
 	has := "the principal has no roles"
 	if roles := RolesOf(who, p); len(roles) > 0 {
 		has = "the roles are " + strings.Join(roles, ", ")
 	}
 	return denied(who, a, "", "no rule allows this: "+has)
+}
+
+// Unconditional returns whether a principal may do something, if that does not depend on conditions.
+// Otherwise known is false.
+func Unconditional(who Principal, a Action, p *Policy) (allowed, known bool) {
+	a, refused := admit(who, a, p)
+	if refused != "" {
+		return false, true
+	}
+	denied, conditional := false, false
+	each(who, p, func(s Step, b *Binding) {
+		switch {
+		case misplaced(s.Rule, b, a) != "":
+		case s.Rule.Condition != "":
+			conditional = true
+		case s.Rule.Effect == Deny:
+			denied = true
+		default:
+			allowed = true
+		}
+	})
+	return allowed && !denied, denied || !conditional
 }
 
 // Explain returns the decision, and what each rule of the principal's roles said. Steps of the
@@ -75,7 +131,7 @@ func Explain(who Principal, a Action, p *Policy) (Decision, []Step) {
 	}
 	var out []Step
 	each(who, p, func(s Step, b *Binding) {
-		s.Misses = misses(s.Rule, b, a)
+		s.Misses, _ = misses(s.Rule, b, a)
 		out = append(out, s)
 	})
 	slices.SortStableFunc(out, compare)
@@ -87,7 +143,7 @@ func Explain(who Principal, a Action, p *Policy) (Decision, []Step) {
 func RolesOf(who Principal, p *Policy) []string {
 	out := slices.Clone(who.Roles)
 	for _, b := range p.Bindings {
-		if b.Gives(who) {
+		if b.Has(who) {
 			out = append(out, b.Role)
 		}
 	}
@@ -104,6 +160,7 @@ func denied(who Principal, a Action, rule, reason string) Decision {
 // such a role may do nothing.
 func admit(who Principal, a Action, p *Policy) (out Action, refused string) {
 	a, known := a.normal()
+	a.By = who.Name
 	if !known {
 		return a, fmt.Sprintf("there is no verb %q of a kind %q", a.Verb, a.Kind)
 	}
@@ -118,8 +175,8 @@ func admit(who Principal, a Action, p *Policy) (out Action, refused string) {
 	return a, ""
 }
 
-// Gives reports whether a binding gives its role to a principal.
-func (b *Binding) Gives(who Principal) bool {
+// Has reports whether a binding gives its role to a principal.
+func (b *Binding) Has(who Principal) bool {
 	return slices.ContainsFunc(b.Subjects, func(s string) bool { return glob.Match(s, who.Name) })
 }
 
@@ -159,7 +216,7 @@ func each(who Principal, p *Policy, visit func(Step, *Binding)) {
 		rules(name, 0, carried)
 	}
 	for i := range p.Bindings {
-		if b := &p.Bindings[i]; b.Gives(who) {
+		if b := &p.Bindings[i]; b.Has(who) {
 			rules(b.Role, i+1, b)
 		}
 	}
@@ -173,8 +230,9 @@ func among(list []string, name string) bool {
 // names reports whether a rule is about the verb and the kind of an action.
 func (r Rule) names(a Action) bool { return among(r.Kinds, a.Kind) && among(r.Verbs, a.Verb) }
 
-// misses returns why a rule, narrowed by a binding, does not match an action in normal form.
-func misses(r Rule, b *Binding, a Action) string {
+// misplaced returns why a rule, narrowed by a binding, does not match an action in normal form,
+// whatever its condition says.
+func misplaced(r Rule, b *Binding, a Action) string {
 	switch {
 	case !among(r.Kinds, a.Kind):
 		return "another kind"
@@ -188,29 +246,30 @@ func misses(r Rule, b *Binding, a Action) string {
 		return "the role is given for other namespaces"
 	case !reaches(r.Effect, b.Regions, a.Region):
 		return "the role is given for other regions"
-	case r.Condition == "":
-		return ""
-	}
-	if r.Holds == nil {
-		return unknown(r, "the condition is not compiled")
-	}
-	holds, err := r.Holds(a)
-	switch {
-	case err != nil:
-		return unknown(r, "the condition fails: "+err.Error())
-	case !holds:
-		return "the condition does not hold"
 	}
 	return ""
 }
 
-// unknown returns why a rule does not match whose condition has no value. A rule that denies
-// matches then.
-func unknown(r Rule, why string) string {
-	if r.Effect == Deny {
-		return ""
+// misses returns why a rule, narrowed by a binding, does not match an action in normal form.
+// depends: the condition reads the job, which the action lacks. A rule that denies matches if its
+// condition has no value.
+func misses(r Rule, b *Binding, a Action) (why string, depends bool) {
+	if why := misplaced(r, b, a); why != "" || r.Condition == "" {
+		return why, false
 	}
-	return why
+	holds, err := false, errors.New("it is not compiled")
+	if r.Holds != nil {
+		holds, err = r.Holds(a)
+	}
+	switch {
+	case errors.Is(err, ErrDepends):
+		return "the condition depends on the job", true
+	case err != nil && r.Effect == Deny, err == nil && holds:
+		return "", false
+	case err != nil:
+		return "the condition fails: " + err.Error(), false
+	}
+	return "the condition does not hold", false
 }
 
 // reaches reports whether patterns match the place of an action: a name, Any for every place,

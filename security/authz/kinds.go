@@ -74,8 +74,10 @@ func kindNames() string {
 type Action struct {
 	Verb, Kind              string
 	Namespace, Region, Name string
-	// Request is all that conditions read. This package does not read it.
+	// Request is all that conditions read. This package does not read it. Decide sets By, the name of
+	// the principal, for conditions.
 	Request any
+	By      string
 }
 
 // Check returns an error that lists what exists if no row has the kind and the verb.

@@ -188,3 +188,56 @@ func TestMore(t *testing.T) {
 		}
 	})
 }
+
+// TestUnconditional: an answer that is known does not depend on what conditions read.
+func TestUnconditional(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := somePolicy.Draw(t, "policy")
+		who, a := somePrincipal(t, p), someAction(t)
+		allowed, known := authz.Unconditional(who, a, p)
+		for _, request := range []any{true, false} {
+			a.Request = request
+			if got := authz.Decide(who, a, p).Allowed; known && got != allowed {
+				t.Fatalf("%s with the request %t: %t, want %t", a, request, got, allowed)
+			}
+		}
+	})
+}
+
+// TestDepends: a condition that reads the job of an action without one decides nothing, unless another
+// rule decides anyway.
+func TestDepends(t *testing.T) {
+	holds := func(a authz.Action) (bool, error) {
+		if a.Request == nil {
+			return false, authz.ErrDepends
+		}
+		return a.Request == true, nil
+	}
+	rule := func(e authz.Effect, condition string) authz.Rule {
+		r := authz.Rule{Effect: e, Verbs: []string{"submit"}, Kinds: []string{"job"}, Condition: condition}
+		if condition != "" {
+			r.Holds = holds
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		rules                     []authz.Rule
+		depends, unknown, yes, no bool // the answers without a job, and with one for which the condition holds or not
+	}{
+		"allow if":                {[]authz.Rule{rule(authz.Allow, "c")}, true, false, true, false},
+		"allow, deny if":          {[]authz.Rule{rule(authz.Allow, ""), rule(authz.Deny, "c")}, true, false, false, true},
+		"allow if, allow":         {[]authz.Rule{rule(authz.Allow, "c"), rule(authz.Allow, "")}, false, true, true, true},
+		"deny if":                 {[]authz.Rule{rule(authz.Deny, "c")}, false, false, false, false},
+		"allow if, deny":          {[]authz.Rule{rule(authz.Allow, "c"), rule(authz.Deny, "")}, false, false, false, false},
+		"allow if, deny if":       {[]authz.Rule{rule(authz.Allow, "c"), rule(authz.Deny, "c")}, true, false, false, false},
+		"allow with a bad effect": {[]authz.Rule{{Effect: authz.Allow, Verbs: []string{"submit"}, Kinds: []string{"job"}, Condition: "c"}}, false, false, false, false},
+	} {
+		p := &authz.Policy{Roles: []authz.Role{{Name: "r", Rules: c.rules}}}
+		for request, want := range map[any]bool{nil: c.unknown, true: c.yes, false: c.no} {
+			d := authz.Decide(authz.Principal{Name: "operator/jane", Roles: []string{"r"}}, authz.Action{Verb: "submit", Kind: "job", Request: request}, p)
+			if d.Allowed != want || d.Depends != (request == nil && c.depends) {
+				t.Errorf("%s, request %v: %+v", name, request, d)
+			}
+		}
+	}
+}

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/authz"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/rights"
@@ -55,15 +57,30 @@ func (g *Gate) decideStream(srv any, stream grpc.ServerStream, info *grpc.Stream
 	if call == nil {
 		return handler(srv, stream)
 	}
-	return handler(srv, &decidedStream{ServerStream: stream, ctx: rights.With(stream.Context(), call), call: call, row: r})
+	// The handler of such a stream decides each message.
+	call.Lasts = info.FullMethod != nusav1.Jobs_SubmitMany_FullMethodName
+	ctx, end := context.WithCancelCause(rights.With(stream.Context(), call))
+	defer end(nil)
+	caller, _ := trust.CallerOf(ctx)
+	d := &decidedStream{ServerStream: stream, ctx: ctx, end: end, call: call, row: r, caller: caller.Name, token: tokenOf(ctx)}
+	defer g.add(d)()
+	err = handler(srv, d)
+	if ended := d.ended(); ended != nil {
+		return ended
+	}
+	return err
 }
 
 // decidedStream is a stream whose first request is decided.
 type decidedStream struct {
 	grpc.ServerStream
-	ctx  context.Context
+	ctx context.Context
+	// end ends the context, with the error of the stream.
+	end  context.CancelCauseFunc
 	call *rights.Call
 	row  *row
+	// caller and token are the credential.
+	caller, token string
 	// begun: the first request was decided.
 	begun atomic.Bool
 }
@@ -73,7 +90,11 @@ func (d *decidedStream) Context() context.Context { return d.ctx }
 
 // RecvMsg implements grpc.ServerStream.
 func (d *decidedStream) RecvMsg(m any) error {
-	if err := d.ServerStream.RecvMsg(m); err != nil || d.begun.Swap(true) {
+	err := d.ServerStream.RecvMsg(m)
+	if ended := d.ended(); ended != nil {
+		return ended
+	}
+	if err != nil || d.begun.Swap(true) {
 		return err
 	}
 	return decide(d.call, d.row, m)
@@ -83,6 +104,9 @@ func (d *decidedStream) RecvMsg(m any) error {
 func (d *decidedStream) SendMsg(m any) error {
 	if !d.call.Checked() {
 		return errUnchecked
+	}
+	if ended := d.ended(); ended != nil {
+		return ended
 	}
 	return d.ServerStream.SendMsg(m)
 }
@@ -112,15 +136,8 @@ func (g *Gate) call(ctx context.Context, r *row) (*rights.Call, error) {
 	}
 	call := &rights.Call{Set: set, Verb: r.verb, Kind: r.kind, Region: server.Region}
 	call.Denied = func(a authz.Action, why string) { g.deny(ctx, call.Who.Name, a, why) }
-	switch {
-	case trust.IsLocal(ctx): // may do everything, whatever the roles say
-		call.Who = authz.Principal{Name: "operator/root", Credential: "socket", Roles: []string{"admin"}}
-		return call, nil
-	case token == "":
-		call.Who = set.Operator(caller.Name)
-		return call, nil
-	}
-	who, t, err := set.Token(token, g.o.Now())
+	var err error
+	call.Who, call.Token, err = g.principal(ctx, set, caller.Name, token)
 	if err != nil {
 		g.deny(ctx, "", authz.Action{Verb: "use", Kind: "token"}, err.Error())
 		if errors.Is(err, rights.ErrUnknown) && server.Region != "" {
@@ -128,9 +145,33 @@ func (g *Gate) call(ctx context.Context, r *row) (*rights.Call, error) {
 		}
 		return nil, status.Error(codes.Unauthenticated, err.Error())
 	}
-	trust.Vouch(ctx)
-	call.Who, call.Token = who, t
-	return call, nil
+	if token != "" {
+		trust.Vouch(ctx)
+	}
+	return call, g.limit(call)
+}
+
+// principal returns who has a credential: the Unix socket, an access token, or else the certificate of an operator.
+func (g *Gate) principal(ctx context.Context, set *rights.Set, operator, token string) (authz.Principal, *nusav1.AccessToken, error) {
+	switch {
+	case trust.IsLocal(ctx): // may do everything, whatever the roles say
+		return set.Root(), nil, nil
+	case token == "":
+		return set.Operator(operator), nil, nil
+	}
+	return set.Token(token, g.o.Now())
+}
+
+// limit returns an error if the principal makes too many calls.
+func (g *Gate) limit(call *rights.Call) error {
+	if g.o.Limits == (Limits{}) {
+		return nil
+	}
+	r := g.limiter.of(call.Who.Name)
+	if r.submits != nil {
+		call.SubmitLimit = func() time.Duration { return wait(r.submits, g.o.Now()) }
+	}
+	return rights.TooMany(call.Who, "calls", wait(r.calls, g.o.Now()))
 }
 
 // tokenOf returns the access token of a call, or nothing.
@@ -151,7 +192,7 @@ func decide(call *rights.Call, r *row, req any) error {
 	}
 	at, known := r.at(req)
 	own := r.kind == "node" && call.Region != "" // a regional server has nodes of its own region only
-	if (known || own) && call.May(at.namespace, at.region) && (!ownOnly(call, r) || call.May(at.namespace, "")) {
+	if (known || own) && call.Holds(at.namespace, at.region, at.name) && (!ownOnly(call, r) || call.Holds(at.namespace, "", at.name)) {
 		call.All = true
 		return nil
 	}

@@ -5,4 +5,6 @@
 //   - place.go: the object that a request names
 //   - gate.go: Gate: the interceptors of a gRPC server that admit callers
 //   - decide.go: the interceptors that decide what an operator or a token may do
+//   - lasting.go: streams, which are decided again when the rights change
+//   - limit.go: how many calls a principal may make each second
 package gate

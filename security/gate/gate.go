@@ -29,6 +29,8 @@ type Options struct {
 	Rights func() *rights.Set
 	// Now returns the time. Default: time.Now.
 	Now func() time.Time
+	// Limits bound the calls of each operator and access token.
+	Limits Limits
 	// Record takes the entry of a denial for the audit trail. It must not block. It may be nil.
 	Record func(audit.Entry)
 }
@@ -37,8 +39,10 @@ type Options struct {
 // that forward calls to another server, and the interceptors of decision after them. So the server
 // that serves a call decides it.
 type Gate struct {
-	o      Options
-	denied *prometheus.CounterVec
+	o       Options
+	denied  *prometheus.CounterVec
+	lasting lasting
+	limiter limiter
 }
 
 // New returns a gate.
@@ -46,7 +50,7 @@ func New(o Options) *Gate {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Gate{o: o, denied: prometheus.NewCounterVec(prometheus.CounterOpts{
+	return &Gate{o: o, limiter: limiter{limits: o.Limits}, denied: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "nusa_auth_denied_total", Help: "Denied calls, by verb and kind of object.",
 	}, []string{"verb", "kind"})}
 }

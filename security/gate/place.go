@@ -39,15 +39,6 @@ func ofJob(req any) (place, bool) {
 	return refPlace(r.GetJob()), true
 }
 
-// ofSpec is for requests with a job.
-func ofSpec(req any) (place, bool) {
-	r, ok := req.(interface{ GetSpec() *nusav1.JobSpec })
-	if !ok {
-		return place{}, false
-	}
-	return refPlace(&nusav1.JobRef{Namespace: r.GetSpec().GetNamespace(), Name: r.GetSpec().GetName()}), true
-}
-
 // ofAdopted is for the request that adopts a region's own job.
 func ofAdopted(req any) (place, bool) {
 	r, ok := req.(*nusav1.AdoptRequest)

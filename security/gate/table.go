@@ -71,7 +71,7 @@ var table = []row{
 
 	{name: "/nusa.v1.Jobs/Submit", may: users, verb: "submit", kind: "job", at: unknown},
 	{name: "/nusa.v1.Jobs/SubmitMany", may: users, verb: "submit", kind: "job", at: unknown},
-	{name: "/nusa.v1.Jobs/Plan", may: users, verb: "plan", kind: "job", at: ofSpec},
+	{name: "/nusa.v1.Jobs/Plan", may: users, verb: "plan", kind: "job", at: unknown},
 	{name: "/nusa.v1.Jobs/Get", may: users, verb: "read", kind: "job", at: ofJob},
 	{name: "/nusa.v1.Jobs/List", may: users, verb: "read", kind: "job", at: ofNamespace, list: true},
 	{name: "/nusa.v1.Jobs/Stop", may: users, verb: "stop", kind: "job", at: ofJob},

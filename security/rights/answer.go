@@ -3,6 +3,8 @@ package rights
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -19,13 +21,28 @@ func (s *Set) WhoAmI(ctx context.Context, age *time.Duration) *nusav1.WhoAmIResp
 	if age != nil {
 		out.PolicyAge = durationpb.New(*age)
 	}
+	out.Awaits = s.awaits
 	call := Of(ctx)
 	if call == nil {
 		return out
 	}
-	out.Principal, out.Credential, out.Roles, out.Grants = call.Who.Name, "certificate", s.RolesOf(call.Who), s.Grants(call.Who)
+	out.Principal, out.Credential, out.Roles, out.Grants = call.Who.Name, "certificate", s.RolesOf(call.Who), s.grants(call.Who)
 	if call.Token != nil {
 		out.Credential, out.Expires = "token", call.Token.GetExpires()
+	}
+	return out
+}
+
+// grants returns the roles of a principal, and where each of them holds.
+func (s *Set) grants(who authz.Principal) []*nusav1.AuthGrant {
+	var out []*nusav1.AuthGrant
+	for _, role := range who.Roles {
+		out = append(out, &nusav1.AuthGrant{Role: role, Namespaces: who.Namespaces, Regions: who.Regions})
+	}
+	for i, b := range s.policy.Bindings {
+		if b.Has(who) {
+			out = append(out, &nusav1.AuthGrant{Role: b.Role, Binding: s.msg.GetBindings()[i].GetName(), Namespaces: b.Namespaces, Regions: b.Regions})
+		}
 	}
 	return out
 }
@@ -58,11 +75,28 @@ func (s *Set) CanI(ctx context.Context, req *nusav1.CanIRequest) (*nusav1.CanIRe
 		return &nusav1.CanIResponse{Allowed: true, Reason: "the server has no identity, so every caller may do everything"}, nil
 	}
 	d, steps := s.Explain(who, action)
-	out := &nusav1.CanIResponse{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule, Principal: who.Name}
+	out := &nusav1.CanIResponse{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule, Principal: who.Name, Depends: d.Depends}
+	if !d.Allowed && !d.Depends && s.Somewhere(who, action) {
+		out.Reason += "; it is allowed in some namespaces or regions: name one"
+	}
 	for _, step := range steps {
 		out.Steps = append(out.Steps, s.StepMessage(step))
 	}
 	return out, nil
+}
+
+// MayGiveRoles returns an error if the caller may not make a token with roles. Otherwise who may create
+// tokens could make one with more rights than the own ones.
+func MayGiveRoles(ctx context.Context, roles []string) error {
+	call := Of(ctx)
+	if call == nil || len(roles) == 0 {
+		return nil
+	}
+	set, who := call.Standing()
+	if a := (authz.Action{Verb: "set", Kind: "role"}); !set.Allowed(who, a) {
+		return call.Refuse(a)
+	}
+	return nil
 }
 
 // codeOf maps the errors of changes to gRPC codes.
@@ -87,4 +121,34 @@ func StatusError(err error) error {
 		}
 	}
 	return err
+}
+
+// Roles returns the built-in roles and then the stored ones.
+func (s *Set) Roles() []*nusav1.AuthRole {
+	var out []*nusav1.AuthRole
+	for _, r := range authz.BuiltinRoles() {
+		out = append(out, roleMessage(r, true))
+	}
+	return append(out, storedRoles(s.msg)...)
+}
+
+// Bindings returns the stored bindings.
+func (s *Set) Bindings() []*nusav1.AuthBinding { return s.msg.GetBindings() }
+
+// Tokens returns the tokens without the hashes of their secrets, sorted by accessor.
+func (s *Set) Tokens() []*nusav1.AccessToken {
+	var out []*nusav1.AccessToken
+	for _, accessor := range slices.Sorted(maps.Keys(s.tokens)) {
+		out = append(out, shown(s.tokens[accessor]))
+	}
+	return out
+}
+
+// StepMessage returns a step of an explanation, with the name of the binding that gave the role.
+func (s *Set) StepMessage(step authz.Step) *nusav1.AccessStep {
+	out := &nusav1.AccessStep{Role: step.Role, Number: int32(step.Number), Rule: step.Rule.String(), Misses: step.Misses}
+	if step.Given > 0 {
+		out.Binding = s.msg.GetBindings()[step.Given-1].GetName()
+	}
+	return out
 }

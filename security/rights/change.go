@@ -74,11 +74,29 @@ func (s *Set) SetRole(role *nusav1.AuthRole, c Change) (*Set, error) {
 	if role == nil {
 		return nil, fmt.Errorf("%w: the request has no role", ErrInvalid)
 	}
+	if err := checkConditions(role); err != nil {
+		return nil, fmt.Errorf("%w: role %s, %w", ErrInvalid, role.GetName(), err)
+	}
 	next := proto.CloneOf(s.msg)
 	role = proto.CloneOf(role)
 	role.BuiltIn = false
-	next.Roles = put(next.Roles, role, (*nusav1.AuthRole).GetName)
+	dropRole(next, role.GetName())
+	list := &next.Roles
+	if hasCondition(role) {
+		list = &next.ConditionalRoles
+	}
+	*list = put(*list, role, (*nusav1.AuthRole).GetName)
+	if n := countConditions(next); n > maxConditions {
+		return nil, fmt.Errorf("%w: %d rules with conditions, at most %d", ErrFull, n, maxConditions)
+	}
 	return s.changed(next, c)
+}
+
+func dropRole(msg *nusav1.AuthSet, name string) (found bool) {
+	var plain, conditional bool
+	msg.Roles, plain = drop(msg.Roles, name, (*nusav1.AuthRole).GetName)
+	msg.ConditionalRoles, conditional = drop(msg.ConditionalRoles, name, (*nusav1.AuthRole).GetName)
+	return plain || conditional
 }
 
 // RemoveRole returns the set without a role.
@@ -98,13 +116,26 @@ func (s *Set) RemoveRole(name string) (*Set, error) {
 			return nil, fmt.Errorf("%w: provider %s gives role %s: change the provider first", ErrInUse, p.GetName(), name)
 		}
 	}
+	return s.without(Change{}, func(next *nusav1.AuthSet) error {
+		return known(dropRole(next, name), "role %q %w, or is built in: `nusa auth role list` shows the roles", name)
+	})
+}
+
+// without returns the set after a removal.
+func (s *Set) without(c Change, remove func(next *nusav1.AuthSet) error) (*Set, error) {
 	next := proto.CloneOf(s.msg)
-	var found bool
-	next.Roles, found = drop(next.Roles, name, (*nusav1.AuthRole).GetName)
-	if !found {
-		return nil, fmt.Errorf("role %q %w, or is built in: `nusa auth role list` shows the roles", name, ErrUnknown)
+	if err := remove(next); err != nil {
+		return nil, err
 	}
-	return s.changed(next, Change{})
+	return s.changed(next, c)
+}
+
+// known returns ErrUnknown with a text, unless the object was found.
+func known(found bool, format, name string) error {
+	if found {
+		return nil
+	}
+	return fmt.Errorf(format, name, ErrUnknown)
 }
 
 // SetBinding returns the set with a binding.
@@ -135,16 +166,14 @@ func mayMatch(pattern string) bool {
 
 // RemoveBinding returns the set without a binding.
 func (s *Set) RemoveBinding(name string, c Change) (*Set, error) {
-	next := proto.CloneOf(s.msg)
-	var found bool
-	next.Bindings, found = drop(next.Bindings, name, (*nusav1.AuthBinding).GetName)
-	switch {
-	case !found:
-		return nil, fmt.Errorf("binding %q %w: `nusa auth binding list` shows the bindings", name, ErrUnknown)
-	case len(next.GetBindings()) == 0 && !c.Force:
-		return nil, fmt.Errorf("%w, so each operator certificate would have the role admin: use --force if that is meant", ErrLast)
-	}
-	return s.changed(next, c)
+	return s.without(c, func(next *nusav1.AuthSet) error {
+		var found bool
+		next.Bindings, found = drop(next.Bindings, name, (*nusav1.AuthBinding).GetName)
+		if found && len(next.GetBindings()) == 0 && !c.Force {
+			return fmt.Errorf("%w, so each operator certificate would have the role admin: use --force if that is meant", ErrLast)
+		}
+		return known(found, "binding %q %w: `nusa auth binding list` shows the bindings", name)
+	})
 }
 
 // NewToken describes a token to make.
@@ -203,13 +232,11 @@ func (s *Set) CreateToken(n NewToken) (*Set, *nusav1.AccessToken, string, error)
 
 // RevokeToken returns the set without a token.
 func (s *Set) RevokeToken(accessor string) (*Set, error) {
-	next := proto.CloneOf(s.msg)
-	var found bool
-	next.Tokens, found = drop(next.Tokens, accessor, (*nusav1.AccessToken).GetAccessor)
-	if !found {
-		return nil, fmt.Errorf("token %q %w: `nusa auth token list` shows the tokens", accessor, ErrUnknown)
-	}
-	return s.changed(next, Change{})
+	return s.without(Change{}, func(next *nusav1.AuthSet) error {
+		var found bool
+		next.Tokens, found = drop(next.Tokens, accessor, (*nusav1.AccessToken).GetAccessor)
+		return known(found, "token %q %w: `nusa auth token list` shows the tokens", accessor)
+	})
 }
 
 // changed returns the set of a changed message.

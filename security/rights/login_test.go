@@ -50,8 +50,8 @@ func TestLogin(t *testing.T) {
 	if s, err = s.SetBinding(&nusav1.AuthBinding{Name: "b", Role: "submitter", Subjects: []string{"user/*@corp"}, Namespaces: []string{"pay"}}, rights.Change{}); err != nil {
 		t.Fatal(err)
 	}
-	if !s.Allowed(who, authz.Action{Verb: "submit", Kind: "job", Namespace: "pay"}) || len(s.Grants(who)) != 2 {
-		t.Errorf("the binding of users has no effect: %v", s.Grants(who))
+	if !s.Allowed(who, authz.Action{Verb: "submit", Kind: "job", Namespace: "pay"}) || len(s.RolesOf(who)) != 2 {
+		t.Errorf("the binding of users has no effect: %v", s.RolesOf(who))
 	}
 	if _, _, err := s.Token(text, noon.Add(2*time.Hour)); err == nil || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("a login of yesterday: %v", err)

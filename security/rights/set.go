@@ -21,16 +21,34 @@ var ErrToken = errors.New("the access token is not valid")
 
 // Set is one version of who may do what. It never changes, and it is safe for concurrent use.
 type Set struct {
-	msg    *nusav1.AuthSet
-	policy *authz.Policy
-	tokens map[string]*nusav1.AccessToken
+	msg        *nusav1.AuthSet
+	policy     *authz.Policy
+	tokens     map[string]*nusav1.AccessToken
+	namespaces map[string]*nusav1.Namespace
+	// awaits: the region of this server has not received a set yet.
+	awaits bool
 
 	mu      sync.RWMutex
-	answers map[question]bool
+	answers map[question]answer
 }
 
-// question is an action without the name of its object, which rules do not read.
-type question struct{ who, verb, kind, namespace, region string }
+// answer is a cached decision.
+type answer uint8
+
+const (
+	unknown answer = iota
+	yes
+	no
+	conditional // it depends on conditions, so it is not the same for each object
+)
+
+// question is an action without the name of its object, which only conditions read.
+type question struct {
+	who, verb, kind, namespace, region string
+	// carried is the number of roles that the credential carries. The administrator of a machine has the
+	// name that a certificate may have, too.
+	carried int
+}
 
 // New returns a set. A nil message stands for a federation that has stored nothing. Nobody may
 // change the message after that.
@@ -38,12 +56,15 @@ func New(msg *nusav1.AuthSet) (*Set, error) {
 	if msg == nil {
 		msg = &nusav1.AuthSet{}
 	}
-	s := &Set{msg: msg, policy: policyOf(msg), tokens: map[string]*nusav1.AccessToken{}}
+	s := &Set{msg: msg, policy: policyOf(msg), tokens: map[string]*nusav1.AccessToken{}, namespaces: map[string]*nusav1.Namespace{}}
 	if err := s.policy.Check(); err != nil {
 		return nil, err
 	}
 	for _, t := range msg.GetTokens() {
 		s.tokens[t.GetAccessor()] = t
+	}
+	for _, n := range msg.GetNamespaces() {
+		s.namespaces[n.GetName()] = n
 	}
 	return s, nil
 }
@@ -53,7 +74,13 @@ func (s *Set) Message() *nusav1.AuthSet { return s.msg }
 
 // Unbound reports whether the set has no bindings. Then each operator certificate has the role
 // admin.
-func (s *Set) Unbound() bool { return len(s.msg.GetBindings()) == 0 }
+func (s *Set) Unbound() bool { return len(s.msg.GetBindings()) == 0 && !s.awaits }
+
+// Root returns the principal of who administers the server's machine: it has the role admin, whatever
+// the set contains.
+func (s *Set) Root() authz.Principal {
+	return authz.Principal{Name: operatorPrefix + "root", Credential: "socket", Roles: []string{"admin"}}
+}
 
 // Operator returns the principal of an operator's certificate.
 func (s *Set) Operator(name string) authz.Principal {
@@ -128,51 +155,56 @@ func (s *Set) user(name, subject string) (authz.Principal, error) {
 	return principalOf(latest), nil
 }
 
-// Grants returns where each role of a principal holds.
-func (s *Set) Grants(who authz.Principal) []*nusav1.AuthGrant {
-	var out []*nusav1.AuthGrant
-	for _, role := range who.Roles {
-		out = append(out, &nusav1.AuthGrant{Role: role, Namespaces: who.Namespaces, Regions: who.Regions})
-	}
-	for i := range s.policy.Bindings {
-		if b := &s.policy.Bindings[i]; b.Gives(who) {
-			out = append(out, &nusav1.AuthGrant{Role: b.Role, Binding: s.msg.GetBindings()[i].GetName(), Namespaces: b.Namespaces, Regions: b.Regions})
-		}
-	}
-	return out
-}
-
 // RolesOf returns the names of the roles of a principal, sorted.
 func (s *Set) RolesOf(who authz.Principal) []string { return authz.RolesOf(who, s.policy) }
 
+// awaited is why a region that has not received a set decides nothing for operators.
+const awaited = "this region has not received from the global tier who may do what: wait for the global tier, or use an access token of this region (`nusa auth token create --local` on the machine of a regional server)"
+
 // Decide decides an action. It does not use the cache.
 func (s *Set) Decide(who authz.Principal, a authz.Action) authz.Decision {
-	return authz.Decide(who, a, s.policy)
+	d := authz.Decide(who, a, s.policy)
+	if s.awaits && !d.Allowed {
+		d.Reason += ": " + awaited
+	}
+	return d
 }
 
 // Explain decides an action, and returns what each rule did.
 func (s *Set) Explain(who authz.Principal, a authz.Action) (authz.Decision, []authz.Step) {
-	return authz.Explain(who, a, s.policy)
+	_, steps := authz.Explain(who, a, s.policy)
+	return s.Decide(who, a), steps
 }
 
 // Allowed decides an action.
 func (s *Set) Allowed(who authz.Principal, a authz.Action) bool {
-	q := question{cmp.Or(who.Credential, who.Name), a.Verb, a.Kind, a.Namespace, a.Region}
+	q := question{cmp.Or(who.Credential, who.Name), a.Verb, a.Kind, a.Namespace, a.Region, len(who.Roles)}
 	s.mu.RLock()
-	allowed, known := s.answers[q]
+	known := s.answers[q]
 	s.mu.RUnlock()
-	if known {
-		return allowed
+	if known == unknown {
+		known = s.find(who, a, q)
 	}
-	allowed = authz.Decide(who, a, s.policy).Allowed
+	return known == yes || known == conditional && authz.Decide(who, a, s.policy).Allowed
+}
+
+// find finds the answer to a question, and stores it in the cache.
+func (s *Set) find(who authz.Principal, a authz.Action, q question) answer {
+	out := conditional
+	if allowed, known := authz.Unconditional(who, a, s.policy); known {
+		out = no
+		if allowed {
+			out = yes
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.answers == nil || len(s.answers) >= maxAnswers {
-		s.answers = map[question]bool{}
+		s.answers = map[question]answer{}
 	}
 	// The texts of a question may be parts of a whole message.
-	s.answers[question{strings.Clone(q.who), q.verb, q.kind, strings.Clone(q.namespace), strings.Clone(q.region)}] = allowed
-	return allowed
+	s.answers[question{strings.Clone(q.who), q.verb, q.kind, strings.Clone(q.namespace), strings.Clone(q.region), q.carried}] = out
+	return out
 }
 
 // Somewhere reports whether a principal may do something in some place of those that the action

@@ -104,6 +104,19 @@ func attemptsOn(a *nusav1.Allocation) []attempt {
 	}
 }
 
+// refused returns an error unless a call of a principal was refused. A principal that may not read an
+// allocation does not learn that it exists.
+func refused(err error, name, what string) error {
+	want, code := name+" may not "+what, codes.PermissionDenied
+	if strings.HasSuffix(what, "allocation") {
+		want, code = "no allocation that "+name+" may read has an id", codes.NotFound
+	}
+	if status.Code(err) == code && strings.Contains(err.Error(), want) {
+		return nil
+	}
+	return fmt.Errorf("%s: %v, want %s", what, err, want)
+}
+
 // rights: operators and tokens do what their roles allow, at both servers of the global tier.
 func (f *federation) rights(t *testing.T, allocs []*nusav1.Allocation) {
 	ctx := t.Context()
@@ -176,10 +189,7 @@ func (f *federation) rightsOfRegions(t *testing.T, allocs []*nusav1.Allocation) 
 			joe, ann := f.as("operator/joe", port), f.as("operator/ann", port)
 			for _, try := range attemptsOn(a) {
 				f.eventually(when+": "+try.what+" in region "+a.GetRegion(), func(ctx context.Context) error {
-					if err := try.call(ctx, joe); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "operator/joe may not "+try.what) {
-						return fmt.Errorf("operator/joe: %w", err)
-					}
-					return nil
+					return refused(try.call(ctx, joe), "operator/joe", try.what)
 				})
 			}
 			f.eventually(when+": operator/ann", func(ctx context.Context) error { return attemptsOn(a)[2].call(ctx, ann) })
@@ -202,10 +212,12 @@ func (f *federation) confined(t *testing.T, name string, conn *grpc.ClientConn, 
 	t.Helper()
 	ctx := t.Context()
 	for _, a := range attemptsOn(allocs[0]) {
-		err := a.call(ctx, conn)
-		if want := name + " may not " + a.what; status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "namespace default") {
-			t.Errorf("%v, want %s", err, want)
+		if err := refused(a.call(ctx, conn), name, a.what); err != nil {
+			t.Error(err)
 		}
+	}
+	if _, err := nusav1.NewAllocationsClient(conn).Get(ctx, &nusav1.GetAllocationRequest{Id: "00000000-no"}); refused(err, name, "read allocation") != nil {
+		t.Errorf("%s: an allocation that does not exist: %v", name, err)
 	}
 	jobs := nusav1.NewJobsClient(conn)
 	stream, err := jobs.SubmitMany(ctx)

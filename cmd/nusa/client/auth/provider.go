@@ -57,9 +57,10 @@ may use the device flow.
 --rule gives a role to the users whose claims fit: ROLE=CONDITION, in CEL over
 claims. The principal of a user is user/SUBJECT@PROVIDER, and bindings may name it.
 A change logs out all users of the provider.`,
-		Example: `  nusa auth provider set corp --issuer https://id.example.com --client-id nusa \
-    --scope email --scope groups --subject-claim email \
-    --rule 'submitter="dev" in claims.groups' --rule 'admin="ops" in claims.groups'`,
+		Example: `  nusa auth provider set corp --issuer https://id.example.com \
+    --client-id nusa --scope email --scope groups --subject-claim email \
+    --rule 'submitter="dev" in claims.groups' \
+    --rule 'admin="ops" in claims.groups'`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			p.Name, p.MaxTtl, p.Rules = args[0], durationpb.New(life), nil
 			for _, text := range rules {

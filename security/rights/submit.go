@@ -1,0 +1,164 @@
+package rights
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/expr"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/job/confine"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/authz"
+)
+
+// Submission is a job that a caller wants to submit or to plan.
+type Submission struct {
+	Namespace, Name string
+	// Region is that of a region's own job, and empty for a job of the federation.
+	Region string
+	// Encoded is the spec with its defaults. It may lack the name.
+	Encoded []byte
+	// Asked remembers what the spec asks for.
+	Asked *Asked
+}
+
+// Asked remembers what a spec asks for, between the submits of jobs that differ only in their names.
+// The zero value remembers nothing yet.
+type Asked struct {
+	job     atomic.Pointer[expr.Job]
+	verdict atomic.Pointer[verdict]
+}
+
+// verdict is what a namespace says about a spec.
+type verdict struct {
+	of     *nusav1.Namespace
+	region string
+	err    error
+}
+
+// decode returns the spec.
+func (s *Submission) decode() (*nusav1.JobSpec, error) {
+	spec := &nusav1.JobSpec{}
+	if err := proto.Unmarshal(s.Encoded, spec); err != nil {
+		return nil, fmt.Errorf("the job cannot be read: %w", err)
+	}
+	return spec, nil
+}
+
+// job returns what conditions see of the job.
+func (s *Submission) job() (*expr.Job, error) {
+	found := s.Asked.job.Load()
+	if found == nil {
+		spec, err := s.decode()
+		if err != nil {
+			return nil, err
+		}
+		found = expr.JobFromProto(spec)
+		s.Asked.job.Store(found)
+	}
+	named := *found
+	named.Namespace, named.Name = s.Namespace, s.Name
+	return &named, nil
+}
+
+// Submit returns an error if the caller may not submit or plan a job, or if the namespace of the job
+// does not allow what the job asks for.
+func Submit(ctx context.Context, set *Set, s Submission) error {
+	if err := Of(ctx).submit(&s); err != nil {
+		return err
+	}
+	if set == nil {
+		return status.Error(codes.Unavailable, "this server cannot read now what the namespaces allow")
+	}
+	of := set.namespaces[s.Namespace]
+	if of == nil {
+		return nil
+	}
+	if v := s.Asked.verdict.Load(); v != nil && v.of == of && v.region == s.Region {
+		return v.err
+	}
+	spec, err := s.decode()
+	if err != nil {
+		return err
+	}
+	v := &verdict{of: of, region: s.Region}
+	if problems := confine.Confine(spec, of, s.Region); len(problems) > 0 {
+		v.err = rpcerr.Invalid(problems.Proto()...)
+	}
+	s.Asked.verdict.Store(v)
+	return v.err
+}
+
+// Plan is Submit for a spec that is not encoded, with its defaults.
+func Plan(ctx context.Context, set *Set, spec *nusav1.JobSpec, region string) error {
+	encoded, err := proto.Marshal(spec)
+	if err != nil {
+		return fmt.Errorf("encode the job: %w", err)
+	}
+	return Submit(ctx, set, Submission{Namespace: spec.GetNamespace(), Name: spec.GetName(), Region: region, Encoded: encoded, Asked: &Asked{}})
+}
+
+// MaySubmit returns an error if the caller may submit or plan no job of a name, whatever it asks for.
+func MaySubmit(ctx context.Context, namespace, name string) error {
+	c := Of(ctx)
+	if c == nil {
+		return nil
+	}
+	namespace = cmp.Or(namespace, job.DefaultNamespace)
+	set, who := c.Standing()
+	a := c.action(namespace, "", name)
+	if set.Allowed(who, a) || set.Decide(who, a).Depends {
+		return nil
+	}
+	return c.Refuse(a)
+}
+
+// MaySubmitEncoded is MaySubmit for an encoded spec that is not valid. A caller that could not submit
+// the job anyway does not learn why it is not valid, for example which regions there are.
+func MaySubmitEncoded(ctx context.Context, raw []byte) error {
+	spec := &nusav1.JobSpec{}
+	if Of(ctx) == nil || proto.Unmarshal(raw, spec) != nil {
+		return nil
+	}
+	return MaySubmit(ctx, spec.GetNamespace(), spec.GetName())
+}
+
+// submit decides a submit or a plan.
+func (c *Call) submit(s *Submission) error {
+	if c == nil {
+		return nil
+	}
+	c.checked.Store(true)
+	set, who := c.Standing()
+	a := c.action(s.Namespace, s.Region, s.Name)
+	if !set.Allowed(who, a) { // perhaps a condition reads the job
+		asked := *s
+		a.Request = &asked
+		if !set.Allowed(who, a) {
+			return c.Refuse(a)
+		}
+	}
+	if c.SubmitLimit == nil {
+		return nil
+	}
+	return TooMany(who, "submits", c.SubmitLimit())
+}
+
+// TooMany returns the error of a principal that must wait for its next call. wait is 0 if it need not.
+func TooMany(who authz.Principal, what string, wait time.Duration) error {
+	if wait <= 0 {
+		return nil
+	}
+	return rpcerr.Error{
+		Code: codes.ResourceExhausted, RetryAfter: wait,
+		Message: fmt.Sprintf("%s makes too many %s: try again in %s", who.Name, what, wait.Round(time.Millisecond)),
+	}.Err()
+}
