@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/auth"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/job"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/login"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/network"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/node"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/region"
@@ -69,11 +70,12 @@ version was reverted. job plan: 0 no change, 1 changes, 255 error.`,
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
 		job.Command(), alloc.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(),
+		login.Command(), login.LogoutCommand(),
 		network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork
-		if i >= 8 {
+		if i >= 10 {
 			c.GroupID = groupLook
 		}
 	}

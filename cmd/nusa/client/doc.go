@@ -7,8 +7,8 @@
 //   - events.go: nusa events
 //   - version.go: nusa version
 //
-// The nouns are packages of their own: job, alloc, node, region, server, network, auth, audit and
-// token. They share cli (flags, one call of a command, errors), term (tables and formats) and
+// The nouns are packages of their own: job, alloc, node, region, server, network, auth, audit,
+// token and login. They share cli (flags, one call of a command, errors), term (tables and formats) and
 // history (series over time). Package profile keeps the credentials of a client by address.
 // Package sample holds messages for tests.
 package client

@@ -5,6 +5,8 @@
 //   - session.go: Session, one call of a command: connection, context, output
 //   - identity.go: the credentials of a client
 //   - token.go: the access token of a client
+//   - renew.go: the renewal of the client's own certificate
+//   - contact.go: clients without credentials, and the first contact by the hash of a root
 //   - print.go: messages as a table, JSON or YAML
 //   - targets.go: how jobs are named in arguments and in further commands
 //   - files.go: files, and - for standard input

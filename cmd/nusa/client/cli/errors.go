@@ -110,8 +110,8 @@ func (c *Session) unavailable(err error, message string) string {
 			return fmt.Sprintf("cannot reach %s, the last known master of region %s (%s): give another of its servers with --addr", c.Addr, c.Master, cause)
 		}
 		advice := c.unreachedAdvice()
-		if _, local := socketPath(c.Addr); c.dialer.Err() == nil && c.Identity == "" && !local {
-			advice = "no Nusa server listens there, or it has an identity, and this client needs --identity (or NUSA_IDENTITY), too"
+		if _, local := socketPath(c.Addr); c.dialer.Err() == nil && c.Identity == "" && c.RootsFile == "" && !local {
+			advice = fmt.Sprintf("no Nusa server listens there, or it has an identity, and this client needs one, too: --identity (or NUSA_IDENTITY), or `%s login`", c.Program)
 		}
 		return fmt.Sprintf("cannot reach %s (%s): %s", c.Addr, cause, advice)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +45,14 @@ type Session struct {
 	// names them.
 	creds   *clientCredentials
 	profile *profile.Profile
+	// anonymous: the client shows neither a certificate nor a token. roots are what it then trusts,
+	// unless a flag, the environment or a profile says that.
+	anonymous bool
+	roots     []byte
+	// rootHash is the hash of a root that an anonymous client asks the server for.
+	rootHash string
+	// token sends the access token of the client.
+	token []grpc.DialOption
 }
 
 // Connect connects the session to the server at addr. If addr names several servers,
@@ -64,16 +73,16 @@ func (c *Session) Connect(addr string) (closeConn func(), err error) {
 	if err := useProfile(c); err != nil {
 		return nil, err
 	}
-	c.creds, err = openCredentials(c.Identity)
+	c.creds, err = openCredentials(c)
 	if err != nil {
 		return nil, err
 	}
 	c.dialer = &rpcerr.Dialer{Dial: c.servers.dial}
-	token, err := tokenOption(c.Identity, c.profile)
+	c.token, err = tokenOption(c)
 	if err != nil {
 		return nil, err
 	}
-	options := append(token, grpc.WithContextDialer(c.dialer.DialContext), grpc.WithTransportCredentials(c.creds))
+	options := append(slices.Clone(c.token), grpc.WithContextDialer(c.dialer.DialContext), grpc.WithTransportCredentials(c.creds))
 	conn, err := serve.Dial(network.Host(), c.servers.addrs[0], options...)
 	if err != nil {
 		return nil, fmt.Errorf("--addr %s: %w", addr, err)
@@ -110,13 +119,27 @@ func (c *Session) WithTimeout() (context.Context, context.CancelFunc) {
 	return ctx, func() { notice.Stop(); cancel() }
 }
 
+// Servers returns the addresses of the servers, HOST:PORT. There is none for a Unix socket.
+func (c *Session) Servers() []string {
+	if _, local := socketPath(c.Addr); local {
+		return nil
+	}
+	return c.servers.addrs
+}
+
+// Profile returns the profile whose credentials the session uses, or nil.
+func (c *Session) Profile() *profile.Profile { return c.profile }
+
+// TrustedRoots returns the roots that an anonymous session trusts, in PEM, or nothing.
+func (c *Session) TrustedRoots() ([]byte, error) { return rootsOf(c) }
+
 // Interrupted reports whether the user interrupted the command.
 func (c *Session) Interrupted() bool { return errors.Is(c.Ctx.Err(), context.Canceled) }
 
 func (c *Session) infoOf(ctx context.Context, addr string) (*nusav1.InfoResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, alarmWait)
 	defer cancel()
-	conn, err := serve.Dial(network.Host(), addr, grpc.WithTransportCredentials(c.creds))
+	conn, err := serve.Dial(network.Host(), addr, append(slices.Clone(c.token), grpc.WithTransportCredentials(c.creds))...)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,8 @@ type Settings struct {
 	// Identity is the folder with the credentials of this client. It is empty if connections
 	// are not encrypted.
 	Identity string
+	// RootsFile has the roots of the federation, for a client without a certificate.
+	RootsFile string
 	// Program is the name of this binary in hints.
 	Program string
 	// Master is the region whose master is called. It is "" if the user gave an address.
@@ -46,6 +48,7 @@ func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
 	f.StringVar(&s.Addr, "addr", envOr("NUSA_ADDR", DefaultAddr), fmt.Sprintf("server to call: HOST[:PORT], default port %d; or several: HOST,HOST; or unix:PATH (NUSA_ADDR)", defaultPort))
 	f.DurationVar(&s.Timeout, "timeout", DefaultTimeout, "how long to wait for a response")
 	f.StringVar(&s.Identity, "identity", os.Getenv("NUSA_IDENTITY"), "folder with cert.pem, key.pem and roots.pem of this client (NUSA_IDENTITY; default: the profile of the server's address)")
+	f.StringVar(&s.RootsFile, "roots", os.Getenv("NUSA_ROOTS"), "file with the roots.pem of the federation, for a client that has an access token and no certificate (NUSA_ROOTS)")
 	f.StringVarP(&s.Output, "output", "o", "table", strings.Join(formats[:len(formats)-1], ", ")+" or "+formats[len(formats)-1])
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains(formats, s.Output) {
@@ -81,8 +84,14 @@ func envOr(key, otherwise string) string {
 // Run returns a function for cobra that connects to the server and calls f. It explains the
 // error of f.
 func (s *Settings) Run(f func(c *Session, args []string) error) func(*cobra.Command, []string) error {
+	return s.run(func(*Session) {}, f)
+}
+
+// run returns the function for cobra. prepare changes the session before it connects.
+func (s *Settings) run(prepare func(*Session), f func(c *Session, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c := &Session{Settings: s, Cmd: cmd, Ctx: cmd.Context(), Out: cmd.OutOrStdout()}
+		prepare(c)
 		s.Program = Program(cmd)
 		c.Terminal = term.IsTerminal(c.Out)
 		c.Style = term.Palette{On: c.Terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
@@ -91,6 +100,7 @@ func (s *Settings) Run(f func(c *Session, args []string) error) func(*cobra.Comm
 			return err
 		}
 		defer closeConn()
+		defer renew(c)()
 		return c.Explain(hint(c, f(c, args)))
 	}
 }

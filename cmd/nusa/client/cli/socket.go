@@ -29,7 +29,8 @@ func connectSocket(c *Session, path string) (closeConn func(), err error) {
 		return nil, fmt.Errorf("--addr %s: give the path of a socket, such as unix:DATA/nusa.sock", c.Addr)
 	}
 	c.Addr, c.Identity, c.servers = "unix:"+path, "", &servers{addrs: []string{"unix:" + path}}
-	c.creds, err = openCredentials("")
+	c.RootsFile, c.rootHash = "", ""
+	c.creds, err = openCredentials(c)
 	if err != nil {
 		return nil, err
 	}

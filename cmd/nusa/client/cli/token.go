@@ -8,46 +8,47 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
-
-	"github.com/nusa-scheduler/nusa/cmd/nusa/client/profile"
 )
 
-// accessToken is the access token of a client. gRPC sends it with each call, and only over TLS.
-type accessToken string
+// AccessToken is the access token of a client. gRPC sends it with each call, and only over TLS.
+type AccessToken string
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
-func (t accessToken) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+func (t AccessToken) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
 	return map[string]string{"authorization": "Bearer " + string(t)}, nil
 }
 
 // RequireTransportSecurity implements credentials.PerRPCCredentials.
-func (accessToken) RequireTransportSecurity() bool { return true }
+func (AccessToken) RequireTransportSecurity() bool { return true }
 
 // String returns no part of the token.
-func (accessToken) String() string { return "access token" }
+func (AccessToken) String() string { return "access token" }
 
 // tokenOption returns the option that sends the access token of the environment or of the profile,
 // or nothing.
-func tokenOption(identity string, p *profile.Profile) ([]grpc.DialOption, error) {
+func tokenOption(c *Session) ([]grpc.DialOption, error) {
+	if c.anonymous {
+		return nil, nil
+	}
 	text := os.Getenv("NUSA_TOKEN")
 	if path := os.Getenv("NUSA_TOKEN_FILE"); path != "" {
-		raw, err := os.ReadFile(path)
+		var err error
+		text, err = ReadSecret(c.Cmd, path)
 		if err != nil {
 			return nil, fmt.Errorf("NUSA_TOKEN_FILE: %w", err)
 		}
-		text = string(raw)
 	}
 	text = strings.TrimSpace(text)
-	if text == "" && p != nil {
-		text = p.Token
+	if text == "" && c.profile != nil {
+		text = c.profile.Token
 	}
 	switch {
 	case text == "":
 		return nil, nil
-	case identity == "":
-		return nil, errors.New("NUSA_TOKEN or NUSA_TOKEN_FILE is set, and a token is sent over TLS only: also give --identity (or NUSA_IDENTITY)")
+	case c.Identity == "" && c.RootsFile == "" && c.profile == nil:
+		return nil, errors.New("NUSA_TOKEN or NUSA_TOKEN_FILE is set, and a token is sent over TLS only: also give the federation's roots with --roots (or NUSA_ROOTS), or an identity")
 	case strings.ContainsAny(text, " \t\r\n"):
 		return nil, errors.New("NUSA_TOKEN or NUSA_TOKEN_FILE: not an access token: it has blanks")
 	}
-	return []grpc.DialOption{grpc.WithPerRPCCredentials(accessToken(text))}, nil
+	return []grpc.DialOption{grpc.WithPerRPCCredentials(AccessToken(text))}, nil
 }

@@ -2,6 +2,7 @@ package token
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,7 +30,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 				}
 				t := term.NewTable("TOKEN", "REGION", "ROLE", "POOL", "NAME", ">USES LEFT", "STATE", "MADE BY")
 				for _, r := range resp.GetTokens() {
-					t.Row(r.GetId(), r.GetRegion(), r.GetRole(), term.OrDash(r.GetPool()), r.GetName(), term.Count(r.GetUses()), stateOf(r, time.Now()), term.OrDash(r.GetCreatedBy()))
+					t.Row(r.GetId(), term.OrDash(r.GetRegion()), r.GetRole(), term.OrDash(r.GetPool()), r.GetName(), term.Count(r.GetUses()), stateOf(r, time.Now()), term.OrDash(maker(r.GetCreatedBy())))
 				}
 				t.Narrow(w.Width, "MADE BY", "POOL")
 				t.Write(w)
@@ -38,6 +39,14 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	}
 	s.BindRegion(c, "only tokens of this region")
 	return c
+}
+
+// maker returns who has made a token, such as operator/jane. Older servers stored the whole SPIFFE ID.
+func maker(by string) string {
+	if rest, ok := strings.CutPrefix(by, "spiffe://"); ok {
+		_, by, _ = strings.Cut(rest, "/")
+	}
+	return by
 }
 
 // stateOf returns whether members may still join with a token.
