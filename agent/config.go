@@ -24,6 +24,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/boottime"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/member"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
@@ -112,6 +113,8 @@ type Config struct {
 	// Identity encrypts the connections to the regional servers, and says which node this
 	// is. Default: none, so connections are not encrypted.
 	Identity *trust.Source
+	// Orders gets the certificates that the region wants the agent to have. It may be nil.
+	Orders *member.Orders
 	// Logger receives the log messages. Default: all messages are discarded.
 	Logger *slog.Logger
 	// Clock is the clock that leases are counted with. Default: CLOCK_BOOTTIME. The process

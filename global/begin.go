@@ -25,11 +25,11 @@ func issueEarly(s *server) error {
 	if s.cfg.Secure == nil || s.cfg.Secure.CACert == "" {
 		return nil
 	}
-	root, err := givenRoot(s.cfg.Secure)
+	given, err := givenRoots(s.cfg.Secure)
 	if err != nil {
 		return err
 	}
-	s.issuing, s.cfg.Identity, err = openIssuing(&s.cfg, root)
+	s.issuing, s.cfg.Identity, err = openIssuing(&s.cfg, enroll.GivenRoot(given))
 	return err
 }
 
@@ -38,7 +38,7 @@ func issueEarly(s *server) error {
 // older one, or one that is not to have identities.
 func openRoot(ctx context.Context, s *server) error {
 	r := records{s.store, func() *leadershipTerm { return nil }}
-	_, found, err := r.Get(ctx, caKey)
+	_, found, err := r.Get(ctx, enroll.AuthorityKey)
 	if err != nil {
 		return err
 	}
@@ -57,9 +57,9 @@ func openRoot(ctx context.Context, s *server) error {
 			return errors.Join(err, c.Exposed)
 		}
 	}
-	var given *pki.Authority
-	if s.issuing != nil {
-		given = s.issuing.root
+	given, err := givenRoots(c)
+	if err != nil {
+		return err
 	}
 	root, err := readRoot(ctx, r, c, given)
 	if err != nil {
@@ -67,8 +67,10 @@ func openRoot(ctx context.Context, s *server) error {
 	}
 	if s.issuing == nil {
 		s.issuing, s.cfg.Identity, err = openIssuing(&s.cfg, root)
+		return err
 	}
-	return err
+	s.issuing.now.Store(root)
+	return nil
 }
 
 // isOld reports whether the federation has an id. It returns an error if the federation has

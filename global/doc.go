@@ -18,6 +18,7 @@
 //	identity.go    the root of the federation, and the identity that a server issues to itself
 //	begin.go       whether a federation has identities
 //	bans.go        refuses banned regions, and banned and removed regional servers
+//	rotation.go    which roots and keys the members should have, and which ones this server has
 //	metrics.go     metrics
 //
 // The packages below this folder. A package imports only packages that stand before it:

@@ -8,14 +8,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
-	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/enroll"
 	"github.com/nusa-scheduler/nusa/security/identity"
@@ -47,9 +46,6 @@ type Secure struct {
 
 // recordRoot is what the keys of all records begin with.
 const recordRoot = "/nusa/v1/"
-
-// caKey is the key of the root's record.
-const caKey = "identity/ca"
 
 // records keeps the records of package enroll in the store of the global tier.
 type records struct {
@@ -125,8 +121,17 @@ func enrollServer(cfg *Config, st store.Store, active func() *leadershipTerm, ow
 type issuing struct {
 	*Secure
 	name string
-	root *pki.Authority
-	log  *slog.Logger
+	// now is the root that the store has.
+	now atomic.Pointer[enroll.Root]
+	log *slog.Logger
+}
+
+// present returns the root that the store has, or nil.
+func (s *issuing) present() *enroll.Root {
+	if s == nil {
+		return nil
+	}
+	return s.now.Load()
 }
 
 // issuer returns who signs, or an error if this server does not have the root's key.
@@ -134,16 +139,22 @@ func (s *issuing) issuer() (*enroll.Issuer, error) {
 	if s == nil {
 		return nil, fmt.Errorf("%w: its identity was made by `nusa ca issue`", enroll.ErrNoAuthority)
 	}
-	return &enroll.Issuer{Authority: s.root, Lives: s.Lives}, nil
+	now := s.now.Load()
+	if now.Authority.Key == nil {
+		return nil, fmt.Errorf("%w: it does not have the key of root %s: append the root and its key to the files of --ca-cert and --ca-key", enroll.ErrNoAuthority, now.State.Issuer)
+	}
+	return &enroll.Issuer{Authority: now.Authority, Above: now.Above(), Lives: s.Lives}, nil
 }
 
 // openIssuing writes the identity of this server, which the root issues. It returns that identity.
-func openIssuing(cfg *Config, root *pki.Authority) (*issuing, *trust.Source, error) {
-	s := &issuing{Secure: cfg.Secure, name: cfg.Name, root: root, log: cfg.Logger}
-	if err := checkFederation(cfg.Secure, root.ID.Federation); err != nil {
+func openIssuing(cfg *Config, root *enroll.Root) (*issuing, *trust.Source, error) {
+	s := &issuing{Secure: cfg.Secure, name: cfg.Name, log: cfg.Logger}
+	s.now.Store(root)
+	federation := root.Authority.ID.Federation
+	if err := checkFederation(cfg.Secure, federation); err != nil {
 		return nil, nil, err
 	}
-	id := identity.ID{Federation: s.root.ID.Federation, Kind: identity.Global, Name: s.name}
+	id := identity.ID{Federation: federation, Kind: identity.Global, Name: s.name}
 	if err := s.issueTo(s.Dir, id); err != nil {
 		return nil, nil, err
 	}
@@ -161,11 +172,15 @@ func openIssuing(cfg *Config, root *pki.Authority) (*issuing, *trust.Source, err
 	return s, source, nil
 }
 
-// issueTo writes an identity into a folder, if the folder has none that is valid for long.
+// issueTo writes an identity into a folder, if the folder has none of a trusted root that is valid
+// for long.
 func (s *issuing) issueTo(dir string, id identity.ID) error {
 	old, err := trust.Open(trust.Options{Dir: dir})
 	if err == nil && old.ID() == id && old.Ready() == nil {
-		return nil
+		has, err := enroll.Has(old)
+		if err != nil || s.now.Load().Trusts(has.Issuer) {
+			return err
+		}
 	}
 	issuer, err := s.issuer()
 	if err != nil {
@@ -188,13 +203,13 @@ func (s *issuing) issueOwn(issuer *enroll.Issuer, id identity.ID) (pki.Credentia
 	if err != nil {
 		return pki.Credentials{}, err
 	}
-	roots, err := pki.NewRoots(s.root.Cert)
+	roots, err := pki.NewRoots(s.now.Load().Certificates()...)
 	return pki.Credentials{Chain: chain, Key: key, Roots: roots}, err
 }
 
 // keep renews the identities that this server has issued to itself, until ctx ends. source is
 // that of the server.
-func (s *issuing) keep(ctx context.Context, source *trust.Source) error {
+func (s *issuing) keep(ctx context.Context, source *trust.Source, orders *member.Orders) error {
 	if s == nil {
 		<-ctx.Done()
 		return nil
@@ -209,82 +224,57 @@ func (s *issuing) keep(ctx context.Context, source *trust.Source) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, one := range own {
-		renew := func(context.Context) (pki.Credentials, error) {
+		renew := func(context.Context, member.Renewal) (pki.Credentials, error) {
 			issuer, err := s.issuer()
 			if err != nil {
 				return pki.Credentials{}, err
 			}
 			return s.issueOwn(issuer, one.ID())
 		}
-		g.Go(func() error { return member.Keep(ctx, one, renew, s.log) })
+		g.Go(func() error {
+			return (&member.Renewer{Source: one, Orders: orders, Renew: renew, Log: s.log}).Run(ctx)
+		})
 	}
 	return g.Wait()
 }
 
-// readRoot returns the root of the federation. The first server of all creates it, or stores given,
-// which is the root of --ca-cert or nil.
-func readRoot(ctx context.Context, r records, c *Secure, given *pki.Authority) (*pki.Authority, error) {
+// readRoot returns the root of the federation. The first server of all creates it, or stores the
+// first one of given, which are the roots of --ca-cert.
+func readRoot(ctx context.Context, r records, c *Secure, given []*pki.Authority) (*enroll.Root, error) {
 	for {
-		value, version, err := r.Get(ctx, caKey)
+		root, err := enroll.ReadRoot(ctx, r, given)
 		if err != nil {
 			return nil, err
 		}
-		if version > 0 {
-			return storedRoot(value, given)
+		if root != nil {
+			return root, root.Check(given)
 		}
-		if err := mayBegin(ctx, r, c, given); err != nil {
+		var first *pki.Authority
+		if len(given) > 0 {
+			first = given[0]
+		}
+		if err := mayBegin(ctx, r, c, first); err != nil {
 			return nil, err
 		}
-		root := given
-		record := &nusav1.AuthorityRecord{}
-		if root == nil {
-			root, err = pki.NewRoot(c.Federation, pki.Env{Now: time.Now(), Rand: rand.Reader})
-			if err == nil {
-				record.Key, err = pki.EncodeKey(root.Key)
-			}
+		if first == nil {
+			first, err = pki.NewRoot(c.Federation, pki.Env{Now: time.Now(), Rand: rand.Reader})
 			if err != nil {
 				return nil, err
 			}
 		}
-		record.Certificate = pki.EncodeCertificates(root.Cert)
-		text, err := proto.Marshal(record)
-		if err != nil {
-			return nil, err
-		}
-		err = r.Change(ctx, enroll.Change{Checks: []enroll.Check{{Key: caKey}}, Puts: []enroll.Put{{Key: caKey, Value: text}}})
+		err = enroll.CreateRoot(ctx, r, first, len(given) == 0)
 		if err != nil && !errors.Is(err, enroll.ErrChanged) {
 			return nil, err
 		}
 	}
 }
 
-// storedRoot returns the root of a record. given is the root of --ca-cert, or nil.
-func storedRoot(value []byte, given *pki.Authority) (*pki.Authority, error) {
-	record := &nusav1.AuthorityRecord{}
-	if err := proto.Unmarshal(value, record); err != nil {
-		return nil, fmt.Errorf("stored record: %w", err)
-	}
-	certs, err := pki.ParseCertificates(record.GetCertificate(), 1)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("stored record: %w", err)
-	case given != nil && !given.Cert.Equal(certs[0]):
-		return nil, errors.New("the federation has another root than that of --ca-cert")
-	case given != nil:
-		return given, nil
-	case len(record.GetKey()) == 0:
-		return nil, errors.New("the store does not have its key: give --ca-cert and --ca-key")
-	}
-	key, err := pki.ParseKey(record.GetKey())
-	if err != nil {
-		return nil, fmt.Errorf("stored record: %w", err)
-	}
-	return pki.NewAuthority(certs[0], key)
-}
+// mostGiven bounds the roots in the files of a server: the present one, and the next one.
+const mostGiven = 2
 
-// givenRoot returns the root of CACert and CAKey, and nil without them.
-func givenRoot(c *Secure) (*pki.Authority, error) {
-	if c.CACert == "" && c.CAKey == "" {
+// givenRoots returns the roots of CACert and CAKey. There are none without the files.
+func givenRoots(c *Secure) ([]*pki.Authority, error) {
+	if c == nil || c.CACert == "" && c.CAKey == "" {
 		return nil, nil
 	}
 	cert, err := os.ReadFile(filepath.Clean(c.CACert))
@@ -295,13 +285,25 @@ func givenRoot(c *Secure) (*pki.Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--ca-key: %w", err)
 	}
-	certs, err := pki.ParseCertificates(cert, 1)
+	certs, err := pki.ParseCertificates(cert, mostGiven)
 	if err != nil {
 		return nil, fmt.Errorf("--ca-cert: %w", err)
 	}
-	key, err := pki.ParseKey(text)
+	keys, err := pki.ParseKeys(text, mostGiven)
 	if err != nil {
 		return nil, fmt.Errorf("--ca-key: %w", err)
 	}
-	return pki.NewAuthority(certs[0], key)
+	out, err := pki.Pair(certs, keys)
+	if err != nil {
+		return nil, fmt.Errorf("--ca-cert, --ca-key: %w", err)
+	}
+	return out, nil
+}
+
+// given returns the roots in the files of this server.
+func (s *issuing) given() ([]*pki.Authority, error) {
+	if s == nil {
+		return nil, nil
+	}
+	return givenRoots(s.Secure)
 }

@@ -54,8 +54,9 @@ type server struct {
 	known   *knownRevision
 	regions *knownRegions
 	// issuing is nil if this server issues no identities. plain: nobody has asked for that.
-	issuing *issuing
-	plain   bool
+	issuing  *issuing
+	plain    bool
+	rotating rotating
 	// federation is the id of the federation.
 	federation string
 	// member delivers a fatal error of the embedded etcd.
@@ -106,8 +107,9 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 	g.Go(func() error { return s.web.Run(gctx) })
 	g.Go(func() error { return s.leader.run(gctx) })
 	g.Go(func() error { return s.cfg.Identity.Watch(gctx) })
-	g.Go(func() error { return s.issuing.keep(gctx, s.cfg.Identity) })
+	g.Go(func() error { return s.issuing.keep(gctx, s.cfg.Identity, &s.rotating.orders) })
 	g.Go(func() error { return remind(gctx, s) })
+	g.Go(func() error { return followKeys(gctx, s) })
 	g.Go(func() error { return s.campaign(gctx) })
 	g.Go(func() error { return s.keepStore(gctx) })
 	g.Go(func() error {
@@ -266,6 +268,7 @@ func (s *server) openStore(ctx context.Context, dir *serve.DataDir) (etcdClient 
 func (s *server) openEtcd(ctx context.Context, dir *serve.DataDir) (*store.Etcd, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
+	rootsAtStart(s)
 	c := store.EtcdConfig{
 		Name: s.cfg.Name, Endpoints: s.cfg.Etcd.Endpoints,
 		ClientAddr: s.cfg.Etcd.ClientAddr, PeerAddr: s.cfg.Etcd.PeerAddr,
@@ -322,7 +325,7 @@ func (s *server) services() *api.Services {
 			}
 			return nil
 		},
-		Hub: s.hub, Servers: s.servers, Enroll: enrollServer(&s.cfg, s.store, s.active.Load, s.issuing),
+		Hub: s.hub, Servers: s.servers, Enroll: enrollServer(&s.cfg, s.store, s.active.Load, s.issuing), GivenRoots: s.issuing.given,
 		Info: func() *nusav1.InfoResponse {
 			leader, _ := s.leader.get()
 			return &nusav1.InfoResponse{

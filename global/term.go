@@ -93,6 +93,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	t.uplink = uplink.New(uplink.Config{
 		Context: t.ctx, State: t.state, Commit: t.commit, Hub: s.hub, Log: cfg.Logger,
 		ReportInterval: cfg.ReportInterval, PeersInterval: cfg.CheckpointInterval, WakePlacer: t.placer.Wake,
+		Keys: func(region string) *nusav1.KeyGoal { return s.rotating.goals.Load().region(region) },
 	})
 	t.api = api.NewTerm(api.TermConfig{
 		Context: t.ctx, State: t.state, Commit: t.commit, Store: s.store, ServeRegion: t.serveRegion, Renew: t.end, Log: cfg.Logger,

@@ -19,6 +19,7 @@
 //	loop.go            its loop: due and lost probes, changes, its own delay
 //	send.go            its probes over UDP and TCP, and their responses
 //	responder.go       the responder, and its limits
+//	keyring.go         keys that change while probes run
 //	expiring_table.go  a bounded table whose entries expire
 //	stamp.go           how long a datagram waited to be read
 //	stamp_linux.go     the same from the kernel's time stamps

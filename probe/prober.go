@@ -35,6 +35,8 @@ type Config struct {
 	// gap. Both ends need a common key. Without keys a TCP connect counts without proof of
 	// identity.
 	Keys [][]byte
+	// Ring replaces Keys, and may change while the prober runs.
+	Ring *Keyring
 	// Limits are the limits of the plan.
 	Limits Limits
 	// Timeout after which a probe counts as lost; default 2 s.

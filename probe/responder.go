@@ -28,6 +28,8 @@ type ResponderConfig struct {
 	// Keys authenticate probes and responses (HMAC-SHA256). The response to a packet has
 	// the same key. Packets with other keys are ignored. Empty means no key.
 	Keys [][]byte
+	// Ring replaces Keys, and may change while the responder runs.
+	Ring *Keyring
 	// PerSource bounds the responses per second to one host. Total bounds the responses
 	// per second to all hosts. The defaults are 200 and 5,000.
 	PerSource float64
@@ -183,7 +185,7 @@ func (r *Responder) answer(ctx context.Context) error {
 // The order of the checks matters: only hosts with the key can fill tables or use up
 // limits.
 func (r *Responder) reply(b []byte, from net.Addr, got time.Time) []byte {
-	p, key, err := decode(b, r.cfg.Keys, r.cfg.Region)
+	p, key, err := decode(b, r.cfg.Ring.or(r.cfg.Keys), r.cfg.Region)
 	if err != nil || p.kind != kindRequest {
 		r.cfg.Logger.Debug("probe ignored", "from", from, "error", err)
 		return nil

@@ -95,7 +95,7 @@ func (p *Prober) sendUDP(ctx context.Context, conn net.PacketConn, peer, addr st
 	}
 	if err == nil {
 		request := packet{kind: kindRequest, from: p.id, session: o.session, sequence: o.sequence}
-		_, err = conn.WriteTo(request.encode(signing(p.cfg.Keys), peer), to)
+		_, err = conn.WriteTo(request.encode(signing(p.keys()), peer), to)
 		p.sentLate(o, time.Now())
 	}
 	if err != nil && ctx.Err() == nil {
@@ -128,7 +128,7 @@ func (p *Prober) probeTCP(ctx context.Context, peer, addr string) {
 		conn.Close()
 	}
 	unproven := errors.Is(err, errUnproven)
-	if unproven && len(p.cfg.Keys) == 0 {
+	if unproven && len(signing(p.keys())) == 0 {
 		err = nil
 	}
 	if err == nil {
@@ -158,13 +158,13 @@ func (p *Prober) prove(ctx context.Context, conn net.Conn, peer string, sequence
 	}
 	request := packet{kind: kindRequest, from: p.id, session: p.session, sequence: sequence}
 	b := make([]byte, packetSize)
-	if _, err := conn.Write(request.encode(signing(p.cfg.Keys), peer)); err != nil {
+	if _, err := conn.Write(request.encode(signing(p.keys()), peer)); err != nil {
 		return fmt.Errorf("%w: %w", errUnproven, err)
 	}
 	if _, err := io.ReadFull(conn, b); err != nil {
 		return fmt.Errorf("%w: %w", errUnproven, err)
 	}
-	answer, _, err := decode(b, p.cfg.Keys, peer)
+	answer, _, err := decode(b, p.keys(), peer)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnproven, err)
 	}
@@ -219,7 +219,7 @@ func (p *Prober) receiveAnswer(b []byte, now time.Time, waited time.Duration) er
 	if !ok || o == nil || o.method != UDP {
 		return errNotInFlight
 	}
-	answer, _, err := decode(b, p.cfg.Keys, o.peer.Name)
+	answer, _, err := decode(b, p.keys(), o.peer.Name)
 	if err != nil {
 		return err
 	}
@@ -244,3 +244,6 @@ func (p *Prober) receiveAnswer(b []byte, now time.Time, waited time.Duration) er
 	p.wakeLoopIfNeeded()
 	return nil
 }
+
+// keys returns the present keys.
+func (p *Prober) keys() [][]byte { return p.cfg.Ring.or(p.cfg.Keys) }

@@ -19,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/security/gate"
 	"github.com/nusa-scheduler/nusa/security/identity"
+	"github.com/nusa-scheduler/nusa/security/member"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
@@ -106,6 +107,11 @@ type Config struct {
 	// one everywhere, make the new key the first, remove the old key. Empty: the server
 	// accepts all probes.
 	ProbeKeys [][]byte
+	// Orders are the roots and keys that the federation wants this server to have. The server
+	// keeps them up to date. It may be nil.
+	Orders *member.Orders
+	// GossipKeysGiven: the federation writes GossipKeyFile.
+	GossipKeysGiven bool
 	// ProbeRate bounds how many latency probes the master sends in a second. Default 100.
 	ProbeRate int
 

@@ -17,6 +17,7 @@
 //	bans          refuses banned agents
 //	counters      metrics
 //	bans          refuses banned and removed members
+//	keys          the roots and keys that the region's members should have
 //	services      what the API gets from the server and from a term
 //
 // The parts are packages of their own:

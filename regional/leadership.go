@@ -140,14 +140,14 @@ func (s *server) runMaster(ctx context.Context, number uint64, elected time.Dura
 		Region: s.cfg.Region, Server: s.cfg.Name, Address: s.addrs.GRPC, Version: s.cfg.Version, Global: s.cfg.Global,
 		Net: s.cfg.Net, Identity: s.cfg.Identity, Clock: s.cfg.Clock,
 		NodeLease: s.cfg.NodeLease, StatsInterval: s.cfg.StatsInterval, ReportInterval: s.cfg.ReportInterval,
-		ProbeAddr: s.cfg.ProbeAddr, ProbeRate: s.cfg.ProbeRate, ProbeKeys: s.cfg.ProbeKeys, ProbeLastSeen: s.responder.LastSeen,
+		ProbeAddr: s.cfg.ProbeAddr, ProbeRate: s.cfg.ProbeRate, ProbeRing: s.probes, ProbeLastSeen: s.responder.LastSeen,
 		Term: number, Elected: elected, Start: s.start, Cluster: cluster, RaftLog: s.quorum, FSM: s.fsm,
 		FeatureLevel:    s.featureLevel,
 		ObserveRepair:   s.counters.observeRepair,
 		VerifyLeader:    func() error { return s.quorum.VerifyLeader().Error() },
 		MaintainMembers: s.quorum.MaintainMembers,
 		Federation:      s.federation, Metrics: s.history, Hub: s.hub, Tunnels: s.tunnels, Streams: &s.streams,
-		Servers: s.servers, Standby: s.standbyMessage, GroupsChanged: watches.Changed, Logger: s.cfg.Logger,
+		Servers: s.servers, Keys: s.wanted.announced.Load, Standby: s.standbyMessage, GroupsChanged: watches.Changed, Logger: s.cfg.Logger,
 	})
 	if err != nil {
 		return err

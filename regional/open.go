@@ -69,6 +69,9 @@ type server struct {
 	// themselves.
 	stopping chan struct{}
 	bans     bans
+	wanted   wantedKeys
+	// probes are the keys of latency probes.
+	probes *probe.Keyring
 }
 
 // open opens the parts that can fail early: the data directory and a listener on every
@@ -76,6 +79,7 @@ type server struct {
 func open(ctx context.Context, cfg Config) (*server, error) {
 	s := &server{
 		cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}), denials: recorder.NewQueue(), counters: newCounters(),
+		probes:     probe.NewKeyring(cfg.ProbeKeys),
 		federation: peers.NewFederationCache(cfg.Clock), history: metrics.NewStore(),
 		hub: tunnel.NewHub(tunnel.Options{}), tunnels: tunnel.NewListener(0), masters: &masterConn{net: cfg.Net, creds: cfg.Identity.Dial(identity.ServersOf(cfg.Region.GetName()))},
 	}
@@ -144,14 +148,14 @@ func (s *server) openAddresses(ctx context.Context) error {
 		return err
 	}
 	s.responder, err = probe.Listen(ctx, probe.ResponderConfig{
-		Net: cfg.Net, Region: cfg.Region.GetName(), Addr: cfg.ProbeAddr, Keys: cfg.ProbeKeys, Logger: cfg.Logger,
+		Net: cfg.Net, Region: cfg.Region.GetName(), Addr: cfg.ProbeAddr, Ring: s.probes, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return serve.ListenError(cfg.ProbeAddr, "--probe-addr", err)
 	}
 	s.gossip, err = gossip.Listen(ctx, gossip.Config{
 		Net: cfg.Net, Listen: cfg.GossipAddr, Advertise: cfg.Advertise, Region: cfg.Region.GetName(),
-		Keys: cfg.GossipKeys, KeyFile: cfg.GossipKeyFile, Join: slices.Concat(cfg.Join, s.known.saved), Fast: cfg.Raft.fast(), Logger: serve.QuietAfter(ctx, cfg.Logger),
+		Keys: cfg.GossipKeys, KeyFile: cfg.GossipKeyFile, Given: cfg.GossipKeysGiven, Join: slices.Concat(cfg.Join, s.known.saved), Fast: cfg.Raft.fast(), Logger: serve.QuietAfter(ctx, cfg.Logger),
 	})
 	if err != nil {
 		return serve.ListenError(cfg.GossipAddr, "--gossip-addr", err)

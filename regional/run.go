@@ -58,6 +58,7 @@ func (s *server) run(ctx context.Context) error {
 	probes := start("probe responder", s.responder.Run)
 	own := start("identity", s.cfg.Identity.Watch)
 	denials := start("denials", func(ctx context.Context) error { return writeDenials(ctx, s) })
+	keys := start("keys", func(ctx context.Context) error { return followKeys(ctx, s) })
 	banned := start("bans", func(ctx context.Context) error { return watchBans(ctx, s) })
 	calls := start("API", s.serve.Run)
 	history := start("history", s.runHistory)
@@ -78,7 +79,7 @@ func (s *server) run(ctx context.Context) error {
 	calls.stop()
 	s.streams.Wait()
 	_ = s.tunnels.Close()
-	for _, p := range []*part{copies, history, down, own, denials, banned, probes, watch, snapshots, group, gossips} {
+	for _, p := range []*part{copies, history, down, own, denials, keys, banned, probes, watch, snapshots, group, gossips} {
 		p.stop()
 	}
 	if err := s.quorum.Close(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/trail"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/security/enroll"
+	"github.com/nusa-scheduler/nusa/security/pki"
 )
 
 // services returns the gRPC services of the API.
@@ -33,7 +34,11 @@ func (s *server) issuer() (*enroll.Issuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &enroll.Issuer{Authority: a, Lives: s.cfg.Lives}, nil
+	chain, err := s.cfg.Identity.Chain()
+	if err != nil {
+		return nil, err
+	}
+	return &enroll.Issuer{Authority: a, Above: pki.Vouched(chain), Lives: s.cfg.Lives}, nil
 }
 
 // apiMaster returns what the API sees of a term.

@@ -21,6 +21,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/member"
 )
 
 const (
@@ -49,6 +50,8 @@ type Config struct {
 	Cluster Cluster
 	Writer  *store.Writer
 	Metrics *Metrics
+	// Orders gets the certificates that the region wants the agent to have. It may be nil.
+	Orders *member.Orders
 	// Master and Position come from the store.
 	Master   store.MasterTerm
 	Position link.Position

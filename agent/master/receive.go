@@ -37,6 +37,7 @@ func (s *session) handle(m *nusav1.MasterMessage) error {
 		return &refusalError{message: k.Refused.GetMessage(), permanent: k.Refused.GetPermanent()}
 	case *nusav1.MasterMessage_Servers:
 		s.pool.setServers(k.Servers)
+		s.cfg.Orders.Set(k.Servers.GetKeys())
 	case *nusav1.MasterMessage_Lease:
 		return s.granted(k.Lease)
 	case *nusav1.MasterMessage_Orders:
@@ -59,6 +60,7 @@ func (s *session) welcome(w *nusav1.MasterWelcome) error {
 		return context.Cause(s.ctx)
 	}
 	s.pool.setServers(w.GetServers())
+	s.cfg.Orders.Set(w.GetServers().GetKeys())
 	s.state = active
 	s.silence = positiveOr(w.GetLease().AsDuration(), defaultLease)
 	s.watchdog.Stop()

@@ -97,7 +97,7 @@ func (r *role) token(stdin io.Reader) (join.Token, error) {
 // joined returns the identity of a role, and a function that renews it until a context ends. With
 // --identity it is that folder. Otherwise it is in the data directory: the role joins if it has
 // none and the operator has given a token. Without both there is no identity.
-func (r *role) joined(cmd *cobra.Command, c member.Config) (source *trust.Source, keep func(context.Context) error, err error) {
+func (r *role) joined(cmd *cobra.Command, c member.Config, orders *member.Orders) (source *trust.Source, keep func(context.Context) error, err error) {
 	idle := func(ctx context.Context) error { <-ctx.Done(); return nil }
 	c.Dir, c.Log = filepath.Join(r.dataDir, identityFolder), r.logger
 	if r.identity != "" && r.tokenGiven() {
@@ -122,7 +122,8 @@ func (r *role) joined(cmd *cobra.Command, c member.Config) (source *trust.Source
 	if err != nil {
 		return nil, nil, err
 	}
-	return source, func(ctx context.Context) error { return member.Keep(ctx, source, c.Renew(), r.logger) }, nil
+	renewer := &member.Renewer{Source: source, Orders: orders, Ask: c.ID.Kind == identity.Server, Renew: c.Renew(), Log: r.logger}
+	return source, renewer.Run, nil
 }
 
 // joinRegional sets the identity of a regional server, and the lives of the certificates that
@@ -133,8 +134,17 @@ func (r *role) joinRegional(cmd *cobra.Command, cfg *regional.Config, life time.
 		return nil, err
 	}
 	id := identity.ID{Kind: identity.Server, Region: cfg.Region.GetName(), Name: cfg.Name}
-	cfg.Identity, keep, err = r.joined(cmd, member.Config{ID: id, Servers: cfg.Global})
-	return keep, err
+	cfg.Orders = &member.Orders{}
+	cfg.Identity, keep, err = r.joined(cmd, member.Config{ID: id, Servers: cfg.Global, TakesKeys: cfg.GossipKeyFile == ""}, cfg.Orders)
+	if err != nil {
+		return nil, err
+	}
+	// The federation gives keys to servers that join with a token.
+	given := filepath.Join(r.identity, member.GossipKeysFile)
+	if _, statErr := os.Stat(given); r.identity != "" && cfg.GossipKeyFile == "" && statErr == nil {
+		cfg.GossipKeyFile, cfg.GossipKeysGiven = given, true
+	}
+	return keep, nil
 }
 
 // joinAgent sets the identity of an agent, and its pool if the operator of the agent has chosen
@@ -145,7 +155,8 @@ func (r *role) joinAgent(cmd *cobra.Command, cfg *agent.Config) (keep func(conte
 		pool = f.Value.String()
 	}
 	id := identity.ID{Kind: identity.Agent, Region: cfg.Region, Name: cfg.Name}
-	cfg.Identity, keep, err = r.joined(cmd, member.Config{ID: id, Servers: cfg.Servers, Pool: pool})
+	cfg.Orders = &member.Orders{}
+	cfg.Identity, keep, err = r.joined(cmd, member.Config{ID: id, Servers: cfg.Servers, Pool: pool}, cfg.Orders)
 	if err != nil {
 		return nil, err
 	}

@@ -33,12 +33,12 @@ func TestUnclearIdentities(t *testing.T) {
 	} {
 		cmd := new(cobra.Command)
 		cmd.SetContext(t.Context())
-		_, _, err := c.r.joined(cmd, member.Config{Servers: c.servers})
+		_, _, err := c.r.joined(cmd, member.Config{Servers: c.servers}, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if source, _, err := (&role{dataDir: t.TempDir()}).joined(new(cobra.Command), member.Config{}); source != nil || err != nil {
+	if source, _, err := (&role{dataDir: t.TempDir()}).joined(new(cobra.Command), member.Config{}, nil); source != nil || err != nil {
 		t.Errorf("without an identity: %v, %v", source, err)
 	}
 }

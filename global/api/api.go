@@ -17,6 +17,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/enroll"
 	"github.com/nusa-scheduler/nusa/security/oidc"
+	"github.com/nusa-scheduler/nusa/security/pki"
 )
 
 // Services are the gRPC services of a global server.
@@ -32,6 +33,8 @@ type Services struct {
 	Enroll *enroll.Server
 	// Users verifies the logins of people.
 	Users oidc.Verifier
+	// GivenRoots returns the roots in the files of this server.
+	GivenRoots func() ([]*pki.Authority, error)
 }
 
 // Register adds the services to a gRPC server that has not begun to serve.
@@ -50,6 +53,7 @@ func (s *Services) Register(to grpc.ServiceRegistrar) {
 	nusav1.RegisterSystemServer(to, &systemAPI{s: s})
 	nusav1.RegisterTokensServer(to, &tokensAPI{s: s})
 	nusav1.RegisterMembersServer(to, &membersAPI{s: s})
+	nusav1.RegisterKeysServer(to, &keysAPI{s: s})
 	s.Enroll.Register(to)
 }
 

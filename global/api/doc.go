@@ -18,6 +18,7 @@
 //	lose.go         Regions: Lose
 //	tokens.go       Tokens
 //	members.go      Members
+//	keys.go         Keys
 //	topology.go     Topology
 //	origins.go      Origins
 //	auth.go         Auth: roles, bindings, tokens

@@ -8,6 +8,7 @@
 //	receive.go  messages from a region: answers, reports, rows, summaries
 //	send.go     messages to a region: orders, asks, origins
 //	peers.go    messages about the other regions
+//	keys.go     which roots and keys the members of a region should have
 //	turns.go    the limit on sessions that send large messages at a time
 //	matrix.go   the matrix of round trips as regions get it
 //	keyed.go    a lock for each key

@@ -54,7 +54,7 @@ func (c *session) due() *nusav1.GlobalMessage {
 		c.complete = c.hasSets()
 		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_SummariesAck{SummariesAck: at}}
 	}
-	for _, set := range []func() *nusav1.GlobalMessage{c.authMessage, c.asksMessage, c.originsMessage, c.peersMessage, c.columnMessage} {
+	for _, set := range []func() *nusav1.GlobalMessage{c.authMessage, c.keysMessage, c.asksMessage, c.originsMessage, c.peersMessage, c.columnMessage} {
 		if m := set(); m != nil {
 			return m
 		}

@@ -118,6 +118,8 @@ type session struct {
 	summarised *nusav1.Position
 	// known is what the region has, as its hello says. Nil: the region accepts only whole sets.
 	known *nusav1.KnownSets
+	// keysSent is the latest goal that was sent to the region.
+	keysSent *nusav1.KeyGoal
 	// peersVersion is the version of the peers that the region has; 0: none yet.
 	peersVersion uint64
 	// asks are the sorted hashes of the asks that the region has. They are valid once asksSent is

@@ -31,6 +31,9 @@ type Config struct {
 	PeersInterval time.Duration
 	// WakePlacer makes the placer plan again.
 	WakePlacer func()
+	// Keys returns which roots and keys the members of a region should have, or nil. Equal results
+	// are the same pointer. Without the function nobody says that.
+	Keys func(region string) *nusav1.KeyGoal
 }
 
 // lateCheck is the time between two checks of silence from which on this server counts as busy. The
@@ -79,6 +82,15 @@ type Server struct {
 // New returns a Server without sessions.
 func New(cfg Config) *Server {
 	return &Server{Config: cfg, st: cfg.State, live: map[string]*session{}, began: cfg.State.Clock(), peers: &peerSet{}}
+}
+
+// WakeAll makes each session send what has changed.
+func (s *Server) WakeAll() {
+	s.st.Lock()
+	defer s.st.Unlock()
+	for _, c := range s.live {
+		c.wake()
+	}
 }
 
 // Tick makes the sessions send the changes since the last tick. It is called once in each report

@@ -24,6 +24,7 @@
 //	audit.go        Audit; entries of the audit trail for commands
 //	tokens.go       Tokens, and the documents of the log in which package enroll keeps its records
 //	members.go      Members
+//	keys.go         Keys: the agents that do not have the roots that they should
 //	siblings.go     Siblings: calls between the servers of the region
 //	system.go       System and Repairs
 //	errors.go       statuses that several services return

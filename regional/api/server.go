@@ -189,6 +189,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 	nusav1.RegisterNamespacesServer(g, namespaces{a: auth{s: s}})
 	nusav1.RegisterTokensServer(g, tokens{s: s})
 	nusav1.RegisterMembersServer(g, members{s: s})
+	nusav1.RegisterKeysServer(g, keys{s: s})
 	s.Enroll.Register(g)
 	nusav1.RegisterAuditServer(g, audits{s: s})
 	nusav1.RegisterRepairsServer(g, repairs{s: s})

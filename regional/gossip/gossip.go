@@ -90,6 +90,9 @@ type Config struct {
 	Keys [][]byte
 	// KeyFile is a file of keys that replaces Keys. It is read again when it changes.
 	KeyFile string
+	// Given: the federation writes KeyFile once each server has the keys that it needs. So the file
+	// may change in any way.
+	Given bool
 	// Join lists gossip addresses of any members.
 	Join []string
 	// Fast makes gossip more frequent, for servers on one machine.

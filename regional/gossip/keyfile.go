@@ -52,7 +52,11 @@ func (g *Group) SetKeys(keys [][]byte) error {
 	if slices.EqualFunc(now, keys, slices.Equal[[]byte]) {
 		return nil
 	}
-	if err := CheckChange(now, keys); err != nil {
+	err := CheckKeys(keys)
+	if !g.cfg.Given {
+		err = CheckChange(now, keys)
+	}
+	if err != nil {
 		return err
 	}
 	if err := install(g.ring, keys); err != nil {
@@ -60,6 +64,18 @@ func (g *Group) SetKeys(keys [][]byte) error {
 	}
 	g.cfg.Logger.Info("the keys of gossip have changed", "keys", len(keys), "used", KeyID(keys[0]))
 	return nil
+}
+
+// KeyIDs names the keys of this server. The first one encrypts. There are none without encryption.
+func (g *Group) KeyIDs() []string {
+	if g.ring == nil {
+		return nil
+	}
+	var out []string
+	for _, key := range g.ring.GetKeys() {
+		out = append(out, KeyID(key))
+	}
+	return out
 }
 
 // watchKeys reads the file of keys until ctx ends. A file that cannot be used has no effect.

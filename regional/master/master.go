@@ -12,6 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	"github.com/nusa-scheduler/nusa/probe"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/metrics"
 	"github.com/nusa-scheduler/nusa/regional/nodes"
@@ -45,7 +46,7 @@ type Config struct {
 	// here.
 	ProbeAddr     string
 	ProbeRate     int
-	ProbeKeys     [][]byte
+	ProbeRing     *probe.Keyring
 	ProbeLastSeen func(region string) (time.Duration, bool)
 
 	// Term is Raft's number of the term. The term began at Elected, a time on Clock.
@@ -74,6 +75,8 @@ type Config struct {
 	// Servers returns the region's servers. Standby returns the message that sends an agent
 	// to another server.
 	Servers func() []*nusav1.RegionalServer
+	// Keys returns the certificates that the agents should have, or nil.
+	Keys    func() *nusav1.KeyGoal
 	Standby func() *nusav1.MasterMessage
 	// ObserveRepair gets the tier and the kind of each repair of a difference.
 	ObserveRepair func(tier, kind string)
@@ -129,11 +132,11 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 		Start: cfg.Start, Certain: m.logIsCertain,
 		RegionLease: func() time.Duration { return m.Uplink.LeaseLeft() },
 		Log:         m.Log, FSM: cfg.FSM, Verifier: verifier, Events: m.Events, Logger: m.log,
-		Hub: cfg.Hub, Streams: cfg.Streams, Servers: cfg.Servers, Standby: cfg.Standby, MorePlanned: m.Planner.more.Load,
+		Hub: cfg.Hub, Streams: cfg.Streams, Servers: cfg.Servers, Keys: cfg.Keys, Standby: cfg.Standby, MorePlanned: m.Planner.more.Load,
 	})
 	var err error
 	m.Prober, err = peers.NewProber(peers.ProberConfig{
-		Region: cfg.Region, Net: cfg.Net, Addr: cfg.ProbeAddr, Rate: cfg.ProbeRate, Keys: cfg.ProbeKeys,
+		Region: cfg.Region, Net: cfg.Net, Addr: cfg.ProbeAddr, Rate: cfg.ProbeRate, Ring: cfg.ProbeRing,
 		LastSeen: cfg.ProbeLastSeen, Clock: cfg.Clock, EdgeChanged: func() { m.Uplink.EdgeChanged() },
 		Federation: cfg.Federation, Log: m.log,
 	})

@@ -58,6 +58,9 @@ type Config struct {
 	Streams *sync.WaitGroup
 	// Servers returns the region's servers.
 	Servers func() []*nusav1.RegionalServer
+	// Keys returns the certificates that the agents should have, or nil. Without the function
+	// nobody says that.
+	Keys func() *nusav1.KeyGoal
 	// Standby returns the message that sends an agent to another server.
 	Standby func() *nusav1.MasterMessage
 	// MorePlanned reports whether the scheduler is about to propose more orders.

@@ -321,7 +321,11 @@ func (a *Agents) welcome(nodeID string) *nusav1.MasterWelcome {
 }
 
 func (a *Agents) serverList() *nusav1.ServerList {
-	return &nusav1.ServerList{Servers: a.cfg.Servers()}
+	out := &nusav1.ServerList{Servers: a.cfg.Servers()}
+	if a.cfg.Keys != nil {
+		out.Keys = a.cfg.Keys()
+	}
+	return out
 }
 
 // register commits the hello's inventory if it differs from the inventory in the state. A

@@ -52,7 +52,7 @@ type ProberConfig struct {
 	Addr string
 	// Rate bounds how many probes the prober sends in a second.
 	Rate int
-	Keys [][]byte
+	Ring *probe.Keyring
 	// LastSeen returns how long ago a probe of a region arrived at this server. It returns
 	// false if none arrived (probe.Responder).
 	LastSeen func(region string) (time.Duration, bool)
@@ -92,7 +92,7 @@ func NewProber(cfg ProberConfig) (*Prober, error) {
 		Region: cfg.Region.GetName(), Net: cfg.Net, Bind: net.JoinHostPort(host, "0"),
 		Limits: probe.Limits{Budget: float64(cfg.Rate)},
 		Seed:   rand.Uint64(), Logger: cfg.Log,
-		Keys: cfg.Keys, LastSeen: cfg.LastSeen,
+		Ring: cfg.Ring, LastSeen: cfg.LastSeen,
 		Changed: func(topology.Edge) { cfg.EdgeChanged() },
 	})
 	if err != nil {

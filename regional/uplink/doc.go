@@ -7,6 +7,7 @@
 //	receive       handles the messages of the global tier
 //	lease         commits the content of a welcome; the region's lease
 //	auth          stores who may do what, and tells the global tier what is stored
+//	keys          stores which roots and keys the members of the region should have
 //	orders        turns slot orders into commands of the log
 //	send          sends the messages to the global tier when they are due
 //	sendreport    decides when a report is sent

@@ -77,6 +77,8 @@ func (ss *session) handle(ctx, tunnels context.Context, calls *errgroup.Group, m
 		}
 	case *nusav1.GlobalMessage_Auth:
 		return storeAuth(ctx, ss, m.Auth)
+	case *nusav1.GlobalMessage_Keys:
+		return storeKeys(ctx, ss, m.Keys)
 	case *nusav1.GlobalMessage_Matrix:
 		if err := cfg.Prober.SetMatrix(m.Matrix); err != nil {
 			cfg.Logger.Warn("a received matrix is not used", "error", err)

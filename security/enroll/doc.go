@@ -12,4 +12,7 @@
 //   - removal.go: Members: removed members, and records that nobody needs any more
 //   - roster.go: Members: registered nodes, and the join policy
 //   - limit.go: a bound for failed joins
+//   - authority.go: the record of the federation's root, and its change to another one
+//   - rings.go: rings of keys for gossip and probes
+//   - lags.go: what members have, and who does not have what it should
 package enroll

@@ -99,14 +99,22 @@ func (s *Server) join(ctx context.Context, req *nusav1.JoinRequest) (*nusav1.Joi
 		if grant.Token != nil {
 			puts[tokenPrefix+grant.Token.ID] = recordOf(grant.Token)
 		}
+		check, ring, err := firstRing(ctx, store, id, req.GetTakesKeys(), s.Now())
+		if err != nil {
+			return err
+		}
+		if ring != nil {
+			puts[check.Key], known.checks = ring, append(known.checks, check)
+		}
 		if err := s.write(ctx, store, known, puts, entry("join", id, "with token "+ask.Token.ID())); err != nil {
 			return err
 		}
 		out, err = s.response(issuer, id, chain, req.GetAuthorityRequest())
-		if out != nil {
-			out.Pool = grant.Pool
+		if err != nil {
+			return err
 		}
-		return err
+		out.Pool = grant.Pool
+		return ringsOf(ctx, store, id, out)
 	})
 	if err != nil {
 		return nil, err
@@ -238,6 +246,9 @@ func (s *Server) renew(ctx context.Context, req *nusav1.RenewRequest) (*nusav1.J
 	if err != nil {
 		return nil, err
 	}
+	if err := checkState(req.GetHas()); err != nil {
+		return nil, err
+	}
 	ask := &join.Renewal{ID: id, Key: hashOf(cert), NotBefore: cert.NotBefore, NotAfter: cert.NotAfter}
 	var out *nusav1.JoinResponse
 	err = retry(func() error {
@@ -252,11 +263,18 @@ func (s *Server) renew(ctx context.Context, req *nusav1.RenewRequest) (*nusav1.J
 		if err != nil {
 			return refusal(err)
 		}
-		if err := s.write(ctx, store, known, map[string]proto.Message{known.memberKey: memberOf(id, ask.Key, chain[0], known.joined, known.pool)}, renewal(id)); err != nil {
+		record := memberOf(id, ask.Key, chain[0], known.joined, known.pool)
+		if req.GetHas() != nil {
+			record.Has, record.ReportedAt = req.GetHas(), timestamppb.New(s.Now())
+		}
+		if err := s.write(ctx, store, known, map[string]proto.Message{known.memberKey: record}, renewal(id)); err != nil {
 			return err
 		}
 		out, err = s.response(issuer, id, chain, req.GetAuthorityRequest())
-		return err
+		if err != nil {
+			return err
+		}
+		return ringsOf(ctx, store, id, out)
 	})
 	if err != nil {
 		return nil, err

@@ -24,6 +24,8 @@ type Issuer struct {
 	Authority *pki.Authority
 	// Lives are the lives of new certificates by kind. A kind without an entry has its default.
 	Lives map[identity.Kind]time.Duration
+	// Above are certificates that follow those of Authority in each chain.
+	Above []*x509.Certificate
 	// Now returns the time. Default: time.Now.
 	Now func() time.Time
 }
@@ -41,10 +43,11 @@ func (i *Issuer) Issue(id identity.ID, key crypto.PublicKey) ([]*x509.Certificat
 	if err != nil {
 		return nil, err
 	}
-	if i.Authority.ID.Kind == identity.Federation {
-		return []*x509.Certificate{cert}, nil
+	chain := []*x509.Certificate{cert}
+	if i.Authority.ID.Kind != identity.Federation {
+		chain = append(chain, i.Authority.Cert)
 	}
-	return []*x509.Certificate{cert, i.Authority.Cert}, nil
+	return append(chain, i.Above...), nil
 }
 
 // authorityDir is the folder of a regional server's authority, below that of its identity.

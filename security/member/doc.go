@@ -4,4 +4,5 @@
 //   - join.go: the first certificate, and the renewal of one that has expired
 //   - contact.go: calls of service Identity at the first server that answers
 //   - keep.go: renewals while the program runs
+//   - orders.go: the roots and keys that the member should have, and those that it has
 package member

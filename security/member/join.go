@@ -43,7 +43,9 @@ type Config struct {
 	Pool string
 	// NameOfToken says that the token names the operator, and not ID.
 	NameOfToken bool
-	Log         *slog.Logger
+	// TakesKeys: the program uses the keys of gossip that the federation gives it.
+	TakesKeys bool
+	Log       *slog.Logger
 }
 
 const (
@@ -107,9 +109,9 @@ func (c *Config) revive(ctx context.Context) error {
 		return c.renewNow(ctx, creds) // trust.Open finds other faults
 	}
 	c.Log.Info("the certificate has expired: this program asks for the next one", "folder", c.Dir, "until", creds.Chain[0].NotAfter.UTC().Format(time.RFC3339))
-	next, err := c.renewOrIssue(ctx, creds)
+	next, err := c.renewOrIssue(ctx, creds, Renewal{})
 	if err != nil && unreached(err) {
-		next, err = c.renew(ctx, creds, true)
+		next, err = c.renew(ctx, creds, Renewal{}, true)
 	}
 	if err != nil {
 		return err
@@ -128,7 +130,7 @@ func (c *Config) renewNow(ctx context.Context, creds pki.Credentials) error {
 	if !damaged && !c.TokenGiven {
 		return nil
 	}
-	next, err := c.renew(ctx, creds, false)
+	next, err := c.renew(ctx, creds, Renewal{}, false)
 	switch {
 	case err == nil:
 		return trust.Write(c.Dir, next)
@@ -172,7 +174,7 @@ func (c *Config) join(ctx context.Context, token join.Token) error {
 		if err != nil {
 			return nil, err
 		}
-		req := &nusav1.JoinRequest{Token: token.Reveal(), Request: request, Pool: c.Pool, NameOfToken: c.NameOfToken}
+		req := &nusav1.JoinRequest{Token: token.Reveal(), Request: request, Pool: c.Pool, NameOfToken: c.NameOfToken, TakesKeys: c.TakesKeys}
 		if authority != nil {
 			req.AuthorityRequest, err = authorityRequest(id, authority)
 			if err != nil {
@@ -231,6 +233,9 @@ func (c *Config) write(out *nusav1.JoinResponse, key, authority crypto.Signer) e
 			return err
 		}
 	}
+	if err := writeRings(c.Dir, out); err != nil {
+		return err
+	}
 	if out.GetPool() != "" {
 		if err := serve.ReplaceFile(filepath.Join(c.Dir, poolFile), []byte(out.GetPool()+"\n")); err != nil {
 			return err
@@ -285,7 +290,7 @@ func credentials(out *nusav1.JoinResponse, key crypto.Signer) (pki.Credentials, 
 }
 
 // renew asks for the next certificate. With patience it asks until a server answers.
-func (c *Config) renew(ctx context.Context, creds pki.Credentials, patient bool) (pki.Credentials, error) {
+func (c *Config) renew(ctx context.Context, creds pki.Credentials, r Renewal, patient bool) (pki.Credentials, error) {
 	id, err := pki.Owner(pki.EncodeCertificates(creds.Chain[0]))
 	if err != nil {
 		return pki.Credentials{}, err
@@ -295,7 +300,10 @@ func (c *Config) renew(ctx context.Context, creds pki.Credentials, patient bool)
 	if err != nil {
 		return pki.Credentials{}, err
 	}
-	authority, err := c.dueAuthority(id, req)
+	if r.Has != nil {
+		req.Has = enroll.StateToProto(r.Has)
+	}
+	authority, err := c.dueAuthority(id, req, creds.Roots, r.Want.GetIssuer())
 	if err != nil {
 		return pki.Credentials{}, err
 	}
@@ -324,13 +332,17 @@ func (c *Config) renew(ctx context.Context, creds pki.Credentials, patient bool)
 			return pki.Credentials{}, err
 		}
 	}
+	if err := writeRings(c.Dir, out); err != nil {
+		return pki.Credentials{}, err
+	}
 	return credentials(out, creds.Key)
 }
 
 // dueAuthority adds a request for the next certificate of a regional server's authority, if
-// half of the life of the present one has passed, or if the files of the present one cannot be used.
-// It returns the key of the next one.
-func (c *Config) dueAuthority(id identity.ID, req *nusav1.RenewRequest) (crypto.Signer, error) {
+// half of the life of the present one has passed, if the files of the present one cannot be used, or
+// if it does not come from the root from which it should; issuer is that root, or empty. It returns
+// the key of the next one.
+func (c *Config) dueAuthority(id identity.ID, req *nusav1.RenewRequest, roots *pki.Roots, issuer string) (crypto.Signer, error) {
 	if id.Kind != identity.Server {
 		return nil, nil
 	}
@@ -340,7 +352,7 @@ func (c *Config) dueAuthority(id identity.ID, req *nusav1.RenewRequest) (crypto.
 		return nil, nil // a server whose identity was made by `nusa ca issue` has none
 	case err != nil:
 		c.Log.Warn("the authority of this server cannot be used: it asks for another one", "folder", c.Dir, "error", err)
-	case time.Now().Before(pki.RenewAt(a.Cert.NotBefore, a.Cert.NotAfter, 0)):
+	case (issuer == "" || pki.IssuerOf([]*x509.Certificate{a.Cert}, roots) == issuer) && time.Now().Before(pki.RenewAt(a.Cert.NotBefore, a.Cert.NotAfter, 0)):
 		return nil, nil
 	}
 	key, err := pki.NewKey(rand.Reader)

@@ -350,14 +350,14 @@ func TestServerJoins(t *testing.T) {
 	if err != nil || a.ID.Region != "a" || a.ID.Kind != identity.Region {
 		t.Fatalf("%v, %v", a, err)
 	}
-	if _, err := c.Renew()(t.Context()); err != nil {
+	if _, err := c.Renew()(t.Context(), member.Renewal{}); err != nil {
 		t.Fatal(err)
 	}
 	if e := x.store.entries; len(e) != 3 || e[1] != "join member region/a/server/s1" || e[2] != "renew member region/a/server/s1" {
 		t.Errorf("the audit trail has %q", e)
 	}
 	c.Servers = []string{"127.0.0.1:1"}
-	creds, err := c.Renew()(t.Context())
+	creds, err := c.Renew()(t.Context(), member.Renewal{})
 	if err != nil || len(creds.Chain) != 2 {
 		t.Fatalf("without the global tier: %d certificates, %v", len(creds.Chain), err)
 	}
@@ -366,7 +366,7 @@ func TestServerJoins(t *testing.T) {
 	}
 	c.Servers = []string{x.addr}
 	x.ban("server", "a", "s1")
-	if creds, err := c.Renew()(t.Context()); err == nil || !strings.Contains(err.Error(), "is banned") {
+	if creds, err := c.Renew()(t.Context(), member.Renewal{}); err == nil || !strings.Contains(err.Error(), "is banned") {
 		t.Errorf("a banned server renews: %v, %v", creds, err)
 	}
 }
@@ -393,7 +393,7 @@ func TestRenewal(t *testing.T) {
 		"off for too long": {32 * 24 * time.Hour, "could be renewed for 720h0m0s"},
 	} {
 		x.ahead(step.ahead)
-		creds, err := c.Renew()(t.Context())
+		creds, err := c.Renew()(t.Context(), member.Renewal{})
 		switch {
 		case step.want != "" && (err == nil || !strings.Contains(err.Error(), step.want)):
 			t.Errorf("%s: %v, want %q", name, err, step.want)
@@ -411,11 +411,11 @@ func TestRenewal(t *testing.T) {
 	if err := trust.Write(thief.Dir, stolen); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := thief.Renew()(t.Context()); err == nil || !strings.Contains(err.Error(), "another machine has the name") {
+	if _, err := thief.Renew()(t.Context(), member.Renewal{}); err == nil || !strings.Contains(err.Error(), "another machine has the name") {
 		t.Errorf("another key of the same name: %v", err)
 	}
 	x.ban("agent", "a", "gpu-1")
-	if _, err := c.Renew()(t.Context()); err == nil || !strings.Contains(err.Error(), "is banned") {
+	if _, err := c.Renew()(t.Context(), member.Renewal{}); err == nil || !strings.Contains(err.Error(), "is banned") {
 		t.Errorf("a banned agent renews: %v", err)
 	}
 	if again, err := os.ReadFile(filepath.Join(c.Dir, trust.CertFile)); err != nil || !slices.Equal(first, again) {
@@ -478,7 +478,7 @@ func TestFixedPool(t *testing.T) {
 				if pool, err := enroll.PoolOf(value); err != nil || pool != c.want {
 					t.Errorf("pool %q, want %q, %v", pool, c.want, err)
 				}
-				if _, err := config.Renew()(t.Context()); err != nil {
+				if _, err := config.Renew()(t.Context(), member.Renewal{}); err != nil {
 					t.Fatal(err)
 				}
 			}

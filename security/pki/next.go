@@ -126,3 +126,20 @@ func Pair(certs []*x509.Certificate, keys []crypto.Signer) ([]*Authority, error)
 	}
 	return out, nil
 }
+
+// ParseKeys reads a PEM text with several private keys.
+func ParseKeys(text []byte, most int) ([]crypto.Signer, error) {
+	var out []crypto.Signer
+	for rest := trimSpace(text); len(rest) > 0 && len(out) < most; {
+		_, after := decode(rest)
+		if len(after) == len(rest) {
+			return nil, fmt.Errorf("%w: give PEM blocks \"PRIVATE KEY\"", ErrKey)
+		}
+		key, err := ParseKey(rest[:len(rest)-len(after)])
+		if err != nil {
+			return nil, err
+		}
+		out, rest = append(out, key), trimSpace(after)
+	}
+	return out, nil
+}

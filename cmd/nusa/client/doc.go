@@ -8,7 +8,8 @@
 //   - version.go: nusa version
 //
 // The nouns are packages of their own: job, alloc, node, region, server, network, auth, audit,
-// token and login. They share cli (flags, one call of a command, errors), term (tables and formats) and
+// token, operator and login. They share cli (flags, one call of a command, errors), term (tables and
+// formats) and
 // history (series over time). Package profile keeps the credentials of a client by address.
 // Package sample holds messages for tests.
 package client

@@ -1,0 +1,6 @@
+// Package operator has the commands of `nusa operator`, for those who run a federation.
+//
+//   - command.go: the noun
+//   - authority.go: change to another root
+//   - rings.go: change to other keys of gossip and of probes
+package operator
