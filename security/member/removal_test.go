@@ -56,7 +56,7 @@ func TestReplacement(t *testing.T) {
 			if err := x.ensure(next); err != nil {
 				t.Fatalf("the new machine: %v", err)
 			}
-			if _, err := dead.Renew()(t.Context()); err == nil || !strings.Contains(err.Error(), "was removed at") {
+			if _, err := dead.Renew()(t.Context(), member.Renewal{}); err == nil || !strings.Contains(err.Error(), "was removed at") {
 				t.Errorf("the old machine renews: %v", err)
 			}
 			if list, err := x.Members().List(t.Context(), &nusav1.ListMembersRequest{}); err != nil || len(list.GetMembers()) != 1 || len(list.GetRemoved()) != 1 {
@@ -84,7 +84,7 @@ func TestReplacement(t *testing.T) {
 			if err := x.ensure(dead); err != nil {
 				t.Errorf("the old machine cannot join again: %v", err)
 			}
-			if _, err := dead.Renew()(t.Context()); err != nil {
+			if _, err := dead.Renew()(t.Context(), member.Renewal{}); err != nil {
 				t.Errorf("the old machine has joined with the refused key: %v", err)
 			}
 		})
