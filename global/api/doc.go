@@ -3,9 +3,8 @@
 // go to the regions through the tunnels of their sessions.
 //
 //	api.go          Services: registration; System and Federation
-//	term.go         Term: what the services need of one leadership term
+//	term.go         Term: what the services need of one leadership term; statuses of errors
 //	reach.go        tunnels to regions; one call to many regions
-//	errors.go       statuses of errors
 //	jobs.go         Jobs: Get, Stop, Watch
 //	joblist.go      Jobs.List over the federation's and the regions' jobs
 //	submit.go       Jobs: Submit, SubmitMany
