@@ -43,12 +43,7 @@ const (
 )
 
 // question is an action without the name of its object, which only conditions read.
-type question struct {
-	who, verb, kind, namespace, region string
-	// carried is the number of roles that the credential carries. The administrator of a machine has the
-	// name that a certificate may have, too.
-	carried int
-}
+type question struct{ who, verb, kind, namespace, region string }
 
 // New returns a set. A nil message stands for a federation that has stored nothing. Nobody may
 // change the message after that.
@@ -178,7 +173,7 @@ func (s *Set) Explain(who authz.Principal, a authz.Action) (authz.Decision, []au
 
 // Allowed decides an action.
 func (s *Set) Allowed(who authz.Principal, a authz.Action) bool {
-	q := question{cmp.Or(who.Credential, who.Name), a.Verb, a.Kind, a.Namespace, a.Region, len(who.Roles)}
+	q := question{cmp.Or(who.Credential, who.Name), a.Verb, a.Kind, a.Namespace, a.Region}
 	s.mu.RLock()
 	known := s.answers[q]
 	s.mu.RUnlock()
@@ -203,7 +198,7 @@ func (s *Set) find(who authz.Principal, a authz.Action, q question) answer {
 		s.answers = map[question]answer{}
 	}
 	// The texts of a question may be parts of a whole message.
-	s.answers[question{strings.Clone(q.who), q.verb, q.kind, strings.Clone(q.namespace), strings.Clone(q.region), q.carried}] = out
+	s.answers[question{strings.Clone(q.who), q.verb, q.kind, strings.Clone(q.namespace), strings.Clone(q.region)}] = out
 	return out
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/job"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/login"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/namespace"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/network"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/node"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/operator"
@@ -70,13 +71,13 @@ version was reverted. job plan: 0 no change, 1 changes, 255 error.`,
 // Commands returns the commands of the client, which the caller adds to Root.
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
-		job.Command(), alloc.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
+		job.Command(), alloc.Command(), namespace.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
 		login.Command(), login.LogoutCommand(),
 		network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork
-		if i >= 11 {
+		if i >= 12 {
 			c.GroupID = groupLook
 		}
 	}

@@ -68,6 +68,9 @@ func writeWhoAmI(w *term.Screen, r *nusav1.WhoAmIResponse) {
 	} {
 		fmt.Fprintf(w, "%-12s%s\n", line[0], line[1])
 	}
+	if r.GetAwaits() {
+		fmt.Fprintln(w, "\nthis region has not received from the global tier who may do what, so operators with certificates may do nothing here")
+	}
 	if r.GetUnbound() {
 		fmt.Fprintf(w, "\nno binding is stored, so each operator certificate has the role admin:\n%s auth binding set admins --role admin --subject %s\n", w.Program, term.OneLine(r.GetPrincipal()))
 	}
@@ -164,7 +167,10 @@ func kindsText() string {
 
 func writeAnswer(w *term.Screen, r *nusav1.CanIResponse) {
 	answer := w.Good("yes")
-	if !r.GetAllowed() {
+	switch {
+	case r.GetDepends():
+		answer = w.Wait("perhaps")
+	case !r.GetAllowed():
 		answer = w.Bad("no")
 	}
 	fmt.Fprintf(w, "%s: %s\n", answer, term.OneLine(r.GetReason()))

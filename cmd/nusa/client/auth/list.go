@@ -40,6 +40,9 @@ func dropCommand[R proto.Message](s *cli.Settings, verb, argument, short, done s
 			if err != nil {
 				return err
 			}
+			if b, ok := any(resp).(*nusav1.RemoveBindingResponse); ok && b.GetUnbound() {
+				c.Warn("no binding is left, so each operator certificate has the role admin now")
+			}
 			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, done+"\n", args[0]) })
 		}),
 	}

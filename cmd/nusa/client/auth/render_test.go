@@ -18,6 +18,7 @@ func TestRendering(t *testing.T) {
 	role := &nusav1.AuthRole{Name: "deployer", Rules: []*nusav1.AuthRule{
 		{Allow: true, Verbs: []string{"read", "submit"}, Kinds: []string{"job"}, Namespaces: []string{"pay-*"}},
 		{Verbs: []string{"exec"}, Kinds: []string{"allocation"}, Regions: []string{"eu", "us"}},
+		{Allow: true, Verbs: []string{"submit"}, Kinds: []string{"job"}, Condition: "job.priority < 50"},
 	}}
 	no := &nusav1.CanIResponse{
 		Principal: "operator/joe", Reason: "operator/joe may not exec allocation in namespace pay, any region: no rule allows this: the roles are viewer",
@@ -33,6 +34,14 @@ func TestRendering(t *testing.T) {
 		sample.Of("auth whoami, no binding", func(w *term.Screen) {
 			writeWhoAmI(w, &nusav1.WhoAmIResponse{Principal: "operator/jane", Credential: "certificate", Roles: []string{"admin"}, Unbound: true})
 		}),
+		sample.Of("auth whoami, narrowed", func(w *term.Screen) {
+			writeWhoAmI(w, &nusav1.WhoAmIResponse{Principal: "operator/joe", Credential: "certificate", Roles: []string{"submitter", "viewer"}, Awaits: true, Grants: []*nusav1.AuthGrant{
+				{Role: "submitter", Binding: "pay", Namespaces: []string{"pay", "web-*"}, Regions: []string{"eu"}}, {Role: "viewer", Binding: "all"},
+			}})
+		}),
+		sample.Of("auth can-i, depends", func(w *term.Screen) {
+			writeAnswer(w, &nusav1.CanIResponse{Depends: true, Reason: "whether operator/jane may submit job in namespace pay depends on the job: rule 1 of role deployer"})
+		}),
 		sample.Of("auth whoami, not encrypted", func(w *term.Screen) { writeWhoAmI(w, &nusav1.WhoAmIResponse{Unbound: true}) }),
 		sample.Of("auth can-i", func(w *term.Screen) { writeAnswer(w, no) }),
 		sample.Of("auth explain", func(w *term.Screen) { writeSteps(w, no) }),
@@ -46,7 +55,7 @@ func TestRendering(t *testing.T) {
 		sample.Of("auth token list", func(w *term.Screen) {
 			writeTokens(w, []*nusav1.AccessToken{
 				{Accessor: "abcdefgh", Roles: []string{"viewer"}, Namespaces: []string{"pay"}, Expires: in(w, 36*time.Hour), CreatedBy: "operator/jane", Description: "dashboards"},
-				{Accessor: "ijklmnop", Expires: in(w, -time.Hour), CreatedBy: "operator/jane"},
+				{Accessor: "ijklmnop", Local: true, Expires: in(w, -time.Hour), CreatedBy: "operator/jane"},
 			})
 		}),
 		sample.Of("auth token list, none", func(w *term.Screen) { writeTokens(w, nil) }),
@@ -55,7 +64,7 @@ func TestRendering(t *testing.T) {
 
 // TestRules: the text of a rule is what the flags of `role set` read.
 func TestRules(t *testing.T) {
-	for _, text := range []string{"read,submit job", "* *", "exec allocation namespace=pay-*,web region=eu"} {
+	for _, text := range []string{"read,submit job", "* *", "exec allocation namespace=pay-*,web region=eu", "submit,plan job region=eu if job.priority < 50 && request.name != 'a if b'"} {
 		for _, allow := range []bool{true, false} {
 			r, err := parseRule(text, allow)
 			if err != nil {
@@ -66,7 +75,7 @@ func TestRules(t *testing.T) {
 			}
 		}
 	}
-	for _, text := range []string{"", "read", "read job namespace", "read job x=y", "read job pay"} {
+	for _, text := range []string{"", "read", "read job namespace", "read job x=y", "read job pay", "read job if ", "read if x"} {
 		if r, err := parseRule(text, true); err == nil && (len(r.GetNamespaces()) == 0 || r.GetNamespaces()[0] != "") {
 			t.Errorf("%q was read as %v", text, r)
 		}

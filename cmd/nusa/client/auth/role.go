@@ -52,16 +52,23 @@ func ruleText(r *nusav1.AuthRule) string {
 			out += " " + in.what + "=" + strings.Join(in.list, ",")
 		}
 	}
+	if r.GetCondition() != "" {
+		out += " if " + r.GetCondition()
+	}
 	return out
 }
 
-// parseRule reads "VERB,… KIND,… [namespace=A,…] [region=B,…]".
+// parseRule reads "VERB,… KIND,… [namespace=A,…] [region=B,…] [if CONDITION]".
 func parseRule(text string, allow bool) (*nusav1.AuthRule, error) {
-	words := strings.Fields(text)
+	start, condition, conditional := strings.Cut(text, " if ")
+	words := strings.Fields(start)
 	if len(words) < 2 {
 		return nil, fmt.Errorf("%q is not a rule: write \"VERB,VERB KIND,KIND\", and perhaps namespace=A,B region=C", text)
 	}
-	r := &nusav1.AuthRule{Allow: allow, Verbs: strings.Split(words[0], ","), Kinds: strings.Split(words[1], ",")}
+	r := &nusav1.AuthRule{Allow: allow, Verbs: strings.Split(words[0], ","), Kinds: strings.Split(words[1], ","), Condition: strings.TrimSpace(condition)}
+	if conditional && r.GetCondition() == "" {
+		return nil, fmt.Errorf("rule %q: the condition after \"if\" is empty", text)
+	}
 	for _, word := range words[2:] {
 		what, list, _ := strings.Cut(word, "=")
 		switch what {
@@ -83,9 +90,17 @@ func roleSetCommand(s *cli.Settings) *cobra.Command {
 		Use: "set ROLE", Short: "Store a role, replacing its rules", Args: cli.Positional("ROLE"),
 		Long: `Stores a role. A rule is "VERB,… KIND,…" and may end with namespace=A,B and
 region=C. Verbs and kinds may be *, and namespaces and regions may be patterns
-such as pay-*. A rule that denies wins over all that allow.`,
+such as pay-*. A rule that denies wins over all that allow.
+
+At the end may be "if CONDITION": a CEL expression over request (principal, verb,
+kind, namespace, region, name), and in rules for submit and plan of jobs also over
+job (namespace, name, type, priority, labels, groups). If it fails, a rule that
+allows does not match, and a rule that denies does.`,
 		Example: `  nusa auth role set reader --allow 'read job,allocation namespace=pay-*'
-  nusa auth role set no-exec --deny 'exec allocation'`,
+  nusa auth role set no-exec --deny 'exec allocation'
+  nusa auth role set deployer --allow 'submit job if job.priority < 80'
+  nusa auth role set no-volumes --deny \
+    'submit job if job.groups.exists(g, g.volumes.size() > 0)'`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			role := &nusav1.AuthRole{Name: args[0]}
 			for _, texts := range []struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,10 +33,17 @@ func writeTokens(w *term.Screen, all []*nusav1.AccessToken) {
 		if left := x.GetExpires().AsTime().Sub(w.Now); left > 0 {
 			expires = "in " + term.Age(durationpb.New(left))
 		}
-		t.Row(x.GetAccessor(), orNone(x.GetRoles()), orAll(x.GetNamespaces()), orAll(x.GetRegions()), expires, term.OneLine(x.GetCreatedBy()), term.OneLine(x.GetDescription()))
+		t.Row(x.GetAccessor(), orNone(x.GetRoles()), orAll(x.GetNamespaces()), orAll(x.GetRegions()), expires, term.OneLine(x.GetCreatedBy()), term.OneLine(descriptionOf(x)))
 	}
 	t.Narrow(w.Width, "CREATED BY", "REGIONS", "NAMESPACES")
 	t.Write(w)
+}
+
+func descriptionOf(t *nusav1.AccessToken) string {
+	if t.GetLocal() {
+		return strings.TrimSpace("of this region alone " + t.GetDescription())
+	}
+	return t.GetDescription()
 }
 
 func tokenCreateCommand(s *cli.Settings) *cobra.Command {
@@ -46,7 +54,10 @@ func tokenCreateCommand(s *cli.Settings) *cobra.Command {
 		Use: "create", Short: "Make an access token, whose secret is shown once", Args: cli.Positional(),
 		Long: `Makes an access token. Programs give it to nusa by the environment, NUSA_TOKEN_FILE
 (a file) or NUSA_TOKEN. It is sent over TLS only. A token with roles needs the
-right to set roles. One without roles has only those of bindings.`,
+right to set roles. One without roles has only those of bindings.
+
+With --local a regional server (--addr) makes a token that holds only in its
+region, for up to 90 days, also while the global tier is away.`,
 		Example: `  nusa auth token create --role submitter -n pay --ttl 90d --out pay.token
   NUSA_TOKEN_FILE=pay.token nusa job list`,
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
@@ -85,6 +96,7 @@ right to set roles. One without roles has only those of bindings.`,
 	f.StringArrayVar(&req.Roles, "role", nil, "a role of the token; give one for each")
 	bindNarrowing(c, &req.Namespaces, &req.Regions)
 	f.StringVar(&req.Description, "description", "", "what the token is for")
+	f.BoolVar(&req.Local, "local", false, "the token holds only in the region of the server, which stores it")
 	f.Var(cli.NewDuration(&life, func(d time.Duration) error {
 		if d < time.Minute {
 			return errors.New("is less than 1m")
