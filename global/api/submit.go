@@ -20,6 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/recorder"
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
@@ -39,12 +40,15 @@ func (j *jobsAPI) SubmitEncoded(ctx context.Context, req *submits.Request) (*nus
 
 // submit stores a job. It tries at most this many times.
 func submit(ctx context.Context, term *Term, req *submits.Request, tries int) (*nusav1.SubmitResponse, error) {
-	finish, err := beginSubmit(ctx, term, req, tries)
+	finish, err := beginSubmit(ctx, term, req, tries, term.Commit.SubmitBy)
 	if err != nil {
 		return nil, err
 	}
 	return finish(ctx)
 }
+
+// queueSubmit is Committer.SubmitBy, or waits for room.
+type queueSubmit func(by audit.Call, prepare func(*state.Tx) error) (wait func(context.Context) (int64, error))
 
 // finishSubmit waits for the result of a submit that was queued.
 type finishSubmit func(context.Context) (*nusav1.SubmitResponse, error)
@@ -52,7 +56,7 @@ type finishSubmit func(context.Context) (*nusav1.SubmitResponse, error)
 // beginSubmit checks everything in the request, so that a refusal changes nothing, and queues the
 // write. Submits take effect in the order in which they began. If the submit cannot be decided with
 // what was read first, it begins again, up to this many tries in all.
-func beginSubmit(ctx context.Context, term *Term, req *submits.Request, tries int) (finishSubmit, error) {
+func beginSubmit(ctx context.Context, term *Term, req *submits.Request, tries int, queue queueSubmit) (finishSubmit, error) {
 	f, err := req.Fields()
 	if err != nil {
 		return nil, err
@@ -84,7 +88,7 @@ func beginSubmit(ctx context.Context, term *Term, req *submits.Request, tries in
 		return nil, err
 	}
 	var resp *nusav1.SubmitResponse
-	wait := term.Commit.SubmitBy(recorder.Of(ctx), func(t *state.Tx) error {
+	wait := queue(recorder.Of(ctx), func(t *state.Tx) error {
 		var err error
 		resp, err = t.SubmitJob(k, submission)
 		if err != nil || key == "" {
@@ -222,7 +226,9 @@ func (j *jobsAPI) SubmitManyEncoded(stream grpc.BidiStreamingServer[submits.Requ
 		return err
 	}
 	return serve.SubmitMany(stream, term.Context.Done(), rpcError(state.ErrNotActive), func(ctx context.Context, req *submits.Request) serve.FinishSubmit {
-		finish, err := beginSubmit(ctx, term, req, recallTries)
+		finish, err := beginSubmit(ctx, term, req, recallTries, func(by audit.Call, prepare func(*state.Tx) error) (wait func(context.Context) (int64, error)) {
+			return term.Commit.SubmitStream(ctx, by, prepare)
+		})
 		return func(ctx context.Context) (*nusav1.SubmitResponse, error) {
 			if err != nil {
 				return nil, rpcError(err)

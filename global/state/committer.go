@@ -21,6 +21,9 @@ const (
 	// commitQueue bounds the submits that wait for a transaction. The same bound holds for the
 	// other requests that wait.
 	commitQueue = 1024
+	// streamQueue bounds the submits of streams among them. A stream waits for room, so that its
+	// caller is slowed, and leaves room for the others, which are refused when there is none.
+	streamQueue = commitQueue * 3 / 4
 	// commitRequests bounds the requests that share a transaction.
 	commitRequests = 512
 	// patience is how long a patient request waits for another request to share its transaction: see
@@ -79,6 +82,8 @@ type commitRequest struct {
 	by audit.Call
 	// patient: the request may wait for another one, to share its transaction.
 	patient bool
+	// streamed: the request counts in Committer.streams while it is queued.
+	streamed bool
 	// done has capacity 1. It is nil for a request of Begin. Such a request has the
 	// function ended instead.
 	done  chan commitResult
@@ -123,6 +128,7 @@ type Committer struct {
 	// submits holds the requests of callers, and others holds all other requests. The others go
 	// first: see next.
 	submits, others chan commitRequest
+	streams         chan struct{} // has an element for each queued request of a stream
 	ended           chan struct{} // closed when Run has returned
 }
 
@@ -130,7 +136,7 @@ type Committer struct {
 func NewCommitter(st *State, s store.Store, guard store.Compare) *Committer {
 	return &Committer{
 		st: st, store: s, guard: guard, ended: make(chan struct{}),
-		submits: make(chan commitRequest, commitQueue), others: make(chan commitRequest, commitQueue),
+		submits: make(chan commitRequest, commitQueue), others: make(chan commitRequest, commitQueue), streams: make(chan struct{}, streamQueue),
 		Committed: func() {}, Observe: func(int, time.Duration) {},
 	}
 }
@@ -196,6 +202,40 @@ func (c *Committer) SubmitBy(by audit.Call, prepare func(*Tx) error) (wait func(
 	}
 }
 
+// SubmitStream is SubmitBy for the requests of a stream: while too many requests of streams are
+// queued, SubmitStream waits.
+func (c *Committer) SubmitStream(ctx context.Context, by audit.Call, prepare func(*Tx) error) (wait func(context.Context) (int64, error)) {
+	failed := func(err error) func(context.Context) (int64, error) {
+		return func(context.Context) (int64, error) { return 0, err }
+	}
+	select {
+	case c.streams <- struct{}{}:
+	case <-c.ended:
+		return failed(ErrNotActive)
+	case <-ctx.Done():
+		return failed(ctx.Err())
+	}
+	req := commitRequest{prepare: prepare, by: by, streamed: true, done: make(chan commitResult, 1)}
+	select {
+	case c.submits <- req:
+		return func(ctx context.Context) (int64, error) { return c.wait(ctx, req) }
+	case <-c.ended:
+		<-c.streams
+		return failed(ErrNotActive)
+	case <-ctx.Done():
+		<-c.streams
+		return failed(ctx.Err())
+	}
+}
+
+// leaveQueue notes that a request has left its queue.
+func (c *Committer) leaveQueue(req commitRequest) commitRequest {
+	if req.streamed {
+		<-c.streams
+	}
+	return req
+}
+
 func (c *Committer) wait(ctx context.Context, req commitRequest) (int64, error) {
 	select {
 	case r := <-req.done:
@@ -227,7 +267,7 @@ func (c *Committer) Run(ctx context.Context) error {
 			case r := <-c.others:
 				first = c.company(ctx, r)
 			case r := <-c.submits:
-				first = []commitRequest{r}
+				first = []commitRequest{c.leaveQueue(r)}
 			}
 		}
 		var err error
@@ -255,7 +295,7 @@ func (c *Committer) company(ctx context.Context, first commitRequest) []commitRe
 		case r := <-c.others:
 			out = append(out, r)
 		case r := <-c.submits:
-			out = append(out, r)
+			out = append(out, c.leaveQueue(r))
 		case <-late.C:
 			return out
 		case <-ctx.Done():
@@ -271,6 +311,7 @@ func (c *Committer) refuseWaiting() {
 		case r := <-c.others:
 			r.end(commitResult{err: ErrNotActive})
 		case r := <-c.submits:
+			c.leaveQueue(r)
 			r.end(commitResult{err: ErrNotActive})
 		default:
 			return
@@ -363,12 +404,12 @@ func (c *Committer) next(othersFirst bool) (commitRequest, bool) {
 	}
 	select {
 	case r := <-first:
-		return r, true
+		return c.leaveQueue(r), true
 	default:
 	}
 	select {
 	case r := <-second:
-		return r, true
+		return c.leaveQueue(r), true
 	default:
 		return commitRequest{}, false
 	}

@@ -157,6 +157,57 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
+// TestStreamsWaitForTheQueue: submits of streams are never refused. They wait, and leave room in the
+// queue for other callers. One that waits ends with its caller, and with the committer.
+func TestStreamsWaitForTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, g := committing(t)
+		blocker := c.Submit(putRegion("first"))
+		synctest.Wait()
+		var stored atomic.Int64
+		var streams sync.WaitGroup
+		for s := range 8 {
+			streams.Go(func() {
+				for i := range 2 * commitQueue / 8 {
+					wait := c.SubmitStream(t.Context(), audit.Call{}, putRegion(fmt.Sprintf("r%d", (s+i)%50)))
+					streams.Go(func() {
+						if _, err := wait(t.Context()); err != nil {
+							t.Errorf("a submit of a stream: %v", err)
+						}
+						stored.Add(1)
+					})
+				}
+			})
+		}
+		synctest.Wait()
+		if n := len(c.submits); n != streamQueue {
+			t.Errorf("%d submits of streams are queued, want %d", n, streamQueue)
+		}
+		canceled, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := c.SubmitStream(canceled, audit.Call{}, putRegion("late"))(t.Context())
+			ended <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("a submit whose caller has gone: %v", err)
+		}
+		other := c.Submit(putRegion("other"))
+		close(g.gate)
+		for _, wait := range []func(context.Context) (int64, error){blocker, other} {
+			if _, err := wait(t.Context()); err != nil {
+				t.Errorf("another caller: %v", err)
+			}
+		}
+		streams.Wait()
+		if stored.Load() != 2*commitQueue || len(c.streams) != 0 {
+			t.Errorf("%d submits are stored, %d count as queued", stored.Load(), len(c.streams))
+		}
+	})
+}
+
 // TestFullQueueOfSubmitsDelaysNobodyElse: while submits are refused, the answer of a region is
 // handled before the submits that wait.
 func TestFullQueueOfSubmitsDelaysNobodyElse(t *testing.T) {
