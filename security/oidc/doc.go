@@ -6,4 +6,5 @@
 //   - verify.go: Verifier, which verifies ID tokens
 //   - claims.go: who an ID token names, and which roles
 //   - condition.go: the conditions of rules, in CEL
+//   - oidctest: a real provider for tests
 package oidc
