@@ -58,6 +58,21 @@ func (g *keyGoals) region(name string) *nusav1.KeyGoal {
 	return g.all
 }
 
+// reuse takes the goals of an earlier read that are the same, so that no region gets them again.
+func (g *keyGoals) reuse(earlier *keyGoals) {
+	if earlier == nil {
+		return
+	}
+	if proto.Equal(g.all, earlier.all) {
+		g.all = earlier.all
+	}
+	for region, goal := range g.of {
+		if old := earlier.of[region]; old != nil && proto.Equal(goal, old) {
+			g.of[region] = old
+		}
+	}
+}
+
 // goalsOf returns the goals for the root and the rings of the store.
 func goalsOf(root *enroll.Root, probes *nusav1.KeyRingRecord, gossip map[string]*nusav1.KeyRingRecord) *keyGoals {
 	out := &keyGoals{of: map[string]*nusav1.KeyGoal{}}
@@ -176,6 +191,7 @@ func loadKeys(ctx context.Context, s *server) (revision int64, err error) {
 		return 0, err
 	}
 	goals := goalsOf(root, probes, gossip)
+	goals.reuse(s.rotating.goals.Load())
 	s.rotating.goals.Store(goals)
 	if root != nil && s.issuing != nil {
 		s.issuing.now.Store(root)
