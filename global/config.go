@@ -31,6 +31,10 @@ type Config struct {
 	// GRPCAddr is where the server serves the gRPC API and the regions' streams. Default
 	// 127.0.0.1:7600. With port 0 the network chooses a port.
 	GRPCAddr string
+	// APIAddr and FederationAddr are addresses of further listeners: for operators only, and for
+	// regional servers only. Then the listener of GRPCAddr does not accept these. Without an identity
+	// each listener accepts everybody. Default: none.
+	APIAddr, FederationAddr string
 	// HTTPAddr serves /livez, /readyz and /metrics. Default 127.0.0.1:7601;
 	// "-" turns it off.
 	HTTPAddr string
@@ -137,6 +141,8 @@ type Etcd struct {
 type Addresses struct {
 	// GRPC is the address of the public API and of the regions' streams.
 	GRPC string
+	// API and Federation are the addresses of the further listeners, or empty.
+	API, Federation string
 	// HTTP is the address of health and metrics. It is empty when they are turned off.
 	HTTP string
 	// EtcdClient is the embedded member's client address, as host:port or unix://PATH. It is empty

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -168,7 +169,9 @@ func (s *server) open(ctx context.Context, dir *serve.DataDir) (Addresses, func(
 			return Addresses{}, nil, err
 		}
 	}
-	return Addresses{GRPC: s.web.GRPCAddr(), HTTP: s.web.HTTPAddr(), EtcdClient: etcdClient}, closeStore, nil
+	return Addresses{
+		GRPC: s.web.GRPCAddr(), API: s.web.MoreAddr(0), Federation: s.web.MoreAddr(1), HTTP: s.web.HTTPAddr(), EtcdClient: etcdClient,
+	}, closeStore, nil
 }
 
 func (s *server) listen(ctx context.Context) error {
@@ -179,10 +182,16 @@ func (s *server) listen(ctx context.Context) error {
 	id := s.cfg.Identity
 	id.RefuseIf(s.bans.refuses)
 	g := gate.New(gate.Options{Source: id, Rights: s.rights, Limits: s.cfg.Limits, Record: s.denials.Add})
+	apiAddr, regions := s.cfg.APIAddr, s.cfg.FederationAddr
+	members := gate.Split(id.ID(), apiAddr != "", regions != "")
 	web, err := serve.Open(ctx, serve.Options{
+		More: []serve.Listener{
+			{Addr: apiAddr, Flag: "--api-addr", Only: func(l net.Listener) net.Listener { return trust.Only(id, l, members.API) }},
+			{Addr: regions, Flag: "--federation-addr", Only: func(l net.Listener) net.Listener { return trust.Only(id, l, members.Members) }},
+		},
 		Net: s.cfg.Net, Logger: s.log, GRPCAddr: s.cfg.GRPCAddr, HTTPAddr: s.cfg.HTTPAddr,
 		Socket:      s.cfg.Socket,
-		Credentials: id.Server(gate.Listener(id.ID())), Tap: trust.Tap, HTTPTLS: id.Web(),
+		Credentials: id.Server(members.Main), Tap: trust.Tap, HTTPTLS: id.Web(),
 		Unary: g.Around(f.Unary()), Stream: g.AroundStreams(f.Stream()), Ready: s.ready,
 		Codec: submits.NewCodec(),
 	})

@@ -47,6 +47,10 @@ type Config struct {
 	GossipAddr string
 	ProbeAddr  string
 	HTTPAddr   string
+	// APIAddr and AgentAddr are addresses of further listeners: for operators only, and for the
+	// region's agents only. Then the listener of GRPCAddr does not accept these. Without an identity
+	// each listener accepts everybody. Default: none.
+	APIAddr, AgentAddr string
 	// Advertise is the host under which others reach the ports above. The default is the
 	// host of GRPCAddr. Advertise is required when that host is a wildcard.
 	Advertise string
@@ -171,6 +175,8 @@ type Addresses struct {
 	Raft   string
 	Gossip string
 	Probe  string
+	// API and Agents are the addresses of the further listeners, or empty.
+	API, Agents string
 	// HTTP is empty when the server serves no HTTP.
 	HTTP string
 }

@@ -147,7 +147,7 @@ func (s *server) runMaster(ctx context.Context, number uint64, elected time.Dura
 		VerifyLeader:    func() error { return s.quorum.VerifyLeader().Error() },
 		MaintainMembers: s.quorum.MaintainMembers,
 		Federation:      s.federation, Metrics: s.history, Hub: s.hub, Tunnels: s.tunnels, Streams: &s.streams,
-		Servers: s.servers, Keys: s.wanted.announced.Load, Standby: s.standbyMessage, GroupsChanged: watches.Changed, Logger: s.cfg.Logger,
+		Servers: s.servers, AgentServers: s.agentServers, Keys: s.wanted.announced.Load, Standby: s.standbyMessage, GroupsChanged: watches.Changed, Logger: s.cfg.Logger,
 	})
 	if err != nil {
 		return err

@@ -97,6 +97,7 @@ func open(ctx context.Context, cfg Config) (*server, error) {
 		GRPC: s.advertise(s.serve.GRPCAddr()), HTTP: s.advertise(s.serve.HTTPAddr()),
 		Raft: s.advertise(s.raftLis.Addr().String()), Probe: s.advertise(s.responder.Addr()),
 		Gossip: s.gossip.Addr(),
+		API:    s.advertise(s.serve.MoreAddr(0)), Agents: s.advertise(s.serve.MoreAddr(1)),
 	}
 	s.register()
 	return s, nil
@@ -129,10 +130,15 @@ func (s *server) openAddresses(ctx context.Context) error {
 	s.rights = &rightsCopy{view: s.fsm.View, log: cfg.Logger, federated: len(cfg.Global) > 0}
 	s.gate = gate.New(gate.Options{Source: cfg.Identity, Rights: s.rights.get, Limits: cfg.Limits, Record: s.denials.Add})
 	var err error
+	members := gate.Split(cfg.Identity.ID(), cfg.APIAddr != "", cfg.AgentAddr != "")
 	s.serve, err = serve.Open(ctx, serve.Options{
+		More: []serve.Listener{
+			{Addr: cfg.APIAddr, Flag: "--api-addr", Only: func(l net.Listener) net.Listener { return trust.Only(cfg.Identity, l, members.API) }},
+			{Addr: cfg.AgentAddr, Flag: "--agent-addr", Only: func(l net.Listener) net.Listener { return trust.Only(cfg.Identity, l, members.Members) }},
+		},
 		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
 		Socket:      cfg.Socket,
-		Credentials: cfg.Identity.Server(gate.Listener(cfg.Identity.ID())), Tap: trust.Tap, HTTPTLS: cfg.Identity.Web(),
+		Credentials: cfg.Identity.Server(members.Main), Tap: trust.Tap, HTTPTLS: cfg.Identity.Web(),
 		Unary:  s.gate.Around(fwd.Unary()),
 		Stream: s.gate.AroundStreams(fwd.Stream()),
 		Ready:  s.ready, SmallBuffers: true, Codec: wire.NewCodec(),

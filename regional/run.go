@@ -171,7 +171,7 @@ func (s *server) group() string {
 // meta returns the metadata that this server publishes in gossip.
 func (s *server) meta() gossip.Meta {
 	return gossip.Meta{
-		ID: s.id, Name: s.cfg.Name, GRPC: s.addrs.GRPC, Raft: s.addrs.Raft, Probe: s.addrs.Probe,
+		ID: s.id, Name: s.cfg.Name, GRPC: s.addrs.GRPC, Raft: s.addrs.Raft, Probe: s.addrs.Probe, Agents: s.addrs.Agents,
 		Expect: s.cfg.BootstrapExpect, Bootstrapped: s.quorum.Existing(),
 		Cluster: s.group(), Started: time.Now().UnixMilli(), Version: s.cfg.Version,
 		Level: state.FeatureLevel,

@@ -1,6 +1,7 @@
 package regional
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/gossip"
 	"github.com/nusa-scheduler/nusa/regional/nodes"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -83,6 +85,15 @@ func (s *server) remoteMaster() string {
 // servers returns the living servers of the region, and the silent servers that are still
 // members of the Raft group.
 func (s *server) servers() []*nusav1.RegionalServer {
+	return s.listServers(func(m gossip.Meta) string { return m.GRPC })
+}
+
+// agentServers returns servers with the addresses for agents.
+func (s *server) agentServers() []*nusav1.RegionalServer {
+	return s.listServers(func(m gossip.Meta) string { return cmp.Or(m.Agents, m.GRPC) })
+}
+
+func (s *server) listServers(address func(gossip.Meta) string) []*nusav1.RegionalServer {
 	master := s.masterID()
 	voters := map[string]bool{}
 	for _, v := range s.quorum.GetConfiguration().Configuration().Servers {
@@ -94,7 +105,7 @@ func (s *server) servers() []*nusav1.RegionalServer {
 			continue // another server replaced it
 		}
 		out = append(out, &nusav1.RegionalServer{
-			Id: m.Name, Address: m.GRPC, ProbeAddress: m.Probe,
+			Id: m.Name, Address: address(m.Meta), ProbeAddress: m.Probe,
 			Leader: m.ID == master && master != "", Healthy: m.Alive, Version: m.Version,
 		})
 	}
@@ -121,9 +132,14 @@ func (s *server) featureLevel() uint32 {
 // standbyMessage returns the message that tells an agent the master's address and all
 // servers.
 func (s *server) standbyMessage() *nusav1.MasterMessage {
-	_, address := s.master()
+	list, address := s.agentServers(), ""
+	for _, one := range list {
+		if one.GetLeader() {
+			address = one.GetAddress()
+		}
+	}
 	return &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Standby{
-		Standby: &nusav1.Standby{MasterAddress: address, Servers: &nusav1.ServerList{Servers: s.servers()}}}}
+		Standby: &nusav1.Standby{MasterAddress: address, Servers: &nusav1.ServerList{Servers: list}}}}
 }
 
 // currentAgents returns the agents of this server's term, nil while this server is not the

@@ -52,6 +52,8 @@ func globalCommand() *cobra.Command {
 	secure.add(cmd)
 	f.StringVar(&cfg.Name, "name", hostname(), "name of this server, unique among the global servers")
 	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "127.0.0.1:7600", "address of the API and of the regions' streams")
+	f.StringVar(&cfg.APIAddr, "api-addr", "", "address of the API for operators only, who then cannot use --grpc-addr (default: none)")
+	f.StringVar(&cfg.FederationAddr, "federation-addr", "", "address for regional servers only, which then cannot use --grpc-addr (default: none)")
 	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7601", "address of /livez, /readyz and /metrics; - turns it off")
 	f.StringVar(&cfg.Advertise, "advertise", "", "gRPC address by which the other global servers reach this one (default: --grpc-addr)")
 	f.StringSliceVar(&cfg.Etcd.Endpoints, "etcd-endpoints", nil, "use this etcd (or another global server's) instead of an embedded member")
@@ -263,6 +265,8 @@ func agentCommand() *cobra.Command {
 // regionalAddresses adds the flags for the addresses of a regional server.
 func regionalAddresses(f *pflag.FlagSet, cfg *regional.Config) {
 	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "127.0.0.1:7610", "address of the API and of the agents' streams")
+	f.StringVar(&cfg.APIAddr, "api-addr", "", "address of the API for operators only, who then cannot use --grpc-addr (default: none)")
+	f.StringVar(&cfg.AgentAddr, "agent-addr", "", "address for the region's agents only, which then cannot use --grpc-addr (default: none)")
 	f.StringVar(&cfg.RaftAddr, "raft-addr", "127.0.0.1:7611", "address of Raft")
 	f.StringVar(&cfg.GossipAddr, "gossip-addr", "127.0.0.1:7612", "address of gossip, UDP and TCP")
 	f.StringVar(&cfg.ProbeAddr, "probe-addr", "127.0.0.1:7613", "address that answers latency probes, UDP and TCP")

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -52,6 +53,8 @@ type Options struct {
 	// Codec encodes and decodes messages. Default: protobuf's.
 	Codec encoding.CodecV2
 
+	// More are further listeners for gRPC.
+	More []Listener
 	// Socket is the path of a Unix socket for gRPC, which root and the user of this process can use.
 	// Empty: none.
 	Socket string
@@ -77,6 +80,16 @@ type Options struct {
 	SmallBuffers bool
 }
 
+// Listener is a further listener for gRPC.
+type Listener struct {
+	// Addr is empty for no listener.
+	Addr string
+	// Flag is the flag that an error about the address names.
+	Flag string
+	// Only returns a listener that accepts only some members. It is not called without Credentials.
+	Only func(net.Listener) net.Listener
+}
+
 // Server has the listeners of one role. Call Open, register services on GRPC, and call
 // Run.
 type Server struct {
@@ -90,9 +103,10 @@ type Server struct {
 
 	opts     Options
 	health   *health.Server
-	grpcLis  net.Listener // nil without gRPC
-	httpLis  net.Listener // nil without HTTP
-	sockLis  net.Listener // nil without a socket
+	grpcLis  net.Listener   // nil without gRPC
+	httpLis  net.Listener   // nil without HTTP
+	sockLis  net.Listener   // nil without a socket
+	more     []net.Listener // nil for those without an address
 	stopping atomic.Bool
 }
 
@@ -109,6 +123,14 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 		if opts.Credentials == nil { // otherwise the handshake is bounded
 			s.grpcLis = guard.Requests(s.grpcLis, guard.Most, keepaliveTimeout)
 		}
+	}
+	for _, l := range opts.More {
+		lis, err := openMore(ctx, opts, l)
+		if err != nil {
+			_ = s.Close()
+			return nil, err
+		}
+		s.more = append(s.more, lis)
 	}
 	if opts.Socket != "" {
 		if s.sockLis, err = listenSocket(opts.Socket); err != nil {
@@ -132,6 +154,21 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 	reflection.Register(s.GRPC) // lists the services at the time of a call
 	s.handleHTTP()
 	return s, nil
+}
+
+// openMore opens a further listener. It returns nil without an address.
+func openMore(ctx context.Context, o Options, l Listener) (net.Listener, error) {
+	if l.Addr == "" || l.Addr == "-" {
+		return nil, nil
+	}
+	lis, err := Listen(ctx, o.Net, l.Addr, l.Flag)
+	switch {
+	case err != nil:
+		return nil, err
+	case o.Credentials == nil:
+		return guard.Requests(lis, guard.Most, keepaliveTimeout), nil
+	}
+	return l.Only(lis), nil
 }
 
 func (o Options) withDefaults() Options {
@@ -166,6 +203,10 @@ func (o Options) withDefaults() Options {
 // gRPC.
 func (s *Server) GRPCAddr() string { return address(s.grpcLis) }
 
+// MoreAddr returns the address of a listener of Options.More with its port; empty for one without
+// an address.
+func (s *Server) MoreAddr(i int) string { return address(s.more[i]) }
+
 // HTTPAddr returns the address of the HTTP listener with its port; empty without
 // HTTP.
 func (s *Server) HTTPAddr() string { return address(s.httpLis) }
@@ -191,10 +232,13 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		})
 	}
-	if s.sockLis != nil {
+	for _, lis := range append(slices.Clone(s.more), s.sockLis) {
+		if lis == nil {
+			continue
+		}
 		g.Go(func() error {
-			if err := s.GRPC.Serve(s.sockLis); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-				return fmt.Errorf("serve gRPC on %s: %w", s.opts.Socket, err)
+			if err := s.GRPC.Serve(lis); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+				return fmt.Errorf("serve gRPC on %s: %w", lis.Addr(), err)
 			}
 			return nil
 		})
@@ -244,7 +288,7 @@ func (s *Server) stop(web *http.Server) {
 // Close closes the listeners of a server that does not Run.
 func (s *Server) Close() error {
 	var errs []error
-	for _, l := range []net.Listener{s.grpcLis, s.sockLis, s.httpLis} {
+	for _, l := range append(slices.Clone(s.more), s.grpcLis, s.sockLis, s.httpLis) {
 		if l != nil {
 			errs = append(errs, l.Close())
 		}

@@ -46,6 +46,8 @@ type Meta struct {
 	GRPC  string `json:"g"`
 	Raft  string `json:"r"`
 	Probe string `json:"p"`
+	// Agents is the address for agents. It is empty if agents use GRPC.
+	Agents string `json:"a,omitempty"`
 	// Expect is the server's bootstrap_expect.
 	Expect int `json:"e,omitempty"`
 	// Bootstrapped is true when the server has Raft state and so belongs to a group.

@@ -75,6 +75,8 @@ type Config struct {
 	// Servers returns the region's servers. Standby returns the message that sends an agent
 	// to another server.
 	Servers func() []*nusav1.RegionalServer
+	// AgentServers returns Servers with the addresses for agents.
+	AgentServers func() []*nusav1.RegionalServer
 	// Keys returns the certificates that the agents should have, or nil.
 	Keys    func() *nusav1.KeyGoal
 	Standby func() *nusav1.MasterMessage
@@ -132,7 +134,7 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 		Start: cfg.Start, Certain: m.logIsCertain,
 		RegionLease: func() time.Duration { return m.Uplink.LeaseLeft() },
 		Log:         m.Log, FSM: cfg.FSM, Verifier: verifier, Events: m.Events, Logger: m.log,
-		Hub: cfg.Hub, Streams: cfg.Streams, Servers: cfg.Servers, Keys: cfg.Keys, Standby: cfg.Standby, MorePlanned: m.Planner.more.Load,
+		Hub: cfg.Hub, Streams: cfg.Streams, Servers: cfg.AgentServers, Keys: cfg.Keys, Standby: cfg.Standby, MorePlanned: m.Planner.more.Load,
 	})
 	var err error
 	m.Prober, err = peers.NewProber(peers.ProberConfig{

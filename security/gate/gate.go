@@ -162,6 +162,8 @@ func admit(ctx context.Context, server identity.ID, method string) (context.Cont
 	case ok:
 	case !trust.Encrypted(ctx):
 		return ctx, status.Error(codes.Unauthenticated, "the connection is not encrypted: give the program an identity (--identity)")
+	case tokenOf(ctx) != "" && !trust.Accepts(ctx, anyOperator(server)):
+		return ctx, status.Error(codes.PermissionDenied, "this listener is not for operators: use the address of --api-addr of the server")
 	default:
 		return admitStranger(withAddress(ctx), server, method)
 	}
@@ -200,10 +202,15 @@ func admitStranger(ctx context.Context, server identity.ID, method string) (cont
 	case forStrangers(method):
 	case tokenOf(ctx) == "":
 		return ctx, status.Errorf(codes.Unauthenticated, "%s needs a certificate or an access token: give the program an identity (--identity), log in (`nusa login`), or let the program join with a token", method)
-	case r == nil || r.may(server).Check(identity.ID{Federation: server.Federation, Kind: identity.Operator, Name: "any"}) != nil:
+	case r == nil || r.may(server).Check(anyOperator(server)) != nil:
 		return ctx, status.Errorf(codes.PermissionDenied, "%s may not be called with an access token", method)
 	}
 	return ctx, nil
+}
+
+// anyOperator stands for the caller who has an access token.
+func anyOperator(server identity.ID) identity.ID {
+	return identity.ID{Federation: server.Federation, Kind: identity.Operator, Name: "any"}
 }
 
 // withAddress returns a context whose metadata has the address of the peer, for a server that

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nusa-scheduler/nusa/security/identity"
@@ -221,6 +222,28 @@ func Listener(server identity.ID) identity.Rules {
 		return usersAndServers(server)
 	}
 	return append(identity.AgentsOf(server.Region), identity.Rule{Kind: identity.Server}, identity.Rule{Kind: identity.Operator})
+}
+
+// Listeners are the members that may connect to each gRPC listener of a server.
+type Listeners struct {
+	// Main is the listener that each server has. API is one for operators. Members is one for the
+	// regional servers of a global server, or for the agents of a region.
+	Main, API, Members identity.Rules
+}
+
+// Split returns who may connect to which listener of a server. api and members say whether the
+// server has these listeners: then the main one does not accept their callers.
+func Split(server identity.ID, api, members bool) Listeners {
+	below := identity.Rule{Kind: identity.Server}
+	if server.Kind == identity.Server {
+		below = identity.AgentsOf(server.Region)[0]
+	}
+	return Listeners{
+		Main: slices.DeleteFunc(slices.Clone(Listener(server)), func(r identity.Rule) bool {
+			return api && r.Kind == identity.Operator || members && r.Kind == below.Kind
+		}),
+		API: identity.Rules{{Kind: identity.Operator}}, Members: identity.Rules{below},
+	}
 }
 
 // forwards reports whether a peer may forward calls of others to a server: another server of

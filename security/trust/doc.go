@@ -4,6 +4,7 @@
 //   - source.go: the credentials of this member, which are read again when their files change
 //   - folder.go: the folder with the files of the credentials
 //   - transport.go: TLS for gRPC, and the identity of a call's peer
+//   - only.go: further listeners of a gRPC server, for some members only
 //   - caller.go: the identity of the caller of a forwarded call
 //   - stream.go: TLS for other streams
 //   - tls.go: TLS for etcd and HTTP

@@ -30,6 +30,8 @@ type Info struct {
 	stranger *stranger
 	// local: the peer is the administrator of this machine.
 	local bool
+	// rules are those of the listener, for a peer that has shown no certificate.
+	rules identity.Rules
 }
 
 // AuthType implements credentials.AuthInfo.
@@ -78,7 +80,7 @@ func (s *Source) Server(rules identity.Rules) credentials.TransportCredentials {
 		return &s.get().cert, nil
 	}
 	return &transport{TransportCredentials: credentials.NewTLS(c), source: s,
-		pending: &guard.Waiting{Most: guard.Most}, strangers: &strangers{}}
+		pending: &guard.Waiting{Most: guard.Most}, strangers: &strangers{}, rules: rules}
 }
 
 // Client returns the credentials for connections to a gRPC server that the rules allow. With
@@ -103,6 +105,7 @@ type transport struct {
 	// pending and strangers are nil at a client.
 	pending   *guard.Waiting
 	strangers *strangers
+	rules     identity.Rules
 }
 
 // ServerHandshake implements credentials.TransportCredentials. gRPC bounds its time.
@@ -119,6 +122,9 @@ func (t *transport) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		out.local = true
 		return local, out, nil
 	}
+	if one, ok := raw.(*onlyConn); ok {
+		return one.transport.ServerHandshake(one.Conn)
+	}
 	leave := t.pending.Enter(raw)
 	conn, auth, err := t.TransportCredentials.ServerHandshake(raw)
 	leave()
@@ -129,7 +135,7 @@ func (t *transport) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	if len(auth.(credentials.TLSInfo).State.PeerCertificates) == 0 {
 		s := t.strangers.admit(conn, raw)
 		out := info(identity.ID{})
-		out.stranger = s
+		out.stranger, out.rules = s, t.rules
 		return s, out, nil
 	}
 	return t.known(conn, raw, auth)
