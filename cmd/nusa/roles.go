@@ -56,15 +56,7 @@ func globalCommand() *cobra.Command {
 	f.StringVar(&cfg.FederationAddr, "federation-addr", "", "address for regional servers only, which then cannot use --grpc-addr (default: none)")
 	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7601", "address of /livez, /readyz and /metrics; - turns it off")
 	f.StringVar(&cfg.Advertise, "advertise", "", "gRPC address by which the other global servers reach this one (default: --grpc-addr)")
-	f.StringSliceVar(&cfg.Etcd.Endpoints, "etcd-endpoints", nil, "use this etcd (or another global server's) instead of an embedded member")
-	f.StringVar(&cfg.Etcd.ClientAddr, "etcd-client-addr", "", "address of the embedded etcd for other global servers (default: none)")
-	f.StringVar(&cfg.Etcd.Outside.CAFile, "etcd-ca-file", "", "certificates of the authorities of --etcd-endpoints, PEM")
-	f.StringVar(&cfg.Etcd.Outside.CertFile, "etcd-cert-file", "", "client certificate for --etcd-endpoints, PEM")
-	f.StringVar(&cfg.Etcd.Outside.KeyFile, "etcd-key-file", "", "key of the client certificate, PEM, readable by its owner alone")
-	f.StringVar(&cfg.Etcd.Outside.User, "etcd-user", "", "user of --etcd-endpoints")
-	f.StringVar(&cfg.Etcd.Outside.PasswordFile, "etcd-password-file", "", "file with the password of the user, readable by its owner alone")
-	f.StringVar(&cfg.Etcd.PeerAddr, "etcd-peer-addr", "", "peer address of the embedded etcd member, if there are several (default: that of --etcd-initial-cluster)")
-	f.StringSliceVar(&cfg.Etcd.InitialCluster, "etcd-initial-cluster", nil, "name=host:port of every embedded member's peer address, for three members")
+	etcdFlags(f, &cfg.Etcd)
 	f.Int64Var(&quotaMiB, "store-quota", store.DefaultQuota>>20, "MiB that the embedded etcd's database may use; from 90 % on no new job is accepted")
 	f.Int64Var(&jobsMiB, "jobs-max", global.DefaultJobsMax>>20, "MiB that the stored records of all jobs may take; a job that has not ended takes about 7 kB of memory")
 	f.Int64Var(&namespaceMiB, "namespace-max", global.DefaultNamespaceMax>>20, "MiB that the stored records of the jobs of one namespace may take")
@@ -101,6 +93,19 @@ func globalCommand() *cobra.Command {
 		return explainBind(cmd.Flags(), global.Run(cmd.Context(), cfg))
 	}
 	return cmd
+}
+
+// etcdFlags adds the flags for the store of a global server.
+func etcdFlags(f *pflag.FlagSet, etcd *global.Etcd) {
+	f.StringSliceVar(&etcd.Endpoints, "etcd-endpoints", nil, "use this etcd (or another global server's) instead of an embedded member")
+	f.StringVar(&etcd.ClientAddr, "etcd-client-addr", "", "address of the embedded etcd for other global servers (default: none)")
+	f.StringVar(&etcd.Outside.CAFile, "etcd-ca-file", "", "certificates of the authorities of --etcd-endpoints, PEM")
+	f.StringVar(&etcd.Outside.CertFile, "etcd-cert-file", "", "client certificate for --etcd-endpoints, PEM")
+	f.StringVar(&etcd.Outside.KeyFile, "etcd-key-file", "", "key of the client certificate, PEM, readable by its owner alone")
+	f.StringVar(&etcd.Outside.User, "etcd-user", "", "user of --etcd-endpoints")
+	f.StringVar(&etcd.Outside.PasswordFile, "etcd-password-file", "", "file with the password of the user, readable by its owner alone")
+	f.StringVar(&etcd.PeerAddr, "etcd-peer-addr", "", "peer address of the embedded etcd member, if there are several (default: that of --etcd-initial-cluster)")
+	f.StringSliceVar(&etcd.InitialCluster, "etcd-initial-cluster", nil, "name=host:port of every embedded member's peer address, for three members")
 }
 
 func regionalCommand() *cobra.Command {
