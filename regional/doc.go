@@ -14,7 +14,6 @@
 //	bootstrap     the cluster's identity, committed by its first master
 //	rights        who may do what
 //	denials       denied calls in the audit trail
-//	bans          refuses banned agents
 //	counters      metrics
 //	bans          refuses banned and removed members
 //	keys          the roots and keys that the region's members should have

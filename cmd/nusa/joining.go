@@ -40,6 +40,15 @@ func (r *role) addJoinFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.tokenFile, "join-token-file", "", "file with a join token, - for standard input; or give NUSA_JOIN_TOKEN; only the first start needs a token")
 }
 
+// addAgentJoinFlags adds the flags of an agent, which may join without a token.
+func (r *role) addAgentJoinFlags(cmd *cobra.Command) {
+	r.addJoinFlags(cmd)
+	cmd.Flags().String(rootFlag, "", "hash of the root, to join without a token: see nusa region join-policy")
+}
+
+// rootFlag is the flag of an agent that joins without a token.
+const rootFlag = "root-hash"
+
 // tokenGiven reports whether the operator has given a join token.
 func (r *role) tokenGiven() bool { return r.tokenFile != "" || os.Getenv(tokenVariable) != "" }
 
@@ -50,6 +59,9 @@ func joins(flags *pflag.FlagSet) bool {
 		return flags.Lookup("insecure").Value.String() != "true"
 	}
 	if flags.Lookup("join-token-file").Value.String() != "" || os.Getenv(tokenVariable) != "" {
+		return true
+	}
+	if f := flags.Lookup(rootFlag); f != nil && f.Value.String() != "" {
 		return true
 	}
 	dir := flags.Lookup("data-dir").Value.String()
@@ -103,7 +115,11 @@ func (r *role) joined(cmd *cobra.Command, c member.Config, orders *member.Orders
 	if r.identity != "" && r.tokenGiven() {
 		return nil, nil, fmt.Errorf("--identity (or NUSA_IDENTITY) is %s, and a join token is given: give one of them", r.identity)
 	}
-	if r.identity != "" || !r.tokenGiven() && !member.Exists(c.Dir) {
+	c.Root, err = r.root(cmd.Flags())
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.identity != "" || !r.tokenGiven() && c.Root.IsZero() && !member.Exists(c.Dir) {
 		if _, err := os.Stat(c.Dir); err == nil && r.identity == "" && r.dataDir != "" {
 			return nil, nil, fmt.Errorf("%s has no certificate (%s): restore the file, or remove the folder and join with a token", c.Dir, trust.CertFile)
 		}
@@ -124,6 +140,19 @@ func (r *role) joined(cmd *cobra.Command, c member.Config, orders *member.Orders
 	}
 	renewer := &member.Renewer{Source: source, Orders: orders, Ask: c.ID.Kind == identity.Server, Renew: c.Renew(), Log: r.logger}
 	return source, renewer.Run, nil
+}
+
+// root returns the hash of the root for a role that may join without a token.
+func (r *role) root(flags *pflag.FlagSet) (join.Root, error) {
+	f := flags.Lookup(rootFlag)
+	if f == nil || f.Value.String() == "" {
+		return join.Root{}, nil
+	}
+	out, err := join.ParseRoot(f.Value.String())
+	if err != nil {
+		err = fmt.Errorf("--%s: %w", rootFlag, err)
+	}
+	return out, err
 }
 
 // joinRegional sets the identity of a regional server, and the lives of the certificates that

@@ -205,7 +205,7 @@ func agentCommand() *cobra.Command {
     --data-dir /var/lib/nusa/agent --join-token-file token`,
 	}
 	r.addFlags(cmd, "region", "servers", "data-dir")
-	r.addJoinFlags(cmd)
+	r.addAgentJoinFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&cfg.Region, "region", "", "name of the region (required)")
 	f.StringVar(&cfg.Name, "name", hostname(), "name of this node")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,8 +57,11 @@ func (j *joined) addr(offset int) string { return fmt.Sprintf("127.0.0.1:%d", j.
 func (j *joined) nusa(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(j.Context(), 30*time.Second)
 	defer cancel()
+	if !slices.Contains(args, "--addr") {
+		args = append(args, "--addr", j.addr(0))
+	}
 	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, j.bin, append(args, "--addr", j.addr(0), "--identity", filepath.Join(j.dir, "g1", "operator"))...)
+	cmd := exec.CommandContext(ctx, j.bin, append(args, "--identity", filepath.Join(j.dir, "g1", "operator"))...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
 	return out.String(), err

@@ -3,10 +3,12 @@
 package local_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // old gives the data directory of a process another name, as if it were that of another machine.
@@ -84,4 +86,68 @@ func TestReplaceMachines(t *testing.T) {
 	j.back("s1")
 	j.server("s1", 10)
 	j.logged("g1", "regional server s1 of region jakarta was removed")
+}
+
+// TestRegisteredNodes: 2,000 nodes are registered from one file before they appear. Then an agent joins
+// by its registered name alone, with the hash of the root. Others are refused, and so is an agent for
+// which the condition of the policy does not hold. A banned region is cut off, and comes back.
+func TestRegisteredNodes(t *testing.T) {
+	j, _, _ := startJoined(t)
+	j.server("s1", 10, "NUSA_JOIN_TOKEN="+j.token("--role", "server"))
+	j.until("connected", "region", "list")
+	csv := strings.Builder{}
+	csv.WriteString("name,address,pool,labels,description,priority\n")
+	for i := range 2000 {
+		fmt.Fprintf(&csv, "n%04d,127.0.0.1,gpu,rack=r%d,\"node %d, of many\",%d\n", i, i%40, i, i%100)
+	}
+	file := filepath.Join(j.dir, "nodes.csv")
+	if err := os.WriteFile(file, []byte(csv.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if out, err := j.nusa("node", "register", "-f", file, "--region", "jakarta"); err != nil || !strings.Contains(out, "2000 registered now") {
+		t.Fatalf("%v, %s", err, out)
+	}
+	t.Logf("2,000 nodes were registered within %s", time.Since(began))
+	if out, err := j.nusa("node", "members", "--region", "jakarta"); err != nil || strings.Count(out, " registered ") != 2000 {
+		t.Errorf("%v, %d nodes are registered", err, strings.Count(out, " registered "))
+	}
+	out, err := j.nusa("region", "join-policy", "jakarta", "--set", "registered")
+	_, root, found := strings.Cut(out, "root hash: ")
+	if err != nil || !found {
+		t.Fatalf("%v, %s", err, out)
+	}
+	hash := []string{"--root-hash", strings.TrimSpace(root)}
+	j.agent("n0007", nil, hash...)
+	j.until("ready", "node", "list")
+	if out, err := j.nusa("node", "status", "n0007"); err != nil || !strings.Contains(out, "gpu") || !strings.Contains(out, "rack=r7") || !strings.Contains(out, "node 7, of many") {
+		t.Errorf("the node is not as registered: %v, %s", err, out)
+	}
+	j.agent("stranger", nil, hash...)
+	j.logged("stranger", "is not registered, and the join policy is registered")
+	j.agent("n0008", nil, "--root-hash", strings.Repeat("ab", 32))
+	j.logged("n0008", "is not one of the federation that gave the token, or not the one of --root-hash")
+
+	j.until("require:   node.memory_mib > 1000000000", "region", "join-policy", "jakarta", "--require", "node.memory_mib > 1000000000")
+	j.agent("n0009", nil, hash...)
+	j.logged("n0009", "requires node.memory_mib > 1000000000, which does not hold for node n0009")
+	j.until("require:   -", "region", "join-policy", "jakarta", "--require", "")
+	j.until("n0009", "node", "list")
+
+	// A ban of the region ends its session within two seconds. The region goes on as an island.
+	if out, err := j.nusa("region", "ban", "jakarta", "--reason", "stolen"); err != nil {
+		t.Fatal(out, err)
+	}
+	banned := time.Now()
+	j.logged("g1", "a connection is closed")
+	if took := time.Since(banned); took > 2*time.Second {
+		t.Errorf("the ban held after %s", took)
+	}
+	j.logged("g1", "regional server s1 of region jakarta is banned (its region: stolen, since")
+	j.until("disconnected", "region", "list")
+	j.until("n0007", "node", "list", "--addr", j.addr(10))
+	if out, err := j.nusa("region", "unban", "jakarta"); err != nil || !strings.Contains(out, "may connect again") {
+		t.Fatal(out, err)
+	}
+	j.until(" connected", "region", "list")
 }

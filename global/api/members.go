@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -100,6 +101,42 @@ func (m *membersAPI) Unban(ctx context.Context, req *nusav1.UnbanRequest) (*nusa
 		return nil, err
 	}
 	return c.Unban(ctx, req)
+}
+
+// Register implements nusav1.MembersServer.
+func (m *membersAPI) Register(ctx context.Context, req *nusav1.RegisterRequest) (*nusav1.RegisterResponse, error) {
+	c, err := m.started(ctx, audit.Entry{Verb: "register", Kind: "node", Region: req.GetRegion(), Reason: fmt.Sprintf("register %d nodes", len(req.GetNodes()))})
+	if err != nil {
+		return nil, err
+	}
+	return c.Register(ctx, req)
+}
+
+// Unregister implements nusav1.MembersServer.
+func (m *membersAPI) Unregister(ctx context.Context, req *nusav1.UnregisterRequest) (*nusav1.RegisterResponse, error) {
+	c, err := m.started(ctx, audit.Entry{Verb: "register", Kind: "node", Region: req.GetRegion(), Reason: fmt.Sprintf("unregister %d nodes", len(req.GetNames()))})
+	if err != nil {
+		return nil, err
+	}
+	return c.Unregister(ctx, req)
+}
+
+// GetPolicy implements nusav1.MembersServer.
+func (m *membersAPI) GetPolicy(ctx context.Context, req *nusav1.GetJoinPolicyRequest) (*nusav1.JoinPolicy, error) {
+	_, c, err := m.region(req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	return c.GetPolicy(ctx, req)
+}
+
+// SetPolicy implements nusav1.MembersServer.
+func (m *membersAPI) SetPolicy(ctx context.Context, req *nusav1.SetJoinPolicyRequest) (*nusav1.JoinPolicy, error) {
+	c, err := m.started(ctx, audit.Entry{Verb: "register", Kind: "node", Region: req.GetRegion(), Reason: "join policy"})
+	if err != nil {
+		return nil, err
+	}
+	return c.SetPolicy(ctx, req)
 }
 
 // BanRegion implements nusav1.MembersServer.

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/expr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -28,6 +29,31 @@ func (m members) Ban(ctx context.Context, req *nusav1.BanRequest) (*nusav1.Membe
 // Unban ends a ban.
 func (m members) Unban(ctx context.Context, req *nusav1.UnbanRequest) (*nusav1.UnbanResponse, error) {
 	return m.s.Enroll.Members().Unban(ctx, req)
+}
+
+// Register adds nodes that may join later.
+func (m members) Register(ctx context.Context, req *nusav1.RegisterRequest) (*nusav1.RegisterResponse, error) {
+	return m.s.Enroll.Members().Register(ctx, req)
+}
+
+// Unregister removes registrations.
+func (m members) Unregister(ctx context.Context, req *nusav1.UnregisterRequest) (*nusav1.RegisterResponse, error) {
+	return m.s.Enroll.Members().Unregister(ctx, req)
+}
+
+// GetPolicy returns what an agent needs to join.
+func (m members) GetPolicy(ctx context.Context, req *nusav1.GetJoinPolicyRequest) (*nusav1.JoinPolicy, error) {
+	return m.s.Enroll.Members().GetPolicy(ctx, req)
+}
+
+// SetPolicy changes what an agent needs to join.
+func (m members) SetPolicy(ctx context.Context, req *nusav1.SetJoinPolicyRequest) (*nusav1.JoinPolicy, error) {
+	if req.GetRequire() != "" {
+		if _, err := expr.Compile(expr.Bool, req.GetRequire()); err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "require: %v", err)
+		}
+	}
+	return m.s.Enroll.Members().SetPolicy(ctx, req)
 }
 
 // RemoveServer refuses the key of a server of this region that the global tier removes.

@@ -10,6 +10,7 @@
 //	dispatch   the gRPC service that agents dial, on any server of the region
 //	session    one agent's stream: hello, acceptance or refusal (also of an agent that knows
 //	           more than the log), registration, attach and detach
+//	admit      the condition of the join policy, and what a registration says about a node
 //	receive    handles the messages of an agent
 //	reports    turns an agent's reports into commands of the log (regional/state applies them)
 //	bindings   commits that a node's supervisors know which leases bind their tasks

@@ -166,7 +166,12 @@ func (ss *session) updateInventory(ctx context.Context, raw []byte) error {
 	if err := unmarshal(raw, ss.hello.Inventory); err != nil {
 		return err
 	}
-	if refused := ss.agents.refuse(ss.hello); refused != nil {
+	refused := ss.agents.refuse(ss.hello)
+	if refused == nil {
+		describe(&ss.agents.cfg, ss.hello)
+		refused = refuseInventory(&ss.agents.cfg, ss.hello)
+	}
+	if refused != nil {
 		return status.Error(codes.InvalidArgument, refused.GetMessage())
 	}
 	return ss.register(ctx)

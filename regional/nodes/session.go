@@ -105,6 +105,10 @@ func (a *Agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 		refused = a.refuse(hello)
 	}
 	if refused == nil {
+		describe(&a.cfg, hello)
+		refused = refuseInventory(&a.cfg, hello)
+	}
+	if refused == nil {
 		if err := a.claimName(hello); err != nil {
 			refused = &nusav1.Refused{Message: err.Error()}
 		}

@@ -36,6 +36,9 @@ type Config struct {
 	// Token returns the join token. It is called only if the folder has no identity that can be
 	// used, and returns the zero token if there is none.
 	Token func() (join.Token, error)
+	// Root is the hash of the federation's root, for a member that joins without a token. It may be
+	// the zero Root.
+	Root join.Root
 	// TokenGiven: the operator has given a token. Then a member that has an identity first asks
 	// whether it is still a member, and otherwise joins again.
 	TokenGiven bool
@@ -86,11 +89,11 @@ func Ensure(ctx context.Context, c Config) error {
 	}
 	token, err := c.Token() // once: it may be read from standard input
 	switch {
-	case lost != nil && (err != nil || token.IsZero()):
+	case lost != nil && (err != nil || token.IsZero() && c.Root.IsZero()):
 		return errors.Join(lost, err)
 	case err != nil:
 		return err
-	case token.IsZero():
+	case token.IsZero() && c.Root.IsZero():
 		return fmt.Errorf("%s has no identity, and there is no join token: make one with `nusa token create`", c.Dir)
 	case lost != nil:
 		c.Log.Warn("the identity cannot be renewed: this program joins again", "folder", c.Dir, "error", lost)
@@ -166,7 +169,10 @@ func (c *Config) join(ctx context.Context, token join.Token) error {
 			return err
 		}
 	}
-	accept := func(root *x509.Certificate) bool { return token.Trusts(join.HashOf(root.RawSubjectPublicKeyInfo)) }
+	accept := func(root *x509.Certificate) bool {
+		hash := join.HashOf(root.RawSubjectPublicKeyInfo)
+		return token.Trusts(hash) || token.IsZero() && c.Root.Trusts(hash)
+	}
 	out, err := c.servers(accept).until(ctx, "join", func(ctx context.Context, client nusav1.IdentityClient, federation string) (*nusav1.JoinResponse, error) {
 		id := c.ID
 		id.Federation = federation

@@ -1,6 +1,7 @@
 // Package roster reads and checks the nodes that an operator registers before their agents
-// first join. The package is a core. Only security/join uses the package yet: `nusa node
-// register` is to call Parse, and the servers of a region are to store a Roster.
+// first join. The package is a core. `nusa node register` calls Parse, and package enroll stores the
+// nodes.
 //
 //   - roster.go: Node, Parse and Roster
+//   - check.go: Check, for nodes that do not come from Parse
 package roster

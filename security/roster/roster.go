@@ -45,7 +45,8 @@ type Node struct {
 	Priority    int
 }
 
-func (n Node) equal(m Node) bool {
+// Equal reports whether two nodes have the same values.
+func (n Node) Equal(m Node) bool {
 	return n.Name == m.Name && n.Address == m.Address && n.Pool == m.Pool && n.Description == m.Description && n.Priority == m.Priority && maps.Equal(n.Labels, m.Labels)
 }
 
@@ -180,7 +181,7 @@ func (n *Node) setLabels(s string) error {
 		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		_, twice := n.Labels[key]
 		switch {
-		case !ok || !shown(key, maxKey) || key == "" || !shown(value, maxValue):
+		case !ok || !validLabel(key, value):
 			return fmt.Errorf("%.80q is not key=value with 1 to %d and at most %d bytes", pair, maxKey, maxValue)
 		case twice:
 			return fmt.Errorf("label %q is there twice", key)
@@ -229,7 +230,7 @@ func (r Roster) Add(nodes []Node) (Roster, error) {
 	}
 	var bad problems
 	for _, n := range nodes {
-		if old, ok := out[n.Name]; ok && !old.equal(n) {
+		if old, ok := out[n.Name]; ok && !old.Equal(n) {
 			bad.add(fmt.Errorf("node %s is registered with other values: remove that registration first", n.Name))
 			continue
 		}

@@ -82,7 +82,7 @@ func verifyFirst(sent []*x509.Certificate, accept func(root *x509.Certificate) b
 		}
 	}
 	if len(anchors) == 0 {
-		return fmt.Errorf("%w: the server is not one of the federation that gave the token: check the address and the token", pki.ErrUnknownCA)
+		return fmt.Errorf("%w: the server is not one of the federation that gave the token, or not the one of --root-hash: check the address and the token", pki.ErrUnknownCA)
 	}
 	roots, err := pki.NewRoots(anchors...)
 	if err != nil {

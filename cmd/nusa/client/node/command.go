@@ -13,8 +13,8 @@ import (
 // Command returns the command `nusa node`.
 func Command() *cobra.Command {
 	s := &cli.Settings{}
-	c := cli.Noun("node", "Look at nodes and their history, drain, cordon, remove and ban them",
-		listCommand(s), statusCommand(s), drainCommand(s), cordonCommand(s, true), cordonCommand(s, false), removeCommand(s), historyCommand(s), banCommand(s), unbanCommand(s), membersCommand(s))
+	c := cli.Noun("node", "Look at nodes and their history, drain, cordon, register, remove and ban them",
+		listCommand(s), statusCommand(s), drainCommand(s), cordonCommand(s, true), cordonCommand(s, false), removeCommand(s), historyCommand(s), banCommand(s), unbanCommand(s), membersCommand(s), registerCommand(s), unregisterCommand(s))
 	s.Bind(c)
 	return c
 }

@@ -7,4 +7,5 @@
 //   - history.go: node history
 //   - ban.go: node ban and unban
 //   - members.go: node members
+//   - register.go: node register and unregister
 package node

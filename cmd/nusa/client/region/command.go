@@ -18,7 +18,7 @@ func Command() *cobra.Command {
 	c := cli.Noun("region", "Define regions, see what they can fit",
 		defineCommand(s), listCommand(s), statusCommand(s), verifyCommand(s), rebindCommand(s),
 		cordonCommand(s, true), cordonCommand(s, false), drainCommand(s), failbackCommand(s), loseCommand(s), removeCommand(s),
-		banCommand(s, false), unbanCommand(s, false), serverCommand(s),
+		banCommand(s, false), unbanCommand(s, false), serverCommand(s), joinPolicyCommand(s),
 	)
 	s.Bind(c)
 	return c

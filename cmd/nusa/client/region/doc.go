@@ -10,5 +10,6 @@
 //   - status.go: region status
 //   - rebind.go: region rebind
 //   - verify.go: region verify
+//   - joinpolicy.go: region join-policy
 //   - ban.go: region ban and unban, region server remove, ban and unban
 package region
