@@ -35,6 +35,7 @@
 //	idempotency  the answers to requests with idempotency keys
 //	state        what the active server knows, and the one writer of the store
 //	gather       the audit trails of the regions
+//	repair       compares the store with the memory and the regions
 //	uplink       the streams of the regions
 //	placer       the shell around place
 //	api          the gRPC services

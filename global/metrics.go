@@ -20,6 +20,7 @@ type metrics struct {
 	verdicts prometheus.Counter
 	// forwarded and lost count entries of the regions' audit trails.
 	forwarded, lost prometheus.Counter
+	repairs         *prometheus.CounterVec
 	active          *atomic.Pointer[leadershipTerm]
 	isActive        *prometheus.Desc
 	jobs            *prometheus.Desc
@@ -46,6 +47,8 @@ func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
 			Name: "nusa_global_slot_actions_total", Help: "Slot actions applied, by kind."}, []string{"kind"}),
 		verdicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nusa_global_verdicts_total", Help: "Regions that were declared lost."}),
+		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nusa_reconcile_repairs_total", Help: "Differences that were repaired, by tier and kind. 0 in a healthy federation."}, []string{"tier", "kind"}),
 		forwarded: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nusa_audit_forwarded_total", Help: "Entries of the regions' audit trails that were stored."}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
@@ -77,13 +80,15 @@ func (m *metrics) observeActions(actions []place.Action) {
 
 func (m *metrics) observeForwarded(n int64) { m.forwarded.Add(float64(n)) }
 
+func (m *metrics) observeRepair(tier, kind string) { m.repairs.WithLabelValues(tier, kind).Inc() }
+
 func (m *metrics) observeLost(n int64) { m.lost.Add(float64(n)) }
 
 func (m *metrics) observeVerdicts(n int) { m.verdicts.Add(float64(n)) }
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots, m.verdicts, m.forwarded, m.lost} {
+	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots, m.verdicts, m.forwarded, m.lost, m.repairs} {
 		c.Describe(ch)
 	}
 	for _, d := range []*prometheus.Desc{m.isActive, m.jobs, m.pending, m.regions, m.queue, m.paused, m.alarms, m.term, m.room} {
@@ -93,7 +98,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots, m.verdicts, m.forwarded, m.lost} {
+	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots, m.verdicts, m.forwarded, m.lost, m.repairs} {
 		c.Collect(ch)
 	}
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {

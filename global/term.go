@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/latency"
 	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/recovery"
+	"github.com/nusa-scheduler/nusa/global/repair"
 	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -34,9 +35,11 @@ type leadershipTerm struct {
 	state  *state.State
 	commit *state.Committer
 	gather *gather.Gather
-	placer *placer.Placer
-	uplink *uplink.Server
-	api    *api.Term
+	// repairer compares the tiers.
+	repairer *repair.Repairer
+	placer   *placer.Placer
+	uplink   *uplink.Server
+	api      *api.Term
 
 	// renew asks the store whether this server is still the elected one. election is the proof, on
 	// Config.Clock: while election lasts, no other server can be elected. The state's lock guards
@@ -102,6 +105,10 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 		State: t.state, Commit: t.commit, Store: s.store, Client: t.api.AuditOf, Age: cfg.AuditRetention,
 		Most: func() int64 { return t.boundOf(gather.MostBytes) }, Lost: m.observeLost, Stored: m.observeForwarded, Log: cfg.Logger,
 	})
+	t.repairer = repair.New(repair.Config{
+		State: t.state, Commit: t.commit, Store: s.store, Dial: t.api.Dial, Observe: m.observeRepair, Log: cfg.Logger,
+	})
+	t.api.Repairer = t.repairer
 	err = t.state.Load(ctx, s.store)
 	if err == nil {
 		err = t.countCandidates(ctx)
@@ -137,7 +144,7 @@ func (t *leadershipTerm) run() error {
 	lost := failoverLoop{
 		state: t.state, commit: t.commit, wake: t.placer.Wake, resign: t.resign, log: t.cfg.Logger, observe: t.observeVerdicts,
 	}
-	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.historyLoop, t.logLoop, predictor.Run} {
+	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()

@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/enroll"
 	"github.com/nusa-scheduler/nusa/security/oidc"
 	"github.com/nusa-scheduler/nusa/security/pki"
@@ -51,6 +52,7 @@ func (s *Services) Register(to grpc.ServiceRegistrar) {
 	nusav1.RegisterAuthServer(to, &authAPI{s: s})
 	nusav1.RegisterNamespacesServer(to, &namespacesAPI{a: &authAPI{s: s}})
 	nusav1.RegisterSystemServer(to, &systemAPI{s: s})
+	nusav1.RegisterRepairsServer(to, &repairsAPI{s: s})
 	nusav1.RegisterTokensServer(to, &tokensAPI{s: s})
 	nusav1.RegisterMembersServer(to, &membersAPI{s: s})
 	nusav1.RegisterKeysServer(to, &keysAPI{s: s})
@@ -144,4 +146,27 @@ func (i *systemAPI) Recover(ctx context.Context, req *nusav1.RecoverRequest) (*n
 	// The caller must get the response before the term ends, even through another server.
 	time.AfterFunc(recoverPause, func() { term.Renew(errRecovered) })
 	return &nusav1.RecoverResponse{Revision: revision}, nil
+}
+
+// repairsAPI compares the tiers, and repairs what differs.
+type repairsAPI struct {
+	nusav1.UnimplementedRepairsServer
+	s *Services
+}
+
+// Run implements nusav1.RepairsServer.
+func (r *repairsAPI) Run(ctx context.Context, req *nusav1.ReconcileRequest) (*nusav1.ReconcileResponse, error) {
+	term, err := r.s.term()
+	if err != nil {
+		return nil, err
+	}
+	if name := req.GetRegion(); name != "" {
+		if _, err := term.region(name); err != nil {
+			return nil, err
+		}
+	}
+	if err := term.record(ctx, audit.Entry{Verb: "reconcile", Kind: "system", Name: req.GetRegion(), Region: req.GetRegion(), Outcome: audit.Started}); err != nil {
+		return nil, err
+	}
+	return &nusav1.ReconcileResponse{Results: term.Repairer.Now(ctx, req.GetRegion())}, nil
 }

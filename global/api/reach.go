@@ -28,6 +28,9 @@ type regionConn struct {
 	conn *grpc.ClientConn
 }
 
+// Dial returns the tunnel to one region.
+func (t *Term) Dial(name string) (*grpc.ClientConn, error) { return t.dial(name) }
+
 // dial returns the tunnel to one region.
 func (t *Term) dial(name string) (*grpc.ClientConn, error) {
 	connect, err := t.tunnel(name)

@@ -42,6 +42,14 @@ type TermConfig struct {
 	// ServeRegion serves the stream of a region's master.
 	ServeRegion func(uplink.Stream) error
 	Log         *slog.Logger
+	// Repairer compares the tiers: *repair.Repairer.
+	Repairer Repairer
+}
+
+// Repairer compares the tiers, and repairs what differs.
+type Repairer interface {
+	// Now compares everything, or one region.
+	Now(ctx context.Context, region string) []*nusav1.ReconcileResult
 }
 
 // Term holds the state of the services for one leadership term.

@@ -3,6 +3,8 @@ package state
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -125,4 +127,83 @@ func Decode(kv store.KV, m proto.Message) error {
 		return fmt.Errorf("%s: %w: %w", kv.Key, ErrFormat, err)
 	}
 	return nil
+}
+
+// Compared are the prefixes of the records that HeldRevision knows.
+var Compared = [...]string{RegionPrefix, jobPrefix, slotPrefix}
+
+// HeldRevision returns the revision of a record that the state has; 0: it has none. The lock is held.
+func HeldRevision(st *State, key string) int64 {
+	switch {
+	case strings.HasPrefix(key, jobPrefix):
+		if j := st.Jobs[jobOfKey(key, jobPrefix)]; j != nil && j.Record != nil {
+			return j.Revision
+		}
+	case strings.HasPrefix(key, slotPrefix):
+		k := jobOfKey(key, slotPrefix)
+		k.Name, _, _ = strings.Cut(k.Name, "/")
+		if j := st.Jobs[k]; j != nil {
+			return j.slotRevision(key[len(slotPrefix):])
+		}
+	case strings.HasPrefix(key, RegionPrefix):
+		if r := st.Regions[key[len(RegionPrefix):]]; r != nil {
+			return r.Revision
+		}
+	}
+	return 0
+}
+
+// HeldKeys calls visit for each record that HeldRevision knows, with its revision. It holds the lock for one
+// job at a time.
+func HeldKeys(st *State, visit func(key string, revision int64)) {
+	st.Lock()
+	jobs := slices.Collect(maps.Keys(st.Jobs))
+	for name, r := range st.Regions {
+		visit(regionKey(name), r.Revision)
+	}
+	st.Unlock()
+	for _, k := range jobs {
+		st.Lock()
+		if j := st.Jobs[k]; j != nil {
+			if j.Record != nil {
+				visit(k.recordKey(), j.Revision)
+			}
+			for s := range j.Slots.All() {
+				visit(slotKey(s), s.Revision)
+			}
+		}
+		st.Unlock()
+	}
+}
+
+// Reload changes the state to what the store has under a key. An empty kv: the store does not have the
+// key. A request of the Committer calls it, so that no transaction is in flight.
+func Reload(st *State, key string, kv store.KV) error {
+	if kv.ModRevision == 0 {
+		st.apply(key, nil, st.Revision)
+		return nil
+	}
+	r := record{kv: kv}
+	if err := decodeOne(&r, nil); err != nil {
+		return err
+	}
+	st.apply(key, r.value, kv.ModRevision)
+	return nil
+}
+
+// RepeatOrders sends a region orders again, and removes others again. The lock is held.
+func RepeatOrders(r *Region, orders, removals []string) {
+	at := r.Orders.Position().Sequence
+	for _, key := range orders {
+		if o, ok := r.Orders.Get(key); ok {
+			r.Orders.PutAt(at, key, o)
+		}
+	}
+	for _, key := range removals {
+		if _, ok := r.Orders.Get(key); !ok { // the outbox sends the removal of what it had
+			r.Orders.PutAt(at, key, Order{})
+			r.Orders.DeleteAt(at, key)
+		}
+	}
+	r.Wake()
 }

@@ -123,13 +123,19 @@ func (f *federation) server(region string, s, of, port int) {
 }
 
 func (f *federation) agent(region, name string, ports ...int) {
+	f.agentIn(f.t.TempDir(), region, name, ports...)
+}
+
+// agentIn runs an agent with a data directory until the test ends, or until stop is called.
+func (f *federation) agentIn(dir, region, name string, ports ...int) (stop func()) {
+	f.t.Helper()
 	var servers []string
 	for _, p := range ports {
 		servers = append(servers, f.addr(p))
 	}
-	f.run("agent "+name+" of "+region, func(ctx context.Context) error {
+	return f.run("agent "+name+" of "+region, func(ctx context.Context) error {
 		return agent.Run(ctx, agent.Config{
-			Region: region, Name: name, DataDir: f.t.TempDir(), Servers: servers, HTTPAddr: "-",
+			Region: region, Name: name, DataDir: dir, Servers: servers, HTTPAddr: "-",
 			Drivers:  map[string]driver.Driver{"mock": mock.New(mock.Config{})},
 			Identity: f.ca.Source("region/" + region + "/agent/" + name), Logger: f.log.With("agent", region+name),
 		})
@@ -287,6 +293,7 @@ func TestFederationWithIdentities(t *testing.T) {
 	t.Run("sizes", f.attackSizes)
 	t.Run("Raft", f.attackRaft)
 	t.Run("starts with the identity of another", f.wrongStarts)
+	t.Run("reconciliation", f.reconciles)
 	t.Run("bans", f.bans)
 	t.Run("rights", func(t *testing.T) { f.rights(t, allocs) })
 	t.Run("rights of regions", func(t *testing.T) { f.rightsOfRegions(t, allocs) })

@@ -86,6 +86,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterOriginsServer(s, originServer{notes: f.notes})
 	nusav1.RegisterEventsServer(s, eventServer{notes: f.notes})
 	nusav1.RegisterAuditServer(s, f.audit)
+	nusav1.RegisterRepairsServer(s, repairsServer{})
 	nusav1.RegisterSystemServer(s, f)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(conns) }()

@@ -18,7 +18,7 @@ func Command() *cobra.Command {
 		cli.Noun("ca", "The root of the federation", statusCommand(s), rotateCommand(s)),
 		ringCommand(s, "gossip", "The keys that encrypt gossip in a region"),
 		ringCommand(s, "probe", "The keys that authenticate latency probes between regions"))
-	c := cli.Noun("operator", "Run a federation: change its keys", keys)
+	c := cli.Noun("operator", "Run a federation: change its keys, compare its tiers", keys, reconcileCommand(s))
 	s.Bind(c)
 	return c
 }
