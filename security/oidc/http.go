@@ -34,7 +34,7 @@ func Client(p *nusav1.AuthProvider) (*http.Client, error) {
 	}
 	// Without idle connections there is nothing to close.
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, DisableKeepAlives: true}
-	return &http.Client{Transport: bounded{transport}, Timeout: answerLimit, CheckRedirect: func(r *http.Request, before []*http.Request) error {
+	return &http.Client{Transport: bounded{transport}, CheckRedirect: func(r *http.Request, before []*http.Request) error {
 		switch {
 		case len(before) >= maxHops:
 			return errors.New("the provider redirects too often")
@@ -45,20 +45,42 @@ func Client(p *nusav1.AuthProvider) (*http.Client, error) {
 	}}, nil
 }
 
-// bounded bounds the bodies of responses.
+// bounded bounds the time of requests and the bodies of responses. The time of http.Client has a
+// goroutine for each body that a library does not close.
 type bounded struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := b.RoundTripper.RoundTrip(r)
+	ctx, cancel := context.WithTimeout(r.Context(), answerLimit)
+	resp, err := b.RoundTripper.RoundTrip(r.WithContext(ctx))
 	if err != nil {
+		cancel()
 		return nil, err
 	}
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.LimitReader(resp.Body, maxAnswer), resp.Body}
+	resp.Body = &body{io.LimitReader(resp.Body, maxAnswer), resp.Body, cancel}
 	return resp, nil
+}
+
+// body is the body of a response. Its request ends with the body.
+type body struct {
+	io.Reader
+	io.Closer
+	cancel func()
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err != nil {
+		b.cancel()
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error {
+	defer b.cancel()
+	return b.Closer.Close()
 }
 
 // Discover asks a provider for its endpoints. The context that it returns has the HTTP client for

@@ -57,7 +57,7 @@ func renew(c *Session) (wait func()) {
 		return func() {}
 	}
 	chain, err := source.Chain()
-	if err != nil || time.Now().Before(pki.RenewAt(chain[0].NotBefore, chain[0].NotAfter, 0)) || !mayTry(c.Identity) {
+	if err != nil || time.Now().Before(pki.RenewAt(chain[0].NotBefore.Add(pki.Backdate), chain[0].NotAfter, 0)) || !mayTry(c.Identity) {
 		return func() {}
 	}
 	ctx, cancel := context.WithTimeout(c.Ctx, renewLimit)
