@@ -120,7 +120,7 @@ func printFederations(w io.Writer, all []federationMeasured, plans []coreLine, m
 				short(*r.ServerCPUUSPerJob), number(*r.ServerPeakRSSMB), number(*r.BytesWrittenPerJob), m.goal, reached)
 		}
 	}
-	fmt.Fprint(w, "\nAll regions connect at once. The bytes are those until the lists of regions have arrived.\nIdle bytes are those of one region in five seconds. Restart is the time from the start of\nthe process, after a SIGKILL, to its first decision. Memory is that of the server after the\nregions have connected, and idle after the jobs. Within 30 seconds after jobs with near\nrules, each region gets once what it has to probe for them: 5 kB with 200 regions. A few\nregions at a time get the whole matrix: up to 250 bytes for each region in five seconds.\n\n| arguments | connected s | MB down / up | MB of memory then / idle | idle, cores | idle bytes down / up | restart s |\n|---|---|---|---|---|---|---|\n")
+	fmt.Fprint(w, "\nAll regions connect at once. The bytes are those until the lists of regions have arrived.\nIdle bytes are those of one region in five seconds. Restart is the time from the start of\nthe process, after a SIGKILL, to its first decision. Memory is that of the server after the\nregions have connected, and idle after the jobs. Within 30 seconds after jobs with near\nrules, each region gets once what it has to probe for them: 5 kB with 200 regions. A few\nregions at a time get the whole matrix: up to 100 bytes for each region in five seconds.\n\n| arguments | connected s | MB down / up | MB of memory then / idle | idle, cores | idle bytes down / up | restart s |\n|---|---|---|---|---|---|---|\n")
 	for _, m := range all {
 		for _, r := range m.results {
 			if r.Idle != nil {

@@ -356,7 +356,7 @@ func (c *cell) methodName() string { return methods[c.method&^reverseBit] }
 
 func (c *cell) reverseReachable() bool { return c.method&reverseBit != 0 }
 
-func (c *cell) rtt(p Percentile) time.Duration {
+func (c *trips) rtt(p Percentile) time.Duration {
 	switch {
 	case p <= 50:
 		return c.p50.duration()

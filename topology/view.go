@@ -227,11 +227,11 @@ func (v *View) NameAt(i int) string { return v.regions[i].Name }
 // LeastRTT returns a lower bound of the RTT that DistanceAt returns, from one direction
 // alone. It returns 0 if no bound is known. It is cheaper than DistanceAt.
 func (v *View) LeastRTT(i, j int, p Percentile) time.Duration {
-	c := v.cell(i, j)
-	if c.state == Unknown || len(v.doubts) > 0 && v.doubts[i*len(v.regions)+j] != "" {
+	r := &v.rows[i]
+	if r.trips == nil || r.state(j) == Unknown || len(v.doubts) > 0 && v.doubts[i*len(v.regions)+j] != "" {
 		return 0
 	}
-	return c.rtt(p)
+	return r.trips[j].rtt(p)
 }
 
 func (v *View) distance(i, j int, p Percentile) Distance {

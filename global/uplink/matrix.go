@@ -26,10 +26,10 @@ const (
 	// one within matrixInterval. For 1,000 regions, each matrix is 2 MB.
 	minMatrices = 4
 	// matrixBytes bounds the mean bytes of whole matrices in a tick, for each region of the
-	// federation. With 1,000 regions a matrix has half a megabyte, so some hours pass until all
+	// federation. With 1,000 regions a matrix has half a megabyte, so seven hours pass until all
 	// regions have one. That is enough: regions need the matrix only without a global tier, and
 	// then they also ask each other.
-	matrixBytes = 250
+	matrixBytes = 100
 	// maxSince bounds how many messages with the changes since a version are kept.
 	maxSince = 8
 )
