@@ -3,8 +3,6 @@ package uplink
 import (
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/sets"
@@ -144,13 +142,21 @@ func (c *session) authMessage() *nusav1.GlobalMessage {
 	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Auth{Auth: set.Message()}}
 }
 
+// sizeOf returns the approximate size of an encoded order. proto.Size takes as long as encoding.
+func sizeOf(o *nusav1.SlotOrder) int {
+	const numbers = 128 // bytes of the other fields
+	s := o.GetSlot()
+	return numbers + len(o.GetSpec()) + len(s.GetNamespace()) + len(s.GetJob()) + len(s.GetGroup()) + len(s.GetRegion()) +
+		len(s.GetMessage()) + len(s.GetPlacedBecause()) + len(s.GetReturnTo())
+}
+
 // ordersMessage returns the next orders, or nil if there are none. The lock is held.
 func (c *session) ordersMessage() *nusav1.GlobalMessage {
 	var orders []*nusav1.SlotOrder // the orders whose size was measured: the batch begins with them
 	b, ok := c.cursor.NextWithin(ordersItems, ordersBytes, func(i link.Item[state.Order]) int {
 		o := c.server.st.SlotOrder(c.region, i.Key, i.Value)
 		orders = append(orders, o)
-		return proto.Size(o) + 8
+		return sizeOf(o)
 	})
 	if !ok {
 		return nil
