@@ -71,7 +71,7 @@ func (m members) BanRegion(ctx context.Context, req *nusav1.BanRegionRequest) (*
 	if req.GetName() == "" {
 		return nil, status.Error(codes.FailedPrecondition, "a region cannot ban itself: ask a global server")
 	}
-	ban, err := m.s.Enroll.Members().Ban(ctx, &nusav1.BanRequest{Role: "server", Region: req.GetRegion(), Name: req.GetName(), Reason: req.GetReason(), By: req.GetBy()})
+	ban, err := m.s.Enroll.Members().BanRegion(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -83,5 +83,5 @@ func (m members) UnbanRegion(ctx context.Context, req *nusav1.UnbanRegionRequest
 	if req.GetName() == "" {
 		return nil, status.Error(codes.FailedPrecondition, "a region cannot ban itself: ask a global server")
 	}
-	return m.s.Enroll.Members().Unban(ctx, &nusav1.UnbanRequest{Role: "server", Region: req.GetRegion(), Name: req.GetName()})
+	return m.s.Enroll.Members().UnbanRegion(ctx, req)
 }

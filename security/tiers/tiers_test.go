@@ -295,6 +295,7 @@ func TestFederationWithIdentities(t *testing.T) {
 	t.Run("starts with the identity of another", f.wrongStarts)
 	t.Run("reconciliation", f.reconciles)
 	t.Run("bans", f.bans)
+	t.Run("bans of whole regions", f.regionBans)
 	t.Run("rights", func(t *testing.T) { f.rights(t, allocs) })
 	t.Run("rights of regions", func(t *testing.T) { f.rightsOfRegions(t, allocs) })
 	t.Run("bans of regions", f.bansOfRegions)
