@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/freeport"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/pkitest"
 )
 
 // overEtcd makes a server store its records in etcd on loopback.
@@ -123,6 +126,34 @@ func TestServerContinuesWhenEtcdIsBack(t *testing.T) {
 	list, err := first.jobs().List(t.Context(), &nusav1.ListJobsRequest{})
 	if err != nil || len(list.GetJobs()) != 1 {
 		t.Errorf("after etcd came back: %v, %v", list, err)
+	}
+}
+
+// TestMembersIssueFirst: servers with the root of the federation in files issue their identities before
+// their etcd members start, so the members reach each other by TLS.
+func TestMembersIssueFirst(t *testing.T) {
+	t.Parallel()
+	f, root := newFederation(), rootFiles(t, pkitest.New(t).Root)
+	port := freeport.Reserve(t, 3)
+	var cluster []string
+	for i := range 3 {
+		cluster = append(cluster, fmt.Sprintf("g%d=127.0.0.1:%d", i, port+i))
+	}
+	var wg sync.WaitGroup
+	for i := range cluster {
+		dir := t.TempDir()
+		wg.Go(func() {
+			f.start(t, fmt.Sprintf("g%d", i), f.overEtcd(dir, Etcd{PeerAddr: fmt.Sprintf("127.0.0.1:%d", port+i), InitialCluster: cluster}), withRoot(root),
+				func(c *Config) { c.Secure.Dir = filepath.Join(dir, "identity") })
+		})
+	}
+	wg.Wait()
+	for i := range cluster {
+		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/members", port+i))
+		if err == nil {
+			resp.Body.Close()
+			t.Errorf("member %d answers without encryption: %s", i, resp.Status)
+		}
 	}
 }
 
