@@ -18,12 +18,22 @@ import (
 )
 
 func providerListCommand(s *cli.Settings) *cobra.Command {
-	return listCommand(s, "List the OpenID Connect providers whose users may log in", func(ctx context.Context, a nusav1.AuthClient) (*nusav1.ListProvidersResponse, error) {
-		return a.ListProviders(ctx, &nusav1.ListProvidersRequest{})
-	}, func(w *term.Screen, r *nusav1.ListProvidersResponse) { writeProviders(w, r.GetProviders()) })
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the OpenID Connect providers whose users may log in", Args: cli.Positional(),
+		RunE: s.Run(func(c *cli.Session, _ []string) error {
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			resp, err := client(c).ListProviders(ctx, &nusav1.ListProvidersRequest{})
+			if err != nil {
+				return err
+			}
+			return c.Print(resp, func(w *term.Screen) { writeProviders(w, resp.GetProviders(), c.Addr, cli.RootHash(c)) })
+		}),
+	}
 }
 
-func writeProviders(w *term.Screen, all []*nusav1.AuthProvider) {
+// writeProviders writes providers, and how a user without the roots logs in. hash is that of the root.
+func writeProviders(w *term.Screen, all []*nusav1.AuthProvider, addr, hash string) {
 	if len(all) == 0 {
 		fmt.Fprintf(w, "no providers; %s auth provider set adds one\n", w.Program)
 		return
@@ -40,6 +50,9 @@ func writeProviders(w *term.Screen, all []*nusav1.AuthProvider) {
 		}
 	}
 	t.Write(w)
+	if hash != "" {
+		fmt.Fprintf(w, "\nusers log in with:\n%s login --addr %s --provider %s --root-hash %s\n", w.Program, addr, all[0].GetName(), hash)
+	}
 }
 
 func providerSetCommand(s *cli.Settings) *cobra.Command {

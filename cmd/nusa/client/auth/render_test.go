@@ -58,6 +58,13 @@ func TestRendering(t *testing.T) {
 				{Accessor: "ijklmnop", Local: true, Expires: in(w, -time.Hour), CreatedBy: "operator/jane"},
 			})
 		}),
+		sample.Of("auth provider list", func(w *term.Screen) {
+			writeProviders(w, []*nusav1.AuthProvider{
+				{Name: "corp", Issuer: "https://id.example.com", ClientId: "nusa", Rules: []*nusav1.ProviderRule{{Role: "admin", Condition: `"ops" in claims.groups`}, {Role: "viewer", Condition: "true"}}},
+				{Name: "other", Issuer: "https://other.example.com/x", ClientId: "n", MaxTtl: durationpb.New(time.Hour)},
+			}, "g1:7600", "0123456789abcdef0123456789abcdef")
+		}),
+		sample.Of("auth provider list, none", func(w *term.Screen) { writeProviders(w, nil, "g1:7600", "") }),
 		sample.Of("auth token list, none", func(w *term.Screen) { writeTokens(w, nil) }),
 	})
 }

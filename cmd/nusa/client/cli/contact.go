@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,9 +31,21 @@ func (s *Settings) RunAnonymous(rootHash *string, f func(c *Session, args []stri
 	return s.run(func(c *Session) { c.anonymous, c.rootHash = true, *rootHash }, f)
 }
 
-// HashOfRoot returns the hash that --root-hash takes.
-func HashOfRoot(root *x509.Certificate) string {
-	hash := join.HashOf(root.RawSubjectPublicKeyInfo)
+// RootHash returns the hash of the first root that a session trusts, as --root-hash takes it. It is
+// empty if the connection is not encrypted.
+func RootHash(c *Session) string {
+	text, err := rootsOf(c)
+	if text == nil && err == nil && c.Identity != "" {
+		text, err = os.ReadFile(filepath.Join(c.Identity, trust.RootsFile))
+	}
+	if err != nil {
+		return ""
+	}
+	certs, err := pki.ParseCertificates(text, maxRoots)
+	if err != nil || len(certs) == 0 {
+		return ""
+	}
+	hash := join.HashOf(certs[0].RawSubjectPublicKeyInfo)
 	return hex.EncodeToString(hash[:])[:leastHash]
 }
 

@@ -125,6 +125,14 @@ func TestProvider(t *testing.T) {
 		t.Error(list)
 	}
 
+	_, hash, _ := strings.Cut(strings.TrimSpace(list), "--root-hash ")
+	f.user("joe")
+	f.refused("not one of the federation", "login", "--provider", "corp", "--root-hash", strings.Repeat("0", len(hash)), f.at(portActive))
+	f.refused("give the first 32 digits", "login", "--provider", "corp", "--root-hash", hash[:10], f.at(portActive))
+	if out := f.browser(idp, "login", "--provider", "corp", "--no-browser", "--root-hash", hash, f.at(portActive)); out.err() != nil {
+		t.Fatal(out)
+	}
+
 	f.user("jane")
 	f.refused("give --roots", "login", "--provider", "corp", f.at(portStandby))
 	roots := "--roots=" + f.path("g1-operator/roots.pem")
