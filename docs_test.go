@@ -1,6 +1,7 @@
 package nusa_test
 
 import (
+	"go/ast"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -117,13 +118,14 @@ func cells(row string) []string {
 	return out
 }
 
-// TestShellBlocksAreMarked: every block of commands is marked. The integration tests run a
-// block "sh run" (deploy/local). A block "sh example" is an example for other hosts.
+// TestShellBlocksAreMarked: every block of commands is marked. The integration tests run a block "sh run"
+// against nusa dev, and "sh run members" against members with tokens (deploy/local). A block "sh example"
+// is an example for other hosts.
 func TestShellBlocksAreMarked(t *testing.T) {
 	other := map[string]bool{"text": true, "yaml": true, "csv": true, "json": true, "go": true, "mermaid": true, "proto": true}
 	for path, page := range pages(t) {
 		for _, b := range blocks(page) {
-			if b.fence == "" || b.fence == "sh run" || b.fence == "sh example" || other[b.fence] {
+			if b.fence == "" || b.fence == "sh run" || b.fence == "sh run members" || b.fence == "sh example" || other[b.fence] {
 				continue
 			}
 			t.Errorf("%s:%d: a block marked %q: say sh run, sh example, or the language", path, b.line, b.fence)
@@ -200,5 +202,37 @@ func TestArchitectureNamesWhatExists(t *testing.T) {
 				t.Errorf("%s: names %s, which does not exist", path, m[1])
 			}
 		}
+	}
+}
+
+// TestAttacksNameTests: the functions that docs/security.md names as proofs exist.
+func TestAttacksNameTests(t *testing.T) {
+	_, table, ok := strings.Cut(pages(t)["docs/security.md"], "## Attacks that are tests\n")
+	if !ok {
+		t.Fatal("docs/security.md has no list of attacks")
+	}
+	have := map[string]bool{}
+	for _, s := range sources(t) {
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && s.test() {
+				have[f.Name.Name] = true
+			}
+		}
+	}
+	n := 0
+	for row := range strings.Lines(table) {
+		c := cells(row)
+		if !strings.HasPrefix(row, "|") || len(c) != 2 {
+			continue
+		}
+		for _, m := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(c[1], -1) {
+			n++
+			if !have[m[1]] {
+				t.Errorf("docs/security.md: no test has a function %s", m[1])
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("the list names %d functions", n)
 	}
 }

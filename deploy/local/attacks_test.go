@@ -146,6 +146,7 @@ func (h *hostile) sound(after string, memory map[string]int) {
 // TestHostileNetwork: a program that reaches every port of a federation, and has no certificate, stops nothing and
 // gets nothing, whatever it sends. Its connections are closed in time.
 func TestHostileNetwork(t *testing.T) {
+	t.Parallel()
 	h := startHostile(t)
 	var tcp, udp []string
 	for _, s := range h.ports {

@@ -121,6 +121,7 @@ groups:
 // arguments of a process, in what commands print, in an export of the audit trail, or in a file
 // beside those that are for the secret.
 func TestSecretsStayWhereTheyBelong(t *testing.T) {
+	t.Parallel()
 	bin, err := filepath.Abs("../../bin/nusa")
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ func TestShellBlocksOfPages(t *testing.T) {
 	}
 	ran := 0
 	for _, file := range append([]string{filepath.Join(root, "README.md")}, files...) {
-		script := runnable(t, file)
+		script := runnable(t, file, "sh run")
 		if script == "" {
 			continue
 		}
@@ -52,8 +52,8 @@ func TestShellBlocksOfPages(t *testing.T) {
 	}
 }
 
-// runnable returns the blocks of a page that are marked "sh run".
-func runnable(t *testing.T, file string) string {
+// runnable returns the blocks of a page that have a mark.
+func runnable(t *testing.T, file, mark string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -64,12 +64,57 @@ func runnable(t *testing.T, file string) string {
 	for line := range strings.Lines(string(text)) {
 		switch {
 		case strings.HasPrefix(line, "```"):
-			inside = strings.TrimSpace(line) == "```sh run"
+			inside = strings.TrimSpace(line) == "```"+mark
 		case inside:
 			out.WriteString(line)
 		}
 	}
 	return out.String()
+}
+
+// TestRunbooks runs the blocks marked "sh run members" of docs/security.md against a federation of
+// processes that joined with tokens, in which a job runs. Its task never restarts.
+func TestRunbooks(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &joined{T: t, dir: t.TempDir(), bin: filepath.Join(root, "bin", "nusa"), port: freeport.Reserve(t, ports)}
+	leftover.Nothing(t, j.dir)
+	j.start("g1", nil, "global", "--grpc-addr", j.addr(0), "--http-addr", "-")
+	j.until("g1", "server", "list")
+	j.server("s1", 10, "NUSA_JOIN_TOKEN="+j.token("--role", "server"))
+	j.until("connected", "region", "list")
+	agents := j.token("--role", "agent", "--uses", "2")
+	j.agent("n1", []string{"NUSA_JOIN_TOKEN=" + agents})
+	j.agent("n2", []string{"NUSA_JOIN_TOKEN=" + agents})
+	j.eventually(200*time.Millisecond, func() error {
+		out, err := j.nusa("node", "list")
+		if err != nil || strings.Count(out, "ready") != 2 {
+			return fmt.Errorf("two nodes: %w\n%s", err, out)
+		}
+		return nil
+	})
+	job := filepath.Join(t.TempDir(), "sleeper.yaml")
+	if err := os.WriteFile(job, []byte(sleeper), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j.must("job", "run", job)
+	before, err := j.running()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euxo", "pipefail", "-c", runnable(t, filepath.Join(root, "docs", "security.md"), "sh run members"))
+	cmd.Env = append(os.Environ(), "NUSA_ADDR="+j.addr(0), "NUSA_IDENTITY="+filepath.Join(j.dir, "g1", "operator"), "NO_COLOR=1", "PATH="+filepath.Dir(j.bin)+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if after, err := j.running(); err != nil || after != before {
+		t.Errorf("the tasks are\n%s, and were\n%s, %v", after, before, err)
+	}
 }
 
 // devNodes is the number of nodes of the pages: five regions with two agents each.
