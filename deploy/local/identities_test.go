@@ -50,7 +50,7 @@ func TestIdentities(t *testing.T) {
 	t.Run("callers", func(t *testing.T) {
 		for _, c := range []struct{ member, want string }{
 			{"operator", "counter"},
-			{"", "this client needs --identity (or NUSA_IDENTITY), too"},
+			{"", "this client needs one, too: --identity (or NUSA_IDENTITY)"},
 			{before[0].GetNodeName(), "the peer refuses the certificate of this program"},
 			{before[0].GetRegion() + "-server-1", "may not call /nusa.v1.Jobs/List"},
 		} {

@@ -140,12 +140,13 @@ func startJoined(t *testing.T) (j *joined, global, kill func()) {
 	}
 	j = &joined{T: t, dir: t.TempDir(), bin: bin, port: freeport.Reserve(t, ports)}
 	leftover.Nothing(t, j.dir)
+	var latest func()
 	global = func() {
-		kill = j.start("g1", nil, "global", "--secure", "--grpc-addr", j.addr(0), "--http-addr", "-", "--etcd-peer-addr", j.addr(3))
+		latest = j.start("g1", nil, "global", "--secure", "--grpc-addr", j.addr(0), "--http-addr", "-", "--etcd-peer-addr", j.addr(3))
 	}
 	global()
 	j.until("g1", "server", "list")
-	return j, global, func() { kill() }
+	return j, global, func() { latest() }
 }
 
 // TestJoinWithTokens: processes without any identity join by token, and run encrypted. Wrong
