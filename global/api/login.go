@@ -125,10 +125,12 @@ func (a *authAPI) changeBy(ctx context.Context, who string, e *audit.Entry, next
 		if err != nil {
 			return err
 		}
+		before := set
 		set, err = next(set)
 		if err != nil {
 			return rights.StatusError(err)
 		}
+		e.Before, e.After = state.AuditHash(before.Object(e.Kind, e.Name)), state.AuditHash(set.Object(e.Kind, e.Name))
 		if err := t.Audit(*e); err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func holds(source string) func(authz.Action) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		request := &expr.Request{Principal: a.By, Verb: a.Verb, Kind: a.Kind, Namespace: named(a.Namespace), Region: named(a.Region), Name: a.Name}
+		request := &expr.Request{Principal: a.By, Verb: a.Verb, Kind: a.Kind, Namespace: oneOf(a.Namespace), Region: oneOf(a.Region), Name: a.Name}
 		var job *expr.Job
 		if asked, ok := a.Request.(*Submission); ok && c.ReadsJob {
 			job, err = asked.job()
@@ -70,8 +70,8 @@ func holds(source string) func(authz.Action) (bool, error) {
 	}
 }
 
-// named returns the name of a place, or nothing for every place.
-func named(place string) string {
+// oneOf returns the name of a place, or nothing for every place.
+func oneOf(place string) string {
 	if place == authz.Any {
 		return ""
 	}

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/authz"
@@ -206,4 +209,30 @@ func (s *Set) find(who authz.Principal, a authz.Action, q question) answer {
 // leaves open.
 func (s *Set) Somewhere(who authz.Principal, a authz.Action) bool {
 	return authz.Somewhere(who, a, s.policy)
+}
+
+// Object returns the stored object of a kind (role, binding, token, namespace, provider) with a name,
+// or nil.
+func (s *Set) Object(kind, name string) proto.Message {
+	switch kind {
+	case "role":
+		return named(storedRoles(s.msg), name, (*nusav1.AuthRole).GetName)
+	case "binding":
+		return named(s.msg.GetBindings(), name, (*nusav1.AuthBinding).GetName)
+	case "token":
+		return named(s.msg.GetTokens(), name, (*nusav1.AccessToken).GetAccessor)
+	case "namespace":
+		return named(s.msg.GetNamespaces(), name, (*nusav1.Namespace).GetName)
+	case "provider":
+		return named(s.msg.GetProviders(), name, (*nusav1.AuthProvider).GetName)
+	}
+	return nil
+}
+
+// named returns the part with a name, or nil.
+func named[T proto.Message](list []T, want string, name func(T) string) proto.Message {
+	if i := slices.IndexFunc(list, func(x T) bool { return name(x) == want }); i >= 0 {
+		return list[i]
+	}
+	return nil
 }

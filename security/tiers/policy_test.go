@@ -145,6 +145,7 @@ func (f *federation) conditions(t *testing.T) {
 	if _, err := auth.RemoveBinding(ctx, &nusav1.RemoveBindingRequest{Name: "joe"}); err != nil {
 		t.Fatal(err)
 	}
+	f.hashed(t)
 	begun := time.Now()
 	for err == nil {
 		_, err = watch.Recv()
@@ -154,6 +155,23 @@ func (f *federation) conditions(t *testing.T) {
 	}
 	if took := time.Since(begun); took > 10*time.Second {
 		t.Errorf("the watch ended after %s", took)
+	}
+}
+
+// hashed: the trail has hashes of what a change of rights changes.
+func (f *federation) hashed(t *testing.T) {
+	trail, err := nusav1.NewAuditClient(f.as("operator/jane", portGlobal)).List(t.Context(), &nusav1.ListAuditRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, e := range trail.GetEntries() {
+		got[e.GetVerb()+" "+e.GetKind()+" "+e.GetName()] += fmt.Sprint(len(e.GetBefore()), len(e.GetAfter()))
+	}
+	for what, want := range map[string]string{"set role small": "0 32", "set binding joe": "0 32", "remove binding joe": "32 0", "set namespace pay": "0 32", "remove namespace pay": "32 0"} {
+		if got[what] != want {
+			t.Errorf("%s has hashes of %s bytes, want %s", what, got[what], want)
+		}
 	}
 }
 
