@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/internal/config"
+	"github.com/nusa-scheduler/nusa/security/member"
 )
 
 // openListeners returns, sorted, a fault for each listener that other machines reach, and that
@@ -26,6 +29,9 @@ func openListeners(flags *pflag.FlagSet, joins bool) []string {
 		need := "identity"
 		switch f.Name {
 		case "gossip-addr":
+			if givesGossipKeys(flags) {
+				return
+			}
 			need = "gossip-key-file"
 		case "etcd-peer-addr":
 			if outside := flags.Lookup("etcd-endpoints"); outside != nil && outside.Value.String() != "[]" {
@@ -42,6 +48,25 @@ func openListeners(flags *pflag.FlagSet, joins bool) []string {
 	})
 	slices.Sort(faults)
 	return faults
+}
+
+// givesGossipKeys reports whether the federation has given a regional server the keys of gossip, or may
+// give them when the server joins. checkGossip is called after that.
+func givesGossipKeys(flags *pflag.FlagSet) bool {
+	if flags.Lookup("join-token-file").Value.String() != "" || os.Getenv(tokenVariable) != "" {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(flags.Lookup("data-dir").Value.String(), identityFolder, member.GossipKeysFile))
+	return err == nil
+}
+
+// checkGossip refuses gossip without keys that other machines reach, unless insecure says that this is
+// meant. file has the keys, or is empty.
+func checkGossip(address, file string, insecure bool) error {
+	if file != "" || insecure || isLoopback(address) {
+		return nil
+	}
+	return fmt.Errorf("--gossip-addr %s: other machines reach it, and the federation has given no keys to this server: give --gossip-key-file, the same as at the other servers of the region", address)
 }
 
 // remedy names the flags that encrypt a listener.

@@ -27,6 +27,7 @@ func TestOpenListenersAreRefused(t *testing.T) {
 		"regional --data-dir d --region a --bind 10.0.0.5":                                                     "gossip-addr grpc-addr http-addr raft-addr",
 		"regional --data-dir d --region a --bind 10.0.0.5 --identity s":                                        "gossip-addr",
 		"regional --data-dir d --region a --bind 10.0.0.5 --gossip-key-file k --identity s":                    "",
+		"regional --data-dir d --region a --bind 10.0.0.5 --join-token-file t":                                 "",
 		"regional --data-dir d --region a --probe-addr 10.0.0.5:1":                                             "",
 		"agent --data-dir d --region a --servers h:1 --bind 10.0.0.5":                                          "http-addr",
 		"agent --data-dir d --region a --servers h:1 --bind 10.0.0.5 --http-addr -":                            "",
@@ -54,6 +55,20 @@ func TestOpenListenersAreRefused(t *testing.T) {
 	t.Setenv("NUSA_INSECURE", "true")
 	if _, err := effective(t, "global --data-dir d --bind 10.0.0.5"); err != nil {
 		t.Errorf("NUSA_INSECURE: %v", err)
+	}
+}
+
+// TestGossipWithoutKeys: a server that has joined and got no keys does not gossip with other machines.
+func TestGossipWithoutKeys(t *testing.T) {
+	for _, c := range []struct {
+		address, file string
+		insecure, ok  bool
+	}{
+		{"10.0.0.5:1", "", false, false}, {"10.0.0.5:1", "keys", false, true}, {"10.0.0.5:1", "", true, true}, {"127.0.0.1:1", "", false, true},
+	} {
+		if err := checkGossip(c.address, c.file, c.insecure); (err == nil) != c.ok {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }
 

@@ -173,7 +173,7 @@ func (r *role) joinRegional(cmd *cobra.Command, cfg *regional.Config, life time.
 	if _, statErr := os.Stat(given); r.identity != "" && cfg.GossipKeyFile == "" && statErr == nil {
 		cfg.GossipKeyFile, cfg.GossipKeysGiven = given, true
 	}
-	return keep, nil
+	return keep, checkGossip(cfg.GossipAddr, cfg.GossipKeyFile, r.insecure)
 }
 
 // joinAgent sets the identity of an agent, and its pool if the operator of the agent has chosen

@@ -123,7 +123,7 @@ func regionalCommand() *cobra.Command {
 		Example: `  nusa regional --region jakarta --name jkt-1 --bind 10.0.0.2 \
     --location -6.2,106.8 --label jurisdiction=id --join-token-file token \
     --data-dir /var/lib/nusa/regional --bootstrap-expect 3 \
-    --join 10.0.0.1:7612 --global 198.51.100.10:7600 --gossip-key-file key`,
+    --join 10.0.0.1:7612 --global 198.51.100.10:7600`,
 	}
 	r.addFlags(cmd, "region", "data-dir")
 	r.addJoinFlags(cmd)

@@ -27,6 +27,9 @@ func (s *Set) WhoAmI(ctx context.Context, age *time.Duration) *nusav1.WhoAmIResp
 		return out
 	}
 	out.Principal, out.Credential, out.Roles, out.Grants = call.Who.Name, "certificate", s.RolesOf(call.Who), s.grants(call.Who)
+	if call.Who.Credential == Socket {
+		out.Credential = "Unix socket"
+	}
 	if call.Token != nil {
 		out.Credential, out.Expires = "token", call.Token.GetExpires()
 	}

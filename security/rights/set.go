@@ -74,10 +74,13 @@ func (s *Set) Message() *nusav1.AuthSet { return s.msg }
 // admin.
 func (s *Set) Unbound() bool { return len(s.msg.GetBindings()) == 0 && !s.awaits }
 
+// Socket is the credential of the principal of Root.
+const Socket = "socket"
+
 // Root returns the principal of who administers the server's machine: it has the role admin, whatever
 // the set contains.
 func (s *Set) Root() authz.Principal {
-	return authz.Principal{Name: operatorPrefix + "root", Credential: "socket", Roles: []string{"admin"}}
+	return authz.Principal{Name: operatorPrefix + "root", Credential: Socket, Roles: []string{"admin"}}
 }
 
 // Operator returns the principal of an operator's certificate.
