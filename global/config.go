@@ -16,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/auditsink"
 	"github.com/nusa-scheduler/nusa/security/gate"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
@@ -82,7 +83,9 @@ type Config struct {
 	EndedKept, HistoryAge time.Duration
 	// AuditRetention is how long entries of the audit trail are kept, also those of regions. Default
 	// state.AuditAge.
-	AuditRetention         time.Duration
+	AuditRetention time.Duration
+	// AuditSink says where entries of the audit trail are also written.
+	AuditSink              auditsink.Config
 	EndedMost, HistoryMost int
 	// Region and Location say where this server is. They are only shown.
 	Region   string
@@ -208,6 +211,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if err := c.Etcd.Outside.Check(); err != nil {
 		return c, err
+	}
+	if err := c.AuditSink.Check(); err != nil {
+		return c, fmt.Errorf("syslog for the audit trail: %w", err)
 	}
 	if c.Advertise != "" {
 		if _, _, err := net.SplitHostPort(c.Advertise); err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/auditsink"
 	"github.com/nusa-scheduler/nusa/security/gate"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/recorder"
@@ -65,7 +66,9 @@ type server struct {
 	metrics *metrics
 	// denials are entries for the audit trail.
 	denials *recorder.Queue
-	bans    bans
+	// sink writes entries of the audit trail elsewhere. nil: nowhere.
+	sink *auditsink.Sink
+	bans bans
 }
 
 // Run serves until ctx ends or a fatal error occurs. When Run returns, everything that it started
@@ -87,7 +90,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if dir != nil {
 		defer dir.Close()
 	}
-	s := &server{cfg: cfg, log: cfg.Logger, hub: tunnel.NewHub(tunnel.Options{}), denials: recorder.NewQueue()}
+	s := &server{cfg: cfg, log: cfg.Logger, hub: tunnel.NewHub(tunnel.Options{}), denials: recorder.NewQueue(), sink: auditsink.New(cfg.AuditSink, cfg.Name, cfg.Logger)}
 	defer s.hub.Close()
 	s.metrics = newMetrics(&s.active)
 	addrs, closeStore, err := s.open(ctx, dir)
@@ -118,6 +121,7 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 	})
 	g.Go(func() error { return s.noteKnown(gctx) })
 	g.Go(func() error { return writeDenials(gctx, s) })
+	g.Go(func() error { return s.sink.Run(gctx) })
 	g.Go(func() error { return watchBans(gctx, s) })
 	g.Go(func() error {
 		select {
@@ -199,7 +203,7 @@ func (s *server) listen(ctx context.Context) error {
 		return err
 	}
 	s.web = web
-	if err := errors.Join(web.Registry.Register(s.metrics), g.Register(web.Registry)); err != nil {
+	if err := errors.Join(web.Registry.Register(s.metrics), g.Register(web.Registry), s.sink.Register(web.Registry)); err != nil {
 		return errors.Join(fmt.Errorf("metrics: %w", err), web.Close())
 	}
 	return nil

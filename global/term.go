@@ -21,6 +21,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
@@ -91,6 +92,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 		ObservePlan: m.observePlan, ObserveActions: m.observeActions,
 	})
 	t.commit.Committed, t.commit.Observe = t.placer.Wake, m.observeCommit
+	t.commit.Audited = func(entries []audit.Entry) { s.sink.Put(audit.GlobalTrail(s.federation), entries...) }
 	t.commit.Decide = func(tx *state.Tx) func() { return placer.Decide(t.placer, tx) }
 	t.commit.DecideMost = func() int { return placer.DecideMost(t.placer) }
 	t.uplink = uplink.New(uplink.Config{
@@ -104,6 +106,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	t.gather = gather.New(gather.Config{
 		State: t.state, Commit: t.commit, Store: s.store, Client: t.api.AuditOf, Age: cfg.AuditRetention,
 		Most: func() int64 { return t.boundOf(gather.MostBytes) }, Lost: m.observeLost, Stored: m.observeForwarded, Log: cfg.Logger,
+		Audited: func(trail string, entries []audit.Entry) { s.sink.Put(trail, entries...) },
 	})
 	t.repairer = repair.New(repair.Config{
 		State: t.state, Commit: t.commit, Store: s.store, Dial: t.api.Dial, Observe: m.observeRepair, Log: cfg.Logger,

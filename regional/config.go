@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/gossip"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/security/auditsink"
 	"github.com/nusa-scheduler/nusa/security/gate"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/member"
@@ -130,6 +131,8 @@ type Config struct {
 	// AuditRetention is how long entries of the region's audit trail are kept. Entries that the
 	// global tier has not stored yet are kept longer. Default 30 days, at least a minute.
 	AuditRetention time.Duration
+	// AuditSink says where the master also writes the entries of the trail.
+	AuditSink auditsink.Config
 
 	// InMemory holds Raft's log in memory, for simulations only. Such a server must never
 	// start again after it ended.
@@ -300,6 +303,9 @@ func (c Config) validate() error {
 	}
 	if c.StatsInterval < 0 || c.ReportInterval < 0 {
 		return bad("stats_interval, report_interval", "must not be negative")
+	}
+	if err := c.AuditSink.Check(); err != nil {
+		return bad("audit_syslog", "%v", err)
 	}
 	if c.AuditRetention < time.Minute {
 		return bad("audit_retention", "%v is below 1m", c.AuditRetention)

@@ -2,7 +2,9 @@ package regional
 
 import (
 	"context"
+	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/regional/api"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -50,4 +52,48 @@ func commitDenials(ctx context.Context, log api.Log, some []audit.Entry) error {
 		}
 	}
 	return first
+}
+
+const (
+	// trailEvery is how often new entries of the trail are passed to the sink.
+	trailEvery = 500 * time.Millisecond
+	// overlap is how far before its leadership a new master begins, because its predecessor may not
+	// have written the latest entries. So entries may be written twice.
+	overlap = 30 * time.Second
+)
+
+// followTrail passes new entries of the trail to the sink while this server is the master, until ctx
+// ends.
+func followTrail(ctx context.Context, s *server) error {
+	if s.sink == nil {
+		<-ctx.Done()
+		return nil
+	}
+	next := int64(-1) // the number of the last entry that was passed on; -1: this server is not the master
+	for range wait.Ticks(ctx, trailEvery) {
+		m := s.leadership.apiMaster()
+		if m == nil {
+			next = -1
+			continue
+		}
+		trail := s.fsm.View().Audit()
+		if next < 0 {
+			next = earlier(trail, time.Now().Add(-overlap).UnixNano())
+		}
+		for x := range trail.After(next) {
+			s.sink.Put(audit.RegionTrail(m.Cluster.Region, m.Cluster.ID), x.Entry(m.Cluster.Region))
+			next = x.Seq
+		}
+	}
+	return nil
+}
+
+// earlier returns the number of the last entry before a time.
+func earlier(trail *state.Trail, unixNano int64) int64 {
+	for x := range trail.Latest() {
+		if x.UnixNano < unixNano {
+			return x.Seq
+		}
+	}
+	return trail.Base().Size
 }

@@ -13,7 +13,7 @@
 //	leadership    runs a Master in each term of this server
 //	bootstrap     the cluster's identity, committed by its first master
 //	rights        who may do what
-//	denials       denied calls in the audit trail
+//	denials       denied calls in the audit trail; new entries of the trail for the sink
 //	counters      metrics
 //	bans          refuses banned and removed members
 //	keys          the roots and keys that the region's members should have

@@ -22,6 +22,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/auditsink"
 	"github.com/nusa-scheduler/nusa/security/gate"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/recorder"
@@ -54,6 +55,8 @@ type server struct {
 	gate    *gate.Gate
 	rights  *rightsCopy
 	denials *recorder.Queue
+	// sink writes entries of the audit trail elsewhere. nil: nowhere.
+	sink *auditsink.Sink
 	// counters are metrics.
 	counters counters
 
@@ -78,7 +81,7 @@ type server struct {
 // address.
 func open(ctx context.Context, cfg Config) (*server, error) {
 	s := &server{
-		cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}), denials: recorder.NewQueue(), counters: newCounters(),
+		cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}), denials: recorder.NewQueue(), counters: newCounters(), sink: auditsink.New(cfg.AuditSink, cfg.Name, cfg.Logger),
 		probes:     probe.NewKeyring(cfg.ProbeKeys),
 		federation: peers.NewFederationCache(cfg.Clock), history: metrics.NewStore(),
 		hub: tunnel.NewHub(tunnel.Options{}), tunnels: tunnel.NewListener(0), masters: &masterConn{net: cfg.Net, creds: cfg.Identity.Dial(identity.ServersOf(cfg.Region.GetName()))},
@@ -144,7 +147,7 @@ func (s *server) openAddresses(ctx context.Context) error {
 		Ready:  s.ready, SmallBuffers: true, Codec: wire.NewCodec(),
 	})
 	if err == nil {
-		err = errors.Join(s.gate.Register(s.serve.Registry), s.counters.register(s))
+		err = errors.Join(s.gate.Register(s.serve.Registry), s.counters.register(s), s.sink.Register(s.serve.Registry))
 	}
 	if err != nil {
 		return err

@@ -58,6 +58,8 @@ func (s *server) run(ctx context.Context) error {
 	probes := start("probe responder", s.responder.Run)
 	own := start("identity", s.cfg.Identity.Watch)
 	denials := start("denials", func(ctx context.Context) error { return writeDenials(ctx, s) })
+	sink := start("audit sink", s.sink.Run)
+	trail := start("audit trail", func(ctx context.Context) error { return followTrail(ctx, s) })
 	keys := start("keys", func(ctx context.Context) error { return followKeys(ctx, s) })
 	banned := start("bans", func(ctx context.Context) error { return watchBans(ctx, s) })
 	calls := start("API", s.serve.Run)
@@ -79,7 +81,7 @@ func (s *server) run(ctx context.Context) error {
 	calls.stop()
 	s.streams.Wait()
 	_ = s.tunnels.Close()
-	for _, p := range []*part{copies, history, down, own, denials, keys, banned, probes, watch, snapshots, group, gossips} {
+	for _, p := range []*part{copies, history, down, own, denials, trail, sink, keys, banned, probes, watch, snapshots, group, gossips} {
 		p.stop()
 	}
 	if err := s.quorum.Close(); err != nil {

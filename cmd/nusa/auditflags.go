@@ -7,14 +7,17 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/security/auditsink"
 )
 
 // auditFlags adds the flags of the audit trail to a role.
-func auditFlags(f *pflag.FlagSet, retention *time.Duration) {
+func auditFlags(f *pflag.FlagSet, retention *time.Duration, sink *auditsink.Config) {
 	f.Var(cli.NewDuration(retention, func(d time.Duration) error {
 		if d < time.Hour {
 			return errors.New("is below 1h")
 		}
 		return nil
 	}), "audit-retention", "time for which entries of the audit trail are kept, such as 30d (default 30d); a full trail keeps less")
+	f.StringVar(&sink.File, "audit-file", "", "file to which entries of the audit trail are also appended, as lines of JSON; it may be renamed")
+	f.StringVar(&sink.Syslog, "audit-syslog", "", "syslog server that also gets entries of the audit trail: HOST:PORT (TCP), or unix:/dev/log")
 }

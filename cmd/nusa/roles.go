@@ -64,7 +64,7 @@ func globalCommand() *cobra.Command {
 	f.IntVar(&cfg.EndedMost, "ended-most", global.DefaultEndedMost, "at most this many jobs that have ended stay in memory")
 	f.DurationVar(&cfg.HistoryAge, "history-age", global.DefaultHistoryAge, "time after which a job in the history is forgotten")
 	f.IntVar(&cfg.HistoryMost, "history-most", global.DefaultHistoryMost, "at most this many jobs stay in the history; the oldest are forgotten first")
-	auditFlags(f, &cfg.AuditRetention)
+	auditFlags(f, &cfg.AuditRetention, &cfg.AuditSink)
 	bindLimits(f, &cfg.Limits)
 	f.DurationVar(&cfg.Lease, "lease", 0, "lease of regions, at least 3s (default 15s)")
 	f.DurationVar(&cfg.ElectionTTL, "election-ttl", 0, "time after which another server replaces an active server that has died, at most --lease (default 5s)")
@@ -144,7 +144,7 @@ func regionalCommand() *cobra.Command {
 	f.Int64Var(&historyMiB, "history-mib", 3<<10, "MiB that the retained measured values may take, 4 or more; 0 = retain none")
 	keyFlags(f, &probeKeys, &cfg.GossipKeyFile)
 	f.StringVar((*string)(&cfg.RaftLog), "raft-log", "wal", "store of the Raft log: wal (checksums, twice the appends a second) or boltdb; a change converts the data")
-	auditFlags(f, &cfg.AuditRetention)
+	auditFlags(f, &cfg.AuditRetention, &cfg.AuditSink)
 	f.DurationVar(&certTTL, "cert-ttl", 0, "life of the certificates of agents that this server issues (default 24h)")
 	f.BoolVar(&fast, "fast-raft", false, "detect a dead master in half a second; for servers on one machine or rack")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

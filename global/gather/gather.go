@@ -43,7 +43,9 @@ type Config struct {
 	// Lost gets the number of entries that a region removed before they were forwarded. Stored gets the
 	// number of entries that were stored.
 	Lost, Stored func(entries int64)
-	Log          *slog.Logger
+	// Audited is called with the entries that were stored. It must not wait.
+	Audited func(trail string, entries []audit.Entry)
+	Log     *slog.Logger
 }
 
 // Gather stores the trails of the regions during one leadership term.
@@ -224,6 +226,7 @@ func (g *Gather) store(ctx context.Context, name string, taken Taken) error {
 	if err != nil {
 		return err
 	}
+	g.Audited(taken.Cursor.Trail, taken.Entries)
 	if bytes > 0 {
 		g.mu.Lock()
 		g.shares.Add(name, f.Number, bytes)

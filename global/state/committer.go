@@ -110,6 +110,9 @@ type commitResult struct {
 type Committer struct {
 	// Committed is called after each transaction, without the lock.
 	Committed func()
+	// Audited is called with the entries of the audit trail that a transaction stored, without the lock.
+	// It must not wait. It may be nil.
+	Audited func([]audit.Entry)
 	// Observe gets the number of writes and the duration of each transaction.
 	Observe func(writes int, took time.Duration)
 
@@ -498,6 +501,9 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 		b.stored()
 	}
 	c.st.Unlock()
+	if c.Audited != nil && len(t.audit) > 0 {
+		c.Audited(t.audit)
+	}
 	c.Committed()
 	return revision, nil
 }

@@ -2,8 +2,12 @@ package tiers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -49,6 +53,18 @@ func (f *federation) trailsAreForwarded(t *testing.T) {
 	}
 	if sources["global"] == 0 || sources["region/a"] == 0 || sources["region/b"] == 0 {
 		t.Errorf("the entries are of %v", sources)
+	}
+	for file, want := range map[string]string{"g1": `"verb":"submit"`, "region-a": `"outcome":"denied"`, "region-b": `"region":"b"`} {
+		f.eventually("the file has the entries", func(context.Context) error {
+			text, err := os.ReadFile(f.trail(file))
+			if file == "g1" && errors.Is(err, fs.ErrNotExist) { // either server may be the active one
+				text, err = os.ReadFile(f.trail("g2"))
+			}
+			if err == nil && !strings.Contains(string(text), want) {
+				err = fmt.Errorf("file %s is without %s", file, want)
+			}
+			return err
+		})
 	}
 	for _, member := range []string{"operator/jane", "region/a/server/s2", "region/a/agent/n1"} {
 		_, err := nusav1.NewAuditClient(f.as(member, portA)).Forward(t.Context(), &nusav1.ForwardAuditRequest{})

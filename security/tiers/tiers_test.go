@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -32,6 +33,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional"
+	"github.com/nusa-scheduler/nusa/security/auditsink"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/pkitest"
 	"github.com/nusa-scheduler/nusa/security/trust"
@@ -53,6 +55,8 @@ type federation struct {
 	port int
 	mem  *store.Memory
 	log  *slog.Logger
+	// trails is the folder of the files to which servers write their audit trails.
+	trails string
 	// globals stop the global servers.
 	globals []func()
 }
@@ -68,7 +72,7 @@ const (
 // start starts the federation, which ends with the test.
 func start(t *testing.T) *federation {
 	t.Helper()
-	f := &federation{t: t, ca: pkitest.New(t), port: freeport.Reserve(t, 60), mem: store.NewMemory(), log: slog.New(slog.DiscardHandler)}
+	f := &federation{t: t, ca: pkitest.New(t), port: freeport.Reserve(t, 60), mem: store.NewMemory(), trails: t.TempDir(), log: slog.New(slog.DiscardHandler)}
 	if os.Getenv("NUSA_TEST_LOG") != "" {
 		f.log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
@@ -83,6 +87,9 @@ func start(t *testing.T) *federation {
 	f.agent("b", "n1", portB)
 	return f
 }
+
+// trail returns the file to which a server writes its audit trail.
+func (f *federation) trail(server string) string { return filepath.Join(f.trails, server) }
 
 // run runs a role until the test ends, or until stop is called.
 func (f *federation) run(name string, role func(ctx context.Context) error) (stop func()) {
@@ -105,7 +112,8 @@ func (f *federation) global(name string, port int) {
 	f.t.Cleanup(func() { client.Close() })
 	stop := f.run(name, func(ctx context.Context) error {
 		return global.Run(ctx, global.Config{Name: name, GRPCAddr: f.addr(port), HTTPAddr: "-", Store: client,
-			Identity: f.ca.Source("global/" + name), Logger: f.log.With("server", name)})
+			AuditSink: auditsink.Config{File: f.trail(name)},
+			Identity:  f.ca.Source("global/" + name), Logger: f.log.With("server", name)})
 	})
 	f.globals = append(f.globals, stop)
 }
@@ -117,7 +125,7 @@ func (f *federation) server(region string, s, of, port int) {
 			Region: &nusav1.RegionDefinition{Name: region}, Name: name, DataDir: f.t.TempDir(),
 			GRPCAddr: f.addr(port), RaftAddr: f.addr(port + 1), GossipAddr: f.addr(port + 2), ProbeAddr: f.addr(port + 3), HTTPAddr: "-",
 			Join: []string{f.addr(port - 10*s + 2)}, BootstrapExpect: of, Global: []string{f.addr(portStandby), f.addr(portGlobal)},
-			Identity: f.ca.Source("region/" + region + "/server/" + name), HistoryBytes: -1, Logger: f.log.With("server", region+name),
+			Identity: f.ca.Source("region/" + region + "/server/" + name), HistoryBytes: -1, AuditSink: auditsink.Config{File: f.trail("region-" + region)}, Logger: f.log.With("server", region+name),
 		})
 	})
 }
