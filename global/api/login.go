@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/security/authz"
 	"github.com/nusa-scheduler/nusa/security/enroll"
 	"github.com/nusa-scheduler/nusa/security/oidc"
+	"github.com/nusa-scheduler/nusa/security/pki"
 	"github.com/nusa-scheduler/nusa/security/rights"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
@@ -78,7 +79,7 @@ func (a *authAPI) login(ctx context.Context, req *nusav1.LoginRequest) (*nusav1.
 		User: who, Roles: user.Roles, IDToken: user.Hash, Until: user.Until, Life: oidc.Life(provider, req.GetTtl().AsDuration()), Now: time.Now(),
 	}
 	_, _ = rand.Read(n.Random[:]) // never fails
-	out := &nusav1.LoginResponse{}
+	out := &nusav1.LoginResponse{Roots: pki.EncodeCertificates(a.s.Enroll.Source.Roots()...)}
 	return out, a.changeBy(ctx, who, &audit.Entry{Verb: "login", Kind: "user", Name: who}, func(s *rights.Set) (next *rights.Set, err error) {
 		if !proto.Equal(s.Provider(provider.GetName()), provider) {
 			return nil, status.Errorf(codes.Aborted, "provider %s has changed meanwhile: log in again", provider.GetName())

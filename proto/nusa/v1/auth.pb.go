@@ -2255,7 +2255,9 @@ type LoginResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Token *AccessToken           `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	// What the client sends as its credential.
-	Secret        string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	Secret string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	// The roots that the server trusts, in PEM. The client trusts them from now on.
+	Roots         []byte `protobuf:"bytes,3,opt,name=roots,proto3" json:"roots,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2302,6 +2304,13 @@ func (x *LoginResponse) GetSecret() string {
 		return x.Secret
 	}
 	return ""
+}
+
+func (x *LoginResponse) GetRoots() []byte {
+	if x != nil {
+		return x.Roots
+	}
+	return nil
 }
 
 // LogoutRequest is empty.
@@ -2539,10 +2548,11 @@ const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x19\n" +
 	"\bid_token\x18\x02 \x01(\tR\aidToken\x12\x14\n" +
 	"\x05nonce\x18\x03 \x01(\tR\x05nonce\x12+\n" +
-	"\x03ttl\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"S\n" +
+	"\x03ttl\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"i\n" +
 	"\rLoginResponse\x12*\n" +
 	"\x05token\x18\x01 \x01(\v2\x14.nusa.v1.AccessTokenR\x05token\x12\x16\n" +
-	"\x06secret\x18\x02 \x01(\tR\x06secret\"\x0f\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\x12\x14\n" +
+	"\x05roots\x18\x03 \x01(\fR\x05roots\"\x0f\n" +
 	"\rLogoutRequest\"\x10\n" +
 	"\x0eLogoutResponse2\xff\b\n" +
 	"\x04Auth\x129\n" +

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -70,6 +69,9 @@ func withProvider(c *cli.Session, o *options) error {
 	if err != nil {
 		return err
 	}
+	if len(resp.GetRoots()) > 0 {
+		roots = resp.GetRoots() // while the federation changes its root, there are two
+	}
 	err = save(c, func(p *profile.Profile) { p.Roots, p.Token = roots, resp.GetSecret() })
 	return done(c, resp.GetToken().GetUser(), resp.GetToken().GetExpires().AsTime(), err)
 }
@@ -89,7 +91,9 @@ func findProvider(c *cli.Session, name string) (*nusav1.AuthProvider, error) {
 		}
 		names = append(names, term.OneLine(p.GetName()))
 	}
-	slices.Sort(names)
+	if len(names) == 0 {
+		return nil, fmt.Errorf("the federation has no provider %q: `%s auth provider set` adds one", name, c.Program)
+	}
 	return nil, fmt.Errorf("the federation has no provider %q (it has: %s)", name, strings.Join(names, ", "))
 }
 
