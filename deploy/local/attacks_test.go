@@ -64,12 +64,13 @@ func startHostile(t *testing.T) *hostile {
 	}
 	h := &hostile{joined: &joined{T: t, dir: t.TempDir(), bin: bin, port: freeport.Reserve(t, ports)}, names: []string{"g1", "s1", "n1"}}
 	leftover.Nothing(t, h.dir)
-	h.start("g1", nil, "global", "--secure", "--grpc-addr", h.addr(0), "--http-addr", h.addr(1), "--etcd-client-addr", h.addr(2), "--etcd-peer-addr", h.addr(3))
+	h.start("g1", nil, "global", "--api-addr", h.addr(0), "--grpc-addr", h.addr(4), "--federation-addr", h.addr(5),
+		"--http-addr", h.addr(1), "--etcd-client-addr", h.addr(2))
 	h.until("g1", "server", "list")
 	h.start("s1", []string{"NUSA_JOIN_TOKEN=" + h.token("--role", "server")}, "regional", "--region", "jakarta", "--fast-raft", "--bootstrap-expect", "1",
-		"--global", h.addr(0), "--grpc-addr", h.addr(10), "--raft-addr", h.addr(11), "--gossip-addr", h.addr(12), "--probe-addr", h.addr(13), "--http-addr", h.addr(14))
+		"--global", h.addr(5), "--grpc-addr", h.addr(10), "--agent-addr", h.addr(15), "--raft-addr", h.addr(11), "--gossip-addr", h.addr(12), "--probe-addr", h.addr(13), "--http-addr", h.addr(14))
 	h.until("connected", "region", "list")
-	h.start("n1", []string{"NUSA_JOIN_TOKEN=" + h.token("--role", "agent")}, "agent", "--region", "jakarta", "--servers", h.addr(10),
+	h.start("n1", []string{"NUSA_JOIN_TOKEN=" + h.token("--role", "agent")}, "agent", "--region", "jakarta", "--servers", h.addr(15),
 		"--http-addr", h.addr(20), "--leave-on-shutdown")
 	h.until("ready", "node", "list")
 	file := filepath.Join(h.dir, "steady.yaml")
@@ -156,7 +157,7 @@ func TestHostileNetwork(t *testing.T) {
 			tcp = append(tcp, s.addr)
 		}
 	}
-	if len(tcp) < 9 || len(udp) < 2 {
+	if len(tcp) < 12 || len(udp) < 2 {
 		t.Fatalf("the ports are %v and %v: the test does not find all", tcp, udp)
 	}
 	t.Logf("the ports are %v and %v", tcp, udp)
@@ -219,7 +220,7 @@ func (h *hostile) downgrade(t *testing.T, tcp []string) {
 			t.Errorf("%s answers a plain request: %q", addr, answer)
 		}
 	}
-	if encrypted < 3 { // gRPC of both tiers, and Raft
+	if encrypted < 6 { // gRPC of both tiers, with the ports for one kind of callers, and Raft
 		t.Errorf("%d ports are encrypted", encrypted)
 	}
 }
@@ -273,7 +274,7 @@ func (h *hostile) failedJoins(t *testing.T) {
 	began := time.Now()
 	var wg sync.WaitGroup
 	for range callers / 8 {
-		client := nusav1.NewIdentityClient(h.dialAs("127.0.0.1", h.addr(10), root))
+		client := nusav1.NewIdentityClient(h.dialAs("127.0.0.1", h.addr(15), root))
 		for range 8 {
 			wg.Go(func() {
 				for n := sent.Add(1); n <= joins; n = sent.Add(1) {
@@ -285,7 +286,7 @@ func (h *hostile) failedJoins(t *testing.T) {
 			})
 		}
 	}
-	_, err = nusav1.NewIdentityClient(h.dialAs("127.0.0.9", h.addr(10), root)).Join(t.Context(), &nusav1.JoinRequest{Token: right, Request: request("honest")})
+	_, err = nusav1.NewIdentityClient(h.dialAs("127.0.0.9", h.addr(15), root)).Join(t.Context(), &nusav1.JoinRequest{Token: right, Request: request("honest")})
 	if err != nil {
 		t.Errorf("another machine cannot join meanwhile: %v", err)
 	}
