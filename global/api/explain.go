@@ -27,7 +27,7 @@ func (j *jobsAPI) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.Pl
 	if err := checkSpec(term, spec); err != nil {
 		return nil, rpcError(err)
 	}
-	if err := rights.Plan(ctx, term.State.Auth.Load(), spec, ""); err != nil {
+	if err := rights.Plan(ctx, term.State.Auth.Load, spec, ""); err != nil {
 		return nil, err
 	}
 	if err := state.Recall(ctx, term.State, term.Store, state.KeyOf(spec)); err != nil {

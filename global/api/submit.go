@@ -65,7 +65,7 @@ func beginSubmit(ctx context.Context, term *Term, req *submits.Request, tries in
 	if err != nil {
 		return nil, cmp.Or(rights.MaySubmitEncoded(ctx, f.Spec), err)
 	}
-	err = rights.Submit(ctx, term.State.Auth.Load(), rights.Submission{Namespace: spec.namespace, Name: name, Encoded: spec.rest, Asked: spec.asked})
+	err = rights.Submit(ctx, term.State.Auth.Load, rights.Submission{Namespace: spec.namespace, Name: name, Encoded: spec.rest, Asked: spec.asked})
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (j jobs) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.PlanRe
 	if err := checkSpec(spec, j.s.region()); err != nil {
 		return nil, err
 	}
-	if err := rights.Plan(ctx, j.s.Rights(), spec, j.s.region()); err != nil {
+	if err := rights.Plan(ctx, j.s.Rights, spec, j.s.region()); err != nil {
 		return nil, err
 	}
 	raw, err := wire.Deterministic.Marshal(spec)

@@ -99,7 +99,7 @@ func (j jobs) parseSubmit(ctx context.Context, m *Master, req *wire.SubmitReques
 		return nil, nil, cmp.Or(rights.MaySubmitEncoded(ctx, f.Spec), err)
 	}
 	cmd := &state.SubmitLocalJob{Job: spec.Named(name), CheckRevision: f.CheckRevision, Again: f.Again}
-	err = rights.Submit(ctx, j.s.Rights(), rights.Submission{
+	err = rights.Submit(ctx, j.s.Rights, rights.Submission{
 		Namespace: cmd.Job.Key.Namespace, Name: name, Region: j.s.region(), Encoded: spec.Job.Spec, Asked: spec.Asked,
 	})
 	if err != nil {

@@ -70,10 +70,17 @@ func (s *Submission) job() (*expr.Job, error) {
 }
 
 // Submit returns an error if the caller may not submit or plan a job, or if the namespace of the job
-// does not allow what the job asks for.
-func Submit(ctx context.Context, set *Set, s Submission) error {
-	if err := Of(ctx).submit(&s); err != nil {
-		return err
+// does not allow what the job asks for. present returns who may do what now, for a server without
+// identities.
+func Submit(ctx context.Context, present func() *Set, s Submission) error {
+	var set *Set
+	if call := Of(ctx); call != nil {
+		if err := call.submit(&s); err != nil {
+			return err
+		}
+		set, _ = call.Standing()
+	} else {
+		set = present()
 	}
 	if set == nil {
 		return status.Error(codes.Unavailable, "this server cannot read now what the namespaces allow")
@@ -98,12 +105,12 @@ func Submit(ctx context.Context, set *Set, s Submission) error {
 }
 
 // Plan is Submit for a spec that is not encoded, with its defaults.
-func Plan(ctx context.Context, set *Set, spec *nusav1.JobSpec, region string) error {
+func Plan(ctx context.Context, present func() *Set, spec *nusav1.JobSpec, region string) error {
 	encoded, err := proto.Marshal(spec)
 	if err != nil {
 		return fmt.Errorf("encode the job: %w", err)
 	}
-	return Submit(ctx, set, Submission{Namespace: spec.GetNamespace(), Name: spec.GetName(), Region: region, Encoded: encoded, Asked: &Asked{}})
+	return Submit(ctx, present, Submission{Namespace: spec.GetNamespace(), Name: spec.GetName(), Region: region, Encoded: encoded, Asked: &Asked{}})
 }
 
 // MaySubmit returns an error if the caller may submit or plan no job of a name, whatever it asks for.
@@ -133,9 +140,6 @@ func MaySubmitEncoded(ctx context.Context, raw []byte) error {
 
 // submit decides a submit or a plan.
 func (c *Call) submit(s *Submission) error {
-	if c == nil {
-		return nil
-	}
 	c.checked.Store(true)
 	set, who := c.Standing()
 	a := c.action(s.Namespace, s.Region, s.Name)

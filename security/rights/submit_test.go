@@ -46,7 +46,7 @@ func submit(ctx context.Context, set *rights.Set, namespace, driver string, aske
 	if err != nil {
 		return err
 	}
-	return rights.Submit(ctx, set, rights.Submission{Namespace: namespace, Name: "web", Encoded: raw, Asked: asked})
+	return rights.Submit(ctx, func() *rights.Set { return set }, rights.Submission{Namespace: namespace, Name: "web", Encoded: raw, Asked: asked})
 }
 
 // TestConditionsOfRoles: a condition decides a submit by its job, and another call by its name. Without
@@ -207,7 +207,7 @@ func BenchmarkSubmit(b *testing.B) {
 			s := rights.Submission{Namespace: namespace, Name: "api", Asked: &rights.Asked{}}
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := rights.Submit(ctx, set, s); err != nil {
+				if err := rights.Submit(ctx, nil, s); err != nil {
 					b.Fatal(err)
 				}
 			}
