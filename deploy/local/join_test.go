@@ -132,7 +132,7 @@ func (j *joined) agent(name string, env []string, flags ...string) (kill func())
 
 // startJoined starts a global server that issues identities. It returns a function that starts the
 // server again, and one that kills it.
-func startJoined(t *testing.T) (j *joined, global, kill func()) {
+func startJoined(t *testing.T) (j *joined, global, killGlobal func()) {
 	t.Helper()
 	bin, err := filepath.Abs("../../bin/nusa")
 	if err != nil {
