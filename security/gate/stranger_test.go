@@ -19,8 +19,8 @@ import (
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
-// try makes a call of a peer with headers, and returns its error and the recorded denials.
-func (w *world) try(from identity.ID, method string, req any, headers ...string) (error, []audit.Entry) {
+// try makes a call of a peer with headers, and returns the recorded denials and its error.
+func (w *world) try(from identity.ID, method string, req any, headers ...string) ([]audit.Entry, error) {
 	w.t.Helper()
 	var denied []audit.Entry
 	if w.source == nil {
@@ -35,7 +35,7 @@ func (w *world) try(from identity.ID, method string, req any, headers ...string)
 	_, err := chain[0](ctx, req, info, func(ctx context.Context, req any) (any, error) {
 		return chain[1](ctx, req, info, func(context.Context, any) (any, error) { return nil, nil })
 	})
-	return err, denied
+	return denied, err
 }
 
 // newToken makes a token with the role viewer in a namespace.
@@ -66,17 +66,17 @@ func TestAllMethodsForStrangers(t *testing.T) {
 				headers []string
 			}{"a stranger": {}, "a forwarded stranger": {w.ca.ID(server), []string{trust.CallerHeader, trust.NoCaller}}} {
 				for _, without := range [][]string{nil, {gate.TokenHeader, ""}, {gate.TokenHeader, "Bearer "}, {gate.TokenHeader, "", gate.TokenHeader, "Bearer " + token}} {
-					err, denied := w.try(from.peer, method, req, append(without, from.headers...)...)
+					denied, err := w.try(from.peer, method, req, append(without, from.headers...)...)
 					if free != (status.Code(err) != codes.Unauthenticated) || len(denied) > 0 {
 						t.Errorf("%s calls %s of %s without a token (%q): %v, %v", name, method, server, without, err, denied)
 					}
 				}
-				err, _ := w.try(from.peer, method, req, append(from.headers, gate.TokenHeader, "Bearer "+token)...)
+				_, err := w.try(from.peer, method, req, append(from.headers, gate.TokenHeader, "Bearer "+token)...)
 				refused := status.Code(err) == codes.PermissionDenied && strings.Contains(err.Error(), "may not be called with an access token")
 				if refused == (forOperators || free) {
 					t.Errorf("%s calls %s of %s with a token: %v", name, method, server, err)
 				}
-				err, denied := w.try(from.peer, method, req, append(from.headers, gate.TokenHeader, "Bearer nusa_aaaaaaaa_"+strings.Repeat("a", 32))...)
+				denied, err := w.try(from.peer, method, req, append(from.headers, gate.TokenHeader, "Bearer nusa_aaaaaaaa_"+strings.Repeat("a", 32))...)
 				if forOperators && !free && status.Code(err) != codes.Unauthenticated || len(denied) > 0 && from.peer.Kind == identity.None {
 					t.Errorf("%s calls %s of %s with a wrong token: %v, %v", name, method, server, err, denied)
 				}
@@ -92,7 +92,7 @@ func TestTokenWithoutCertificate(t *testing.T) {
 	token := "Bearer " + w.newToken("pay")
 	accessor := strings.Split(token, "_")[1]
 	for namespace, want := range map[string]codes.Code{"pay": codes.OK, "other": codes.PermissionDenied} {
-		err, denied := w.try(identity.ID{}, "/nusa.v1.Jobs/Get", &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: namespace, Name: "web"}}, gate.TokenHeader, token)
+		denied, err := w.try(identity.ID{}, "/nusa.v1.Jobs/Get", &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: namespace, Name: "web"}}, gate.TokenHeader, token)
 		if status.Code(err) != want {
 			t.Errorf("namespace %s: %v", namespace, err)
 		}
@@ -100,12 +100,12 @@ func TestTokenWithoutCertificate(t *testing.T) {
 			t.Errorf("recorded is %v", denied)
 		}
 	}
-	err, _ := w.try(identity.ID{}, "/nusa.v1.Jobs/List", &nusav1.ListJobsRequest{}, gate.TokenHeader, "Bearer nusa_aaaaaaaa_"+strings.Repeat("a", 32))
+	_, err := w.try(identity.ID{}, "/nusa.v1.Jobs/List", &nusav1.ListJobsRequest{}, gate.TokenHeader, "Bearer nusa_aaaaaaaa_"+strings.Repeat("a", 32))
 	if !strings.Contains(err.Error(), "or this region has not got it yet") {
 		t.Error(err)
 	}
 	// Only a server of the tier may forward calls: the header of others changes nothing.
-	err, _ = w.try(w.ca.ID("region/a/agent/n1"), "/nusa.v1.Jobs/List", &nusav1.ListJobsRequest{}, gate.TokenHeader, token, trust.CallerHeader, trust.NoCaller)
+	_, err = w.try(w.ca.ID("region/a/agent/n1"), "/nusa.v1.Jobs/List", &nusav1.ListJobsRequest{}, gate.TokenHeader, token, trust.CallerHeader, trust.NoCaller)
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("an agent with a token: %v", err)
 	}
