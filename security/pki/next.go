@@ -88,6 +88,17 @@ func IssuerOf(chain []*x509.Certificate, roots *Roots) string {
 	return ""
 }
 
+// IssuerKeyID returns the number by which a chain names the root that IssuerOf returns; "" if the
+// chain names none.
+func IssuerKeyID(chain []*x509.Certificate) string {
+	for _, c := range slices.Backward(chain) {
+		if !isRoot(c) {
+			return string(c.AuthorityKeyId)
+		}
+	}
+	return ""
+}
+
 // isRoot reports whether a certificate names a federation: it is a root, or one that another root
 // vouches for.
 func isRoot(c *x509.Certificate) bool {

@@ -10,5 +10,6 @@
 //   - tls.go: TLS for etcd and HTTP
 //   - refusals.go: the lines of the log about refused peers, and open connections, which end when
 //     their peer is refused
+//   - distrust.go: the end of connections whose root is trusted no more
 //   - stranger.go: connections of clients that have no certificate
 package trust

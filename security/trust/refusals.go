@@ -2,6 +2,7 @@ package trust
 
 import (
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -149,8 +150,10 @@ func (s *Source) refused(id identity.ID, key Key) error {
 }
 
 // note remembers a connection, which Recheck closes by closing raw, until the caller calls leave.
-func (s *Source) note(raw net.Conn, id identity.ID, key Key) (leave func(), err error) {
-	c := &openConn{raw, id, key}
+func (s *Source) note(raw net.Conn, id identity.ID, state tls.ConnectionState) (leave func(), err error) {
+	chain := state.PeerCertificates
+	key := keyOf(chain[0])
+	c := &openConn{raw, id, key, pki.IssuerKeyID(chain)}
 	s.open.mu.Lock()
 	defer s.open.mu.Unlock()
 	if s.open.refuse != nil { // the peer may have been banned since the handshake
@@ -175,15 +178,17 @@ type openConn struct {
 	raw net.Conn
 	id  identity.ID
 	key Key
+	// issuer is the number by which the peer's certificates name their root.
+	issuer string
 }
 
 // track returns conn as a connection that Recheck can close by closing raw. With a nil Source
 // the result is conn.
-func (s *Source) track(conn, raw net.Conn, id identity.ID, key Key) (net.Conn, error) {
+func (s *Source) track(conn, raw net.Conn, id identity.ID, state tls.ConnectionState) (net.Conn, error) {
 	if s == nil {
 		return conn, nil
 	}
-	leave, err := s.note(raw, id, key)
+	leave, err := s.note(raw, id, state)
 	if err != nil {
 		return nil, err
 	}

@@ -184,6 +184,7 @@ func (s *Source) get() *loaded {
 	s.fault.Store(nil)
 	if c != was {
 		s.current.Store(c)
+		distrust(s, was.roots, c.roots)
 		s.opts.Logger.Info("a changed identity is in use", "folder", s.opts.Dir, "id", c.id.String(), "until", c.cert.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	return c

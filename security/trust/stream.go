@@ -69,7 +69,7 @@ func (s *Source) Secure(ctx context.Context, raw net.Conn, rules identity.Rules)
 		raw.Close()
 		return nil, err
 	}
-	return s.track(conn, raw, id, keyOf(state.PeerCertificates[0]))
+	return s.track(conn, raw, id, state)
 }
 
 type listener struct {
@@ -134,7 +134,7 @@ func (a *serverStream) note() error {
 	if err != nil {
 		return err
 	}
-	forget, err := a.source.note(a.raw, id, keyOf(state.PeerCertificates[0]))
+	forget, err := a.source.note(a.raw, id, state)
 	if err != nil {
 		return err
 	}

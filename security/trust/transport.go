@@ -170,7 +170,7 @@ func (t *transport) known(conn, raw net.Conn, auth credentials.AuthInfo) (net.Co
 		conn.Close()
 		return nil, nil, err
 	}
-	conn, err = t.source.track(conn, raw, id, keyOf(state.PeerCertificates[0]))
+	conn, err = t.source.track(conn, raw, id, state)
 	if err != nil {
 		return nil, nil, err
 	}
