@@ -88,8 +88,14 @@ func start(t *testing.T) *federation {
 	return f
 }
 
-// trail returns the file to which a server writes its audit trail.
-func (f *federation) trail(server string) string { return filepath.Join(f.trails, server) }
+// trail returns the file to which a server writes its audit trail. It is empty if the federation writes
+// none.
+func (f *federation) trail(server string) string {
+	if f.trails == "" {
+		return ""
+	}
+	return filepath.Join(f.trails, server)
+}
 
 // run runs a role until the test ends, or until stop is called.
 func (f *federation) run(name string, role func(ctx context.Context) error) (stop func()) {
