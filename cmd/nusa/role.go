@@ -77,12 +77,11 @@ func insecureUsage(cmd *cobra.Command) string {
 // socketPath returns the path of the socket, and nothing for none. The default gives way if its path
 // is too long for a socket.
 func (r *role) socketPath() string {
-	switch r.socket {
-	case "-":
+	if r.socket == "-" {
 		return ""
-	default:
+	}
+	if r.socket != "" {
 		return r.socket
-	case "":
 	}
 	path, err := filepath.Abs(filepath.Join(r.dataDir, "nusa.sock"))
 	if err == nil {

@@ -16,10 +16,7 @@ import (
 // socketPath returns the path of an address unix:PATH or unix://PATH.
 func socketPath(addr string) (path string, ok bool) {
 	rest, ok := strings.CutPrefix(addr, "unix:")
-	if strings.HasPrefix(rest, "//") {
-		rest = rest[2:]
-	}
-	return rest, ok
+	return strings.TrimPrefix(rest, "//"), ok
 }
 
 // connectSocket connects the session to the Unix socket of a server on this machine. The server knows
