@@ -42,7 +42,7 @@ func jobOf(t *testing.T, namespace, name string) *nusav1.JobSpec {
 // TestPolicyTravels: a region that has never reached the global tier lets operators with certificates
 // do nothing, and does so by the federation's policy once it has that, also without the global tier.
 func TestPolicyTravels(t *testing.T) {
-	f := &federation{t: t, ca: pkitest.New(t), port: freeport.Reserve(t, 60), mem: store.NewMemory(), log: slog.New(slog.DiscardHandler)}
+	f := &federation{t: t, ca: pkitest.New(t), port: freeport.Reserve(t, 60), mem: store.NewMemory(), log: slog.New(slog.DiscardHandler), trails: t.TempDir()}
 	f.server("b", 0, 1, portB)
 	region := f.as("operator/jane", portB)
 	f.eventually("operators may do nothing before the first policy", func(ctx context.Context) error {
