@@ -118,10 +118,10 @@ func (r *Result) Table(w io.Writer) error {
 	if r.Servers > 0 {
 		where = serversText(r.Servers)
 	}
-	row("load", "%d jobs × %d on %d nodes, %s, %s", r.Jobs, r.Count, r.Nodes, how, where)
 	if r.TLS {
 		where += ", TLS"
 	}
+	row("load", "%d jobs × %d on %d nodes, %s, %s", r.Jobs, r.Count, r.Nodes, how, where)
 	placed := fmt.Sprint(r.Placed)
 	if r.Incomplete {
 		row("INCOMPLETE", "an error ended it, see below: figures are of what was reached until then")
