@@ -120,7 +120,7 @@ func CompileCondition(source string) (*Condition, error) {
 	}
 	if issues.Err() != nil {
 		return nil, issueError(source, issues.Errors(), func(name string) string {
-			return fmt.Sprintf("there is no field %q: docs/design/security.md lists those of `request` and `job`", name)
+			return fmt.Sprintf("there is no field %q: docs/design/rights.md lists those of `request` and `job`", name)
 		})
 	}
 	if got := ast.OutputType(); !got.IsExactType(cel.BoolType) {
