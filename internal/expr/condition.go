@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/checker"
+	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/ext"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -29,9 +31,9 @@ type Request struct {
 	Principal string `cel:"principal"` // "operator/jane" or "token/ACCESSOR"
 	Verb      string `cel:"verb"`
 	Kind      string `cel:"kind"`
-	Namespace string `cel:"namespace"` // empty: every namespace, or the kind has none
-	Region    string `cel:"region"`    // empty: every region, or the kind has none
-	Name      string `cel:"name"`      // empty: the request names no object
+	Namespace string `cel:"namespace"` // empty: the kind has none
+	Region    string `cel:"region"`    // empty: the kind has none
+	Name      string `cel:"name"`
 }
 
 // Job is the value of `job` in a condition.
@@ -80,6 +82,30 @@ type Condition struct {
 	program cel.Program
 	// ReadsJob: the condition reads `job`.
 	ReadsJob bool
+	// fields are the fields of `request` that the condition reads. whole: it may read all of them.
+	fields []string
+	whole  bool
+}
+
+// ReadsRequest reports whether the condition reads a field of `request`.
+func (c *Condition) ReadsRequest(field string) bool {
+	return c.whole || slices.Contains(c.fields, field)
+}
+
+// readsOf returns the fields of `request` that an expression reads. whole: it may read all of them.
+func readsOf(e ast.Expr) (fields []string, whole bool) {
+	named := 0 // how often `request` is named, less how often one of its fields is
+	ast.PreOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
+		switch {
+		case e.Kind() == ast.IdentKind && strings.TrimPrefix(e.AsIdent(), ".") == "request":
+			named++
+		case e.Kind() == ast.SelectKind && e.AsSelect().Operand().Kind() == ast.IdentKind &&
+			strings.TrimPrefix(e.AsSelect().Operand().AsIdent(), ".") == "request":
+			named--
+			fields = append(fields, e.AsSelect().FieldName())
+		}
+	}))
+	return fields, named != 0
 }
 
 // conditions are the environments of conditions without and with `job`.
@@ -113,31 +139,33 @@ func CompileCondition(source string) (*Condition, error) {
 		return nil, fmt.Errorf("cel environment: %w", err)
 	}
 	env, readsJob := envs[0], false
-	ast, issues := env.Compile(source)
+	compiled, issues := env.Compile(source)
 	if issues.Err() != nil {
 		env, readsJob = envs[1], true
-		ast, issues = env.Compile(source)
+		compiled, issues = env.Compile(source)
 	}
 	if issues.Err() != nil {
 		return nil, issueError(source, issues.Errors(), func(name string) string {
 			return fmt.Sprintf("there is no field %q: docs/design/rights.md lists those of `request` and `job`", name)
 		})
 	}
-	if got := ast.OutputType(); !got.IsExactType(cel.BoolType) {
+	if got := compiled.OutputType(); !got.IsExactType(cel.BoolType) {
 		return nil, fmt.Errorf("%w: it is of type %s and must be a bool", ErrCompile, typeName(got))
 	}
-	cost, err := env.EstimateCost(ast, conditionSizes{})
+	cost, err := env.EstimateCost(compiled, conditionSizes{})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCompile, err)
 	}
 	if cost.Max > maxConditionEstimate {
 		return nil, fmt.Errorf("%w: it may cost %d steps, the limit is %d", ErrCompile, cost.Max, maxConditionEstimate)
 	}
-	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(2*maxConditionEstimate))
+	program, err := env.Program(compiled, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(2*maxConditionEstimate))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCompile, err)
 	}
-	return &Condition{program: program, ReadsJob: readsJob}, nil
+	out := &Condition{program: program, ReadsJob: readsJob}
+	out.fields, out.whole = readsOf(compiled.NativeRep().Expr())
+	return out, nil
 }
 
 // Holds evaluates a condition. job is nil if the request has none.

@@ -54,6 +54,9 @@ func holds(source string) func(authz.Action) (bool, error) {
 		if err != nil {
 			return false, err
 		}
+		if err := checkOpen(c, a); err != nil {
+			return false, err
+		}
 		request := &expr.Request{Principal: a.By, Verb: a.Verb, Kind: a.Kind, Namespace: oneOf(a.Namespace), Region: oneOf(a.Region), Name: a.Name}
 		var job *expr.Job
 		if asked, ok := a.Request.(*Submission); ok && c.ReadsJob {
@@ -68,6 +71,20 @@ func holds(source string) func(authz.Action) (bool, error) {
 		}
 		return ok, err
 	}
+}
+
+// checkOpen returns an error if a condition reads what an action leaves open: an action on all
+// namespaces also is one on the namespace that the condition is about.
+func checkOpen(c *expr.Condition, a authz.Action) error {
+	switch {
+	case a.Namespace == authz.Any && c.ReadsRequest("namespace"):
+		return errors.New("the call is about all namespaces")
+	case a.Region == authz.Any && c.ReadsRequest("region"):
+		return errors.New("the call is about all regions, or about a job of the federation")
+	case a.Name == "" && c.ReadsRequest("name"):
+		return errors.New("the call names no object")
+	}
+	return nil
 }
 
 // oneOf returns the name of a place, or nothing for every place.

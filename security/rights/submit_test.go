@@ -85,6 +85,47 @@ func TestConditionsOfRoles(t *testing.T) {
 	}
 }
 
+// TestConditionsOfLists: a call on all namespaces, regions or names also reaches the ones that a condition
+// leaves out. So a rule that allows does not match such a call, and a rule that denies does.
+func TestConditionsOfLists(t *testing.T) {
+	for condition, one := range map[string]authz.Action{
+		`request.namespace != "pay"`:                         {Namespace: "web"},
+		`!(request.namespace in ["pay"])`:                    {Namespace: "web"},
+		`[request].all(r, r.namespace != "pay")`:             {Namespace: "web", Region: "eu", Name: "x"},
+		`request.region != "eu"`:                             {Region: "us"},
+		`!request.name.startsWith("secret")`:                 {Name: "web"},
+		`request.namespace != "pay" && request.name != "x"`:  {Namespace: "web", Name: "api"},
+		`request.verb == "read" && request.principal != "x"`: {},
+	} {
+		for _, allow := range []bool{true, false} {
+			rule := &nusav1.AuthRule{Allow: allow, Verbs: []string{"read"}, Kinds: []string{"job"}, Condition: condition}
+			rules := []*nusav1.AuthRule{rule}
+			if !allow {
+				rule.Condition = "!(" + condition + ")"
+				rules = append(rules, &nusav1.AuthRule{Allow: true, Verbs: []string{"read"}, Kinds: []string{"job"}})
+			}
+			set, err := rights.New(nil)
+			if err == nil {
+				set, err = set.SetRole(&nusav1.AuthRole{Name: "r", Rules: rules}, rights.Change{})
+			}
+			if err == nil {
+				set, err = set.SetBinding(binding("jane", "r", "operator/jane"), rights.Change{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			one.Verb, one.Kind = "read", "job"
+			if !set.Allowed(set.Operator("jane"), one) {
+				t.Errorf("%s, allow %t: %v is denied: %s", condition, allow, one, set.Decide(set.Operator("jane"), one).Reason)
+			}
+			all := authz.Action{Verb: "read", Kind: "job"}
+			if got := set.Allowed(set.Operator("jane"), all); got != (one.Namespace+one.Region+one.Name == "") {
+				t.Errorf("%s, allow %t: a list of all jobs: %t", condition, allow, got)
+			}
+		}
+	}
+}
+
 // TestRefusedConditions: a condition must compile, and a rule whose condition reads the job is for
 // submits and plans alone.
 func TestRefusedConditions(t *testing.T) {
