@@ -63,11 +63,30 @@ func (r *Repairer) suspects(ctx context.Context, to *result) (suspects []string,
 	return suspects, nil
 }
 
-// errStale says that a record changed after it was read.
-var errStale = errors.New("changed")
+var (
+	// errSame says that a record does not differ.
+	errSame = errors.New("no difference")
+	// errStale says that the store may have changed after a record was read.
+	errStale = errors.New("changed")
+)
+
+// tries bounds how often a record is read again because the store has changed. After that the next
+// comparison reads it.
+const tries = 5
 
 // examine compares one record while no transaction is in flight, and repairs it.
 func (r *Repairer) examine(ctx context.Context, key string, to *result) error {
+	err := errStale
+	for n := 0; n < tries && errors.Is(err, errStale); n++ {
+		err = r.examineOnce(ctx, key, to)
+	}
+	if errors.Is(err, errStale) || errors.Is(err, errSame) {
+		return nil
+	}
+	return err
+}
+
+func (r *Repairer) examineOnce(ctx context.Context, key string, to *result) error {
 	kv, _, revision, err := r.Store.Get(ctx, key)
 	if err != nil {
 		return err
@@ -75,8 +94,11 @@ func (r *Repairer) examine(ctx context.Context, key string, to *result) error {
 	var d *drift.Difference
 	_, err = r.Commit.Do(ctx, func(tx *state.Tx) error {
 		held := state.HeldRevision(tx.State, key)
-		if held == kv.ModRevision || held > revision {
-			return errStale // no difference, or a later write
+		switch {
+		case held == kv.ModRevision:
+			return errSame
+		case tx.State.Revision > revision: // a later transaction may have written or removed the record
+			return errStale
 		}
 		d = &drift.Difference{Kind: drift.Old, Key: key, Want: uint64(kv.ModRevision), Have: uint64(held)}
 		switch {
@@ -87,9 +109,6 @@ func (r *Repairer) examine(ctx context.Context, key string, to *result) error {
 		}
 		return state.Reload(tx.State, key, kv)
 	})
-	if errors.Is(err, errStale) {
-		return nil
-	}
 	if err == nil && d != nil {
 		to.repaired("memory_"+string(d.Kind), key, d.String(), "the record was read from the store again")
 	}
