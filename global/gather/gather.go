@@ -2,6 +2,7 @@ package gather
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -28,6 +29,8 @@ const (
 	callTimeout = 10 * time.Second
 	// failPause is the pause after a failure, until a region is asked again.
 	failPause = 10 * time.Second
+	// A region may cause one note in the trail of the global tier each notePause, and noteBurst at once.
+	notePause, noteBurst = time.Minute, 8
 )
 
 // Config has what a Gather needs of its leadership term.
@@ -64,6 +67,21 @@ type region struct {
 	// again is when a region that failed is asked again. failed is why it failed.
 	again  time.Time
 	failed string
+	// notes is when the notes that the region has caused are paid for: see mayNote.
+	notes time.Time
+}
+
+// mayNote reports whether a region may cause one more note. Otherwise a region could fill the trail
+// of the global tier, and so push out the other entries.
+func (r *region) mayNote(now time.Time) bool {
+	if r.notes.Before(now) {
+		r.notes = now
+	}
+	if r.notes.Sub(now) > (noteBurst-1)*notePause {
+		return false
+	}
+	r.notes = r.notes.Add(notePause)
+	return true
 }
 
 // New returns a Gather.
@@ -192,6 +210,9 @@ func (g *Gather) next(ctx context.Context, client nusav1.AuditClient, r *region)
 	}
 	if len(taken.Entries) == 0 && taken.Note == "" && taken.Cursor.Trail == r.cursor.Trail {
 		return false, nil
+	}
+	if taken.Note != "" && !r.mayNote(time.Now()) {
+		return false, fmt.Errorf("region %s: entries are missing too often: %s", r.name, taken.Note)
 	}
 	if err := g.store(ctx, r.name, taken); err != nil {
 		return false, err
