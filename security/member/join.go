@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/network"
@@ -80,14 +81,15 @@ func Exists(dir string) bool {
 // valid. It renews one that has expired. Otherwise the member joins with the token. Ensure asks
 // the servers until one of them answers, or ctx ends.
 func Ensure(ctx context.Context, c Config) error {
-	var lost error // why the identity of the folder cannot be used
+	var lost error                     // why the identity of the folder cannot be used
+	c.Token = sync.OnceValues(c.Token) // it may be read from standard input
 	if Exists(c.Dir) {
 		lost = c.revive(ctx)
 		if lost == nil || ctx.Err() != nil {
 			return lost
 		}
 	}
-	token, err := c.Token() // once: it may be read from standard input
+	token, err := c.Token()
 	switch {
 	case lost != nil && (err != nil || token.IsZero() && c.Root.IsZero()):
 		return errors.Join(lost, err)
@@ -98,7 +100,11 @@ func Ensure(ctx context.Context, c Config) error {
 	case lost != nil:
 		c.Log.Warn("the identity cannot be renewed: this program joins again", "folder", c.Dir, "error", lost)
 	}
-	return c.join(ctx, token)
+	key, err := c.newKey()
+	if err != nil {
+		return err
+	}
+	return c.join(ctx, token, key, true)
 }
 
 // revive renews the identity of the folder if it has expired. It returns an error if the member was
@@ -112,6 +118,9 @@ func (c *Config) revive(ctx context.Context) error {
 		return c.renewNow(ctx, creds) // trust.Open finds other faults
 	}
 	c.Log.Info("the certificate has expired: this program asks for the next one", "folder", c.Dir, "until", creds.Chain[0].NotAfter.UTC().Format(time.RFC3339))
+	if c.joinLater(ctx, creds) {
+		return nil
+	}
 	next, err := c.renewOrIssue(ctx, creds, Renewal{})
 	if err != nil && unreached(err) {
 		next, err = c.renew(ctx, creds, Renewal{}, true)
@@ -137,6 +146,8 @@ func (c *Config) renewNow(ctx context.Context, creds pki.Credentials) error {
 	switch {
 	case err == nil:
 		return trust.Write(c.Dir, next)
+	case unreached(err) && c.TokenGiven && c.joinLater(ctx, creds):
+		return nil
 	case unreached(err) || !c.TokenGiven:
 		c.Log.Warn("the identity is not renewed now", "folder", c.Dir, "error", err)
 		return nil
@@ -156,13 +167,11 @@ func readCredentials(dir string) (pki.Credentials, error) {
 	return pki.ParseCredentials(text[0], text[1], text[2])
 }
 
-// join asks for the first certificate, and writes it.
-func (c *Config) join(ctx context.Context, token join.Token) error {
-	key, err := c.newKey()
-	if err != nil {
-		return err
-	}
+// join asks for the first certificate of a key, and writes it. With patience it asks until a server
+// answers.
+func (c *Config) join(ctx context.Context, token join.Token, key crypto.Signer, patient bool) error {
 	var authority crypto.Signer
+	var err error
 	if c.ID.Kind == identity.Server {
 		authority, err = pki.NewKey(rand.Reader)
 		if err != nil {
@@ -173,7 +182,7 @@ func (c *Config) join(ctx context.Context, token join.Token) error {
 		hash := join.HashOf(root.RawSubjectPublicKeyInfo)
 		return token.Trusts(hash) || token.IsZero() && c.Root.Trusts(hash)
 	}
-	out, err := c.servers(accept).until(ctx, "join", func(ctx context.Context, client nusav1.IdentityClient, federation string) (*nusav1.JoinResponse, error) {
+	do := func(ctx context.Context, client nusav1.IdentityClient, federation string) (*nusav1.JoinResponse, error) {
 		id := c.ID
 		id.Federation = federation
 		request, err := pki.NewRequest(id, key, rand.Reader)
@@ -188,7 +197,13 @@ func (c *Config) join(ctx context.Context, token join.Token) error {
 			}
 		}
 		return client.Join(ctx, req)
-	})
+	}
+	var out *nusav1.JoinResponse
+	if patient {
+		out, err = c.servers(accept).until(ctx, "join", do)
+	} else {
+		out, err = c.servers(accept).first(ctx, do)
+	}
 	if err != nil {
 		return fmt.Errorf("join with %s: %w", token, err)
 	}
@@ -246,6 +261,9 @@ func (c *Config) write(out *nusav1.JoinResponse, key, authority crypto.Signer) e
 		if err := serve.ReplaceFile(filepath.Join(c.Dir, poolFile), []byte(out.GetPool()+"\n")); err != nil {
 			return err
 		}
+	}
+	if err := forgetReported(c.Dir); err != nil {
+		return err
 	}
 	if err := trust.Write(c.Dir, creds); err != nil {
 		return err
@@ -333,15 +351,24 @@ func (c *Config) renew(ctx context.Context, creds pki.Credentials, r Renewal, pa
 	if err != nil {
 		return pki.Credentials{}, err
 	}
+	if r.Has == nil { // the servers have replaced what the member has reported before
+		if err := forgetReported(c.Dir); err != nil {
+			return pki.Credentials{}, err
+		}
+	}
+	next, err := credentials(out, creds.Key)
+	if err == nil {
+		err = noteFormer(c.Dir, creds.Roots, next.Roots)
+	}
+	if err != nil {
+		return pki.Credentials{}, err
+	}
 	if authority != nil && len(out.GetAuthority()) > 0 {
 		if err := writeAuthority(c.Dir, out.GetAuthority(), authority); err != nil {
 			return pki.Credentials{}, err
 		}
 	}
-	if err := writeRings(c.Dir, out); err != nil {
-		return pki.Credentials{}, err
-	}
-	return credentials(out, creds.Key)
+	return next, writeRings(c.Dir, out)
 }
 
 // dueAuthority adds a request for the next certificate of a regional server's authority, if

@@ -18,8 +18,9 @@ import (
 // Bounds of the pause after a renewal that failed.
 const leastPause, mostPause = time.Second, 5 * time.Minute
 
-// againMost bounds the pause after a renewal that did not give the member what it should have,
-// because the server that answered did not have it yet.
+// againMost bounds the first pause after a renewal that did not give the member what it should have,
+// because the server that answered did not have it yet. Each further pause is twice as long, up to
+// mostPause, because a member that was started with keys of its own never has what it should.
 const againMost = time.Minute
 
 // look is how often Keep looks whether a renewal is due. It is short, because the machine may
@@ -62,6 +63,17 @@ type Renewer struct {
 	// wanted is the goal that the member noticed at noticed.
 	wanted  *nusav1.KeyGoal
 	noticed time.Time
+	// tries counts the renewals for that goal.
+	tries int
+}
+
+// pauseAfter returns the pause after a renewal for a goal. tries is how many there were before.
+func pauseAfter(spread time.Duration, tries int) time.Duration {
+	pause := min(max(spread/10, 2*leastPause), againMost)
+	for ; tries > 0 && pause < mostPause; tries-- {
+		pause *= 2
+	}
+	return min(pause, mostPause)
 }
 
 // Run keeps the identity until ctx ends.
@@ -97,7 +109,8 @@ func (k *Renewer) Run(ctx context.Context) error {
 			k.Log.Warn("the certificate is not renewed: this program tries again", "folder", k.Source.Dir(), "until", leaf.NotAfter.UTC().Format(time.RFC3339), "error", err)
 		case r.Early:
 			// The next look reports to the servers what the member has now.
-			k.notBefore = now.Add(min(max(k.wanted.GetSpread().AsDuration()/10, 2*leastPause), againMost))
+			k.notBefore = now.Add(pauseAfter(k.wanted.GetSpread().AsDuration(), k.tries))
+			k.tries++
 		}
 	}
 	return nil
@@ -122,11 +135,11 @@ func (k *Renewer) due(notBefore, notAfter, now time.Time) (Renewal, bool) {
 		return r, true
 	}
 	if rotation.Lacks(enroll.StateOf(goal.GetWant()), has, true) == "" && reported(k.Source.Dir()) == textOf(has) {
-		k.wanted = nil
+		k.wanted, k.tries = nil, 0
 		return r, false
 	}
 	if k.wanted == nil || k.wanted.GetVersion() != goal.GetVersion() {
-		k.wanted, k.noticed = goal, now
+		k.wanted, k.noticed, k.tries = goal, now, 0
 	}
 	return r, !now.Before(rotation.RenewAt(k.noticed, goal.GetSpread().AsDuration(), k.point))
 }

@@ -128,6 +128,13 @@ func start(t *testing.T, ca *pkitest.CA, path string) *tier {
 	if region != "" {
 		authority = ca.Region(region)
 	}
+	return serve(t, ca, source, authority)
+}
+
+// serve is like start, for a server with this identity and this authority.
+func serve(t *testing.T, ca *pkitest.CA, source *trust.Source, authority *pki.Authority) *tier {
+	t.Helper()
+	region := source.ID().Region
 	x := &tier{t: t, ca: ca, store: &memory{values: map[string][]byte{}, version: map[string]uint64{}}}
 	x.Server = &enroll.Server{
 		Source: source, Region: region, Now: x.now, Log: slog.New(slog.NewTextHandler(x, nil)),

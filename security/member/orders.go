@@ -102,6 +102,15 @@ func noteReported(dir string, s *rotation.State) error {
 	return serve.ReplaceFile(filepath.Join(dir, reportedFile), []byte(textOf(s)+"\n"))
 }
 
+// forgetReported notes that the servers do not know what the member has.
+func forgetReported(dir string) error {
+	err := os.Remove(filepath.Join(dir, reportedFile))
+	if os.IsNotExist(err) {
+		return nil
+	}
+	return err
+}
+
 // writeRings writes the keys that a server has answered. Without keys the files stay as they are.
 func writeRings(dir string, out *nusav1.JoinResponse) error {
 	for _, r := range []struct {

@@ -2,6 +2,7 @@ package member
 
 import (
 	"bytes"
+	"crypto/x509"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -71,6 +72,52 @@ func TestRenewalsForOrders(t *testing.T) {
 	plain := &Renewer{Source: source, Log: slog.New(slog.DiscardHandler)}
 	if _, due := plain.due(begin, end, now); due {
 		t.Error("a member without orders renews early")
+	}
+}
+
+// TestPausesGrow: a member that never gets what it should have, because it was started with keys of its
+// own, renews less and less often for the same goal.
+func TestPausesGrow(t *testing.T) {
+	var got []time.Duration
+	for tries := range 8 {
+		got = append(got, pauseAfter(time.Minute, tries))
+	}
+	want := []time.Duration{6 * time.Second, 12 * time.Second, 24 * time.Second, 48 * time.Second, 96 * time.Second, 192 * time.Second, mostPause, mostPause}
+	if !slices.Equal(got, want) {
+		t.Errorf("pauses %v, want %v", got, want)
+	}
+	r := &Renewer{Source: pkitest.New(t).Source("region/a/server/s1"), Orders: &Orders{}, Log: slog.New(slog.DiscardHandler), tries: 5}
+	now := time.Now()
+	for version, tries := range []int{0, 5} { // the first look notices the goal
+		if version == 1 {
+			r.tries = 5
+		}
+		r.Orders.Set(&nusav1.KeyGoal{Version: 1, Want: &nusav1.KeyState{Probe: []string{"k1"}}})
+		if r.due(now, now.Add(time.Hour), now); r.tries != tries {
+			t.Errorf("look %d: %d tries, want %d", version, r.tries, tries)
+		}
+	}
+}
+
+// TestFormerRoots: a member notes the roots that it gives up, once.
+func TestFormerRoots(t *testing.T) {
+	dir, ca, other := t.TempDir(), pkitest.New(t), pkitest.New(t)
+	roots := func(certs ...*x509.Certificate) *pki.Roots {
+		out, err := pki.NewRoots(certs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	old, both, next := roots(ca.Root.Cert), roots(ca.Root.Cert, other.Root.Cert), roots(other.Root.Cert)
+	for i, step := range [][2]*pki.Roots{{old, old}, {old, both}, {both, next}, {both, next}} {
+		if err := noteFormer(dir, step[0], step[1]); err != nil {
+			t.Fatal(err)
+		}
+		got, err := formerRoots(dir)
+		if want := keysOf(old)[:min(1, i/2)]; err != nil || !slices.Equal(got, want) {
+			t.Errorf("step %d: %x, %v, want %x", i, got, err, want)
+		}
 	}
 }
 
