@@ -73,8 +73,9 @@ func openRoot(ctx context.Context, s *server) error {
 	return nil
 }
 
-// isOld reports whether the federation has an id. It returns an error if the federation has
-// identities of --identity.
+// isOld reports whether the federation has an id and no root. It returns an error if the federation
+// has identities of --identity. The root is looked for after the id, because another server that
+// begins the federation meanwhile stores the root first.
 func isOld(ctx context.Context, s *server, r records) (bool, error) {
 	name, _, err := r.Get(ctx, outsideKey)
 	if err == nil && len(name) > 0 {
@@ -83,8 +84,12 @@ func isOld(ctx context.Context, s *server, r records) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	_, old, _, err := s.store.Get(ctx, state.ClusterKey)
-	return old, err
+	_, begun, _, err := s.store.Get(ctx, state.ClusterKey)
+	if err != nil || !begun {
+		return false, err
+	}
+	_, found, err := r.Get(ctx, enroll.AuthorityKey)
+	return found == 0, err
 }
 
 // noteOutside stores the name of the federation in the certificates of --identity, unless the store

@@ -12,6 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/security/enroll"
 	"github.com/nusa-scheduler/nusa/security/pki"
 	"github.com/nusa-scheduler/nusa/security/pkitest"
 	"github.com/nusa-scheduler/nusa/security/trust"
@@ -98,6 +101,46 @@ func TestBeginning(t *testing.T) {
 				t.Errorf("the log says that there are no identities: %t", reminded)
 			}
 		})
+	}
+}
+
+// lateStore lets another server begin the federation after the first look for the root.
+type lateStore struct {
+	store.Store
+	begin func()
+}
+
+func (l *lateStore) Get(ctx context.Context, key string) (store.KV, bool, int64, error) {
+	kv, found, revision, err := l.Store.Get(ctx, key)
+	if begin := l.begin; begin != nil && key == recordRoot+enroll.AuthorityKey {
+		l.begin = nil
+		begin()
+	}
+	return kv, found, revision, err
+}
+
+// TestBeginningTogether: a server that starts while another one begins the federation has an identity of
+// the same root.
+func TestBeginningTogether(t *testing.T) {
+	ca, f, dir := pkitest.New(t), newFederation(), t.TempDir()
+	client := f.mem.Client()
+	defer client.Close()
+	late := &lateStore{Store: client, begin: func() {
+		r := records{client, func() *leadershipTerm { return nil }}
+		if err := enroll.CreateRoot(t.Context(), r, ca.Root, true); err != nil {
+			t.Error(err)
+		}
+		if _, err := client.Txn(t.Context(), nil, []store.Op{store.Put(state.ClusterKey, []byte("begun"))}); err != nil {
+			t.Error(err)
+		}
+	}}
+	log := slog.New(slog.DiscardHandler)
+	s := &server{cfg: Config{Name: "g1", Logger: log, Secure: &Secure{IfNew: true, Dir: filepath.Join(dir, "identity")}}, store: late, log: log}
+	if err := openRoot(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if s.plain || s.cfg.Identity.ID() != ca.ID("global/g1") {
+		t.Errorf("plain %v, identity %s", s.plain, s.cfg.Identity.ID())
 	}
 }
 
