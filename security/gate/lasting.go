@@ -20,6 +20,8 @@ const renewInterval = 2 * time.Second
 type lasting struct {
 	mu      sync.Mutex
 	streams map[*decidedStream]struct{}
+	// renewing: a timer runs. There is one timer, however often streams end and begin.
+	renewing bool
 }
 
 // add begins to decide a stream again. The returned function ends that.
@@ -30,7 +32,8 @@ func (g *Gate) add(d *decidedStream) (remove func()) {
 	if l.streams == nil {
 		l.streams = map[*decidedStream]struct{}{}
 	}
-	if len(l.streams) == 0 {
+	if !l.renewing {
+		l.renewing = true
 		time.AfterFunc(renewInterval, g.renew) // it ends with the last stream
 	}
 	l.streams[d] = struct{}{}
@@ -60,7 +63,8 @@ func (g *Gate) renew() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.streams) > 0 {
+	l.renewing = len(l.streams) > 0
+	if l.renewing {
 		time.AfterFunc(renewInterval, g.renew)
 	}
 }

@@ -118,6 +118,49 @@ func TestStreamsEndWithTheirRights(t *testing.T) {
 	})
 }
 
+// TestOneTimerForAllStreams: streams that begin and end quickly leave no timers.
+func TestOneTimerForAllStreams(t *testing.T) {
+	ca := pkitest.New(t)
+	source, jane := ca.Source("global/g1"), ca.ID("operator/jane")
+	synctest.Test(t, func(t *testing.T) {
+		set, err := rights.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asked atomic.Int64
+		g := gate.New(gate.Options{Source: source, Rights: func() *rights.Set {
+			asked.Add(1)
+			return set
+		}})
+		ctx, cancel := context.WithCancel(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: trust.Info{ID: jane}}))
+		serve := func(handler grpc.StreamHandler) {
+			err := g.AroundStreams()[1](nil, &silent{fakeStream: fakeStream{ctx: ctx}}, &grpc.StreamServerInfo{FullMethod: "/nusa.v1.Jobs/Watch"}, handler)
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		for range 100 {
+			serve(func(any, grpc.ServerStream) error { return nil })
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			serve(func(any, grpc.ServerStream) error {
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		synctest.Wait()
+		asked.Store(0)
+		time.Sleep(time.Minute)
+		if n := asked.Load(); n < 20 || n > 40 {
+			t.Errorf("the streams were decided again %d times in a minute, want about 30", n)
+		}
+		cancel()
+		<-ended
+	})
+}
+
 // TestRates: a principal that makes too many calls gets RESOURCE_EXHAUSTED with the time to wait, and
 // others are not concerned. Submits have a rate of their own.
 func TestRates(t *testing.T) {
