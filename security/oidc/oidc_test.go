@@ -122,6 +122,38 @@ func TestForgedTokens(t *testing.T) {
 	}
 }
 
+// TestLoginsOfAUserAreBounded: a user who logs in again and again is refused for some minutes, and
+// others are not.
+func TestLoginsOfAUserAreBounded(t *testing.T) {
+	p := oidctest.New(t)
+	now := time.Now()
+	v := &oidc.Verifier{Now: func() time.Time { return now }}
+	login := func(subject string) error {
+		claims := p.Claims(oidc.NonceOf(secret))
+		claims["sub"] = subject
+		claims["iat"], claims["exp"] = now.Unix(), now.Add(time.Hour).Unix()
+		_, err := v.Verify(t.Context(), p.Stored(), p.Sign(claims), secret)
+		return err
+	}
+	n := 0
+	for n < 100 && login("jane") == nil {
+		n++
+	}
+	if n != 20 {
+		t.Errorf("%d logins of one user", n)
+	}
+	if err := login("jane"); !errors.Is(err, oidc.ErrBusy) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := login("joe"); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+	now = now.Add(10 * time.Minute)
+	if err := login("jane"); err != nil {
+		t.Errorf("later: %v", err)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*nusav1.AuthProvider)

@@ -24,8 +24,8 @@ var (
 	ErrRefused = errors.New("the login is refused")
 	// ErrUnreached means that the provider does not answer.
 	ErrUnreached = errors.New("the provider does not answer")
-	// ErrBusy means that many logins are in progress.
-	ErrBusy = errors.New("many logins are in progress: try again")
+	// ErrBusy means that there are too many logins.
+	ErrBusy = errors.New("too many logins: try again later")
 )
 
 const (
@@ -35,6 +35,9 @@ const (
 	fresh = time.Hour
 	// maxBusy bounds the logins in progress.
 	maxBusy = 16
+	// maxLogins bounds the logins of a user within maxAge, because each one is stored in all regions.
+	// maxUsers bounds the users whose logins are counted.
+	maxLogins, maxUsers = 20, 4096
 )
 
 // Verifier verifies ID tokens. The zero Verifier is ready. It is safe for concurrent use.
@@ -46,6 +49,9 @@ type Verifier struct {
 	// known are the endpoints of providers, by name.
 	known map[string]known
 	busy  int
+	// logins counts the logins of users since began.
+	logins map[string]int
+	began  time.Time
 }
 
 // known are the endpoints of a provider as it was stored.
@@ -77,7 +83,23 @@ func (v *Verifier) Verify(ctx context.Context, p *nusav1.AuthProvider, idToken, 
 	case err != nil:
 		return nil, fmt.Errorf("%w: provider %s: %s", ErrRefused, p.GetName(), short(err))
 	}
-	return v.user(p, token, nonce)
+	user, err := v.user(p, token, nonce)
+	if err == nil && !v.mayLogin(p.GetName(), user.Subject) {
+		return nil, fmt.Errorf("%w: %s has logged in %d times within %s", ErrBusy, user.Subject, maxLogins, maxAge)
+	}
+	return user, err
+}
+
+// mayLogin counts a login. It reports whether the user has not logged in too often.
+func (v *Verifier) mayLogin(provider, subject string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now, user := v.now(), provider+"/"+subject
+	if age := now.Sub(v.began); v.logins == nil || age < 0 || age >= maxAge || len(v.logins) >= maxUsers && v.logins[user] == 0 {
+		v.logins, v.began = map[string]int{}, now
+	}
+	v.logins[user]++
+	return v.logins[user] <= maxLogins
 }
 
 // user returns the user of a verified ID token.
@@ -125,7 +147,7 @@ func (v *Verifier) enter() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.busy >= maxBusy {
-		return ErrBusy
+		return fmt.Errorf("%w: %d are in progress", ErrBusy, v.busy)
 	}
 	v.busy++
 	return nil
