@@ -66,6 +66,12 @@ func TestSocket(t *testing.T) {
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a certificate of operator/root: %v", err)
 	}
+	// A standby of an earlier version passes on this header of its caller.
+	earlier := metadata.AppendToOutgoingContext(ctx, trust.CallerHeader, ca.ID("operator/joe").String(), trust.LocalHeader, "1")
+	_, err = nusav1.NewOriginsClient(dial(n, "g1:7600", ca.Source("global/g2"))).List(earlier, &nusav1.ListOriginsRequest{})
+	if status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a caller of an earlier standby who poses as the administrator: %v", err)
+	}
 	trail, err := nusav1.NewAuditClient(active).List(ctx, &nusav1.ListAuditRequest{})
 	if err != nil || len(trail.GetEntries()) == 0 {
 		t.Fatalf("%v, %v", trail, err)

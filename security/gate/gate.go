@@ -178,7 +178,8 @@ func admit(ctx context.Context, server identity.ID, method string) (context.Cont
 			return ctx, status.Errorf(codes.Unauthenticated, "%s forwards a call of %q: %v", peer.Describe(), text[0], err)
 		}
 		ctx = trust.WithCaller(ctx, caller)
-		if len(metadata.ValueFromIncomingContext(ctx, trust.LocalHeader)) > 0 {
+		// A server of an earlier version passes on any header of its caller.
+		if len(metadata.ValueFromIncomingContext(ctx, trust.LocalHeader)) > 0 && trust.MayBeLocal(caller) {
 			ctx = trust.WithLocal(ctx)
 		}
 	}

@@ -30,6 +30,9 @@ func root(server identity.ID) identity.ID {
 	return identity.ID{Federation: server.Federation, Kind: identity.Operator, Name: "root"}
 }
 
+// MayBeLocal reports whether an ID is that of the administrator of a server's machine.
+func MayBeLocal(id identity.ID) bool { return id == root(id) }
+
 // WithLocal returns the context of a call that the administrator of another server's machine makes.
 func WithLocal(ctx context.Context) context.Context { return context.WithValue(ctx, localKey{}, true) }
 
