@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
-	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -141,10 +139,8 @@ func (k *keysAPI) globalLags(ctx context.Context, store enroll.Store, want *rota
 		}
 		name := identity.ID{Kind: identity.Global, Name: s.GetName()}.Describe()
 		out.Add(&nusav1.KeyLag{Member: name, Lacks: rotation.Lacks(want, enroll.StateOf(held.GetHas()), held.GetHas() != nil), ReportedAt: held.GetAt()})
-		for _, root := range held.GetHas().GetEtcdRoots() {
-			if len(want.Roots) > 0 && !slices.Contains(want.Roots, root) {
-				out.Add(&nusav1.KeyLag{Member: name, Note: true, Lacks: fmt.Sprintf("its etcd trusts root %s until this server is restarted", root)})
-			}
+		if lacks, note := rotation.EtcdLacks(want.Roots, held.GetHas().GetEtcdRoots()); lacks != "" {
+			out.Add(&nusav1.KeyLag{Member: name, Note: note, Lacks: lacks})
 		}
 	}
 	return out, nil

@@ -13,6 +13,30 @@ import (
 	"github.com/nusa-scheduler/nusa/security/rotation"
 )
 
+// TestEtcdLacks: an etcd that trusts none of the roots of a change holds back the next step, because no
+// root that it trusts vouches for the later one. One that trusts too much does not.
+func TestEtcdLacks(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		want, has string
+		lacks     string
+		note      bool
+	}{
+		{"no etcd", "A B", "", "", true},
+		{"not asked", "", "A", "", true},
+		{"at the begin", "A B", "A", "", true},
+		{"after the change", "B", "A", "trusts root A until", true},
+		{"after the change, started in the middle", "B", "A B", "trusts root A until", true},
+		{"the next change, not restarted", "B C", "A", "trusts root A until", false},
+		{"the next change, started in the middle of the one before", "B C", "A B", "trusts root A until", true},
+	} {
+		lacks, note := rotation.EtcdLacks(strings.Fields(c.want), strings.Fields(c.has))
+		if !strings.Contains(lacks, c.lacks) || (lacks == "") != (c.lacks == "") || note != c.note {
+			t.Errorf("%s: %q, note %v", c.name, lacks, note)
+		}
+	}
+}
+
 // TestSteps: each phase allows its steps only, and refuses those for which a member is not ready.
 func TestSteps(t *testing.T) {
 	none := &rotation.Waiting{}

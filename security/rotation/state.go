@@ -73,6 +73,18 @@ func orNone(text string) string {
 	return text
 }
 
+// EtcdLacks returns what an etcd lacks that trusts the roots of its start until its server is
+// restarted; "" if it lacks nothing. want are the roots that it should trust. note is false if the
+// next change of the root would separate it from the others: a root vouches for the next one only, so
+// an etcd that trusts neither of two roots accepts no certificate of the later one.
+func EtcdLacks(want, has []string) (lacks string, note bool) {
+	more := without(has, want)
+	if len(want) == 0 || len(more) == 0 {
+		return "", true
+	}
+	return fmt.Sprintf("its etcd trusts root %s until this server is restarted", strings.Join(more, ", ")), len(want) < 2 || len(more) < len(has)
+}
+
 // without returns what of a list is not in another.
 func without(of, other []string) (out []string) {
 	for _, s := range of {
