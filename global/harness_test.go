@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -197,6 +198,8 @@ type fakeRegion struct {
 	stream grpc.BidiStreamingClient[nusav1.RegionMessage, nusav1.GlobalMessage]
 	cancel context.CancelFunc
 	ended  chan struct{}
+	// flood: the region says that it has slots without end.
+	flood atomic.Bool
 
 	// sending is held while a message is sent, and from the arrival of a message
 	// until all replies to it are sent. So a message that a test sends after an

@@ -20,6 +20,11 @@ type regionRepairs struct {
 }
 
 func (s *regionRepairs) Slots(_ *nusav1.HeldSlotsRequest, stream grpc.ServerStreamingServer[nusav1.HeldSlots]) error {
+	for n := 0; s.r.flood.Load(); n++ {
+		if err := stream.Send(&nusav1.HeldSlots{Slots: []*nusav1.HeldSlot{{Key: fmt.Sprintf("%d-%s", n, strings.Repeat("x", 1<<19)), Revision: 1}}}); err != nil {
+			return err
+		}
+	}
 	s.r.mu.Lock()
 	out := &nusav1.HeldSlots{Position: s.r.position}
 	for key, o := range s.r.slots {
@@ -106,6 +111,11 @@ func TestPlantedDifferences(t *testing.T) {
 		t.Errorf("a memory that differs from the store: %q", got)
 	}
 	r.wait("the removal", func() bool { return r.slots["default/api/web/0"] == nil })
+	r.flood.Store(true)
+	if got := s.reconciled(); !strings.Contains(got, "many more slots than it should have") {
+		t.Errorf("a region that never ends: %s", got)
+	}
+	r.flood.Store(false)
 	if got := s.reconciled(); got != "" {
 		t.Errorf("after the repairs: %s", got)
 	}

@@ -42,6 +42,22 @@ func (r *Repairer) region(ctx context.Context, name string) *nusav1.ReconcileRes
 	return out.end()
 }
 
+// slotBytes is about what a slot takes in memory, without its key. spareSlots is how many more slots a
+// region may say that it has than it should have, and keyBytes the greatest usual length of a key.
+const slotBytes, spareSlots, keyBytes = 64, 50_000, 256
+
+// room returns how many bytes the slots may take that a region says it has. A hostile region could say
+// that it has more than fit into memory.
+func (r *Repairer) room(name string) int {
+	r.State.Lock()
+	defer r.State.Unlock()
+	slots := spareSlots
+	if x := r.State.Regions[name]; x != nil {
+		slots += x.Orders.Len()
+	}
+	return slots * (slotBytes + keyBytes)
+}
+
 // look returns the differences between the slots that a region should have and those in its log, and
 // the number of the region's session.
 func (r *Repairer) look(ctx context.Context, name string, count *result) ([]drift.Difference, uint64, error) {
@@ -55,7 +71,7 @@ func (r *Repairer) look(ctx context.Context, name string, count *result) ([]drif
 	if err != nil {
 		return nil, 0, err
 	}
-	have := map[string]uint64{}
+	have, room := map[string]uint64{}, r.room(name)
 	for {
 		part, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -65,6 +81,10 @@ func (r *Repairer) look(ctx context.Context, name string, count *result) ([]drif
 			return nil, 0, err
 		}
 		for _, s := range part.GetSlots() {
+			room -= slotBytes + len(s.GetKey())
+			if room < 0 {
+				return nil, 0, status.Errorf(codes.ResourceExhausted, "region %s says that it has many more slots than it should have", name)
+			}
 			have[s.GetKey()] = uint64(s.GetRevision())
 		}
 	}

@@ -60,13 +60,13 @@ func (a Outboxes) Repeat(id string, orders, removals []string) {
 	if n == nil {
 		return
 	}
-	view := a.cfg.FSM.View()
-	wanted := Wanted(view, id)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.outbox == nil {
 		return
 	}
+	view := a.cfg.FSM.View() // not older than the outbox, so nothing that the outbox got meanwhile is removed
+	wanted := Wanted(view, id)
 	for _, key := range orders {
 		if index, ok := wanted[key]; ok {
 			n.outbox.PutAt(index, key, index)
