@@ -149,7 +149,8 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 	g, gctx := errgroup.WithContext(inner)
 	calls := grpc.NewServer()
 	nusav1.RegisterAllocationsServer(calls, api.New(r.engine, r.cfg.Logger))
-	nusav1.RegisterRepairsServer(calls, api.NewRepairs(r.engine))
+	comparer := engine.NewComparer(r.engine)
+	nusav1.RegisterRepairsServer(calls, api.NewRepairs(r.engine, comparer))
 	g.Go(func() error { return r.engine.Run(gctx) })
 	g.Go(func() error { return r.writer.Run(gctx) })
 	if id := r.cfg.Identity; id != nil {
@@ -163,6 +164,14 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 		select {
 		case <-r.engine.Ready():
 			return r.pool.Run(gctx)
+		case <-gctx.Done():
+			return nil
+		}
+	})
+	g.Go(func() error {
+		select {
+		case <-r.engine.Ready():
+			return comparer.Run(gctx)
 		case <-gctx.Done():
 			return nil
 		}

@@ -13,17 +13,23 @@ import (
 // master can compare them with the log.
 type Repairs struct {
 	nusav1.UnimplementedRepairsServer
-	engine *engine.Engine
+	engine   *engine.Engine
+	comparer *engine.Comparer
 }
 
-// NewRepairs returns the service over an engine.
-func NewRepairs(e *engine.Engine) *Repairs { return &Repairs{engine: e} }
+// NewRepairs returns the service over an engine and its Comparer.
+func NewRepairs(e *engine.Engine, c *engine.Comparer) *Repairs {
+	return &Repairs{engine: e, comparer: c}
+}
 
-// Orders returns the orders that the agent has stored.
-func (s *Repairs) Orders(ctx context.Context, _ *nusav1.HeldOrdersRequest) (*nusav1.HeldOrders, error) {
+// Orders returns the orders that the agent has stored, and what the agent has repaired.
+func (s *Repairs) Orders(ctx context.Context, req *nusav1.HeldOrdersRequest) (*nusav1.HeldOrders, error) {
+	if req.GetCompare() {
+		s.comparer.Compare(ctx)
+	}
 	orders, err := s.engine.Orders(ctx)
 	if err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
-	return &nusav1.HeldOrders{Orders: orders}, nil
+	return &nusav1.HeldOrders{Orders: orders, Repairs: s.comparer.Take()}, nil
 }

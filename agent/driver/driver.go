@@ -155,6 +155,13 @@ type Admitter interface {
 	Admit(t Task) error
 }
 
+// Lister is a Driver that knows, without its engine, which runs it has. The agent compares them
+// with its records.
+type Lister interface {
+	// Runs returns the runs that were started and not removed, in any order.
+	Runs(ctx context.Context) ([]ID, error)
+}
+
 // ID names one run of one task of one allocation. A restart is another run.
 type ID struct {
 	Alloc string // UUID

@@ -204,9 +204,11 @@ func (e *Engine) remove(a *alloc) {
 		runs[name] = t.Run
 	}
 	tasks := a.tasks
+	e.removing[id] = true
 	e.group.Go(func() error {
 		e.runner.removeFiles(id, tasks, runs)
 		e.cfg.Writer.Remove(id)
+		e.post(func() { delete(e.removing, id) })
 		return nil
 	})
 	e.changed.Notify()

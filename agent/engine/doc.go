@@ -14,6 +14,7 @@
 //	runner.go     goroutines that start runs, follow them and remove them
 //	stop.go       goroutines that stop runs, also runs that may begin late
 //	recovery.go   what the drivers know of recorded runs at the agent's start
+//	compare.go    differences between the records and what the drivers run, and their repair
 //	retention.go  bounds on the output and folders of ended allocations
 //	checks.go     the schedule of health checks (the decision: package health)
 //	check.go      one check: its policy, its decoding and its result for reports

@@ -77,8 +77,10 @@ type Engine struct {
 	group *errgroup.Group
 
 	// The loop's goroutine owns the fields below.
-	host      reconcile.Host
-	allocs    map[string]*alloc
+	host   reconcile.Host
+	allocs map[string]*alloc
+	// removing holds the allocations whose data is being removed.
+	removing  map[string]bool
 	leases    lease.Holder
 	planner   planner
 	runner    *runner
@@ -92,7 +94,7 @@ type Engine struct {
 // It starts nothing.
 func New(cfg Config, c store.Contents) (*Engine, error) {
 	e := &Engine{cfg: cfg, log: cfg.Log, events: make(chan func(), maxEvents), ready: make(chan struct{}),
-		host: cfg.Host, allocs: map[string]*alloc{}, found: map[driver.ID]runStatus{}}
+		host: cfg.Host, allocs: map[string]*alloc{}, removing: map[string]bool{}, found: map[driver.ID]runStatus{}}
 	e.host.MaxStarting = maxStarting
 	for id, wire := range c.Orders {
 		a := newAlloc(readOrder(wire, cfg.Node, c.Forgotten[id]))

@@ -172,8 +172,7 @@ func (r *runner) follow(drv driver.Driver, id driver.ID) {
 			r.events.ended(id, endOf(id.Run, nil, st))
 			return
 		case errors.Is(err, driver.ErrNotFound):
-			r.events.ended(id, runEnd{end: reconcile.TaskActual{Phase: reconcile.Ended, Run: id.Run, Finished: time.Now(), ExitCode: -1,
-				Reason: reconcile.ReasonKilledBySignal, Message: "its driver no longer knows the run"}})
+			r.events.ended(id, goneEnd(id))
 			return
 		}
 		r.log.Error("the driver cannot wait for a run", "run", id, "error", err)

@@ -116,6 +116,10 @@ func (d detached) Stop(ctx context.Context, id driver.ID, grace time.Duration) e
 	return d.Driver.Stop(ctx, id, grace)
 }
 
+func (d detached) Runs(ctx context.Context) ([]driver.ID, error) {
+	return d.Driver.(driver.Lister).Runs(ctx)
+}
+
 // noReports receives reports and ignores them.
 type noReports struct{}
 

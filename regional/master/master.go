@@ -185,12 +185,12 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 func (m *Master) newRepairer() *repair.Repairer {
 	return repair.New(repair.Config{
 		Region: m.cfg.Region.GetName(), View: m.cfg.FSM.View, Agents: nodes.Outboxes{Agents: m.Agents}, Observe: m.cfg.ObserveRepair, Log: m.log,
-		Ask: func(ctx context.Context, id string) (*nusav1.HeldOrders, error) {
+		Ask: func(ctx context.Context, id string, compare bool) (*nusav1.HeldOrders, error) {
 			conn, err := m.Agents.Conn(id)
 			if err != nil {
 				return nil, err
 			}
-			return nusav1.NewRepairsClient(conn).Orders(ctx, &nusav1.HeldOrdersRequest{})
+			return nusav1.NewRepairsClient(conn).Orders(ctx, &nusav1.HeldOrdersRequest{Compare: compare})
 		},
 		CheckNodes: func(ctx context.Context) ([]string, bool) { return m.Planner.checkNodes(ctx, m.Log.Wake) },
 	})

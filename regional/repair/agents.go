@@ -3,6 +3,8 @@ package repair
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,9 +17,13 @@ import (
 )
 
 const (
-	// asking bounds the agents that are asked at the same time, and askTimeout one call.
-	asking     = 8
-	askTimeout = 5 * time.Second
+	// asking bounds the agents that are asked at the same time, and askTimeout one call. An agent
+	// that compares first may take until compareTimeout.
+	asking         = 8
+	askTimeout     = 5 * time.Second
+	compareTimeout = 25 * time.Second
+	// maxText bounds each text of a repair that an agent reports, in bytes.
+	maxText = 300
 )
 
 // look is what one look at a node found.
@@ -27,13 +33,17 @@ type look struct {
 	repairs       []*nusav1.Repair
 }
 
+// instances are the kinds of repairs that agents report.
+var instances = []string{"instance_unknown", "instance_extra", "instance_gone"}
+
 // agents compares the orders of agents with the log. Nodes with differences are looked at twice.
-func (r *Repairer) agents(ctx context.Context, ids []string, own, below *result) {
+// With now, the agents first compare their records with what their drivers run.
+func (r *Repairer) agents(ctx context.Context, ids []string, now bool, own, below *result) {
 	var asks errgroup.Group
 	asks.SetLimit(asking)
 	for _, id := range ids {
 		asks.Go(func() error {
-			if err := r.agent(ctx, id, own, below); err != nil && ctx.Err() == nil {
+			if err := r.agent(ctx, id, now, own, below); err != nil && ctx.Err() == nil {
 				below.skipped(fmt.Sprintf("node %s: %s", r.name(id), status.Convert(err).Message()))
 			}
 			return nil
@@ -42,17 +52,15 @@ func (r *Repairer) agents(ctx context.Context, ids []string, own, below *result)
 	_ = asks.Wait() // the functions return no error
 }
 
-func (r *Repairer) agent(ctx context.Context, id string, own, below *result) error {
+func (r *Repairer) agent(ctx context.Context, id string, now bool, own, below *result) error {
 	session := r.Agents.Attached()[id]
-	first, err := r.look(ctx, id)
+	first, err := r.look(ctx, id, now)
 	if err != nil {
 		return err
 	}
 	below.compared(first.compared)
 	own.compared(first.compared)
-	for _, x := range first.repairs {
-		below.repaired(x.GetKind(), r.name(id)+"/"+x.GetObject(), x.GetWhy(), x.GetRepair())
-	}
+	r.reported(id, first.repairs, below)
 	if len(first.outbox)+len(first.agent) == 0 {
 		return nil
 	}
@@ -61,22 +69,41 @@ func (r *Repairer) agent(ctx context.Context, id string, own, below *result) err
 		return ctx.Err()
 	case <-time.After(lookAgain):
 	}
-	second, err := r.look(ctx, id)
+	second, err := r.look(ctx, id, false)
 	if err != nil {
 		return err
 	}
-	if now := r.Agents.Attached()[id]; now != session || now == nil {
+	r.reported(id, second.repairs, below)
+	if latest := r.Agents.Attached()[id]; latest != session || latest == nil {
 		return nil // a new session sends everything that the agent lacks
 	}
 	r.repair(id, drift.Lasting(first.outbox, second.outbox), drift.Lasting(first.agent, second.agent), own, below)
 	return nil
 }
 
+// reported counts what an agent has repaired by itself. An agent may send anything, so the texts are
+// bounded, and unknown kinds count together.
+func (r *Repairer) reported(id string, repairs []*nusav1.Repair, below *result) {
+	for _, x := range repairs[:min(len(repairs), maxRepairs)] {
+		kind := x.GetKind()
+		if !slices.Contains(instances, kind) {
+			kind = "instance_other"
+		}
+		below.repaired(kind, r.name(id)+"/"+clip(x.GetObject()), clip(x.GetWhy()), clip(x.GetRepair()))
+	}
+}
+
+func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "") }
+
 // look compares the outbox of a node and the orders of its agent with the log.
-func (r *Repairer) look(ctx context.Context, id string) (out look, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+func (r *Repairer) look(ctx context.Context, id string, now bool) (out look, err error) {
+	limit := askTimeout
+	if now {
+		limit = compareTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	held, err := r.Ask(ctx, id)
+	held, err := r.Ask(ctx, id, now)
 	old := status.Code(err) == codes.Unimplemented // an agent of an earlier version
 	if err != nil && !old {
 		return out, err

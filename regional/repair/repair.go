@@ -33,9 +33,9 @@ type Config struct {
 	Region string
 	View   func() *state.View
 	Agents Agents
-	// Ask asks the agent of a node which orders it has. An agent of an earlier version does not
-	// implement that.
-	Ask func(ctx context.Context, nodeID string) (*nusav1.HeldOrders, error)
+	// Ask asks the agent of a node which orders it has. With compare, the agent first compares its
+	// records with what its drivers run. An agent of an earlier version does not implement that.
+	Ask func(ctx context.Context, nodeID string, compare bool) (*nusav1.HeldOrders, error)
 	// CheckNodes compares the cache of the scheduler with the log, and returns the nodes that
 	// differ, or false if ctx ended.
 	CheckNodes func(context.Context) ([]string, bool)
@@ -87,7 +87,7 @@ func (r *Repairer) Run(ctx context.Context) error {
 			last = now
 		}
 		if len(due) > 0 || whole {
-			r.compare(ctx, due, whole)
+			r.compare(ctx, due, whole, false)
 		}
 	}
 	return ctx.Err()
@@ -99,7 +99,7 @@ func (r *Repairer) Now(ctx context.Context) []*nusav1.ReconcileResult {
 	for id := range r.Agents.Attached() {
 		all = append(all, id)
 	}
-	return r.compare(ctx, all, true)
+	return r.compare(ctx, all, true, true)
 }
 
 // due returns the nodes whose agents are to be compared now, at most atOnce.
@@ -130,8 +130,9 @@ func (r *Repairer) due(now time.Time) (out []string) {
 	return out
 }
 
-// compare compares some agents, and with whole also the scheduler.
-func (r *Repairer) compare(ctx context.Context, agents []string, whole bool) []*nusav1.ReconcileResult {
+// compare compares some agents, and with whole also the scheduler. With now, the agents compare, too.
+// Otherwise they do so by themselves.
+func (r *Repairer) compare(ctx context.Context, agents []string, whole, now bool) []*nusav1.ReconcileResult {
 	select {
 	case r.running <- struct{}{}:
 	case <-ctx.Done():
@@ -149,7 +150,7 @@ func (r *Repairer) compare(ctx context.Context, agents []string, whole bool) []*
 		if whole {
 			r.scheduler(ctx, own)
 		}
-		r.agents(ctx, agents, own, below)
+		r.agents(ctx, agents, now, own, below)
 	}
 	own.out.Took = durationpb.New(time.Since(began))
 	return []*nusav1.ReconcileResult{own.out, below.out}

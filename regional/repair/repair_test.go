@@ -30,9 +30,10 @@ type region struct {
 	asked    int
 	old      string
 	suspect  bool
-	earlier  bool     // the agent is of an earlier version
-	progress func()   // runs between two looks
-	wrong    []string // the nodes whose cache differs
+	repairs  []*nusav1.Repair // what the agent repairs when it is asked to compare
+	earlier  bool             // the agent is of an earlier version
+	progress func()           // runs between two looks
+	wrong    []string         // the nodes whose cache differs
 	counted  map[string]int
 }
 
@@ -91,7 +92,7 @@ func (r *region) Repeat(_ string, orders, removals []string) {
 func (r *region) OldLog() string   { return r.old }
 func (r *region) LogSuspect() bool { return r.suspect }
 
-func (r *region) ask(context.Context, string) (*nusav1.HeldOrders, error) {
+func (r *region) ask(_ context.Context, _ string, compare bool) (*nusav1.HeldOrders, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked++
@@ -99,6 +100,9 @@ func (r *region) ask(context.Context, string) (*nusav1.HeldOrders, error) {
 		return nil, status.Error(codes.Unimplemented, "of an earlier version")
 	}
 	out := &nusav1.HeldOrders{}
+	if compare {
+		out.Repairs, r.repairs = r.repairs, nil
+	}
 	for _, id := range slices.Sorted(maps.Keys(r.agent)) {
 		out.Orders = append(out.Orders, &nusav1.HeldOrder{Id: id, Index: r.agent[id]})
 	}
@@ -158,6 +162,12 @@ func TestRepairs(t *testing.T) {
 		}, "", "agent agent_stray n1/x"},
 		{"the log may be an old copy", func(r *region) { r.agent["x"], r.suspect = 7, true }, "region: it is not certain yet that the log is no old copy", "region: it is not certain yet that the log is no old copy"},
 		{"the log is an old copy", func(r *region) { r.agent["x"], r.old = 7, "it is old" }, "region: it is old", "region: it is old"},
+		{"the agent stopped what no record has", func(r *region) {
+			r.repairs = []*nusav1.Repair{{Kind: "instance_unknown", Object: "x/web/1"}}
+		}, "agent instance_unknown n1/x/web/1", ""},
+		{"the agent reports nonsense", func(r *region) {
+			r.repairs = []*nusav1.Repair{{Kind: "nonsense", Object: strings.Repeat("x", 2*maxText)}}
+		}, "agent instance_other n1/" + strings.Repeat("x", maxText), ""},
 		{"an agent of an earlier version", func(r *region) { r.agent["x"], r.outbox["y"], r.earlier = 7, 7, true }, "region outbox_stray n1/y", ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -305,6 +305,11 @@ func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
 	return errors.Join(d.mounts.Drop(id), d.records.remove(id))
 }
 
+// Runs implements driver.Lister. Containers without a record are no runs: sweep removes them.
+func (d *Driver) Runs(context.Context) ([]driver.ID, error) {
+	return driver.RunsIn(d.records.dir, ".json")
+}
+
 func (d *Driver) inFlight(id driver.ID) *starting {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -34,6 +34,9 @@ func (d *Driver) runDir(id driver.ID) string {
 	return filepath.Join(d.cfg.Dir, id.Alloc, fmt.Sprintf("%s.%d", id.Task, id.Run))
 }
 
+// Runs implements driver.Lister.
+func (d *Driver) Runs(context.Context) ([]driver.ID, error) { return driver.RunsIn(d.cfg.Dir, "") }
+
 // box returns the folder of a run that the container sees. Only package supervise reads the
 // folder, and that package does not trust its contents.
 func (d *Driver) box(id driver.ID) string { return filepath.Join(d.runDir(id), supervise.Box) }

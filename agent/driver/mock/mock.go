@@ -158,6 +158,13 @@ func (d *Driver) Running() []driver.ID {
 	return out
 }
 
+// Runs implements driver.Lister.
+func (d *Driver) Runs(context.Context) ([]driver.ID, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.runs)), nil
+}
+
 // Start implements driver.Driver.
 func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	b, err := parse(t.Config)

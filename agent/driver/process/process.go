@@ -271,6 +271,9 @@ func (d *Driver) Remove(_ context.Context, id driver.ID) error {
 	return nil
 }
 
+// Runs implements driver.Lister.
+func (d *Driver) Runs(context.Context) ([]driver.ID, error) { return driver.RunsIn(d.cfg.Dir, "") }
+
 // named adds the id of the run to an error.
 func named(id driver.ID) func(driver.Status, error) (driver.Status, error) {
 	return func(st driver.Status, err error) (driver.Status, error) {

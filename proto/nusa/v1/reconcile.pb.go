@@ -439,7 +439,9 @@ func (x *HeldSlot) GetRevision() int64 {
 }
 
 type HeldOrdersRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent first compares its records with what its drivers run.
+	Compare       bool `protobuf:"varint,1,opt,name=compare,proto3" json:"compare,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -474,13 +476,20 @@ func (*HeldOrdersRequest) Descriptor() ([]byte, []int) {
 	return file_nusa_v1_reconcile_proto_rawDescGZIP(), []int{7}
 }
 
+func (x *HeldOrdersRequest) GetCompare() bool {
+	if x != nil {
+		return x.Compare
+	}
+	return false
+}
+
 // HeldOrders are the orders that an agent has stored.
 type HeldOrders struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Orders []*HeldOrder           `protobuf:"bytes,1,rep,name=orders,proto3" json:"orders,omitempty"`
 	// Position of the orders that the agent has stored.
 	Position *Position `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
-	// Differences between the agent's records and what its drivers run.
+	// Differences between the agent's records and what its drivers run, since the last call.
 	Repairs       []*Repair `protobuf:"bytes,3,rep,name=repairs,proto3" json:"repairs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -630,8 +639,9 @@ const file_nusa_v1_reconcile_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x02 \x01(\x03R\n" +
 	"generation\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\x13\n" +
-	"\x11HeldOrdersRequest\"\x92\x01\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"-\n" +
+	"\x11HeldOrdersRequest\x12\x18\n" +
+	"\acompare\x18\x01 \x01(\bR\acompare\"\x92\x01\n" +
 	"\n" +
 	"HeldOrders\x12*\n" +
 	"\x06orders\x18\x01 \x03(\v2\x12.nusa.v1.HeldOrderR\x06orders\x12-\n" +

@@ -21,7 +21,8 @@ func reconcileCommand(s *cli.Settings) *cobra.Command {
            and the store with the slots in the logs of the regions
   region   the log with the cache of the scheduler,
            and with the orders for each node
-  agent    the log with the orders that each agent has
+  agent    the log with the orders that each agent has,
+           and the records of each agent with what its drivers run
 
 All tiers do this by themselves each ten minutes, and after each reconnection. The metric
 nusa_reconcile_repairs_total counts the repairs. A healthy federation has none, so each
