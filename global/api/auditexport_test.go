@@ -115,3 +115,51 @@ func TestExportWithRemovedEntries(t *testing.T) {
 		t.Errorf("%v after %d messages", err, sent)
 	}
 }
+
+// TestListsShowOldEntries: a list shows all entries that are stored, however long they are kept.
+func TestListsShowOldEntries(t *testing.T) {
+	s := store.NewMemory().Client()
+	now := time.Now()
+	var tree audit.Tree
+	for i, days := range []int{100, 50, 1} {
+		at := now.AddDate(0, 0, -days)
+		var rec *nusav1.AuditRecord
+		rec, tree = auditwire.Pack(tree, []audit.Entry{{Time: at, Verb: "submit", Kind: "job", Outcome: audit.Done, Name: fmt.Sprint(days)}})
+		own, err := state.Encode(rec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec.Region = "eu"
+		forwarded, err := state.Encode(rec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Txn(t.Context(), nil, []store.Op{
+			store.Put(fmt.Sprintf("%s-e-%06d", state.AuditKey(at), i), own), store.Put(state.ForwardedKey(at.UnixNano()), forwarded),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, req := range map[string]*nusav1.ListAuditRequest{"own": {}, "of all": {}, "of a region": {Region: "eu"}} {
+		want := 3
+		var page *nusav1.ListAuditResponse
+		f, err := auditwire.FilterOf(req)
+		switch {
+		case err != nil:
+		case what == "own":
+			page, err = latest(t.Context(), s, f, now)
+		default:
+			page, err = latestOfAll(t.Context(), s, req, now)
+		}
+		if what == "of all" {
+			want = 6
+		}
+		if err != nil || len(page.GetEntries()) != want || page.GetEntries()[want-1].GetName() != "100" {
+			t.Errorf("%s: %v, %v", what, page, err)
+		}
+	}
+	if page, err := latestOfAll(t.Context(), store.NewMemory().Client(), &nusav1.ListAuditRequest{}, now); err != nil || len(page.GetEntries()) > 0 {
+		t.Errorf("an empty trail: %v, %v", page, err)
+	}
+}

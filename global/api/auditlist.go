@@ -57,7 +57,10 @@ func latest(ctx context.Context, s store.Store, f auditwire.Filter, now time.Tim
 		}
 	}
 	end = end.Add(auditWindowTime) // the key of a record has a later time than its entries
-	start := now.Add(-state.AuditAge - 48*time.Hour)
+	start, err := oldest(ctx, s, end, [2]string{state.AuditPrefix, state.AuditEnd})
+	if err != nil {
+		return nil, err
+	}
 	if f.Since > start.UnixNano() {
 		start = time.Unix(0, f.Since)
 	}
@@ -75,6 +78,34 @@ func latest(ctx context.Context, s store.Store, f auditwire.Filter, now time.Tim
 		}
 	}
 	return f.Page(out), nil
+}
+
+// oldest returns the time of the oldest record of some trails, or the end if there is none before it.
+// Each trail is a prefix of keys and their end.
+func oldest(ctx context.Context, s store.Store, end time.Time, trails ...[2]string) (time.Time, error) {
+	for _, keys := range trails {
+		_, err := s.Range(ctx, keys[0], keys[1], func(kv store.KV) error {
+			at, err := timeOf(kv.Key, keys[0])
+			if err == nil && at < end.UnixNano() {
+				end = time.Unix(0, at)
+			}
+			return errors.Join(err, errUntil)
+		})
+		if err != nil && !errors.Is(err, errUntil) || errors.Is(err, state.ErrFormat) {
+			return end, err
+		}
+	}
+	return end, nil
+}
+
+// timeOf returns the time in the key of a record with a prefix.
+func timeOf(key, prefix string) (int64, error) {
+	digits, _, _ := strings.Cut(key[len(prefix):], "-")
+	at, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", key, state.ErrFormat)
+	}
+	return at, nil
 }
 
 // errUntil ends the list of a window.
@@ -167,7 +198,14 @@ func latestOfAll(ctx context.Context, s store.Store, req *nusav1.ListAuditReques
 	if l.filter, err = auditwire.FilterOf(req); err != nil {
 		return nil, err
 	}
-	start := now.Add(-state.AuditAge - 48*time.Hour)
+	trails := [][2]string{{state.AuditPrefix, state.AuditEnd}, {state.ForwardedPrefix, state.ForwardedEnd}}
+	if l.region != "" {
+		trails = trails[1:]
+	}
+	start, err := oldest(ctx, s, end, trails...)
+	if err != nil {
+		return nil, err
+	}
 	if since := l.filter.Since - int64(time.Hour); since > start.UnixNano() { // the clock of a region may be fast
 		start = time.Unix(0, since)
 	}
@@ -221,10 +259,9 @@ func (l *storedList) add(some []storedEntry, kv store.KV, prefix string) ([]stor
 	if err != nil || l.region != "" && rec.GetRegion() != l.region {
 		return some, err
 	}
-	digits, _, _ := strings.Cut(kv.Key[len(prefix):], "-")
-	at, err := strconv.ParseInt(digits, 10, 64)
+	at, err := timeOf(kv.Key, prefix)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", kv.Key, state.ErrFormat)
+		return nil, err
 	}
 	source := ownSource
 	if rec.GetRegion() != "" {
