@@ -128,6 +128,7 @@ func followKeys(ctx context.Context, s *server) error {
 			revision, err := loadKeys(ctx, s)
 			if err != nil {
 				s.log.Debug("cannot read the roots and keys of the federation yet", "error", err)
+				next = time.Time{} // a change that was noticed is not lost
 				continue
 			}
 			next, stop = now.Add(reloadEvery), watch(revision)

@@ -13,8 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestAuthThatCannotBeStored: a set that the log refuses does not end the session, because the next
-// session would get the same set. The earlier set stays.
+// TestAuthThatCannotBeStored: a set of roles, or of wanted keys, that the log refuses does not end the
+// session, because the next session would get the same set. The earlier set stays.
 func TestAuthThatCannotBeStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsm := raftlog.NewFSM()
@@ -30,6 +30,15 @@ func TestAuthThatCannotBeStored(t *testing.T) {
 			if err := storeAuth(ctx, ss, msg); err != nil {
 				t.Fatalf("version %d: %.200s", version+1, err)
 			}
+		}
+		for version, root := range []string{"short", strings.Repeat("x", 300<<10)} {
+			goal := &nusav1.KeyGoal{Version: uint64(version + 1), Want: &nusav1.KeyState{Issuer: root}}
+			if err := storeKeys(ctx, ss, goal); err != nil {
+				t.Fatalf("keys of version %d: %.200s", version+1, err)
+			}
+		}
+		if goal, _ := StoredKeys(fsm.View()); goal.GetVersion() != 1 {
+			t.Errorf("stored are the keys of version %d", goal.GetVersion())
 		}
 		set, _, err := StoredAuth(fsm.View())
 		if err != nil || set.GetVersion() != 1 || ss.authAck.GetVersion() != 1 {

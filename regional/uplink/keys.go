@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -48,6 +49,10 @@ func storeKeys(ctx context.Context, ss *session, goal *nusav1.KeyGoal) error {
 	r, err := cfg.Log.CommitQueued(ctx, state.Command{ChangeDocuments: &state.ChangeDocuments{Puts: []state.Document{{Key: KeysDocument, Value: raw}}}})
 	if err == nil {
 		err = r.Err
+	}
+	if errors.Is(err, state.ErrFull) || errors.Is(err, state.ErrInvalid) { // it would also fail in another session
+		cfg.Logger.Warn("the received roots and keys are not stored, so the members of this region do not follow", "error", err)
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("store the wanted keys: %w", err)
