@@ -200,12 +200,34 @@ func (s *testServer) regionEvents(t *testing.T) (types func() string, end func()
 	return types, func() { cancel(); done.Wait() }
 }
 
+// awaitHistory waits until the history is read: before, each job may be in it. The federation does not
+// have the named job.
+func awaitHistory(t *testing.T, s *testServer, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testWait)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, err := nusav1.NewAllocationsClient(s.conn).List(ctx, &nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Name: name}})
+		if status.Code(err) == codes.NotFound {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("the history is not read: %v", err)
+		case <-tick.C:
+		}
+	}
+}
+
 // TestListOfAnUnknownJob: a job that the federation does not have is not found, also while a region
 // is cut off, because no region can have such a job. A region's own jobs may exist there, though.
 func TestListOfAnUnknownJob(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	s.joined("tokyo").leave()
 	s.waitRegion("tokyo", nusav1.RegionState_REGION_STATE_DISCONNECTED)
+	awaitHistory(t, s, "be7408e6")
 	for _, c := range []struct {
 		req  *nusav1.ListAllocationsRequest
 		want codes.Code
