@@ -6,6 +6,7 @@
 //   - roles.go: nusa global, regional and agent, with their flags
 //   - role.go: settings from flags, environment and file, and nusa config
 //   - joining.go: the identity of a role: joins with a token, renewals, and --secure
+//   - identitysocket.go: the identity of a role from a SPIFFE Workload API
 //   - auditflags.go: the flags of the audit trail
 //   - restore.go: nusa regional restore
 //   - bind.go: --bind, and the warning about servers that only listen on loopback

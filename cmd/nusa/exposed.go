@@ -42,6 +42,9 @@ func openListeners(flags *pflag.FlagSet, joins bool) []string {
 		if need == "identity" && joins && (!etcd || flags.Lookup("ca-cert").Value.String() != "") {
 			return
 		}
+		if need == "identity" && flags.Lookup(socketFlag).Value.String() != "" {
+			return
+		}
 		if flags.Lookup(need).Value.String() == "" {
 			faults = append(faults, fmt.Sprintf("--%s %s: other machines reach it, and it is not encrypted: give %s", f.Name, address, remedy(flags, need, etcd)))
 		}

@@ -106,11 +106,16 @@ func (r *role) token(stdin io.Reader) (join.Token, error) {
 	return t, nil
 }
 
+// idle waits for the end of a context, where nothing renews an identity.
+func idle(ctx context.Context) error { <-ctx.Done(); return nil }
+
 // joined returns the identity of a role, and a function that renews it until a context ends. With
-// --identity it is that folder. Otherwise it is in the data directory: the role joins if it has
+// --identity-socket it is that of the Workload API, and with --identity it is that folder. Otherwise it is in the data directory: the role joins if it has
 // none and the operator has given a token. Without both there is no identity.
 func (r *role) joined(cmd *cobra.Command, c member.Config, orders *member.Orders) (source *trust.Source, keep func(context.Context) error, err error) {
-	idle := func(ctx context.Context) error { <-ctx.Done(); return nil }
+	if r.identitySocket != "" {
+		return r.followSocket(cmd.Context(), c.ID)
+	}
 	c.Dir, c.Log = filepath.Join(r.dataDir, identityFolder), r.logger
 	if r.identity != "" && r.tokenGiven() {
 		return nil, nil, fmt.Errorf("--identity (or NUSA_IDENTITY) is %s, and a join token is given: give one of them", r.identity)
@@ -240,6 +245,8 @@ func (s *secureFlags) config(r *role, flags *pflag.FlagSet) (*global.Secure, err
 	dir := filepath.Join(r.dataDir, identityFolder)
 	asked, joined := s.on || s.caCert != "" || s.caKey != "", member.Exists(dir)
 	switch {
+	case r.identitySocket != "" && joined:
+		return nil, fmt.Errorf("--%s is given, and the federation has issued %s: leave --%[1]s (or NUSA_IDENTITY_SOCKET) out", socketFlag, dir)
 	case r.identity != "" && asked:
 		return nil, errors.New("--identity and --secure (or --ca-cert): give one of them")
 	case r.identity != "" && joined:
@@ -248,7 +255,7 @@ func (s *secureFlags) config(r *role, flags *pflag.FlagSet) (*global.Secure, err
 		return nil, errors.New("--insecure and --secure (or --ca-cert): give one of them")
 	case r.insecure && joined:
 		return nil, fmt.Errorf("--insecure: %s has an identity, so the federation has identities, and would refuse a server without: leave --insecure out", dir)
-	case r.identity != "" || r.insecure:
+	case r.identity != "" || r.identitySocket != "" || r.insecure:
 		return nil, nil
 	case (s.caCert == "") != (s.caKey == ""):
 		return nil, errors.New("--ca-cert and --ca-key: give both or none")

@@ -21,9 +21,9 @@ import (
 // role holds the parts that the three role commands share: settings from flags, environment
 // and file, and a logger to standard error.
 type role struct {
-	configFile, logLevel, logFormat, dataDir, bind, identity, tokenFile, socket string
-	insecure                                                                    bool
-	logger                                                                      *slog.Logger
+	configFile, logLevel, logFormat, dataDir, bind, identity, identitySocket, tokenFile, socket string
+	insecure                                                                                    bool
+	logger                                                                                      *slog.Logger
 }
 
 // addFlags adds the shared flags. When RunE begins, every flag has its final value and was
@@ -36,6 +36,7 @@ func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 	f.StringVar(&r.dataDir, "data-dir", "", "directory of this role's state; each role needs its own (required)")
 	f.StringVar(&r.bind, "bind", "", bindUsage)
 	f.StringVar(&r.identity, "identity", "", "folder with cert.pem, key.pem and roots.pem, which encrypt connections (default: no encryption)")
+	f.StringVar(&r.identitySocket, socketFlag, "", "SPIFFE Workload API that gives this role its identity, as in unix:///run/spire/agent.sock (default: none)")
 	f.BoolVar(&r.insecure, "insecure", false, insecureUsage(cmd))
 	if cmd.Name() != "agent" {
 		f.StringVar(&r.socket, "socket", "", "Unix socket for root and this user, who may do everything (default: nusa.sock in --data-dir); - turns it off")
@@ -49,6 +50,9 @@ func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 			return err
 		}
 		if err := checkFlags(cmd.Flags(), required...); err != nil {
+			return err
+		}
+		if err := r.checkIdentitySocket(cmd.Flags()); err != nil {
 			return err
 		}
 		if err := checkExposed(cmd.Flags(), r.insecure); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional"
+	"github.com/nusa-scheduler/nusa/security/identity"
 )
 
 const rolesGroup = "roles"
@@ -82,7 +83,8 @@ func globalCommand() *cobra.Command {
 			return err
 		}
 		cfg.Socket = r.socketPath()
-		cfg.Identity, err = r.source()
+		var keep func(context.Context) error
+		cfg.Identity, keep, err = r.given(cmd.Context(), identity.ID{Kind: identity.Global, Name: cfg.Name})
 		if err != nil {
 			return err
 		}
@@ -90,7 +92,7 @@ func globalCommand() *cobra.Command {
 		warnLoopback(r.logger, cmd.ErrOrStderr(), loopbackWarning(cmd.Flags()))
 		defer warnExposed(r.logger, cmd.Flags())()
 		defer serve.PaceCollector(serve.HeapBudget)()
-		return explainBind(cmd.Flags(), global.Run(cmd.Context(), cfg))
+		return explainBind(cmd.Flags(), with(cmd.Context(), keep, func(ctx context.Context) error { return global.Run(ctx, cfg) }))
 	}
 	return cmd
 }
