@@ -16,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/identity"
@@ -285,8 +286,8 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	c.cursor = r.Orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
 	c.known = h.GetKnown()
 	r.Auth = state.AuthCopy{Hash: c.known.GetAuth(), Version: c.known.GetAuthVersion()}
-	if h.GetCoordinate() != nil {
-		r.Coordinate = h.GetCoordinate()
+	if at := topo.PlausibleCoordinate(h.GetCoordinate()); at != nil {
+		r.Coordinate = at
 	}
 	c.shared.Unsent = state.Unsent{Demand: true, Asks: true, Column: true, Origins: true, Auth: true}
 	c.columnAt, c.matrixAt = math.MinInt64/2, st.Clock()

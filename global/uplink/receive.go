@@ -300,6 +300,7 @@ func (s *Server) setRow(c *session, row *nusav1.LatencyRow) {
 		return
 	}
 	row.Edges = slices.DeleteFunc(row.Edges, func(e *nusav1.Edge) bool { return st.Regions[e.GetTo()] == nil || !topo.PlausibleEdge(e) })
+	row.Coordinate = topo.PlausibleCoordinate(row.GetCoordinate())
 	st.Latency.SetRow(c.region, row, st.Clock())
 	if row.GetCoordinate() != nil {
 		r.Coordinate = row.GetCoordinate()
@@ -329,7 +330,7 @@ func (s *Server) changeRow(c *session, row *nusav1.RowChanges) error {
 		st.Latency.Confirm(c.region, row.GetUnconfirmed(), age.AsDuration(), now)
 	}
 	st.Latency.SetEdges(c.region, edges, row.GetFull(), now)
-	if at := row.GetCoordinate(); at != nil {
+	if at := topo.PlausibleCoordinate(row.GetCoordinate()); at != nil {
 		r.Coordinate = at
 		st.Latency.SetCoordinate(c.region, at)
 	}

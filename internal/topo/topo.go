@@ -81,6 +81,15 @@ func CoordinateFromProto(c *nusav1.Coordinate) *topology.Coordinate {
 	return &topology.Coordinate{Vector: c.GetVector(), Error: c.GetError(), Adjustment: c.GetAdjustment(), Height: c.GetHeight()}
 }
 
+// PlausibleCoordinate returns a coordinate that a region sent, or nil if its values are impossible.
+// Other regions would get it, and one with other dimensions would displace theirs.
+func PlausibleCoordinate(c *nusav1.Coordinate) *nusav1.Coordinate {
+	if c == nil || !CoordinateFromProto(c).Valid() {
+		return nil
+	}
+	return c
+}
+
 // CoordinateToProto converts a network coordinate. It returns nil for nil.
 func CoordinateToProto(c *topology.Coordinate) *nusav1.Coordinate {
 	if c == nil {
