@@ -2,6 +2,7 @@ package enroll
 
 import (
 	"context"
+	"crypto"
 	"crypto/x509"
 	"errors"
 	"time"
@@ -81,6 +82,10 @@ func (s *Server) join(ctx context.Context, req *nusav1.JoinRequest) (*nusav1.Joi
 		}
 		ask.ID = id
 	}
+	authority, err := authorityKey(id, req.GetAuthorityRequest())
+	if err != nil {
+		return nil, err
+	}
 	var out *nusav1.JoinResponse
 	err = retry(func() error {
 		known, err := s.load(ctx, store, id, ask.Key, ask.Token.ID())
@@ -109,7 +114,7 @@ func (s *Server) join(ctx context.Context, req *nusav1.JoinRequest) (*nusav1.Joi
 		if err := s.write(ctx, store, known, puts, entry("join", id, "with token "+ask.Token.ID())); err != nil {
 			return err
 		}
-		out, err = s.response(issuer, id, chain, req.GetAuthorityRequest())
+		out, err = s.response(issuer, id, chain, authority)
 		if err != nil {
 			return err
 		}
@@ -177,22 +182,34 @@ func memberOf(id identity.ID, key join.Hash, cert *x509.Certificate, token, pool
 	return &nusav1.Member{Role: roles[id.Kind], Region: id.Region, Name: id.Name, Key: key[:], NotAfter: timestamppb.New(cert.NotAfter), Token: token, Pool: pool}
 }
 
-// response returns a certificate. It also signs the request for a region's authority, if a
-// regional server has sent one.
-func (s *Server) response(issuer *Issuer, id identity.ID, chain []*x509.Certificate, authority []byte) (*nusav1.JoinResponse, error) {
-	out := &nusav1.JoinResponse{Chain: pki.EncodeCertificates(chain...), Roots: pki.EncodeCertificates(s.Source.Roots()...)}
-	if len(authority) == 0 {
-		return out, nil
+// authorityKey returns the key of a request for a region's authority, which only a server of that
+// region may send. It returns nil without a request.
+func authorityKey(id identity.ID, request []byte) (crypto.PublicKey, error) {
+	if len(request) == 0 {
+		return nil, nil
 	}
-	region, key, err := pki.ParseRequest(authority)
+	region, key, err := pki.ParseRequest(request)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	want := identity.ID{Federation: id.Federation, Kind: identity.Region, Region: id.Region}
-	if id.Kind != identity.Server || region != want {
+	if id.Kind != identity.Server || region != authorityOf(id) {
 		return nil, status.Errorf(codes.PermissionDenied, "%s may not be %s", id.Describe(), region.Describe())
 	}
-	cert, err := issuer.Issue(region, key)
+	return key, nil
+}
+
+// authorityOf returns the authority of a member's region.
+func authorityOf(id identity.ID) identity.ID {
+	return identity.ID{Federation: id.Federation, Kind: identity.Region, Region: id.Region}
+}
+
+// response returns a certificate, and that of the region's authority if authority is its key.
+func (s *Server) response(issuer *Issuer, id identity.ID, chain []*x509.Certificate, authority crypto.PublicKey) (*nusav1.JoinResponse, error) {
+	out := &nusav1.JoinResponse{Chain: pki.EncodeCertificates(chain...), Roots: pki.EncodeCertificates(s.Source.Roots()...)}
+	if authority == nil {
+		return out, nil
+	}
+	cert, err := issuer.Issue(authorityOf(id), authority)
 	if err != nil {
 		return nil, refusal(err)
 	}
@@ -246,6 +263,10 @@ func (s *Server) renew(ctx context.Context, req *nusav1.RenewRequest) (*nusav1.J
 	if err != nil {
 		return nil, err
 	}
+	authority, err := authorityKey(id, req.GetAuthorityRequest())
+	if err != nil {
+		return nil, err
+	}
 	if err := checkState(req.GetHas()); err != nil {
 		return nil, err
 	}
@@ -270,7 +291,7 @@ func (s *Server) renew(ctx context.Context, req *nusav1.RenewRequest) (*nusav1.J
 		if err := s.write(ctx, store, known, map[string]proto.Message{known.memberKey: record}, renewal(id)); err != nil {
 			return err
 		}
-		out, err = s.response(issuer, id, chain, req.GetAuthorityRequest())
+		out, err = s.response(issuer, id, chain, authority)
 		if err != nil {
 			return err
 		}
