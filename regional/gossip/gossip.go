@@ -399,9 +399,15 @@ func (d delegate) NodeMeta(int) []byte {
 	return raw
 }
 
-// NotifyAlive accepts each server. If there is such a function, memberlist refuses a message that
+// NotifyAlive refuses a server that says more of itself than fits into a gossip message: memberlist
+// bounds only what it sends. If there is such a function, memberlist also refuses a message that
 // lacks versions, which it would fail with.
-func (delegate) NotifyAlive(*memberlist.Node) error { return nil }
+func (delegate) NotifyAlive(n *memberlist.Node) error {
+	if len(n.Meta) > memberlist.MetaMaxSize {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(n.Meta), memberlist.MetaMaxSize)
+	}
+	return nil
+}
 
 func (delegate) NotifyMsg([]byte)                  {}
 func (delegate) GetBroadcasts(int, int) [][]byte   { return nil }
