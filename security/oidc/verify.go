@@ -126,7 +126,10 @@ func (v *Verifier) user(p *nusav1.AuthProvider, token *oidc.IDToken, nonce strin
 	if err == nil {
 		out.Roles, err = rolesOf(p, claims)
 	}
-	return out, err
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // isToken reports whether a text has the characters of a JWT only.

@@ -7,9 +7,12 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"encoding/pem"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,6 +39,45 @@ type Provider struct {
 	storage *people
 	// User is who logs in with the browser.
 	User string
+
+	mu        sync.Mutex
+	exchanges []Exchange
+}
+
+// Exchange has the secrets of a login: what a client sent for tokens, and the tokens.
+type Exchange struct{ Code, Verifier, IDToken, AccessToken string }
+
+// Exchanges returns the secrets of the logins so far.
+func (p *Provider) Exchanges() []Exchange {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.exchanges)
+}
+
+// record notes the secrets of logins that a handler answers.
+func (p *Provider) record(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || r.FormValue("code_verifier") == "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		e := Exchange{Code: r.FormValue("code"), Verifier: r.FormValue("code_verifier")}
+		answer := httptest.NewRecorder()
+		next.ServeHTTP(answer, r)
+		var tokens struct {
+			ID     string `json:"id_token"`
+			Access string `json:"access_token"`
+		}
+		if json.Unmarshal(answer.Body.Bytes(), &tokens) == nil {
+			e.IDToken, e.AccessToken = tokens.ID, tokens.Access
+			p.mu.Lock()
+			p.exchanges = append(p.exchanges, e)
+			p.mu.Unlock()
+		}
+		maps.Copy(w.Header(), answer.Header())
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+	})
 }
 
 // people is the example storage with groups, and with a client that may use both flows.
@@ -68,7 +110,7 @@ func New(t testing.TB) *Provider {
 	t.Helper()
 	p := &Provider{t: t, User: "id1"}
 	mux := http.NewServeMux()
-	p.server = httptest.NewTLSServer(mux)
+	p.server = httptest.NewTLSServer(p.record(mux))
 	t.Cleanup(p.server.Close)
 	client := storage.NativeClient(ClientID, "http://127.0.0.1/callback")
 	p.storage = &people{storage.NewStorageWithClients(storage.NewUserStore(p.server.URL), map[string]*storage.Client{ClientID: client})}
