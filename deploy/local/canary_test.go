@@ -163,7 +163,7 @@ func TestSecretsStayWhereTheyBelong(t *testing.T) {
 	c.until("connected", "region", "list")
 	used := token("a token of an agent", "--role", "agent")
 	c.start("n1", append(env, "NUSA_JOIN_TOKEN="+used), "agent", "--region", "jakarta", "--servers", c.addr(10), "--http-addr", c.addr(20),
-		"--leave-on-shutdown", "--secrets-dir", secrets)
+		"--leave-on-shutdown", "--secrets-dir", secrets, "--docker-auth", c.registry())
 	c.until("ready", "node", "list")
 	for member, dir := range map[string]string{"an operator": "g1/operator", "a global server": "g1/identity", "a regional server": "s1/identity", "an agent": "n1/identity", "the authority of a region": "s1/identity/authority"} {
 		file := filepath.Join(c.dir, dir, "key.pem")
@@ -172,6 +172,7 @@ func TestSecretsStayWhereTheyBelong(t *testing.T) {
 		}
 	}
 	c.work(secret)
+	c.logins()
 	c.mistakes(used)
 	c.noCores()
 	c.search()
