@@ -338,7 +338,7 @@ func (s *server) services() *api.Services {
 			}
 			return nil
 		},
-		Hub: s.hub, Servers: s.servers, Enroll: enrollServer(&s.cfg, s.store, s.active.Load, s.issuing), GivenRoots: s.issuing.given,
+		Hub: s.hub, Servers: s.servers, Enroll: enrollServer(&s.cfg, s.store, s.active.Load, s.issuing), GivenRoots: s.issuing.given, Denied: s.denials.AddStranger,
 		Info: func() *nusav1.InfoResponse {
 			leader, _ := s.leader.get()
 			return &nusav1.InfoResponse{

@@ -34,6 +34,8 @@ type Services struct {
 	Enroll *enroll.Server
 	// Users verifies the logins of people.
 	Users oidc.Verifier
+	// Denied takes the entry of a refused login for the audit trail. It does not block.
+	Denied func(audit.Entry)
 	// GivenRoots returns the roots in the files of this server.
 	GivenRoots func() ([]*pki.Authority, error)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/security/enroll"
 	"github.com/nusa-scheduler/nusa/security/oidc"
 	"github.com/nusa-scheduler/nusa/security/pki"
+	"github.com/nusa-scheduler/nusa/security/recorder"
 	"github.com/nusa-scheduler/nusa/security/rights"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
@@ -53,7 +54,14 @@ func (a *authAPI) Login(ctx context.Context, req *nusav1.LoginRequest) (*nusav1.
 	if !trust.Encrypted(ctx) {
 		return nil, status.Error(codes.FailedPrecondition, "this server has no identity, so every caller may do everything: nobody needs to log in")
 	}
-	return enroll.Bounded(ctx, a.s.Enroll, "login", func() (*nusav1.LoginResponse, error) { return a.login(ctx, req) })
+	return enroll.Bounded(ctx, a.s.Enroll, "login", func() (*nusav1.LoginResponse, error) {
+		out, err := a.login(ctx, req)
+		switch status.Code(err) {
+		case codes.PermissionDenied, codes.Unauthenticated:
+			a.s.Denied(audit.Entry{Verb: "login", Kind: "user", Outcome: audit.Denied, Reason: status.Convert(err).Message()}.By(recorder.Of(ctx)))
+		}
+		return out, err
+	})
 }
 
 // login makes an access token for the user of an ID token.

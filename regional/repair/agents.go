@@ -37,13 +37,13 @@ type look struct {
 var instances = []string{"instance_unknown", "instance_extra", "instance_gone"}
 
 // agents compares the orders of agents with the log. Nodes with differences are looked at twice.
-// With now, the agents first compare their records with what their drivers run.
-func (r *Repairer) agents(ctx context.Context, ids []string, now bool, own, below *result) {
+// First the agents compare their records with what their drivers run.
+func (r *Repairer) agents(ctx context.Context, ids []string, own, below *result) {
 	var asks errgroup.Group
 	asks.SetLimit(asking)
 	for _, id := range ids {
 		asks.Go(func() error {
-			if err := r.agent(ctx, id, now, own, below); err != nil && ctx.Err() == nil {
+			if err := r.agent(ctx, id, own, below); err != nil && ctx.Err() == nil {
 				below.skipped(fmt.Sprintf("node %s: %s", r.name(id), status.Convert(err).Message()))
 			}
 			return nil
@@ -52,9 +52,9 @@ func (r *Repairer) agents(ctx context.Context, ids []string, now bool, own, belo
 	_ = asks.Wait() // the functions return no error
 }
 
-func (r *Repairer) agent(ctx context.Context, id string, now bool, own, below *result) error {
+func (r *Repairer) agent(ctx context.Context, id string, own, below *result) error {
 	session := r.Agents.Attached()[id]
-	first, err := r.look(ctx, id, now)
+	first, err := r.look(ctx, id, true)
 	if err != nil {
 		return err
 	}
@@ -95,15 +95,16 @@ func (r *Repairer) reported(id string, repairs []*nusav1.Repair, below *result) 
 
 func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "") }
 
-// look compares the outbox of a node and the orders of its agent with the log.
-func (r *Repairer) look(ctx context.Context, id string, now bool) (out look, err error) {
+// look compares the outbox of a node and the orders of its agent with the log. With compare, the agent
+// compares first.
+func (r *Repairer) look(ctx context.Context, id string, compare bool) (out look, err error) {
 	limit := askTimeout
-	if now {
+	if compare {
 		limit = compareTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	held, err := r.Ask(ctx, id, now)
+	held, err := r.Ask(ctx, id, compare)
 	old := status.Code(err) == codes.Unimplemented // an agent of an earlier version
 	if err != nil && !old {
 		return out, err

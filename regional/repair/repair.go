@@ -87,7 +87,7 @@ func (r *Repairer) Run(ctx context.Context) error {
 			last = now
 		}
 		if len(due) > 0 || whole {
-			r.compare(ctx, due, whole, false)
+			r.compare(ctx, due, whole)
 		}
 	}
 	return ctx.Err()
@@ -99,7 +99,7 @@ func (r *Repairer) Now(ctx context.Context) []*nusav1.ReconcileResult {
 	for id := range r.Agents.Attached() {
 		all = append(all, id)
 	}
-	return r.compare(ctx, all, true, true)
+	return r.compare(ctx, all, true)
 }
 
 // due returns the nodes whose agents are to be compared now, at most atOnce.
@@ -130,9 +130,8 @@ func (r *Repairer) due(now time.Time) (out []string) {
 	return out
 }
 
-// compare compares some agents, and with whole also the scheduler. With now, the agents compare, too.
-// Otherwise they do so by themselves.
-func (r *Repairer) compare(ctx context.Context, agents []string, whole, now bool) []*nusav1.ReconcileResult {
+// compare compares some agents, and with whole also the scheduler.
+func (r *Repairer) compare(ctx context.Context, agents []string, whole bool) []*nusav1.ReconcileResult {
 	select {
 	case r.running <- struct{}{}:
 	case <-ctx.Done():
@@ -150,7 +149,7 @@ func (r *Repairer) compare(ctx context.Context, agents []string, whole, now bool
 		if whole {
 			r.scheduler(ctx, own)
 		}
-		r.agents(ctx, agents, now, own, below)
+		r.agents(ctx, agents, own, below)
 	}
 	own.out.Took = durationpb.New(time.Since(began))
 	return []*nusav1.ReconcileResult{own.out, below.out}

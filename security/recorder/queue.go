@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -52,6 +53,19 @@ func (q *Queue) Add(e audit.Entry) {
 	}
 }
 
+// AddStranger adds an entry about a caller without a certificate. All such callers together are bounded
+// like one caller, and an address is like a method: at most one entry of an address and maxMethods
+// entries in a window. So who has many addresses cannot fill the trail.
+func (q *Queue) AddStranger(e audit.Entry) {
+	from := e.From
+	if host, _, err := net.SplitHostPort(from); err == nil {
+		from = host
+	}
+	if q.first("", from) {
+		q.put(e)
+	}
+}
+
 // first reports whether a denial gets an entry in the present window.
 func (q *Queue) first(who, method string) bool {
 	q.mu.Lock()
@@ -81,7 +95,11 @@ func (q *Queue) next() {
 	q.mu.Unlock()
 	for _, who := range slices.Sorted(maps.Keys(ended)) {
 		if n := ended[who].others; n > 0 {
-			q.put(audit.Entry{Who: who, Verb: "call", Kind: "method", Outcome: audit.Denied, Reason: fmt.Sprintf("%d more denials of this caller within %s", n, window)})
+			of := "this caller"
+			if who == "" {
+				of = "callers without a certificate"
+			}
+			q.put(audit.Entry{Who: who, Verb: "call", Kind: "method", Outcome: audit.Denied, Reason: fmt.Sprintf("%d more denials of %s within %s", n, of, window)})
 		}
 	}
 }

@@ -103,3 +103,42 @@ func TestQueueOfOneCaller(t *testing.T) {
 		<-ended
 	})
 }
+
+// TestQueueOfStrangers: callers without a certificate share one bound, with at most one entry of an
+// address. The others are counted.
+func TestQueueOfStrangers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue()
+		written := map[string]int{}
+		last := ""
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- q.Run(ctx, func(_ context.Context, some []audit.Entry) error {
+				for _, e := range some {
+					written[e.From]++
+					last = e.Reason
+				}
+				return nil
+			}, func(err error) { t.Error(err) })
+		}()
+		for port := range 100 {
+			q.AddStranger(audit.Entry{From: fmt.Sprintf("192.0.2.1:%d", port), Method: "Auth/Login"})
+		}
+		time.Sleep(2 * pause)
+		synctest.Wait()
+		if written["192.0.2.1:0"] != 1 || len(written) != 1 {
+			t.Errorf("of one address: %v", written)
+		}
+		for host := range 100 {
+			q.AddStranger(audit.Entry{From: fmt.Sprintf("[2001:db8::%d]:1", host), Method: "Auth/Login"})
+		}
+		time.Sleep(window + pause)
+		synctest.Wait()
+		if len(written) != maxMethods+1 || last != "192 more denials of callers without a certificate within 1m0s" {
+			t.Errorf("of many addresses: %v, the last %q", written, last)
+		}
+		cancel()
+		<-ended
+	})
+}

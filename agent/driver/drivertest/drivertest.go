@@ -415,6 +415,7 @@ func (s *suite) remove() {
 	if err := s.Driver.Remove(s.ctx, t.ID); err == nil {
 		s.t.Fatal("a run that still runs was removed")
 	}
+	s.listed(t.ID, true)
 	if err := s.Driver.Stop(s.ctx, t.ID, 0); err != nil {
 		s.t.Fatal(err)
 	}
@@ -426,6 +427,20 @@ func (s *suite) remove() {
 	}
 	if n, err := s.Driver.Size(s.ctx, t.ID); n != 0 || err != nil {
 		s.t.Errorf("the size of a removed run is %d, %v", n, err)
+	}
+	s.listed(t.ID, false)
+}
+
+// listed checks whether the driver lists a run, if the driver can list its runs.
+func (s *suite) listed(id driver.ID, want bool) {
+	s.t.Helper()
+	l, ok := s.Driver.(driver.Lister)
+	if !ok {
+		return
+	}
+	ids, err := l.Runs(s.ctx)
+	if got := slices.Contains(ids, id); err != nil || got != want {
+		s.t.Errorf("the runs %v have %s: %t, want %t, %v", ids, id, got, want, err)
 	}
 }
 

@@ -163,6 +163,12 @@ func TestProvider(t *testing.T) {
 	if out := f.browser(idp, "login", "--provider", "corp", "--no-browser", f.at(portActive), roots); out.code == 0 || !strings.Contains(out.log, "user/test-user2@zitadel.ch@corp has no role") {
 		t.Error(out)
 	}
+	f.eventually("the refused login is in the audit trail", func() error {
+		if out := f.must("audit", "list", "--outcome", "denied", "-o", "json", f.at(portActive), admin); !strings.Contains(out, "user/test-user2@zitadel.ch@corp has no role") {
+			return errors.New(out)
+		}
+		return nil
+	})
 	f.must("auth", "binding", "set", "joe", "--role", "viewer", "--subject", "user/test-user2@zitadel.ch@corp", "--force", f.at(portActive), admin)
 	if out := f.device(idp, true, "login", "--provider", "corp", "--device", f.at(portActive), roots); out.err() != nil {
 		t.Fatal(out)
