@@ -98,7 +98,7 @@ func (r *Repairer) Now(ctx context.Context, region string) (out []*nusav1.Reconc
 	names := []string{region}
 	if region == "" {
 		out = append(out, r.memory(ctx))
-		names = r.connected()
+		names = r.known()
 	}
 	results := make([][]*nusav1.ReconcileResult, len(names))
 	at := map[string]int{}
@@ -137,16 +137,11 @@ func (r *Repairer) each(names []string, do func(name string)) {
 	_ = asks.Wait() // the functions return no error
 }
 
-// connected returns the regions with a session.
-func (r *Repairer) connected() (out []string) {
+// known returns all regions. One without a session is not compared, and its results say so.
+func (r *Repairer) known() []string {
 	r.State.Lock()
 	defer r.State.Unlock()
-	for _, name := range r.State.RegionNames() {
-		if r.State.Regions[name].Session != nil {
-			out = append(out, name)
-		}
-	}
-	return out
+	return r.State.RegionNames()
 }
 
 // due returns the regions that are to be compared now.
