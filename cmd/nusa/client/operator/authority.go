@@ -59,7 +59,11 @@ func printAuthority(w *term.Screen, program string, out *nusav1.AuthorityStatus)
 		fmt.Fprintf(w, "the root was never changed; %s operator keys ca rotate --phase trust begins that\n", program)
 		return
 	}
-	fmt.Fprintf(w, "members: %d converged, %d not\n", out.GetConverged(), out.GetWaiting())
+	if n := len(out.GetErrors()); n > 0 {
+		fmt.Fprintf(w, "members: %d converged, %d have not; those of %s did not answer\n", out.GetConverged(), out.GetWaiting(), term.Plural(n, "region"))
+	} else {
+		fmt.Fprintf(w, "members: %d converged, %d not\n", out.GetConverged(), out.GetWaiting())
+	}
 	printLags(w, out.GetLags())
 	if next := nextSteps[out.GetPhase()]; next != "" && out.GetWaiting() == 0 && len(out.GetErrors()) == 0 {
 		fmt.Fprintf(w, "next: %s operator keys ca %s\n", program, next)
