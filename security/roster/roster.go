@@ -231,7 +231,7 @@ func (r Roster) Add(nodes []Node) (Roster, error) {
 	var bad problems
 	for _, n := range nodes {
 		if old, ok := out[n.Name]; ok && !old.Equal(n) {
-			bad.add(fmt.Errorf("node %s is registered with other values: remove that registration first", n.Name))
+			bad.add(fmt.Errorf("node %s is registered with other values: change them with --replace", n.Name))
 			continue
 		}
 		out[n.Name] = n

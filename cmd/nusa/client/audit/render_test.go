@@ -38,6 +38,6 @@ func TestRendering(t *testing.T) {
 		sample.Of("audit list, none", func(w *term.Screen) { writeEntries(w, &nusav1.ListAuditResponse{}) }),
 		sample.Of("audit show", func(w *term.Screen) { writeEntry(w, submit) }),
 		sample.Of("audit verify", func(w *term.Screen) { writeReport(w, sound, false) }),
-		sample.Of("audit verify, damaged", func(w *term.Screen) { writeReport(w, damaged, true) }),
+		sample.Of("audit verify, damaged", func(w *term.Screen) { writeReport(w, damaged, false) }),
 	})
 }

@@ -215,7 +215,7 @@ func writeReport(w *term.Screen, r *nusav1.AuditReport, keyGiven bool) {
 	for _, size := range r.GetTooOld() {
 		fmt.Fprintln(w, w.Wait(fmt.Sprintf("the checkpoint of %d entries was not compared: entries up to there are no longer kept", size)))
 	}
-	if !keyGiven {
+	if !keyGiven && len(r.GetFindings()) == 0 {
 		fmt.Fprintln(w, w.Faint("the trail itself names its key; keep the key, and give it with --key "+r.GetKey()))
 	}
 }

@@ -3,6 +3,7 @@ package login
 import (
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -134,5 +135,8 @@ func done(c *cli.Session, who string, until time.Time, err error) error {
 	}
 	w := c.Screen()
 	fmt.Fprintf(w, "logged in at %s as %s, for %s\n", c.Servers()[0], term.OneLine(who), term.Age(durationpb.New(until.Sub(w.Now))))
+	if c.Addr != cli.DefaultAddr && c.Addr != os.Getenv("NUSA_ADDR") {
+		fmt.Fprintf(w, "so that later commands use this server: export NUSA_ADDR=%s\n", term.OneLine(c.Addr))
+	}
 	return nil
 }
