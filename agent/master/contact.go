@@ -35,7 +35,7 @@ const whatToCheck = "are the region's servers started (all that --bootstrap-expe
 
 // needsIdentity is the advice of a warning if a program has accepted the connection of an agent and
 // then closed it.
-const needsIdentity = "no Nusa server listens there, or it has an identity, and this agent needs --identity, too"
+const needsIdentity = "no Nusa server listens there, or it has an identity, and this agent needs --identity or --join-token-file, too (nusa token create)"
 
 // wrongIdentity is the advice of a warning if the connection could not be encrypted.
 const wrongIdentity = "has one of the two certificates expired, or is it of another federation, region or name? " +

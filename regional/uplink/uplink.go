@@ -320,7 +320,8 @@ const whatToCheck = "is a global server started, and with --bind if it is on ano
 
 // needsIdentity is the advice if a program has accepted the connection of a region and then closed
 // it.
-const needsIdentity = "no global server listens there, or it has an identity, and the servers of this region need --identity, too"
+const needsIdentity = "no global server listens there, or it has an identity, and the servers of this region " +
+	"need --identity or --join-token-file, too (nusa token create)"
 
 // connect opens a session and runs it until it ends. welcomed reports whether the session
 // was opened. The error says why it ended or could not be opened.
