@@ -60,6 +60,9 @@ func TestPlantedDifferences(t *testing.T) {
 			[]string{"instance_unknown ffff/main/3"}, []driver.ID{web("aaaa", 1)}},
 		{"a second run of a task", nil, func(t *testing.T, _ *life, drv *mock.Driver) { plant(t, drv, web("aaaa", 7), nil) },
 			[]string{"instance_extra aaaa/main/7"}, []driver.ID{web("aaaa", 1)}},
+		{"a second run that ends between the looks", nil, func(t *testing.T, _ *life, drv *mock.Driver) {
+			plant(t, drv, web("aaaa", 7), map[string]any{"run_time": (lookAgain / 2).String()})
+		}, nil, []driver.ID{web("aaaa", 1)}},
 		{"an ended run", nil, func(t *testing.T, _ *life, drv *mock.Driver) {
 			if err := drv.Exit(web("aaaa", 1), 1); err != nil {
 				t.Error(err)
