@@ -110,3 +110,27 @@ func checkKept(t *testing.T, r *state.Region) {
 		}
 	}
 }
+
+// TestImpossibleCoordinatesOfHellos: a hello with an impossible coordinate opens a session, and the
+// coordinate is not kept.
+func TestImpossibleCoordinatesOfHellos(t *testing.T) {
+	good := &nusav1.Coordinate{Vector: make([]float64, topology.Dimensions), Error: 1}
+	for what, c := range map[string]struct {
+		at, want *nusav1.Coordinate
+	}{
+		"good":             {good, good},
+		"none":             {nil, nil},
+		"other dimensions": {&nusav1.Coordinate{Vector: []float64{1}}, nil},
+		"not a number":     {&nusav1.Coordinate{Vector: make([]float64, topology.Dimensions), Height: math.NaN()}, nil},
+	} {
+		s := newServer(t, func() time.Duration { return time.Hour }, "alpha")
+		session := s.newSession(func(error) {})
+		session.region = "alpha"
+		welcomed, err := s.welcome(session, &nusav1.RegionHello{
+			Definition: &nusav1.RegionDefinition{Name: "alpha"}, ClusterId: "alpha", Incarnation: 1, Term: 1, Protocol: protocol, Coordinate: c.at,
+		})
+		if got := s.st.Regions["alpha"].Coordinate; err != nil || !welcomed || got != c.want {
+			t.Errorf("%s: %v, %v, and the coordinate is %v", what, welcomed, err, got)
+		}
+	}
+}
