@@ -49,7 +49,7 @@ func TestSocket(t *testing.T) {
 	}
 	active, standby := dial(host, at("g1"), nil), dial(host, at("g2"), nil)
 	binding := &nusav1.AuthBinding{Name: "admins", Role: "admin", Subjects: []string{"operator/jane"}}
-	if _, err := nusav1.NewAuthClient(active).SetBinding(ctx, &nusav1.SetBindingRequest{Binding: binding, Force: true}); err != nil {
+	if _, err := nusav1.NewAuthClient(active).SetBinding(ctx, &nusav1.SetBindingRequest{Binding: binding}); err != nil {
 		t.Fatal(err)
 	}
 	for name, conn := range map[string]*grpc.ClientConn{"active": active, "standby": standby} {

@@ -79,7 +79,7 @@ func (a *authAPI) ListAccessTokens(context.Context, *nusav1.ListAccessTokensRequ
 // SetRole implements nusav1.AuthServer.
 func (a *authAPI) SetRole(ctx context.Context, req *nusav1.SetRoleRequest) (*nusav1.AuthRole, error) {
 	return req.GetRole(), a.change(ctx, "set", "role", req.GetRole().GetName(), func(s *rights.Set) (*rights.Set, error) {
-		return s.SetRole(req.GetRole(), rights.Change{By: caller(ctx), Force: req.GetForce()})
+		return s.SetRole(req.GetRole(), rights.Change{By: author(ctx), Force: req.GetForce()})
 	})
 }
 
@@ -93,7 +93,7 @@ func (a *authAPI) RemoveRole(ctx context.Context, req *nusav1.RemoveRoleRequest)
 // SetBinding implements nusav1.AuthServer.
 func (a *authAPI) SetBinding(ctx context.Context, req *nusav1.SetBindingRequest) (*nusav1.AuthBinding, error) {
 	return req.GetBinding(), a.change(ctx, "set", "binding", req.GetBinding().GetName(), func(s *rights.Set) (*rights.Set, error) {
-		return s.SetBinding(req.GetBinding(), rights.Change{By: caller(ctx), Force: req.GetForce()})
+		return s.SetBinding(req.GetBinding(), rights.Change{By: author(ctx), Force: req.GetForce()})
 	})
 }
 
@@ -101,7 +101,7 @@ func (a *authAPI) SetBinding(ctx context.Context, req *nusav1.SetBindingRequest)
 func (a *authAPI) RemoveBinding(ctx context.Context, req *nusav1.RemoveBindingRequest) (*nusav1.RemoveBindingResponse, error) {
 	out := &nusav1.RemoveBindingResponse{}
 	return out, a.change(ctx, "remove", "binding", req.GetName(), func(s *rights.Set) (*rights.Set, error) {
-		next, err := s.RemoveBinding(req.GetName(), rights.Change{By: caller(ctx), Force: req.GetForce()})
+		next, err := s.RemoveBinding(req.GetName(), rights.Change{By: author(ctx), Force: req.GetForce()})
 		out.Unbound = err == nil && next.Unbound()
 		return next, err
 	})
@@ -140,6 +140,15 @@ func caller(ctx context.Context) string {
 		return call.Who.Name
 	}
 	return ""
+}
+
+// author returns the principal that must keep the right to change roles. Nobody takes that right from
+// the administrator of the machine.
+func author(ctx context.Context) string {
+	if call := rights.Of(ctx); call != nil && call.Who.Credential == rights.Socket {
+		return ""
+	}
+	return caller(ctx)
 }
 
 // change stores a change of who may do what.

@@ -11,6 +11,7 @@ import (
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
+	"github.com/nusa-scheduler/nusa/security/rights"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
@@ -46,6 +47,9 @@ func (m *membersAPI) started(ctx context.Context, e audit.Entry) (nusav1.Members
 
 // callerText returns who makes a call, for a region.
 func callerText(ctx context.Context) string {
+	if call := rights.Of(ctx); call != nil && call.Token != nil {
+		return call.Who.Name
+	}
 	if id, ok := trust.CallerOf(ctx); ok {
 		return id.String()
 	}
