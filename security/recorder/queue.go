@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,8 +67,18 @@ func (q *Queue) AddStranger(e audit.Entry) {
 	}
 }
 
+// group returns the caller with whom a caller shares its entries: the servers of a region share them,
+// because the region's authority can name as many servers as it likes.
+func group(who string) string {
+	if region, server, ok := strings.Cut(who, "/server/"); ok && server != "" && strings.HasPrefix(region, "region/") {
+		return region
+	}
+	return who
+}
+
 // first reports whether a denial gets an entry in the present window.
 func (q *Queue) first(who, method string) bool {
+	who = group(who)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c := q.callers[who]

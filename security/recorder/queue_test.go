@@ -142,3 +142,24 @@ func TestQueueOfStrangers(t *testing.T) {
 		<-ended
 	})
 }
+
+// TestServersOfARegionShareTheirEntries: a region that names many servers has no more entries than one
+// caller.
+func TestServersOfARegionShareTheirEntries(t *testing.T) {
+	q := NewQueue()
+	for i := range 1000 {
+		q.Add(audit.Entry{Who: fmt.Sprintf("region/a/server/s%d", i), Method: fmt.Sprintf("Jobs/%d", i)})
+		q.Add(audit.Entry{Who: fmt.Sprintf("region/b/server/s%d", i), Method: "Jobs/List"})
+	}
+	q.Add(audit.Entry{Who: "region/a/agent/n1", Method: "Jobs/List"})
+	if n := len(q.entries); n != maxMethods+1+1 || len(q.callers) != 3 {
+		t.Errorf("%d entries of %d callers", n, len(q.callers))
+	}
+	for len(q.entries) > 0 {
+		<-q.entries
+	}
+	q.next()
+	if e := <-q.entries; e.Who != "region/a" || e.Reason != "992 more denials of this caller within 1m0s" {
+		t.Errorf("%+v", e)
+	}
+}
