@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue()
+		var mu sync.Mutex // guards sizes, last and failures
 		var sizes []int
 		var last string
 		failures := 0
@@ -23,12 +25,18 @@ func TestQueue(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() {
 			ended <- q.Run(ctx, func(_ context.Context, some []audit.Entry) error {
+				mu.Lock()
+				defer mu.Unlock()
 				sizes, last = append(sizes, len(some)), some[len(some)-1].Reason
 				if len(sizes) == 1 {
 					return errors.New("not now")
 				}
 				return nil
-			}, func(error) { failures++ })
+			}, func(error) {
+				mu.Lock()
+				defer mu.Unlock()
+				failures++
+			})
 		}()
 		q.Add(audit.Entry{})
 		synctest.Wait()
@@ -41,11 +49,15 @@ func TestQueue(t *testing.T) {
 		}
 		time.Sleep(pause)
 		synctest.Wait()
+		mu.Lock()
 		if fmt.Sprint(sizes) != "[1 65]" || last != "7 more denials were too many to record" || failures != 1 {
 			t.Errorf("%v entries were written, the last %q, %d failures", sizes, last, failures)
 		}
+		mu.Unlock()
 		time.Sleep(10 * pause)
 		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if fmt.Sprint(sizes) != "[1 65 64 64 64 1]" {
 			t.Errorf("%v entries were written", sizes)
 		}
