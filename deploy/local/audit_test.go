@@ -14,6 +14,7 @@ import (
 // is killed. Once both are back, the global tier stores all entries, also through a kill of its own. What
 // is stored is sound without the region.
 func TestTrailsSurviveAnIslandAndKills(t *testing.T) {
+	t.Parallel()
 	j, global, killGlobal := startJoined(t)
 	server := func(env ...string) (kill func()) { return j.server("s1", 10, env...) }
 	killServer := server("NUSA_JOIN_TOKEN=" + j.token("--role", "server"))

@@ -152,6 +152,7 @@ func startJoined(t *testing.T) (j *joined, global, killGlobal func()) {
 // TestJoinWithTokens: processes without any identity join by token, and run encrypted. Wrong
 // tokens are refused. Certificates are renewed, also after their end, and without the global tier.
 func TestJoinWithTokens(t *testing.T) {
+	t.Parallel()
 	j, global, killGlobal := startJoined(t)
 	killServer := j.server("s1", 10, "NUSA_JOIN_TOKEN="+j.token("--role", "server"))
 	j.until("connected", "region", "list")

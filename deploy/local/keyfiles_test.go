@@ -43,6 +43,7 @@ func (j *joined) writeRoots(roots ...*pki.Authority) (cert, key string) {
 // to another root. None of them has to be restarted. The status names those whose etcd trusts the earlier
 // root until a restart.
 func TestRootOfFilesRotates(t *testing.T) {
+	t.Parallel()
 	bin, err := filepath.Abs("../../bin/nusa")
 	if err != nil {
 		t.Fatal(err)

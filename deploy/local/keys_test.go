@@ -95,6 +95,7 @@ func (j *joined) roots(name string) (all []string, issuer string) {
 // runs. Its tasks never restart. A step is refused while a member has not converged. An agent that was
 // off in the phase trust comes back by itself in the phase issue.
 func TestKeysRotate(t *testing.T) {
+	t.Parallel()
 	bin, err := filepath.Abs("../../bin/nusa")
 	if err != nil {
 		t.Fatal(err)

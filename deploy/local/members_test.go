@@ -39,6 +39,7 @@ func (j *joined) back(name string) {
 // TestReplaceMachines: a machine that died is removed, and a new one of the same name joins with a new
 // token at once. The old machine is refused until it joins again. The same for a regional server.
 func TestReplaceMachines(t *testing.T) {
+	t.Parallel()
 	j, _, _ := startJoined(t)
 	killServer := j.server("s1", 10, "NUSA_JOIN_TOKEN="+j.token("--role", "server"))
 	j.until("connected", "region", "list")
@@ -92,6 +93,7 @@ func TestReplaceMachines(t *testing.T) {
 // by its registered name alone, with the hash of the root. Others are refused, and so is an agent for
 // which the condition of the policy does not hold. A banned region is cut off, and comes back.
 func TestRegisteredNodes(t *testing.T) {
+	t.Parallel()
 	j, _, _ := startJoined(t)
 	j.server("s1", 10, "NUSA_JOIN_TOKEN="+j.token("--role", "server"))
 	j.until("connected", "region", "list")
