@@ -60,7 +60,7 @@ func TestWorkReturnsByItself(t *testing.T) {
 	}
 	connect(false)
 	port := freeport.Reserve(t, ports)
-	startDev(t, bin, port, 2, "--agents", "1", "--wan", wan)
+	startDev(t, bin, port, 2, "--insecure", "--agents", "1", "--wan", wan)
 	f := &federation{t: t}
 	conn := f.dial(port)
 	f.submit(conn, returningJob)
