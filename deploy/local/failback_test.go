@@ -47,6 +47,7 @@ func matrix(cut bool) []byte {
 // TestWorkReturnsByItself: tokyo is cut off, and its work moves. After the cut the work returns,
 // but not before tokyo has been connected for failback.after.
 func TestWorkReturnsByItself(t *testing.T) {
+	t.Parallel()
 	bin, err := filepath.Abs("../../bin/nusa")
 	if err != nil {
 		t.Fatal(err)

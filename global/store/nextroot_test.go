@@ -102,18 +102,28 @@ func TestMembersAcceptTheNextRoot(t *testing.T) {
 		for _, c := range creds.Chain {
 			own.Certificate = append(own.Certificate, c.Raw)
 		}
-		conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port+i), &tls.Config{
+		config := &tls.Config{
 			MinVersion: tls.VersionTLS13, RootCAs: pool, ServerName: pki.TierName(ca.Root.ID.Federation), Certificates: []tls.Certificate{own},
-		})
-		if err != nil {
-			t.Errorf("g%d: %v", i, err)
-			continue
 		}
-		if n := len(pki.Vouched(conn.ConnectionState().PeerCertificates)); n != 1 {
-			t.Errorf("g%d sends %d certificates by which the earlier root vouches for the next one", i, n)
+		// A member looks at its files once a second.
+		sent, err := vouchedBy(port+i, config)
+		for end := time.Now().Add(20 * time.Second); err == nil && sent == 0 && time.Now().Before(end); sent, err = vouchedBy(port+i, config) {
+			<-time.After(50 * time.Millisecond)
 		}
-		conn.Close()
+		if err != nil || sent != 1 {
+			t.Errorf("g%d sends %d certificates by which the earlier root vouches for the next one: %v", i, sent, err)
+		}
 	}
+}
+
+// vouchedBy returns how many certificates a port sends by which an earlier root vouches for the next one.
+func vouchedBy(port int, config *tls.Config) (int, error) {
+	conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), config)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	return len(pki.Vouched(conn.ConnectionState().PeerCertificates)), nil
 }
 
 // issueBy returns credentials of a member that an authority issues, without roots.
