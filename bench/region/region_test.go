@@ -40,6 +40,7 @@ func serveRegional(args []string) error {
 	f.StringVar(&level, "log-level", "", "")
 	f.StringVar(&join, "join", "", "")
 	f.StringVar(&folder, "identity", "", "")
+	f.Float64("call-rate", 0, "")
 	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "")
 	if err := f.Parse(args); err != nil {
 		return err
