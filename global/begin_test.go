@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/security/enroll"
+	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/pki"
 	"github.com/nusa-scheduler/nusa/security/pkitest"
 	"github.com/nusa-scheduler/nusa/security/trust"
@@ -141,6 +142,44 @@ func TestBeginningTogether(t *testing.T) {
 	}
 	if s.plain || s.cfg.Identity.ID() != ca.ID("global/g1") {
 		t.Errorf("plain %v, identity %s", s.plain, s.cfg.Identity.ID())
+	}
+}
+
+// TestLaterRootThanTheStore: a server does not replace an identity of a later root with one of an
+// earlier root.
+func TestLaterRootThanTheStore(t *testing.T) {
+	now := time.Now()
+	at := func(ago time.Duration) (*pki.Authority, *enroll.Root) {
+		t.Helper()
+		ca, err := pki.NewRoot("fed", pki.Env{Now: now.Add(-ago), Rand: rand.Reader})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := newFederation().mem.Client()
+		t.Cleanup(func() { _ = client.Close() })
+		r := records{client, func() *leadershipTerm { return nil }}
+		if err := enroll.CreateRoot(t.Context(), r, ca, true); err != nil {
+			t.Fatal(err)
+		}
+		root, err := enroll.ReadRoot(t.Context(), r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ca, root
+	}
+	_, first := at(2 * time.Hour)
+	_, second := at(time.Hour)
+	dir := filepath.Join(t.TempDir(), "identity")
+	s := &issuing{Secure: &Secure{Dir: dir}, name: "g0", log: slog.New(slog.DiscardHandler)}
+	id := identity.ID{Federation: "fed", Kind: identity.Global, Name: s.name}
+	for _, step := range []struct {
+		root *enroll.Root
+		want error
+	}{{first, nil}, {second, nil}, {second, nil}, {first, errOldRoot}, {second, nil}} {
+		s.now.Store(step.root)
+		if err := s.issueTo(dir, id); !errors.Is(err, step.want) {
+			t.Fatalf("root %s: %v, want %v", step.root.State.Issuer, err, step.want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package global
 import (
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -175,11 +176,16 @@ func openIssuing(cfg *Config, root *enroll.Root) (*issuing, *trust.Source, error
 // issueTo writes an identity into a folder, if the folder has none of a trusted root that is valid
 // for long.
 func (s *issuing) issueTo(dir string, id identity.ID) error {
+	root := s.now.Load()
 	old, err := trust.Open(trust.Options{Dir: dir})
-	if err == nil && old.ID() == id && old.Ready() == nil {
+	if err == nil && old.ID() == id {
 		has, err := enroll.Has(old)
-		if err != nil || s.now.Load().Trusts(has.Issuer) {
+		if err != nil || root.Trusts(has.Issuer) && old.Ready() == nil {
 			return err
+		}
+		if !root.Trusts(has.Issuer) && latest(old.Roots()).After(latest(root.Certificates())) {
+			return fmt.Errorf("%w: %s has an identity of root %s, which is later than root %s of the store: "+
+				"restore a later copy of the store, or move %s away to use the root of the store", errOldRoot, dir, has.Issuer, root.State.Issuer, dir)
 		}
 	}
 	issuer, err := s.issuer()
@@ -191,6 +197,20 @@ func (s *issuing) issueTo(dir string, id identity.ID) error {
 		return err
 	}
 	return trust.Write(dir, c)
+}
+
+// errOldRoot says that the store was probably restored from a copy that was made before a change of
+// the root. With the old root the server would refuse the members that have the later root.
+var errOldRoot = errors.New("the store is a copy from before a change of the root, or the change was taken back while this server was off")
+
+// latest returns when the life of the latest root begins.
+func latest(roots []*x509.Certificate) (begin time.Time) {
+	for _, root := range roots {
+		if root.NotBefore.After(begin) {
+			begin = root.NotBefore
+		}
+	}
+	return begin
 }
 
 // issueOwn returns a new identity of this machine.
