@@ -13,7 +13,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// regionRepairs serves the Repairs of a fake region. It answers with the slots that the region has.
+// regionRepairs serves the Repairs of a fake region. It returns the slots of the region.
 type regionRepairs struct {
 	nusav1.UnimplementedRepairsServer
 	r *fakeRegion

@@ -72,7 +72,7 @@ func (r *row) ownTimes() *row {
 	return r
 }
 
-// palette is a list of elements of which many have the same value.
+// palette is a list of elements. Many elements have the same value.
 type palette[V comparable] struct {
 	at     []uint16 // by element: the position of its value in values
 	values []V

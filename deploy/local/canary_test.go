@@ -311,7 +311,7 @@ func (c *canaries) search() {
 	if err != nil || searched < 20 || len(c.list) < 12 || len(c.said) < 20 {
 		c.Errorf("%d secrets, %d files and %d commands were searched: %v", len(c.list), searched, len(c.said), err)
 	}
-	for i := range c.list { // the search finds what is there
+	for i := range c.list { // the search finds each planted secret
 		for _, place := range c.list[i].places {
 			if text, err := os.ReadFile(filepath.Join(c.dir, place)); err != nil || !bytes.Contains(text, c.list[i].forms[2]) {
 				c.Errorf("%s is not in %s: %v", c.list[i].name, place, err)

@@ -83,7 +83,7 @@ func TestTake(t *testing.T) {
 		{"nothing new", a.at(4), a.part(4, 4), 0, 2, 1, "", ""},
 		{"a gap", a.at(4), a.part(6, 8), 2, 2, 3, "entries 5 to 6 are missing", ""},
 		{"a fork", a.at(4), a.part(0, 3, forked), 3, 3, 1, "starts again", ""},
-		{"a fork of which entries are missing", a.at(8), a.part(2, 3, forked), 1, 3, 3, "starts again", ""},
+		{"a fork with missing entries", a.at(8), a.part(2, 3, forked), 1, 3, 3, "starts again", ""},
 		{"another cluster", a.at(4), again.part(0, 2), 2, 3, 1, "starts again", ""},
 		{"stored entries again", a.at(4), a.part(3, 5), 0, 0, 0, "", "it follows 3 entries, 4 are stored"},
 		{"another region", Cursor{}, foreign.part(0, 2), 0, 0, 0, "", "region/beta"},

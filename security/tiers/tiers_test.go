@@ -382,7 +382,7 @@ func (f *federation) attackFederation(t *testing.T) {
 // denialsAreRecorded: denied calls are in the audit trail of the tier that denied them, and changes
 // have the operator who made them.
 func (f *federation) denialsAreRecorded(t *testing.T) {
-	for s := range 3 { // only the master records, and any server may be it
+	for s := range 3 { // only the master records, and any server may be the master
 		_, err := nusav1.NewJobsClient(f.as("region/a/agent/n1", portA+10*s)).List(t.Context(), &nusav1.ListJobsRequest{})
 		if status.Code(err) != codes.PermissionDenied {
 			t.Errorf("an agent lists jobs: %v", err)
