@@ -120,6 +120,7 @@ var table = []row{
 	{name: "/nusa.v1.Origins/Resolve", may: users, verb: "read", kind: "origin", at: everywhere},
 
 	{name: "/nusa.v1.Events/Watch", may: users, verb: "read", kind: "event", at: ofRegion},
+	{name: "/nusa.v1.Overview/Watch", may: users, verb: "read", kind: "region", at: everywhere, list: true},
 
 	{name: "/nusa.v1.Audit/List", may: users, verb: "read", kind: "audit", at: ofRegion},
 	{name: "/nusa.v1.Audit/Export", may: users, verb: "export", kind: "audit", at: ofRegion},

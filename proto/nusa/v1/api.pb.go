@@ -6908,7 +6908,14 @@ type WatchEventsRequest struct {
 	// Without a token: begin with the events of this time before now. If the server does not
 	// have all of them, the first event is a reset, and the events that the server has
 	// follow.
-	Since         *durationpb.Duration `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	Since *durationpb.Duration `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	// Only events whose type begins with one of these texts, for example "job." or
+	// "region.lost". Empty: all types. At most 64.
+	Types []string `protobuf:"bytes,5,rep,name=types,proto3" json:"types,omitempty"`
+	// Only events whose subject begins with this text.
+	SubjectPrefix string `protobuf:"bytes,6,opt,name=subject_prefix,json=subjectPrefix,proto3" json:"subject_prefix,omitempty"`
+	// Only durable events: those with a number.
+	Durable       bool `protobuf:"varint,7,opt,name=durable,proto3" json:"durable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6971,6 +6978,27 @@ func (x *WatchEventsRequest) GetSince() *durationpb.Duration {
 	return nil
 }
 
+func (x *WatchEventsRequest) GetTypes() []string {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *WatchEventsRequest) GetSubjectPrefix() string {
+	if x != nil {
+		return x.SubjectPrefix
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetDurable() bool {
+	if x != nil {
+		return x.Durable
+	}
+	return false
+}
+
 // Event is one thing that happened.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -6983,8 +7011,22 @@ type Event struct {
 	// "node.lost".
 	Type string `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
 	// Object of the event, for example "default/api" or "japaneast".
-	Subject       string `protobuf:"bytes,5,opt,name=subject,proto3" json:"subject,omitempty"`
-	Message       string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	Subject string `protobuf:"bytes,5,opt,name=subject,proto3" json:"subject,omitempty"`
+	Message string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	// Position of a durable event in the log of its tier. Numbers grow by one. A durable event
+	// is stored in the transaction of the change that it reports, so it survives an election
+	// and a restart. 0: the event is not durable, and only this server has it.
+	Number uint64 `protobuf:"varint,7,opt,name=number,proto3" json:"number,omitempty"`
+	// Id of the log that has the number: the id of the federation, or the cluster id of a
+	// region. Together with the number it identifies a durable event for ever.
+	Log string `protobuf:"bytes,8,opt,name=log,proto3" json:"log,omitempty"`
+	// Namespace of the object. Empty for objects without a namespace.
+	Namespace string `protobuf:"bytes,9,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Region that the event is about. Empty if it is about no single region.
+	Region string `protobuf:"bytes,10,opt,name=region,proto3" json:"region,omitempty"`
+	// Only with `reset`: number of durable events that are lost for this watch, because
+	// retention has removed them. 0 if unknown.
+	Missed        uint64 `protobuf:"varint,11,opt,name=missed,proto3" json:"missed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7059,6 +7101,41 @@ func (x *Event) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *Event) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Event) GetLog() string {
+	if x != nil {
+		return x.Log
+	}
+	return ""
+}
+
+func (x *Event) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Event) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *Event) GetMissed() uint64 {
+	if x != nil {
+		return x.Missed
+	}
+	return 0
 }
 
 // RecoverRequest confirms a recovery.
@@ -8058,19 +8135,28 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12+\n" +
 	"\x03rtt\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03rtt\x12*\n" +
 	"\x06source\x18\x03 \x01(\x0e2\x12.nusa.v1.RTTSourceR\x06source\x12(\n" +
-	"\x05state\x18\x04 \x01(\x0e2\x12.nusa.v1.EdgeStateR\x05state\"\x91\x01\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x12.nusa.v1.EdgeStateR\x05state\"\xe8\x01\n" +
 	"\x12WatchEventsRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x1c\n" +
 	"\tinstances\x18\x03 \x01(\bR\tinstances\x12/\n" +
-	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\"\xab\x01\n" +
+	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12\x14\n" +
+	"\x05types\x18\x05 \x03(\tR\x05types\x12%\n" +
+	"\x0esubject_prefix\x18\x06 \x01(\tR\rsubjectPrefix\x12\x18\n" +
+	"\adurable\x18\a \x01(\bR\adurable\"\xa3\x02\n" +
 	"\x05Event\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x14\n" +
 	"\x05reset\x18\x02 \x01(\bR\x05reset\x12.\n" +
 	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04type\x18\x04 \x01(\tR\x04type\x12\x18\n" +
 	"\asubject\x18\x05 \x01(\tR\asubject\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessage\"N\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\x12\x16\n" +
+	"\x06number\x18\a \x01(\x04R\x06number\x12\x10\n" +
+	"\x03log\x18\b \x01(\tR\x03log\x12\x1c\n" +
+	"\tnamespace\x18\t \x01(\tR\tnamespace\x12\x16\n" +
+	"\x06region\x18\n" +
+	" \x01(\tR\x06region\x12\x16\n" +
+	"\x06missed\x18\v \x01(\x04R\x06missed\"N\n" +
 	"\x0eRecoverRequest\x12#\n" +
 	"\rfederation_id\x18\x01 \x01(\tR\ffederationId\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\xb2\x01\n" +
