@@ -14,6 +14,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/replace"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -126,7 +127,7 @@ func (k *knownRegions) store(changed bool) error {
 	if !changed || k.path == "" {
 		return nil
 	}
-	return serve.ReplaceFile(k.path, []byte(strings.Join(slices.Sorted(maps.Keys(k.names)), "\n")+"\n"))
+	return replace.File(k.path, []byte(strings.Join(slices.Sorted(maps.Keys(k.names)), "\n")+"\n"))
 }
 
 // regionsEvery is the number of notes of a standby after which it reads the regions again.
@@ -192,5 +193,5 @@ func (k *knownRevision) note(revision int64) error {
 	if k.path == "" {
 		return nil
 	}
-	return serve.ReplaceFile(k.path, []byte(strconv.FormatInt(revision, 10)+"\n"))
+	return replace.File(k.path, []byte(strconv.FormatInt(revision, 10)+"\n"))
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/nusa-scheduler/nusa/internal/replace"
 )
 
 // Errors of OpenDataDir and SetCluster. The text of an error names the directory.
@@ -157,38 +159,11 @@ func (d *DataDir) write(m marker) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := ReplaceFile(d.Path(markerName), append(text, '\n')); err != nil {
+	if err := replace.File(d.Path(markerName), append(text, '\n')); err != nil {
 		return err
 	}
 	d.marker = m
 	return nil
-}
-
-// ReplaceFile writes a file completely or not at all, even if power fails. Only the owner
-// can read the file. While ReplaceFile writes, a file with the suffix ".new" exists.
-func ReplaceFile(path string, text []byte) error {
-	tmp := path + ".new"
-	// A file or a link that is left there would keep its mode, or lead to another file.
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // Close lets other processes use the directory. The lock file stays, because two processes

@@ -7,7 +7,7 @@
 //   - http.go: the HTTP endpoints
 //   - listen.go: listeners, and errors that name the flag which sets the address
 //   - socket.go: a Unix socket for the administrator of the machine
-//   - datadir.go: a data directory that one process owns; files that are replaced atomically
+//   - datadir.go: a data directory that one process owns
 //   - submit.go: streams of submits, at both tiers
 //   - log.go: the logger of a role
 //   - quiet.go: a logger that is quiet after the end of a context, for libraries

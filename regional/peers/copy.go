@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/replace"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -134,7 +134,7 @@ func (c *Copier) save(last bool) error {
 		return err
 	}
 	c.savedToken, c.savedAt = k.GetToken(), now // these fields are set after a failure too, so that the next try waits
-	return serve.ReplaceFile(c.Path, raw)
+	return replace.File(c.Path, raw)
 }
 
 // copyFromMaster requests the master's copy. A master of an earlier version does not have

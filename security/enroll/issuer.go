@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/replace"
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/pki"
 	"github.com/nusa-scheduler/nusa/security/trust"
@@ -89,8 +89,8 @@ func WriteAuthority(dir string, a *pki.Authority) error {
 	if err := os.MkdirAll(filepath.Join(dir, authorityDir), 0o700); err != nil {
 		return err
 	}
-	if err := serve.ReplaceFile(filepath.Join(dir, authorityDir, trust.KeyFile), key); err != nil {
+	if err := replace.File(filepath.Join(dir, authorityDir, trust.KeyFile), key); err != nil {
 		return err
 	}
-	return serve.ReplaceFile(filepath.Join(dir, authorityDir, trust.CertFile), pki.EncodeCertificates(a.Cert))
+	return replace.File(filepath.Join(dir, authorityDir, trust.CertFile), pki.EncodeCertificates(a.Cert))
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/replace"
 	"github.com/nusa-scheduler/nusa/security/join"
 	"github.com/nusa-scheduler/nusa/security/pki"
 )
@@ -93,5 +93,5 @@ func noteFormer(dir string, earlier, next *pki.Roots) error {
 	for _, hash := range former {
 		text.WriteString(hex.EncodeToString(hash[:]) + "\n")
 	}
-	return serve.ReplaceFile(filepath.Join(dir, formerFile), []byte(text.String()))
+	return replace.File(filepath.Join(dir, formerFile), []byte(text.String()))
 }

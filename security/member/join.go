@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/network"
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/replace"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/enroll"
 	"github.com/nusa-scheduler/nusa/security/identity"
@@ -239,7 +239,7 @@ func (c *Config) newKey() (crypto.Signer, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	return key, serve.ReplaceFile(path, text)
+	return key, replace.File(path, text)
 }
 
 // write writes what a server has answered. The identity comes last, because the member has
@@ -258,7 +258,7 @@ func (c *Config) write(out *nusav1.JoinResponse, key, authority crypto.Signer) e
 		return err
 	}
 	if out.GetPool() != "" {
-		if err := serve.ReplaceFile(filepath.Join(c.Dir, poolFile), []byte(out.GetPool()+"\n")); err != nil {
+		if err := replace.File(filepath.Join(c.Dir, poolFile), []byte(out.GetPool()+"\n")); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/replace"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/enroll"
 	"github.com/nusa-scheduler/nusa/security/rotation"
@@ -99,7 +99,7 @@ func reported(dir string) string {
 
 // noteReported stores what the member has reported to its servers.
 func noteReported(dir string, s *rotation.State) error {
-	return serve.ReplaceFile(filepath.Join(dir, reportedFile), []byte(textOf(s)+"\n"))
+	return replace.File(filepath.Join(dir, reportedFile), []byte(textOf(s)+"\n"))
 }
 
 // forgetReported notes that the servers do not know what the member has.
@@ -120,7 +120,7 @@ func writeRings(dir string, out *nusav1.JoinResponse) error {
 		if len(r.keys) == 0 {
 			continue
 		}
-		if err := serve.ReplaceFile(filepath.Join(dir, r.file), EncodeKeys(r.keys)); err != nil {
+		if err := replace.File(filepath.Join(dir, r.file), EncodeKeys(r.keys)); err != nil {
 			return err
 		}
 	}

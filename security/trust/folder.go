@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/replace"
 	"github.com/nusa-scheduler/nusa/security/pki"
 )
 
@@ -45,7 +45,7 @@ func Write(dir string, c pki.Credentials) error {
 	}{
 		{RootsFile, pki.EncodeCertificates(c.Roots.Certs...)}, {CertFile, pki.EncodeCertificates(c.Chain...)}, {KeyFile, key},
 	} {
-		if err := serve.ReplaceFile(filepath.Join(dir, f.name), f.text); err != nil {
+		if err := replace.File(filepath.Join(dir, f.name), f.text); err != nil {
 			return fmt.Errorf("%w: write %s: %w", ErrFolder, filepath.Join(dir, f.name), err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/internal/replace"
 )
 
 // record holds what the driver itself knows about a run.
@@ -56,7 +57,7 @@ func openRecords(dir string) (*records, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		data = []byte(uuid.NewString())
-		err = driver.ReplaceFile(path, data)
+		err = replace.File(path, data)
 	}
 	r.owner = strings.TrimSpace(string(data))
 	if err == nil && r.owner == "" {
@@ -99,7 +100,7 @@ func (r *records) change(id driver.ID, f func(*record)) (record, error) {
 	if err := os.MkdirAll(filepath.Dir(r.path(id)), 0o700); err != nil {
 		return rec, err
 	}
-	return rec, driver.ReplaceFile(r.path(id), data)
+	return rec, replace.File(r.path(id), data)
 }
 
 // end records how a run ended and returns the recorded end. Only the first call for a run

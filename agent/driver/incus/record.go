@@ -15,6 +15,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/internal/replace"
 )
 
 // record holds what the driver itself knows about a run. Only the host can read it. The
@@ -59,7 +60,7 @@ func (d *Driver) write(id driver.ID, r record) error {
 	if err != nil {
 		return err
 	}
-	return driver.ReplaceFile(filepath.Join(d.runDir(id), recordFile), data)
+	return replace.File(filepath.Join(d.runDir(id), recordFile), data)
 }
 
 // finish records the end of a run whose supervisor cannot record the end.
@@ -82,7 +83,7 @@ func ownerOf(dir string) (string, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		data = []byte(`"` + strings.ToLower(rand.Text()) + `"`)
-		err = driver.ReplaceFile(path, data)
+		err = replace.File(path, data)
 	}
 	if err != nil {
 		return "", err

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/replace"
 	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/job"
 	"github.com/nusa-scheduler/nusa/security/identity"
@@ -54,10 +54,10 @@ func write(path string, a *pki.Authority) error {
 		return err
 	}
 	// The certificate comes last, because an authority without a certificate does not exist.
-	if err := serve.ReplaceFile(path+"-key.pem", key); err != nil {
+	if err := replace.File(path+"-key.pem", key); err != nil {
 		return err
 	}
-	return serve.ReplaceFile(path+".pem", pki.EncodeCertificates(a.Cert))
+	return replace.File(path+".pem", pki.EncodeCertificates(a.Cert))
 }
 
 // open reads an authority from PATH.pem and PATH-key.pem.

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/replace"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
@@ -158,7 +158,7 @@ func Write(addr string, p Profile) error {
 		if len(*f.text) == 0 {
 			continue
 		}
-		if err := serve.ReplaceFile(filepath.Join(next, f.name), *f.text); err != nil {
+		if err := replace.File(filepath.Join(next, f.name), *f.text); err != nil {
 			return fmt.Errorf("profile: %w", err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/replace"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -74,7 +74,7 @@ second token for the same name moves the name to another machine.`,
 				return err
 			}
 			if out != "" {
-				if err := serve.ReplaceFile(out, []byte(resp.GetToken()+"\n")); err != nil {
+				if err := replace.File(out, []byte(resp.GetToken()+"\n")); err != nil {
 					return err
 				}
 				resp.Token = ""

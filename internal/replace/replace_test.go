@@ -1,15 +1,15 @@
-package serve_test
+package replace_test
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/replace"
 )
 
-// TestReplaceFileTrustsNoLeftover: only the owner can read the file, whatever has the name of the temporary file.
-func TestReplaceFileTrustsNoLeftover(t *testing.T) {
+// TestFileTrustsNoLeftover: only the owner can read the file, whatever has the name of the temporary file.
+func TestFileTrustsNoLeftover(t *testing.T) {
 	for name, leave := range map[string]func(path, other string) error{
 		"nothing":         func(string, string) error { return nil },
 		"a readable file": func(path, _ string) error { return os.WriteFile(path, []byte("left"), 0o644) },
@@ -24,7 +24,7 @@ func TestReplaceFileTrustsNoLeftover(t *testing.T) {
 		if err := leave(path+".new", other); err != nil {
 			t.Fatal(err)
 		}
-		if err := serve.ReplaceFile(path, []byte("key")); err != nil {
+		if err := replace.File(path, []byte("key")); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		info, err := os.Lstat(path)
