@@ -8,5 +8,6 @@
 //   - expr.go: the node that expressions see, compilation, evaluation
 //   - cache.go: a bounded cache of compiled expressions
 //   - condition.go: conditions of rules, which see a request and its job
+//   - event.go: filters of events, for webhooks and buses
 //   - proto.go: the conversion of a node and of a job
 package expr

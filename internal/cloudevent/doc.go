@@ -1,0 +1,6 @@
+// Package cloudevent encodes events as CloudEvents 1.0 in JSON (structured mode), and selects
+// events by type, namespace and a CEL expression. Webhooks and event buses use it.
+//
+//	encode.go   an event as CloudEvents JSON; its id, type and source
+//	filter.go   Filter: which events a consumer gets
+package cloudevent
