@@ -54,7 +54,7 @@ check: ## check format, vet, staticcheck (integration tests included), protos
 	$(TOOL) staticcheck -tags=$(TAGS),integration ./...
 	$(TOOL) buf lint
 	$(TOOL) buf generate
-	@git diff --exit-code --stat -- proto || { echo "the generated code in proto/ is not that of the .proto files: run 'make proto' and commit"; exit 1; }
+	@git diff --exit-code --stat -- proto internal/rest/gateway || { echo "the generated code is not that of the .proto files: run 'make proto' and commit"; exit 1; }
 
 proto: ## generate code from proto/
 	$(TOOL) buf generate

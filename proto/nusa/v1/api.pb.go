@@ -27,6 +27,7 @@
 package nusav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -7608,7 +7609,7 @@ var File_nusa_v1_api_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_api_proto_rawDesc = "" +
 	"\n" +
-	"\x11nusa/v1/api.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\x8a\x01\n" +
+	"\x11nusa/v1/api.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\x8a\x01\n" +
 	"\x12WatchGroupsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1f\n" +
 	"\vname_prefix\x18\x02 \x01(\tR\n" +
@@ -8194,62 +8195,66 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x16RTT_SOURCE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13RTT_SOURCE_MEASURED\x10\x01\x12\x18\n" +
 	"\x14RTT_SOURCE_PREDICTED\x10\x02\x12\x18\n" +
-	"\x14RTT_SOURCE_ESTIMATED\x10\x032\xd2\x04\n" +
-	"\x04Jobs\x129\n" +
-	"\x06Submit\x12\x16.nusa.v1.SubmitRequest\x1a\x17.nusa.v1.SubmitResponse\x12E\n" +
+	"\x14RTT_SOURCE_ESTIMATED\x10\x032\xaa\b\n" +
+	"\x04Jobs\x12\x80\x01\n" +
+	"\x06Submit\x12\x16.nusa.v1.SubmitRequest\x1a\x17.nusa.v1.SubmitResponse\"E\x82\xd3\xe4\x93\x02?:\x04specZ-:\x04spec\x1a%/v1/jobs/{spec.namespace}/{spec.name}\"\b/v1/jobs\x12e\n" +
 	"\n" +
-	"SubmitMany\x12\x16.nusa.v1.SubmitRequest\x1a\x1b.nusa.v1.SubmitManyResponse(\x010\x01\x123\n" +
-	"\x04Plan\x12\x14.nusa.v1.PlanRequest\x1a\x15.nusa.v1.PlanResponse\x12+\n" +
-	"\x03Get\x12\x16.nusa.v1.GetJobRequest\x1a\f.nusa.v1.Job\x12;\n" +
-	"\x04List\x12\x18.nusa.v1.ListJobsRequest\x1a\x19.nusa.v1.ListJobsResponse\x129\n" +
-	"\x04Stop\x12\x17.nusa.v1.StopJobRequest\x1a\x18.nusa.v1.StopJobResponse\x128\n" +
-	"\aExplain\x12\x17.nusa.v1.ExplainRequest\x1a\x14.nusa.v1.Explanation\x127\n" +
-	"\x05Adopt\x12\x15.nusa.v1.AdoptRequest\x1a\x17.nusa.v1.SubmitResponse\x12/\n" +
-	"\x05Watch\x12\x16.nusa.v1.GetJobRequest\x1a\f.nusa.v1.Job0\x01\x12J\n" +
-	"\vWatchGroups\x12\x1b.nusa.v1.WatchGroupsRequest\x1a\x1c.nusa.v1.WatchGroupsResponse0\x012\xff\x02\n" +
-	"\vAllocations\x12I\n" +
-	"\x04List\x12\x1f.nusa.v1.ListAllocationsRequest\x1a .nusa.v1.ListAllocationsResponse\x129\n" +
-	"\x03Get\x12\x1d.nusa.v1.GetAllocationRequest\x1a\x13.nusa.v1.Allocation\x12:\n" +
-	"\x04Stop\x12\x1d.nusa.v1.GetAllocationRequest\x1a\x13.nusa.v1.Allocation\x121\n" +
-	"\x04Logs\x12\x14.nusa.v1.LogsRequest\x1a\x11.nusa.v1.LogChunk0\x01\x127\n" +
-	"\x04Exec\x12\x14.nusa.v1.ExecRequest\x1a\x15.nusa.v1.ExecResponse(\x010\x01\x12B\n" +
-	"\x05Stats\x12\x1f.nusa.v1.AllocationStatsRequest\x1a\x18.nusa.v1.AllocationStats2\xa6\x05\n" +
-	"\aRegions\x127\n" +
-	"\x06Define\x12\x1c.nusa.v1.DefineRegionRequest\x1a\x0f.nusa.v1.Region\x12A\n" +
-	"\x04List\x12\x1b.nusa.v1.ListRegionsRequest\x1a\x1c.nusa.v1.ListRegionsResponse\x121\n" +
-	"\x03Get\x12\x19.nusa.v1.GetRegionRequest\x1a\x0f.nusa.v1.Region\x127\n" +
-	"\x06Cordon\x12\x1c.nusa.v1.CordonRegionRequest\x1a\x0f.nusa.v1.Region\x12B\n" +
-	"\x06Remove\x12\x19.nusa.v1.GetRegionRequest\x1a\x1d.nusa.v1.RemoveRegionResponse\x127\n" +
-	"\x05Watch\x12\x1b.nusa.v1.ListRegionsRequest\x1a\x0f.nusa.v1.Region0\x01\x12B\n" +
-	"\x06Verify\x12\x19.nusa.v1.GetRegionRequest\x1a\x1d.nusa.v1.VerifyRegionResponse\x125\n" +
-	"\x05Drain\x12\x1b.nusa.v1.DrainRegionRequest\x1a\x0f.nusa.v1.Region\x123\n" +
-	"\x04Lose\x12\x1a.nusa.v1.LoseRegionRequest\x1a\x0f.nusa.v1.Region\x12?\n" +
-	"\bFailback\x12\x18.nusa.v1.FailbackRequest\x1a\x19.nusa.v1.FailbackResponse\x12E\n" +
-	"\x06Rebind\x12\x1c.nusa.v1.RebindRegionRequest\x1a\x1d.nusa.v1.RebindRegionResponse2\xa0\x02\n" +
-	"\x05Nodes\x12=\n" +
-	"\x04List\x12\x19.nusa.v1.ListNodesRequest\x1a\x1a.nusa.v1.ListNodesResponse\x12-\n" +
-	"\x03Get\x12\x17.nusa.v1.GetNodeRequest\x1a\r.nusa.v1.Node\x121\n" +
-	"\x05Drain\x12\x19.nusa.v1.DrainNodeRequest\x1a\r.nusa.v1.Node\x123\n" +
-	"\x06Cordon\x12\x1a.nusa.v1.CordonNodeRequest\x1a\r.nusa.v1.Node\x12A\n" +
-	"\x06Remove\x12\x1a.nusa.v1.RemoveNodeRequest\x1a\x1b.nusa.v1.RemoveNodeResponse2\xb5\x03\n" +
-	"\bTopology\x129\n" +
-	"\x03Get\x12\x1b.nusa.v1.GetTopologyRequest\x1a\x15.nusa.v1.TopologyTree\x129\n" +
-	"\x06Matrix\x12\x16.nusa.v1.MatrixRequest\x1a\x17.nusa.v1.MatrixResponse\x123\n" +
-	"\x04Path\x12\x14.nusa.v1.PathRequest\x1a\x15.nusa.v1.PathResponse\x12<\n" +
-	"\aNearest\x12\x17.nusa.v1.NearestRequest\x1a\x18.nusa.v1.NearestResponse\x12:\n" +
-	"\x05Watch\x12\x16.nusa.v1.MatrixRequest\x1a\x17.nusa.v1.MatrixResponse0\x01\x12F\n" +
-	"\x05Check\x12\x1d.nusa.v1.CheckTopologyRequest\x1a\x1e.nusa.v1.CheckTopologyResponse\x12<\n" +
-	"\aHistory\x12\x17.nusa.v1.HistoryRequest\x1a\x18.nusa.v1.HistoryResponse2\x99\x02\n" +
-	"\aOrigins\x128\n" +
-	"\x03Set\x12\x1a.nusa.v1.SetOriginsRequest\x1a\x15.nusa.v1.OriginRecord\x12A\n" +
-	"\x04List\x12\x1b.nusa.v1.ListOriginsRequest\x1a\x1c.nusa.v1.ListOriginsResponse\x12G\n" +
-	"\x06Remove\x12\x1d.nusa.v1.RemoveOriginsRequest\x1a\x1e.nusa.v1.RemoveOriginsResponse\x12H\n" +
-	"\aResolve\x12\x1d.nusa.v1.ResolveOriginRequest\x1a\x1e.nusa.v1.ResolveOriginResponse2@\n" +
-	"\x06Events\x126\n" +
-	"\x05Watch\x12\x1b.nusa.v1.WatchEventsRequest\x1a\x0e.nusa.v1.Event0\x012{\n" +
-	"\x06System\x123\n" +
-	"\x04Info\x12\x14.nusa.v1.InfoRequest\x1a\x15.nusa.v1.InfoResponse\x12<\n" +
-	"\aRecover\x12\x17.nusa.v1.RecoverRequest\x1a\x18.nusa.v1.RecoverResponseB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"SubmitMany\x12\x16.nusa.v1.SubmitRequest\x1a\x1b.nusa.v1.SubmitManyResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x01*\"\x13/v1/jobs:submitMany(\x010\x01\x12P\n" +
+	"\x04Plan\x12\x14.nusa.v1.PlanRequest\x1a\x15.nusa.v1.PlanResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x04spec\"\r/v1/jobs:plan\x12X\n" +
+	"\x03Get\x12\x16.nusa.v1.GetJobRequest\x1a\f.nusa.v1.Job\"+\x82\xd3\xe4\x93\x02%\x12#/v1/jobs/{job.namespace}/{job.name}\x12M\n" +
+	"\x04List\x12\x18.nusa.v1.ListJobsRequest\x1a\x19.nusa.v1.ListJobsResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
+	"\x12\b/v1/jobs\x12f\n" +
+	"\x04Stop\x12\x17.nusa.v1.StopJobRequest\x1a\x18.nusa.v1.StopJobResponse\"+\x82\xd3\xe4\x93\x02%*#/v1/jobs/{job.namespace}/{job.name}\x12\x9f\x01\n" +
+	"\aExplain\x12\x17.nusa.v1.ExplainRequest\x1a\x14.nusa.v1.Explanation\"e\x82\xd3\xe4\x93\x02_Z0:\x01*\"+/v1/jobs/{job.namespace}/{job.name}:explain\x12+/v1/jobs/{job.namespace}/{job.name}:explain\x12e\n" +
+	"\x05Adopt\x12\x15.nusa.v1.AdoptRequest\x1a\x17.nusa.v1.SubmitResponse\",\x82\xd3\xe4\x93\x02&:\x01*\"!/v1/jobs/{namespace}/{name}:adopt\x12b\n" +
+	"\x05Watch\x12\x16.nusa.v1.GetJobRequest\x1a\f.nusa.v1.Job\"1\x82\xd3\xe4\x93\x02+\x12)/v1/jobs/{job.namespace}/{job.name}:watch0\x01\x12h\n" +
+	"\vWatchGroups\x12\x1b.nusa.v1.WatchGroupsRequest\x1a\x1c.nusa.v1.WatchGroupsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/jobs:watchGroups0\x012\xd4\x04\n" +
+	"\vAllocations\x12b\n" +
+	"\x04List\x12\x1f.nusa.v1.ListAllocationsRequest\x1a .nusa.v1.ListAllocationsResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/allocations\x12W\n" +
+	"\x03Get\x12\x1d.nusa.v1.GetAllocationRequest\x1a\x13.nusa.v1.Allocation\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/allocations/{id}\x12`\n" +
+	"\x04Stop\x12\x1d.nusa.v1.GetAllocationRequest\x1a\x13.nusa.v1.Allocation\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/allocations/{id}:stop\x12\\\n" +
+	"\x04Logs\x12\x14.nusa.v1.LogsRequest\x1a\x11.nusa.v1.LogChunk\")\x82\xd3\xe4\x93\x02#\x12!/v1/allocations/{allocation}/logs0\x01\x12X\n" +
+	"\x04Exec\x12\x14.nusa.v1.ExecRequest\x1a\x15.nusa.v1.ExecResponse\"\x1f\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/v1/allocations:exec(\x010\x01\x12n\n" +
+	"\x05Stats\x12\x1f.nusa.v1.AllocationStatsRequest\x1a\x18.nusa.v1.AllocationStats\"*\x82\xd3\xe4\x93\x02$\x12\"/v1/allocations/{allocation}/stats2\xb6\b\n" +
+	"\aRegions\x12\x85\x01\n" +
+	"\x06Define\x12\x1c.nusa.v1.DefineRegionRequest\x1a\x0f.nusa.v1.Region\"L\x82\xd3\xe4\x93\x02F:\n" +
+	"definitionZ\x19:\n" +
+	"definition\"\v/v1/regions\x1a\x1d/v1/regions/{definition.name}\x12V\n" +
+	"\x04List\x12\x1b.nusa.v1.ListRegionsRequest\x1a\x1c.nusa.v1.ListRegionsResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/regions\x12M\n" +
+	"\x03Get\x12\x19.nusa.v1.GetRegionRequest\x1a\x0f.nusa.v1.Region\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/regions/{name}\x12]\n" +
+	"\x06Cordon\x12\x1c.nusa.v1.CordonRegionRequest\x1a\x0f.nusa.v1.Region\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/regions/{name}:cordon\x12^\n" +
+	"\x06Remove\x12\x19.nusa.v1.GetRegionRequest\x1a\x1d.nusa.v1.RemoveRegionResponse\"\x1a\x82\xd3\xe4\x93\x02\x14*\x12/v1/regions/{name}\x12R\n" +
+	"\x05Watch\x12\x1b.nusa.v1.ListRegionsRequest\x1a\x0f.nusa.v1.Region\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/regions:watch0\x01\x12e\n" +
+	"\x06Verify\x12\x19.nusa.v1.GetRegionRequest\x1a\x1d.nusa.v1.VerifyRegionResponse\"!\x82\xd3\xe4\x93\x02\x1b\x12\x19/v1/regions/{name}:verify\x12Z\n" +
+	"\x05Drain\x12\x1b.nusa.v1.DrainRegionRequest\x1a\x0f.nusa.v1.Region\"#\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/regions/{name}:drain\x12W\n" +
+	"\x04Lose\x12\x1a.nusa.v1.LoseRegionRequest\x1a\x0f.nusa.v1.Region\"\"\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/regions/{name}:lose\x12g\n" +
+	"\bFailback\x12\x18.nusa.v1.FailbackRequest\x1a\x19.nusa.v1.FailbackResponse\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/regions/{name}:failback\x12d\n" +
+	"\x06Rebind\x12\x1c.nusa.v1.RebindRegionRequest\x1a\x1d.nusa.v1.RebindRegionResponse\"\x1d\x82\xd3\xe4\x93\x02\x17:\x01*\"\x12/v1/regions:rebind2\xa6\x03\n" +
+	"\x05Nodes\x12P\n" +
+	"\x04List\x12\x19.nusa.v1.ListNodesRequest\x1a\x1a.nusa.v1.ListNodesResponse\"\x11\x82\xd3\xe4\x93\x02\v\x12\t/v1/nodes\x12E\n" +
+	"\x03Get\x12\x17.nusa.v1.GetNodeRequest\x1a\r.nusa.v1.Node\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/nodes/{id}\x12R\n" +
+	"\x05Drain\x12\x19.nusa.v1.DrainNodeRequest\x1a\r.nusa.v1.Node\"\x1f\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/v1/nodes/{id}:drain\x12U\n" +
+	"\x06Cordon\x12\x1a.nusa.v1.CordonNodeRequest\x1a\r.nusa.v1.Node\" \x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/nodes/{id}:cordon\x12Y\n" +
+	"\x06Remove\x12\x1a.nusa.v1.RemoveNodeRequest\x1a\x1b.nusa.v1.RemoveNodeResponse\"\x16\x82\xd3\xe4\x93\x02\x10*\x0e/v1/nodes/{id}2\xfe\x04\n" +
+	"\bTopology\x12O\n" +
+	"\x03Get\x12\x1b.nusa.v1.GetTopologyRequest\x1a\x15.nusa.v1.TopologyTree\"\x14\x82\xd3\xe4\x93\x02\x0e\x12\f/v1/topology\x12V\n" +
+	"\x06Matrix\x12\x16.nusa.v1.MatrixRequest\x1a\x17.nusa.v1.MatrixResponse\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/topology/matrix\x12N\n" +
+	"\x04Path\x12\x14.nusa.v1.PathRequest\x1a\x15.nusa.v1.PathResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/topology/path\x12Z\n" +
+	"\aNearest\x12\x17.nusa.v1.NearestRequest\x1a\x18.nusa.v1.NearestResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/topology/nearest\x12]\n" +
+	"\x05Watch\x12\x16.nusa.v1.MatrixRequest\x1a\x17.nusa.v1.MatrixResponse\"!\x82\xd3\xe4\x93\x02\x1b\x12\x19/v1/topology/matrix:watch0\x01\x12b\n" +
+	"\x05Check\x12\x1d.nusa.v1.CheckTopologyRequest\x1a\x1e.nusa.v1.CheckTopologyResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/topology/check\x12Z\n" +
+	"\aHistory\x12\x17.nusa.v1.HistoryRequest\x1a\x18.nusa.v1.HistoryResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/topology/history2\x9f\x03\n" +
+	"\aOrigins\x12e\n" +
+	"\x03Set\x12\x1a.nusa.v1.SetOriginsRequest\x1a\x15.nusa.v1.OriginRecord\"+\x82\xd3\xe4\x93\x02%:\x06record\x1a\x1b/v1/origins/{record.domain}\x12V\n" +
+	"\x04List\x12\x1b.nusa.v1.ListOriginsRequest\x1a\x1c.nusa.v1.ListOriginsResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/origins\x12e\n" +
+	"\x06Remove\x12\x1d.nusa.v1.RemoveOriginsRequest\x1a\x1e.nusa.v1.RemoveOriginsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16*\x14/v1/origins/{domain}\x12n\n" +
+	"\aResolve\x12\x1d.nusa.v1.ResolveOriginRequest\x1a\x1e.nusa.v1.ResolveOriginResponse\"$\x82\xd3\xe4\x93\x02\x1e\x12\x1c/v1/origins/{domain}:resolve2Z\n" +
+	"\x06Events\x12P\n" +
+	"\x05Watch\x12\x1b.nusa.v1.WatchEventsRequest\x1a\x0e.nusa.v1.Event\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/events:watch0\x012\xae\x01\n" +
+	"\x06System\x12G\n" +
+	"\x04Info\x12\x14.nusa.v1.InfoRequest\x1a\x15.nusa.v1.InfoResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"/v1/system\x12[\n" +
+	"\aRecover\x12\x17.nusa.v1.RecoverRequest\x1a\x18.nusa.v1.RecoverResponse\"\x1d\x82\xd3\xe4\x93\x02\x17:\x01*\"\x12/v1/system:recoverB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_api_proto_rawDescOnce sync.Once

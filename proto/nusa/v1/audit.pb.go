@@ -9,6 +9,7 @@
 package nusav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
@@ -1195,7 +1196,7 @@ var File_nusa_v1_audit_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_audit_proto_rawDesc = "" +
 	"\n" +
-	"\x13nusa/v1/audit.proto\x12\anusa.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa4\x03\n" +
+	"\x13nusa/v1/audit.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa4\x03\n" +
 	"\n" +
 	"AuditEntry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12.\n" +
@@ -1287,12 +1288,12 @@ const file_nusa_v1_audit_proto_rawDesc = "" +
 	"\x06damage\x18\x01 \x01(\tR\x06damage\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x03R\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\x03R\x02to\x12\x10\n" +
-	"\x03why\x18\x04 \x01(\tR\x03why2\x95\x02\n" +
-	"\x05Audit\x12=\n" +
-	"\x04List\x12\x19.nusa.v1.ListAuditRequest\x1a\x1a.nusa.v1.ListAuditResponse\x12G\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why2\xe0\x02\n" +
+	"\x05Audit\x12P\n" +
+	"\x04List\x12\x19.nusa.v1.ListAuditRequest\x1a\x1a.nusa.v1.ListAuditResponse\"\x11\x82\xd3\xe4\x93\x02\v\x12\t/v1/audit\x12e\n" +
 	"\n" +
-	"Checkpoint\x12\x1f.nusa.v1.AuditCheckpointRequest\x1a\x18.nusa.v1.AuditCheckpoint\x12<\n" +
-	"\x06Export\x12\x1b.nusa.v1.ExportAuditRequest\x1a\x13.nusa.v1.AuditChunk0\x01\x12F\n" +
+	"Checkpoint\x12\x1f.nusa.v1.AuditCheckpointRequest\x1a\x18.nusa.v1.AuditCheckpoint\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/audit/checkpoint\x12V\n" +
+	"\x06Export\x12\x1b.nusa.v1.ExportAuditRequest\x1a\x13.nusa.v1.AuditChunk\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/audit:export0\x01\x12F\n" +
 	"\aForward\x12\x1c.nusa.v1.ForwardAuditRequest\x1a\x1d.nusa.v1.ForwardAuditResponseB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (

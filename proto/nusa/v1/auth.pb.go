@@ -12,6 +12,7 @@
 package nusav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -2391,7 +2392,7 @@ var File_nusa_v1_auth_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\n" +
-	"\x12nusa/v1/auth.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17nusa/v1/namespace.proto\"\xa4\x01\n" +
+	"\x12nusa/v1/auth.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17nusa/v1/namespace.proto\"\xa4\x01\n" +
 	"\bAuthRule\x12\x14\n" +
 	"\x05allow\x18\x01 \x01(\bR\x05allow\x12\x14\n" +
 	"\x05verbs\x18\x02 \x03(\tR\x05verbs\x12\x14\n" +
@@ -2554,26 +2555,26 @@ const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12\x14\n" +
 	"\x05roots\x18\x03 \x01(\fR\x05roots\"\x0f\n" +
 	"\rLogoutRequest\"\x10\n" +
-	"\x0eLogoutResponse2\xff\b\n" +
-	"\x04Auth\x129\n" +
-	"\x06WhoAmI\x12\x16.nusa.v1.WhoAmIRequest\x1a\x17.nusa.v1.WhoAmIResponse\x123\n" +
-	"\x04CanI\x12\x14.nusa.v1.CanIRequest\x1a\x15.nusa.v1.CanIResponse\x12B\n" +
-	"\tListRoles\x12\x19.nusa.v1.ListRolesRequest\x1a\x1a.nusa.v1.ListRolesResponse\x125\n" +
-	"\aSetRole\x12\x17.nusa.v1.SetRoleRequest\x1a\x11.nusa.v1.AuthRole\x12E\n" +
+	"\x0eLogoutResponse2\x85\r\n" +
+	"\x04Auth\x12R\n" +
+	"\x06WhoAmI\x12\x16.nusa.v1.WhoAmIRequest\x1a\x17.nusa.v1.WhoAmIResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/auth:whoAmI\x12J\n" +
+	"\x04CanI\x12\x14.nusa.v1.CanIRequest\x1a\x15.nusa.v1.CanIResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/auth:canI\x12Z\n" +
+	"\tListRoles\x12\x19.nusa.v1.ListRolesRequest\x1a\x1a.nusa.v1.ListRolesResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/auth/roles\x12_\n" +
+	"\aSetRole\x12\x17.nusa.v1.SetRoleRequest\x1a\x11.nusa.v1.AuthRole\"(\x82\xd3\xe4\x93\x02\":\x04role\x1a\x1a/v1/auth/roles/{role.name}\x12d\n" +
 	"\n" +
-	"RemoveRole\x12\x1a.nusa.v1.RemoveRoleRequest\x1a\x1b.nusa.v1.RemoveRoleResponse\x12K\n" +
-	"\fListBindings\x12\x1c.nusa.v1.ListBindingsRequest\x1a\x1d.nusa.v1.ListBindingsResponse\x12>\n" +
+	"RemoveRole\x12\x1a.nusa.v1.RemoveRoleRequest\x1a\x1b.nusa.v1.RemoveRoleResponse\"\x1d\x82\xd3\xe4\x93\x02\x17*\x15/v1/auth/roles/{name}\x12f\n" +
+	"\fListBindings\x12\x1c.nusa.v1.ListBindingsRequest\x1a\x1d.nusa.v1.ListBindingsResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/auth/bindings\x12q\n" +
 	"\n" +
-	"SetBinding\x12\x1a.nusa.v1.SetBindingRequest\x1a\x14.nusa.v1.AuthBinding\x12N\n" +
-	"\rRemoveBinding\x12\x1d.nusa.v1.RemoveBindingRequest\x1a\x1e.nusa.v1.RemoveBindingResponse\x12W\n" +
-	"\x10ListAccessTokens\x12 .nusa.v1.ListAccessTokensRequest\x1a!.nusa.v1.ListAccessTokensResponse\x12Z\n" +
-	"\x11CreateAccessToken\x12!.nusa.v1.CreateAccessTokenRequest\x1a\".nusa.v1.CreateAccessTokenResponse\x12Z\n" +
-	"\x11RevokeAccessToken\x12!.nusa.v1.RevokeAccessTokenRequest\x1a\".nusa.v1.RevokeAccessTokenResponse\x12N\n" +
-	"\rListProviders\x12\x1d.nusa.v1.ListProvidersRequest\x1a\x1e.nusa.v1.ListProvidersResponse\x12A\n" +
-	"\vSetProvider\x12\x1b.nusa.v1.SetProviderRequest\x1a\x15.nusa.v1.AuthProvider\x12Q\n" +
-	"\x0eRemoveProvider\x12\x1e.nusa.v1.RemoveProviderRequest\x1a\x1f.nusa.v1.RemoveProviderResponse\x126\n" +
-	"\x05Login\x12\x15.nusa.v1.LoginRequest\x1a\x16.nusa.v1.LoginResponse\x129\n" +
-	"\x06Logout\x12\x16.nusa.v1.LogoutRequest\x1a\x17.nusa.v1.LogoutResponseB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"SetBinding\x12\x1a.nusa.v1.SetBindingRequest\x1a\x14.nusa.v1.AuthBinding\"1\x82\xd3\xe4\x93\x02+:\abinding\x1a /v1/auth/bindings/{binding.name}\x12p\n" +
+	"\rRemoveBinding\x12\x1d.nusa.v1.RemoveBindingRequest\x1a\x1e.nusa.v1.RemoveBindingResponse\" \x82\xd3\xe4\x93\x02\x1a*\x18/v1/auth/bindings/{name}\x12p\n" +
+	"\x10ListAccessTokens\x12 .nusa.v1.ListAccessTokensRequest\x1a!.nusa.v1.ListAccessTokensResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/auth/tokens\x12v\n" +
+	"\x11CreateAccessToken\x12!.nusa.v1.CreateAccessTokenRequest\x1a\".nusa.v1.CreateAccessTokenResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/auth/tokens\x12~\n" +
+	"\x11RevokeAccessToken\x12!.nusa.v1.RevokeAccessTokenRequest\x1a\".nusa.v1.RevokeAccessTokenResponse\"\"\x82\xd3\xe4\x93\x02\x1c*\x1a/v1/auth/tokens/{accessor}\x12j\n" +
+	"\rListProviders\x12\x1d.nusa.v1.ListProvidersRequest\x1a\x1e.nusa.v1.ListProvidersResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/auth/providers\x12w\n" +
+	"\vSetProvider\x12\x1b.nusa.v1.SetProviderRequest\x1a\x15.nusa.v1.AuthProvider\"4\x82\xd3\xe4\x93\x02.:\bprovider\x1a\"/v1/auth/providers/{provider.name}\x12t\n" +
+	"\x0eRemoveProvider\x12\x1e.nusa.v1.RemoveProviderRequest\x1a\x1f.nusa.v1.RemoveProviderResponse\"!\x82\xd3\xe4\x93\x02\x1b*\x19/v1/auth/providers/{name}\x12Q\n" +
+	"\x05Login\x12\x15.nusa.v1.LoginRequest\x1a\x16.nusa.v1.LoginResponse\"\x19\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/auth:login\x12U\n" +
+	"\x06Logout\x12\x16.nusa.v1.LogoutRequest\x1a\x17.nusa.v1.LogoutResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/auth:logoutB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_auth_proto_rawDescOnce sync.Once

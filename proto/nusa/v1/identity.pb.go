@@ -10,6 +10,7 @@
 package nusav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -2346,7 +2347,7 @@ var File_nusa_v1_identity_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_identity_proto_rawDesc = "" +
 	"\n" +
-	"\x16nusa/v1/identity.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x12nusa/v1/keys.proto\"\xc1\x01\n" +
+	"\x16nusa/v1/identity.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x12nusa/v1/keys.proto\"\xc1\x01\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
 	"\arequest\x18\x02 \x01(\fR\arequest\x12+\n" +
@@ -2531,23 +2532,23 @@ const file_nusa_v1_identity_proto_rawDesc = "" +
 	"\bremovals\x18\x02 \x01(\x04R\bremovals2v\n" +
 	"\bIdentity\x123\n" +
 	"\x04Join\x12\x14.nusa.v1.JoinRequest\x1a\x15.nusa.v1.JoinResponse\x125\n" +
-	"\x05Renew\x12\x15.nusa.v1.RenewRequest\x1a\x15.nusa.v1.JoinResponse2\xc9\x01\n" +
-	"\x06Tokens\x12C\n" +
-	"\x06Create\x12\x1b.nusa.v1.CreateTokenRequest\x1a\x1c.nusa.v1.CreateTokenResponse\x12?\n" +
-	"\x04List\x12\x1a.nusa.v1.ListTokensRequest\x1a\x1b.nusa.v1.ListTokensResponse\x129\n" +
-	"\x06Revoke\x12\x1b.nusa.v1.RevokeTokenRequest\x1a\x12.nusa.v1.JoinToken2\x91\x05\n" +
-	"\aMembers\x12A\n" +
-	"\x04List\x12\x1b.nusa.v1.ListMembersRequest\x1a\x1c.nusa.v1.ListMembersResponse\x12.\n" +
-	"\x03Ban\x12\x13.nusa.v1.BanRequest\x1a\x12.nusa.v1.MemberBan\x126\n" +
-	"\x05Unban\x12\x15.nusa.v1.UnbanRequest\x1a\x16.nusa.v1.UnbanResponse\x12?\n" +
-	"\bRegister\x12\x18.nusa.v1.RegisterRequest\x1a\x19.nusa.v1.RegisterResponse\x12C\n" +
+	"\x05Renew\x12\x15.nusa.v1.RenewRequest\x1a\x15.nusa.v1.JoinResponse2\x9c\x02\n" +
+	"\x06Tokens\x12_\n" +
+	"\x06Create\x12\x1b.nusa.v1.CreateTokenRequest\x1a\x1c.nusa.v1.CreateTokenResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/join-tokens\x12X\n" +
+	"\x04List\x12\x1a.nusa.v1.ListTokensRequest\x1a\x1b.nusa.v1.ListTokensResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/join-tokens\x12W\n" +
+	"\x06Revoke\x12\x1b.nusa.v1.RevokeTokenRequest\x1a\x12.nusa.v1.JoinToken\"\x1c\x82\xd3\xe4\x93\x02\x16*\x14/v1/join-tokens/{id}2\xc7\a\n" +
+	"\aMembers\x12V\n" +
+	"\x04List\x12\x1b.nusa.v1.ListMembersRequest\x1a\x1c.nusa.v1.ListMembersResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/members\x12J\n" +
+	"\x03Ban\x12\x13.nusa.v1.BanRequest\x1a\x12.nusa.v1.MemberBan\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/members:ban\x12T\n" +
+	"\x05Unban\x12\x15.nusa.v1.UnbanRequest\x1a\x16.nusa.v1.UnbanResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/members:unban\x12`\n" +
+	"\bRegister\x12\x18.nusa.v1.RegisterRequest\x1a\x19.nusa.v1.RegisterResponse\"\x1f\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/v1/members:register\x12f\n" +
 	"\n" +
-	"Unregister\x12\x1a.nusa.v1.UnregisterRequest\x1a\x19.nusa.v1.RegisterResponse\x12?\n" +
-	"\tGetPolicy\x12\x1d.nusa.v1.GetJoinPolicyRequest\x1a\x13.nusa.v1.JoinPolicy\x12?\n" +
-	"\tSetPolicy\x12\x1d.nusa.v1.SetJoinPolicyRequest\x1a\x13.nusa.v1.JoinPolicy\x12B\n" +
-	"\tBanRegion\x12\x19.nusa.v1.BanRegionRequest\x1a\x1a.nusa.v1.BanRegionResponse\x12B\n" +
-	"\vUnbanRegion\x12\x1b.nusa.v1.UnbanRegionRequest\x1a\x16.nusa.v1.UnbanResponse\x12K\n" +
-	"\fRemoveServer\x12\x1c.nusa.v1.RemoveServerRequest\x1a\x1d.nusa.v1.RemoveServerResponseB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"Unregister\x12\x1a.nusa.v1.UnregisterRequest\x1a\x19.nusa.v1.RegisterResponse\"!\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/members:unregister\x12X\n" +
+	"\tGetPolicy\x12\x1d.nusa.v1.GetJoinPolicyRequest\x1a\x13.nusa.v1.JoinPolicy\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/join-policy\x12[\n" +
+	"\tSetPolicy\x12\x1d.nusa.v1.SetJoinPolicyRequest\x1a\x13.nusa.v1.JoinPolicy\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\x1a\x0f/v1/join-policy\x12e\n" +
+	"\tBanRegion\x12\x19.nusa.v1.BanRegionRequest\x1a\x1a.nusa.v1.BanRegionResponse\"!\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/regions/{name}:ban\x12g\n" +
+	"\vUnbanRegion\x12\x1b.nusa.v1.UnbanRegionRequest\x1a\x16.nusa.v1.UnbanResponse\"#\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/regions/{name}:unban\x12q\n" +
+	"\fRemoveServer\x12\x1c.nusa.v1.RemoveServerRequest\x1a\x1d.nusa.v1.RemoveServerResponse\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/servers/{name}:removeB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_identity_proto_rawDescOnce sync.Once

@@ -10,6 +10,7 @@
 package nusav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -955,7 +956,7 @@ var File_nusa_v1_keys_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_keys_proto_rawDesc = "" +
 	"\n" +
-	"\x12nusa/v1/keys.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\"\xa3\x01\n" +
+	"\x12nusa/v1/keys.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\"\xa3\x01\n" +
 	"\bKeyState\x12\x14\n" +
 	"\x05roots\x18\x01 \x03(\tR\x05roots\x12\x16\n" +
 	"\x06issuer\x18\x02 \x01(\tR\x06issuer\x12\x1c\n" +
@@ -1027,13 +1028,13 @@ const file_nusa_v1_keys_proto_rawDesc = "" +
 	"\x0fKeyHolderRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\x03has\x18\x02 \x01(\v2\x11.nusa.v1.KeyStateR\x03has\x12*\n" +
-	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at2\x94\x02\n" +
-	"\x04Keys\x12F\n" +
-	"\fGetAuthority\x12\x1c.nusa.v1.GetAuthorityRequest\x1a\x18.nusa.v1.AuthorityStatus\x12L\n" +
-	"\x0fRotateAuthority\x12\x1f.nusa.v1.RotateAuthorityRequest\x1a\x18.nusa.v1.AuthorityStatus\x127\n" +
-	"\aGetRing\x12\x17.nusa.v1.GetRingRequest\x1a\x13.nusa.v1.RingStatus\x12=\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at2\x9e\x03\n" +
+	"\x04Keys\x12b\n" +
+	"\fGetAuthority\x12\x1c.nusa.v1.GetAuthorityRequest\x1a\x18.nusa.v1.AuthorityStatus\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/keys/authority\x12r\n" +
+	"\x0fRotateAuthority\x12\x1f.nusa.v1.RotateAuthorityRequest\x1a\x18.nusa.v1.AuthorityStatus\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/keys/authority:rotate\x12V\n" +
+	"\aGetRing\x12\x17.nusa.v1.GetRingRequest\x1a\x13.nusa.v1.RingStatus\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/keys/rings/{ring}\x12f\n" +
 	"\n" +
-	"ChangeRing\x12\x1a.nusa.v1.ChangeRingRequest\x1a\x13.nusa.v1.RingStatusB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"ChangeRing\x12\x1a.nusa.v1.ChangeRingRequest\x1a\x13.nusa.v1.RingStatus\"'\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/v1/keys/rings/{ring}:changeB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_keys_proto_rawDescOnce sync.Once

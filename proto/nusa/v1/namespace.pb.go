@@ -7,6 +7,7 @@
 package nusav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -387,7 +388,7 @@ var File_nusa_v1_namespace_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_namespace_proto_rawDesc = "" +
 	"\n" +
-	"\x17nusa/v1/namespace.proto\x12\anusa.v1\"\x89\x02\n" +
+	"\x17nusa/v1/namespace.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\"\x89\x02\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x18\n" +
@@ -409,13 +410,13 @@ const file_nusa_v1_namespace_proto_rawDesc = "" +
 	"namespaces\",\n" +
 	"\x16RemoveNamespaceRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x19\n" +
-	"\x17RemoveNamespaceResponse2\x94\x02\n" +
+	"\x17RemoveNamespaceResponse2\x9e\x03\n" +
 	"\n" +
-	"Namespaces\x127\n" +
-	"\x03Set\x12\x1c.nusa.v1.SetNamespaceRequest\x1a\x12.nusa.v1.Namespace\x127\n" +
-	"\x03Get\x12\x1c.nusa.v1.GetNamespaceRequest\x1a\x12.nusa.v1.Namespace\x12G\n" +
-	"\x04List\x12\x1e.nusa.v1.ListNamespacesRequest\x1a\x1f.nusa.v1.ListNamespacesResponse\x12K\n" +
-	"\x06Remove\x12\x1f.nusa.v1.RemoveNamespaceRequest\x1a .nusa.v1.RemoveNamespaceResponseB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"Namespaces\x12k\n" +
+	"\x03Set\x12\x1c.nusa.v1.SetNamespaceRequest\x1a\x12.nusa.v1.Namespace\"2\x82\xd3\xe4\x93\x02,:\tnamespace\x1a\x1f/v1/namespaces/{namespace.name}\x12V\n" +
+	"\x03Get\x12\x1c.nusa.v1.GetNamespaceRequest\x1a\x12.nusa.v1.Namespace\"\x1d\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/namespaces/{name}\x12_\n" +
+	"\x04List\x12\x1e.nusa.v1.ListNamespacesRequest\x1a\x1f.nusa.v1.ListNamespacesResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/namespaces\x12j\n" +
+	"\x06Remove\x12\x1f.nusa.v1.RemoveNamespaceRequest\x1a .nusa.v1.RemoveNamespaceResponse\"\x1d\x82\xd3\xe4\x93\x02\x17*\x15/v1/namespaces/{name}B5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_namespace_proto_rawDescOnce sync.Once

@@ -7,6 +7,7 @@
 package nusav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -1302,7 +1303,7 @@ var File_nusa_v1_overview_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_overview_proto_rawDesc = "" +
 	"\n" +
-	"\x16nusa/v1/overview.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\xae\x01\n" +
+	"\x16nusa/v1/overview.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\xae\x01\n" +
 	"\x14WatchOverviewRequest\x125\n" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12\x14\n" +
 	"\x05edges\x18\x02 \x01(\bR\x05edges\x12\x19\n" +
@@ -1434,9 +1435,9 @@ const file_nusa_v1_overview_proto_rawDesc = "" +
 	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\"?\n" +
 	"\x0eOverviewErrors\x12-\n" +
-	"\x06errors\x18\x01 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors2M\n" +
-	"\bOverview\x12A\n" +
-	"\x05Watch\x12\x1d.nusa.v1.WatchOverviewRequest\x1a\x17.nusa.v1.OverviewUpdate0\x01B5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"\x06errors\x18\x01 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors2i\n" +
+	"\bOverview\x12]\n" +
+	"\x05Watch\x12\x1d.nusa.v1.WatchOverviewRequest\x1a\x17.nusa.v1.OverviewUpdate\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/overview:watch0\x01B5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_overview_proto_rawDescOnce sync.Once

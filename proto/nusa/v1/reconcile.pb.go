@@ -10,6 +10,7 @@
 package nusav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -612,7 +613,7 @@ var File_nusa_v1_reconcile_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_reconcile_proto_rawDesc = "" +
 	"\n" +
-	"\x17nusa/v1/reconcile.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x18nusa/v1/federation.proto\"*\n" +
+	"\x17nusa/v1/reconcile.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x18nusa/v1/federation.proto\"*\n" +
 	"\x10ReconcileRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\"G\n" +
 	"\x11ReconcileResponse\x122\n" +
@@ -650,9 +651,9 @@ const file_nusa_v1_reconcile_proto_rawDesc = "" +
 	"\tHeldOrder\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\x04R\x05index2\xbc\x01\n" +
-	"\aRepairs\x12<\n" +
-	"\x03Run\x12\x19.nusa.v1.ReconcileRequest\x1a\x1a.nusa.v1.ReconcileResponse\x128\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index2\xd4\x01\n" +
+	"\aRepairs\x12T\n" +
+	"\x03Run\x12\x19.nusa.v1.ReconcileRequest\x1a\x1a.nusa.v1.ReconcileResponse\"\x16\x82\xd3\xe4\x93\x02\x10:\x01*\"\v/v1/repairs\x128\n" +
 	"\x05Slots\x12\x19.nusa.v1.HeldSlotsRequest\x1a\x12.nusa.v1.HeldSlots0\x01\x129\n" +
 	"\x06Orders\x12\x1a.nusa.v1.HeldOrdersRequest\x1a\x13.nusa.v1.HeldOrdersB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
