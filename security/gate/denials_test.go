@@ -2,6 +2,7 @@ package gate_test
 
 import (
 	"context"
+	"net"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/gate"
+	"github.com/nusa-scheduler/nusa/security/pki"
 	"github.com/nusa-scheduler/nusa/security/pkitest"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
@@ -56,4 +58,24 @@ func TestRecordedDenials(t *testing.T) {
 			t.Errorf("%s: %v denials are counted, want 2", name, counted)
 		}
 	}
+}
+
+// TestRefusedConnectionsAreCounted: the metrics of a gate have the refused handshakes of its source.
+func TestRefusedConnectionsAreCounted(t *testing.T) {
+	source := pkitest.New(t).Source("region/a/server/s1")
+	g, metrics := gate.New(gate.Options{Source: source}), prometheus.NewRegistry()
+	if err := g.Register(metrics); err != nil {
+		t.Fatal(err)
+	}
+	source.Refuse(&net.TCPAddr{}, pki.ErrExpired)
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "nusa_refused_connections_total" && len(f.GetMetric()) == 1 && f.GetMetric()[0].GetCounter().GetValue() == 1 {
+			return
+		}
+	}
+	t.Errorf("the metrics are %v", families)
 }

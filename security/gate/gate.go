@@ -60,7 +60,22 @@ func (g *Gate) Register(r prometheus.Registerer) error {
 	if g.o.Source == nil {
 		return nil
 	}
-	return errors.Join(r.Register(g.denied), r.Register(g.o.Source))
+	return errors.Join(r.Register(g.denied), r.Register(refused{g.o.Source}))
+}
+
+// refused collects the number of peers that a source refused.
+type refused struct{ *trust.Source }
+
+var refusedDesc = prometheus.NewDesc("nusa_refused_connections_total", "Connections whose peer was refused in the handshake.", []string{"reason"}, nil)
+
+// Describe implements prometheus.Collector.
+func (refused) Describe(out chan<- *prometheus.Desc) { out <- refusedDesc }
+
+// Collect implements prometheus.Collector.
+func (r refused) Collect(out chan<- prometheus.Metric) {
+	for why, n := range r.Refused() {
+		out <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(n), why)
+	}
 }
 
 // deny counts and records a denial.

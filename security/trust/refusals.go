@@ -6,11 +6,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/pki"
@@ -41,18 +40,11 @@ type refusals struct {
 	counted map[string]int
 }
 
-var refusedDesc = prometheus.NewDesc("nusa_refused_connections_total", "Connections whose peer was refused in the handshake.", []string{"reason"}, nil)
-
-// Describe implements prometheus.Collector.
-func (s *Source) Describe(out chan<- *prometheus.Desc) { out <- refusedDesc }
-
-// Collect implements prometheus.Collector.
-func (s *Source) Collect(out chan<- prometheus.Metric) {
+// Refused returns how many peers were refused in the handshake, by the text of the reason.
+func (s *Source) Refused() map[string]int {
 	s.refusals.mu.Lock()
 	defer s.refusals.mu.Unlock()
-	for why, n := range s.refusals.counted {
-		out <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(n), why)
-	}
+	return maps.Clone(s.refusals.counted)
 }
 
 // Refuse counts and logs that a peer was refused, for servers that use TLS.
