@@ -7,8 +7,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/health/grpc_health_v1" // its messages
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	_ "google.golang.org/grpc/reflection/grpc_reflection_v1" // its messages
 	"google.golang.org/grpc/status"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
