@@ -51,18 +51,7 @@ func (l *Log) Add(kind, subject, format string, args ...any) {
 	l.added.Notify()
 }
 
-func (l *Log) token(n uint64) string { return l.epoch + "-" + strconv.FormatUint(n, 10) }
-
-// maxToken is the length of the longest token, in bytes.
-const maxToken = 256
-
-// IsToken reports whether the text has the form of a token: an epoch, a hyphen and a
-// number. The empty token, which means "from now on", is valid too.
-func IsToken(token string) bool {
-	at := strings.LastIndexByte(token, '-')
-	_, err := strconv.ParseUint(token[at+1:], 10, 64)
-	return token == "" || at > 0 && err == nil && len(token) <= maxToken
-}
+func (l *Log) token(n uint64) string { return Token(l.epoch, n) }
 
 // After returns the number of the event that follows the token's event. It
 // returns 0 when the token belongs to another log or its event is no longer

@@ -94,8 +94,8 @@ func TestStartSinceATime(t *testing.T) {
 
 func TestIsTokenChecksTheForm(t *testing.T) {
 	for token, want := range map[string]bool{
-		"": true, "e-1": true, "node-a-17-3": true,
-		"zzz": false, "e-": false, "e-x": false, "-1": false, "12": false, strings.Repeat("e", maxToken) + "-1": false,
+		"": true, "e-1": true, "node-a-17-3": true, "12": true,
+		"zzz": false, "e-": false, "e-x": false, "-1": false, "-": false, strings.Repeat("e", maxToken) + "-1": false,
 	} {
 		if got := IsToken(token); got != want {
 			t.Errorf("%q: %v", token, got)

@@ -323,6 +323,173 @@ func (x *AuditKeys) GetVerifier() string {
 	return ""
 }
 
+// EventRecord holds the durable events that one transaction stored. Key: events/NUMBER, the
+// number of the first event in 20 digits. The others have the numbers that follow. The lists from
+// types on have one element for each event.
+type EventRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Time of the earliest event, in milliseconds since 1970.
+	Time int64 `protobuf:"varint,1,opt,name=time,proto3" json:"time,omitempty"`
+	// The distinct texts of the events. Positions in texts count from 1; 0: the empty text.
+	Texts []string `protobuf:"bytes,2,rep,name=texts,proto3" json:"texts,omitempty"`
+	// Positions of Event.type, Event.subject and Event.message in texts.
+	Types    []uint32 `protobuf:"varint,3,rep,packed,name=types,proto3" json:"types,omitempty"`
+	Subjects []uint32 `protobuf:"varint,4,rep,packed,name=subjects,proto3" json:"subjects,omitempty"`
+	Messages []uint32 `protobuf:"varint,5,rep,packed,name=messages,proto3" json:"messages,omitempty"`
+	// Positions of Event.region in texts. 0: the region follows from the type and the subject. The
+	// list is empty if all are 0.
+	Regions []uint32 `protobuf:"varint,6,rep,packed,name=regions,proto3" json:"regions,omitempty"`
+	// Milliseconds between time and the time of the event. The list is empty if all are 0.
+	After         []uint32 `protobuf:"varint,7,rep,packed,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventRecord) Reset() {
+	*x = EventRecord{}
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventRecord) ProtoMessage() {}
+
+func (x *EventRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventRecord.ProtoReflect.Descriptor instead.
+func (*EventRecord) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *EventRecord) GetTime() int64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *EventRecord) GetTexts() []string {
+	if x != nil {
+		return x.Texts
+	}
+	return nil
+}
+
+func (x *EventRecord) GetTypes() []uint32 {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *EventRecord) GetSubjects() []uint32 {
+	if x != nil {
+		return x.Subjects
+	}
+	return nil
+}
+
+func (x *EventRecord) GetMessages() []uint32 {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *EventRecord) GetRegions() []uint32 {
+	if x != nil {
+		return x.Regions
+	}
+	return nil
+}
+
+func (x *EventRecord) GetAfter() []uint32 {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+// EventIndex divides the stored events into segments, which retention removes one by one. Key:
+// event-index. The transaction that begins or removes a segment writes it. The lists have one
+// element for each segment, the oldest first.
+type EventIndex struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the first event.
+	First []uint64 `protobuf:"varint,1,rep,packed,name=first,proto3" json:"first,omitempty"`
+	// Time of the first event, in milliseconds since 1970.
+	Time []int64 `protobuf:"varint,2,rep,packed,name=time,proto3" json:"time,omitempty"`
+	// Bytes of the records. 0 for the latest segment, which still grows.
+	Bytes         []int64 `protobuf:"varint,3,rep,packed,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventIndex) Reset() {
+	*x = EventIndex{}
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventIndex) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventIndex) ProtoMessage() {}
+
+func (x *EventIndex) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventIndex.ProtoReflect.Descriptor instead.
+func (*EventIndex) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *EventIndex) GetFirst() []uint64 {
+	if x != nil {
+		return x.First
+	}
+	return nil
+}
+
+func (x *EventIndex) GetTime() []int64 {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *EventIndex) GetBytes() []int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return nil
+}
+
 // JobRecord is a stored job. Key: jobs/NAMESPACE/NAME. A job with update.auto_revert has a
 // second record at healthy/NAMESPACE/NAME: the latest version that ran completely, with its
 // run.
@@ -342,7 +509,7 @@ type JobRecord struct {
 
 func (x *JobRecord) Reset() {
 	*x = JobRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	mi := &file_nusa_v1_records_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -354,7 +521,7 @@ func (x *JobRecord) String() string {
 func (*JobRecord) ProtoMessage() {}
 
 func (x *JobRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	mi := &file_nusa_v1_records_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -367,7 +534,7 @@ func (x *JobRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRecord.ProtoReflect.Descriptor instead.
 func (*JobRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *JobRecord) GetJob() *Job {
@@ -435,7 +602,7 @@ type LeadershipRecord struct {
 
 func (x *LeadershipRecord) Reset() {
 	*x = LeadershipRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	mi := &file_nusa_v1_records_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +614,7 @@ func (x *LeadershipRecord) String() string {
 func (*LeadershipRecord) ProtoMessage() {}
 
 func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	mi := &file_nusa_v1_records_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +627,7 @@ func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeadershipRecord.ProtoReflect.Descriptor instead.
 func (*LeadershipRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *LeadershipRecord) GetTerm() *LeadershipTerm {
@@ -552,7 +719,7 @@ type StoreLog struct {
 
 func (x *StoreLog) Reset() {
 	*x = StoreLog{}
-	mi := &file_nusa_v1_records_proto_msgTypes[6]
+	mi := &file_nusa_v1_records_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +731,7 @@ func (x *StoreLog) String() string {
 func (*StoreLog) ProtoMessage() {}
 
 func (x *StoreLog) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[6]
+	mi := &file_nusa_v1_records_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +744,7 @@ func (x *StoreLog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreLog.ProtoReflect.Descriptor instead.
 func (*StoreLog) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StoreLog) GetSurplus() int64 {
@@ -602,7 +769,7 @@ type TermBeginning struct {
 
 func (x *TermBeginning) Reset() {
 	*x = TermBeginning{}
-	mi := &file_nusa_v1_records_proto_msgTypes[7]
+	mi := &file_nusa_v1_records_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +781,7 @@ func (x *TermBeginning) String() string {
 func (*TermBeginning) ProtoMessage() {}
 
 func (x *TermBeginning) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[7]
+	mi := &file_nusa_v1_records_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +794,7 @@ func (x *TermBeginning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermBeginning.ProtoReflect.Descriptor instead.
 func (*TermBeginning) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TermBeginning) GetTerm() *LeadershipTerm {
@@ -666,7 +833,7 @@ type Recovery struct {
 
 func (x *Recovery) Reset() {
 	*x = Recovery{}
-	mi := &file_nusa_v1_records_proto_msgTypes[8]
+	mi := &file_nusa_v1_records_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +845,7 @@ func (x *Recovery) String() string {
 func (*Recovery) ProtoMessage() {}
 
 func (x *Recovery) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[8]
+	mi := &file_nusa_v1_records_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +858,7 @@ func (x *Recovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recovery.ProtoReflect.Descriptor instead.
 func (*Recovery) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Recovery) GetStopTime() *durationpb.Duration {
@@ -733,7 +900,7 @@ type RevisionConflict struct {
 
 func (x *RevisionConflict) Reset() {
 	*x = RevisionConflict{}
-	mi := &file_nusa_v1_records_proto_msgTypes[9]
+	mi := &file_nusa_v1_records_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +912,7 @@ func (x *RevisionConflict) String() string {
 func (*RevisionConflict) ProtoMessage() {}
 
 func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[9]
+	mi := &file_nusa_v1_records_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +925,7 @@ func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevisionConflict.ProtoReflect.Descriptor instead.
 func (*RevisionConflict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RevisionConflict) GetRegion() string {
@@ -831,7 +998,7 @@ type IdempotencyRecord struct {
 
 func (x *IdempotencyRecord) Reset() {
 	*x = IdempotencyRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	mi := &file_nusa_v1_records_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -843,7 +1010,7 @@ func (x *IdempotencyRecord) String() string {
 func (*IdempotencyRecord) ProtoMessage() {}
 
 func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	mi := &file_nusa_v1_records_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,7 +1023,7 @@ func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyRecord.ProtoReflect.Descriptor instead.
 func (*IdempotencyRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *IdempotencyRecord) GetFingerprint() []byte {
@@ -888,7 +1055,7 @@ type ResultRecord struct {
 
 func (x *ResultRecord) Reset() {
 	*x = ResultRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[11]
+	mi := &file_nusa_v1_records_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +1067,7 @@ func (x *ResultRecord) String() string {
 func (*ResultRecord) ProtoMessage() {}
 
 func (x *ResultRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[11]
+	mi := &file_nusa_v1_records_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +1080,7 @@ func (x *ResultRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultRecord.ProtoReflect.Descriptor instead.
 func (*ResultRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ResultRecord) GetVersion() int64 {
@@ -954,7 +1121,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[12]
+	mi := &file_nusa_v1_records_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -966,7 +1133,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[12]
+	mi := &file_nusa_v1_records_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -979,7 +1146,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CheckpointRecord) GetPosition() *Position {
@@ -1028,7 +1195,7 @@ type HistoryRecord struct {
 
 func (x *HistoryRecord) Reset() {
 	*x = HistoryRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[13]
+	mi := &file_nusa_v1_records_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1040,7 +1207,7 @@ func (x *HistoryRecord) String() string {
 func (*HistoryRecord) ProtoMessage() {}
 
 func (x *HistoryRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[13]
+	mi := &file_nusa_v1_records_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1053,7 +1220,7 @@ func (x *HistoryRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRecord.ProtoReflect.Descriptor instead.
 func (*HistoryRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *HistoryRecord) GetLine() []byte {
@@ -1090,7 +1257,7 @@ type HistoryBody struct {
 
 func (x *HistoryBody) Reset() {
 	*x = HistoryBody{}
-	mi := &file_nusa_v1_records_proto_msgTypes[14]
+	mi := &file_nusa_v1_records_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1269,7 @@ func (x *HistoryBody) String() string {
 func (*HistoryBody) ProtoMessage() {}
 
 func (x *HistoryBody) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[14]
+	mi := &file_nusa_v1_records_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1282,7 @@ func (x *HistoryBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryBody.ProtoReflect.Descriptor instead.
 func (*HistoryBody) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HistoryBody) GetJob() *JobRecord {
@@ -1157,7 +1324,20 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\x04tree\x18\x01 \x01(\v2\x12.nusa.v1.AuditTreeR\x04tree\"?\n" +
 	"\tAuditKeys\x12\x16\n" +
 	"\x06signer\x18\x01 \x01(\tR\x06signer\x12\x1a\n" +
-	"\bverifier\x18\x02 \x01(\tR\bverifier\"\xb0\x01\n" +
+	"\bverifier\x18\x02 \x01(\tR\bverifier\"\xb5\x01\n" +
+	"\vEventRecord\x12\x12\n" +
+	"\x04time\x18\x01 \x01(\x03R\x04time\x12\x14\n" +
+	"\x05texts\x18\x02 \x03(\tR\x05texts\x12\x14\n" +
+	"\x05types\x18\x03 \x03(\rR\x05types\x12\x1a\n" +
+	"\bsubjects\x18\x04 \x03(\rR\bsubjects\x12\x1a\n" +
+	"\bmessages\x18\x05 \x03(\rR\bmessages\x12\x18\n" +
+	"\aregions\x18\x06 \x03(\rR\aregions\x12\x14\n" +
+	"\x05after\x18\a \x03(\rR\x05after\"L\n" +
+	"\n" +
+	"EventIndex\x12\x14\n" +
+	"\x05first\x18\x01 \x03(\x04R\x05first\x12\x12\n" +
+	"\x04time\x18\x02 \x03(\x03R\x04time\x12\x14\n" +
+	"\x05bytes\x18\x03 \x03(\x03R\x05bytes\"\xb0\x01\n" +
 	"\tJobRecord\x12\x1e\n" +
 	"\x03job\x18\x01 \x01(\v2\f.nusa.v1.JobR\x03job\x12\x14\n" +
 	"\x05purge\x18\x02 \x01(\bR\x05purge\x123\n" +
@@ -1231,65 +1411,67 @@ func file_nusa_v1_records_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_records_proto_rawDescData
 }
 
-var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_nusa_v1_records_proto_goTypes = []any{
 	(*AuditRecord)(nil),           // 0: nusa.v1.AuditRecord
 	(*AuditCursor)(nil),           // 1: nusa.v1.AuditCursor
 	(*AuditState)(nil),            // 2: nusa.v1.AuditState
 	(*AuditKeys)(nil),             // 3: nusa.v1.AuditKeys
-	(*JobRecord)(nil),             // 4: nusa.v1.JobRecord
-	(*LeadershipRecord)(nil),      // 5: nusa.v1.LeadershipRecord
-	(*StoreLog)(nil),              // 6: nusa.v1.StoreLog
-	(*TermBeginning)(nil),         // 7: nusa.v1.TermBeginning
-	(*Recovery)(nil),              // 8: nusa.v1.Recovery
-	(*RevisionConflict)(nil),      // 9: nusa.v1.RevisionConflict
-	(*IdempotencyRecord)(nil),     // 10: nusa.v1.IdempotencyRecord
-	(*ResultRecord)(nil),          // 11: nusa.v1.ResultRecord
-	(*CheckpointRecord)(nil),      // 12: nusa.v1.CheckpointRecord
-	(*HistoryRecord)(nil),         // 13: nusa.v1.HistoryRecord
-	(*HistoryBody)(nil),           // 14: nusa.v1.HistoryBody
-	nil,                           // 15: nusa.v1.JobRecord.SinceEntry
-	(*Event)(nil),                 // 16: nusa.v1.Event
-	(*AuditTree)(nil),             // 17: nusa.v1.AuditTree
-	(*AuditEntry)(nil),            // 18: nusa.v1.AuditEntry
-	(*Job)(nil),                   // 19: nusa.v1.Job
-	(*LeadershipTerm)(nil),        // 20: nusa.v1.LeadershipTerm
-	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
-	(*SubmitResponse)(nil),        // 22: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),             // 23: nusa.v1.JobStatus
-	(*Position)(nil),              // 24: nusa.v1.Position
-	(*JobSummary)(nil),            // 25: nusa.v1.JobSummary
-	(*RegionReport)(nil),          // 26: nusa.v1.RegionReport
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*EventRecord)(nil),           // 4: nusa.v1.EventRecord
+	(*EventIndex)(nil),            // 5: nusa.v1.EventIndex
+	(*JobRecord)(nil),             // 6: nusa.v1.JobRecord
+	(*LeadershipRecord)(nil),      // 7: nusa.v1.LeadershipRecord
+	(*StoreLog)(nil),              // 8: nusa.v1.StoreLog
+	(*TermBeginning)(nil),         // 9: nusa.v1.TermBeginning
+	(*Recovery)(nil),              // 10: nusa.v1.Recovery
+	(*RevisionConflict)(nil),      // 11: nusa.v1.RevisionConflict
+	(*IdempotencyRecord)(nil),     // 12: nusa.v1.IdempotencyRecord
+	(*ResultRecord)(nil),          // 13: nusa.v1.ResultRecord
+	(*CheckpointRecord)(nil),      // 14: nusa.v1.CheckpointRecord
+	(*HistoryRecord)(nil),         // 15: nusa.v1.HistoryRecord
+	(*HistoryBody)(nil),           // 16: nusa.v1.HistoryBody
+	nil,                           // 17: nusa.v1.JobRecord.SinceEntry
+	(*Event)(nil),                 // 18: nusa.v1.Event
+	(*AuditTree)(nil),             // 19: nusa.v1.AuditTree
+	(*AuditEntry)(nil),            // 20: nusa.v1.AuditEntry
+	(*Job)(nil),                   // 21: nusa.v1.Job
+	(*LeadershipTerm)(nil),        // 22: nusa.v1.LeadershipTerm
+	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
+	(*SubmitResponse)(nil),        // 24: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),             // 25: nusa.v1.JobStatus
+	(*Position)(nil),              // 26: nusa.v1.Position
+	(*JobSummary)(nil),            // 27: nusa.v1.JobSummary
+	(*RegionReport)(nil),          // 28: nusa.v1.RegionReport
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
-	16, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
-	17, // 1: nusa.v1.AuditRecord.before:type_name -> nusa.v1.AuditTree
-	18, // 2: nusa.v1.AuditRecord.entries:type_name -> nusa.v1.AuditEntry
-	18, // 3: nusa.v1.AuditRecord.calls:type_name -> nusa.v1.AuditEntry
-	17, // 4: nusa.v1.AuditCursor.tree:type_name -> nusa.v1.AuditTree
-	17, // 5: nusa.v1.AuditState.tree:type_name -> nusa.v1.AuditTree
-	19, // 6: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
-	15, // 7: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
-	20, // 8: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
-	21, // 9: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
-	9,  // 10: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
-	21, // 11: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
-	8,  // 12: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
-	7,  // 13: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
-	6,  // 14: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
-	20, // 15: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
-	21, // 16: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
-	21, // 17: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
-	21, // 18: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
-	22, // 19: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	23, // 20: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	24, // 21: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	25, // 22: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	26, // 23: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	27, // 24: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
-	4,  // 25: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
-	11, // 26: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
+	18, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
+	19, // 1: nusa.v1.AuditRecord.before:type_name -> nusa.v1.AuditTree
+	20, // 2: nusa.v1.AuditRecord.entries:type_name -> nusa.v1.AuditEntry
+	20, // 3: nusa.v1.AuditRecord.calls:type_name -> nusa.v1.AuditEntry
+	19, // 4: nusa.v1.AuditCursor.tree:type_name -> nusa.v1.AuditTree
+	19, // 5: nusa.v1.AuditState.tree:type_name -> nusa.v1.AuditTree
+	21, // 6: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
+	17, // 7: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
+	22, // 8: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
+	23, // 9: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
+	11, // 10: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
+	23, // 11: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
+	10, // 12: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
+	9,  // 13: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
+	8,  // 14: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
+	22, // 15: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
+	23, // 16: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
+	23, // 17: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
+	23, // 18: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
+	24, // 19: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	25, // 20: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	26, // 21: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	27, // 22: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	28, // 23: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	29, // 24: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
+	6,  // 25: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
+	13, // 26: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
 	27, // [27:27] is the sub-list for method output_type
 	27, // [27:27] is the sub-list for method input_type
 	27, // [27:27] is the sub-list for extension type_name
@@ -1313,7 +1495,7 @@ func file_nusa_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_records_proto_rawDesc), len(file_nusa_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
