@@ -26,7 +26,7 @@ var layers = map[string][]string{
 	"regional": {"state/persist", "state", "trail", "presence", "sched", "accept", "regionlease", "gossip", "voters", "quorum", "wire", "raftlog", "metrics", "nodes", "repair", "peers", "uplink", "api", "master"},
 	"agent": {
 		"lease", "health", "reconcile", "retry", "facts", "driver", "driver/mounts", "supervise/slim", "supervise", "setup",
-		"driver/docker", "driver/incus", "driver/process", "driver/plugin", "driver/mock", "driver/drivertest",
+		"driver/docker", "driver/incus", "driver/process", "driver/plugin", "driver/reserve", "driver/mock", "driver/drivertest",
 		"store", "engine", "master", "api", "ordertest",
 	},
 }

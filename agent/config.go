@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/incus"
 	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
 	"github.com/nusa-scheduler/nusa/agent/driver/process"
+	"github.com/nusa-scheduler/nusa/agent/driver/reserve"
 	"github.com/nusa-scheduler/nusa/agent/engine"
 	"github.com/nusa-scheduler/nusa/agent/facts"
 	"github.com/nusa-scheduler/nusa/agent/setup"
@@ -137,7 +138,7 @@ type Config struct {
 	// agent/driver/plugin). At most 16 are allowed.
 	Plugins map[string]string
 	// Drivers maps a name to a driver, besides the plugins. Default: process with
-	// SupervisorArgv, docker and incus.
+	// SupervisorArgv, reserve, docker and incus.
 	Drivers map[string]driver.Driver
 	// Incus is the address of the daemon for the driver incus: the absolute path of a
 	// socket, an address https://…, or "off" for no driver incus. Default: the host's own
@@ -279,7 +280,13 @@ func (c Config) withParts() (Config, error) {
 		return c, fmt.Errorf("%w: %w", errConfig, err)
 	}
 	p := process.New(process.Config{Dir: filepath.Join(c.DataDir, "process"), SupervisorArgv: argv, Users: users, Hide: c.DataDir})
-	c.Drivers, c.closeDrivers, c.remoteHosts = map[string]driver.Driver{"process": p}, p.Close, map[string]string{}
+	books, err := reserve.New(reserve.Config{Dir: filepath.Join(c.DataDir, "reserve"), Clock: c.Clock, BootID: c.BootID})
+	if err != nil {
+		p.Close()
+		return c, err
+	}
+	c.Drivers, c.remoteHosts = map[string]driver.Driver{"process": p, "reserve": books}, map[string]string{}
+	c.closeDrivers = func() { p.Close(); books.Close() }
 	c, err = c.withDocker()
 	if err != nil {
 		return c, err

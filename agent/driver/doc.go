@@ -1,6 +1,6 @@
 // Package driver is the contract between the agent and an engine that runs tasks:
 // processes, containers or virtual machines. The folder drivertest has the tests that every
-// driver must pass. The folders process, docker, incus, mock and plugin are drivers. A new
+// driver must pass. The folders process, docker, incus, reserve, mock and plugin are drivers. A new
 // driver is a further folder and an entry in the configuration of the agent. The folder
 // mounts has what drivers with volumes share.
 //

@@ -1684,7 +1684,7 @@ func (x *Volume) GetTarget() string {
 // Task is one program of a group.
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// process, incus, docker, or the name of a plugin.
+	// process, incus, docker, reserve, or the name of a plugin.
 	Driver string `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
 	// Settings for the driver. The driver checks them.
 	Config *structpb.Struct `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
