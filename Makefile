@@ -13,7 +13,7 @@ LDFLAGS  := -s -w -X github.com/nusa-scheduler/nusa/internal/serve.Version=$(VER
 # go test with the failures repeated at the end.
 TEST     := GO=$(GO) .ci/gotest
 
-.PHONY: build demo test race fuzz vulncheck check sim sim-planted proto oracle integration bench bench-quick clean help
+.PHONY: build web web-test demo test race fuzz vulncheck check sim sim-planted proto oracle integration bench bench-quick clean help
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ check: ## check format, vet, staticcheck (integration tests included), protos
 	$(TOOL) buf lint
 	$(TOOL) buf generate
 	@git diff --exit-code --stat -- proto internal/rest/gateway || { echo "the generated code is not that of the .proto files: run 'make proto' and commit"; exit 1; }
+
+web: ## build the web page into web/dist: needs npm
+	@.ci/web build
+
+web-test: ## check types of the web page, run its unit tests, compare web/dist with its source; skipped without npm
+	@.ci/web test
 
 proto: ## generate code from proto/
 	$(TOOL) buf generate

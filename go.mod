@@ -2,6 +2,9 @@ module github.com/nusa-scheduler/nusa
 
 go 1.26.0
 
+// Packages of npm may have Go files.
+ignore ./web/node_modules
+
 require (
 	charm.land/lipgloss/v2 v2.0.6
 	github.com/cenkalti/backoff/v5 v5.0.3

@@ -111,7 +111,7 @@ func TestWords(t *testing.T) {
 		}
 		name := d.Name()
 		if d.IsDir() {
-			if path != "." && (strings.HasPrefix(name, ".") || name == "bin") {
+			if path != "." && (strings.HasPrefix(name, ".") || name == "bin" || name == "node_modules") {
 				return filepath.SkipDir
 			}
 			return nil

@@ -29,6 +29,7 @@ import (
 	"github.com/nusa-scheduler/nusa/security/recorder"
 	"github.com/nusa-scheduler/nusa/security/rights"
 	"github.com/nusa-scheduler/nusa/security/trust"
+	page "github.com/nusa-scheduler/nusa/web"
 )
 
 // storeWait is how long a starting server waits for its store.
@@ -203,6 +204,7 @@ func (s *server) listen(ctx context.Context) error {
 		return err
 	}
 	s.web = web
+	page.Mount(web.Mux)
 	if err := errors.Join(web.Registry.Register(s.metrics), g.Register(web.Registry), s.sink.Register(web.Registry)); err != nil {
 		return errors.Join(fmt.Errorf("metrics: %w", err), web.Close())
 	}

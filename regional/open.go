@@ -27,6 +27,7 @@ import (
 	"github.com/nusa-scheduler/nusa/security/identity"
 	"github.com/nusa-scheduler/nusa/security/recorder"
 	"github.com/nusa-scheduler/nusa/security/trust"
+	"github.com/nusa-scheduler/nusa/web"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -147,6 +148,7 @@ func (s *server) openAddresses(ctx context.Context) error {
 		Ready:  s.ready, SmallBuffers: true, Codec: wire.NewCodec(),
 	})
 	if err == nil {
+		web.Mount(s.serve.Mux)
 		err = errors.Join(s.gate.Register(s.serve.Registry), s.counters.register(s), s.sink.Register(s.serve.Registry))
 	}
 	if err != nil {
