@@ -56,7 +56,7 @@ func contact(c *Session) ([]byte, error) {
 		return nil, fmt.Errorf("--root-hash %q: give the first %d digits of the hash of the federation's root (`%s auth provider list` shows them)", c.rootHash, leastHash, c.Program)
 	}
 	var errs []error
-	for _, addr := range c.servers.addrs {
+	for _, addr := range c.addrs {
 		root, err := rootAt(c, addr, hash)
 		if err == nil {
 			return pki.EncodeCertificates(root), nil

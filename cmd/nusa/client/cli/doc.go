@@ -17,7 +17,6 @@
 //   - exit.go: exit codes
 //   - errors.go: errors of calls as lines that say what to do
 //   - hint.go: suggests a name that is similar to one that does not exist
-//   - servers.go: the servers of --addr
 //   - socket.go: the Unix socket of a server on this machine
 //   - resume.go: streams that continue after a broken connection
 package cli

@@ -105,12 +105,12 @@ func (c *Session) unavailable(err error, message string) string {
 	case rpcerr.Broken:
 		return fmt.Sprintf("the connection to %s was lost: try again", c.Addr)
 	case rpcerr.NotConnected:
-		cause := dialProblem(c.dialer.Err())
+		cause := dialProblem(c.client.DialError())
 		if c.Master != "" {
 			return fmt.Sprintf("cannot reach %s, the last known master of region %s (%s): give another of its servers with --addr", c.Addr, c.Master, cause)
 		}
 		advice := c.unreachedAdvice()
-		if _, local := socketPath(c.Addr); c.dialer.Err() == nil && c.Identity == "" && c.RootsFile == "" && !local {
+		if _, local := socketPath(c.Addr); c.client.DialError() == nil && c.Identity == "" && c.RootsFile == "" && !local {
 			advice = fmt.Sprintf("no Nusa server listens there, or it has an identity, and this client needs one, too: --identity (or NUSA_IDENTITY), or `%s login`", c.Program)
 		}
 		return fmt.Sprintf("cannot reach %s (%s): %s", c.Addr, cause, advice)

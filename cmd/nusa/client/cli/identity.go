@@ -92,7 +92,7 @@ func useProfile(c *Session) error {
 	if c.Identity != "" || c.RootsFile != "" || c.profile != nil {
 		return nil
 	}
-	for _, addr := range c.servers.addrs {
+	for _, addr := range c.addrs {
 		p, err := profile.Read(addr)
 		if err != nil {
 			return err

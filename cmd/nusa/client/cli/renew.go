@@ -43,7 +43,7 @@ func openIdentity(c *Session) (*trust.Source, error) {
 
 // renewal returns how the certificate of the client is renewed.
 func renewal(c *Session) *member.Config {
-	return &member.Config{Dir: c.Identity, ID: identity.ID{Kind: identity.Operator}, Servers: c.servers.addrs, Log: slog.New(slog.DiscardHandler)}
+	return &member.Config{Dir: c.Identity, ID: identity.ID{Kind: identity.Operator}, Servers: c.addrs, Log: slog.New(slog.DiscardHandler)}
 }
 
 // renew renews the certificate of the client while a command runs, if half of its life is over. The

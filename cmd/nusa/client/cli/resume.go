@@ -94,7 +94,7 @@ func (r *Resumed) again(ctx context.Context, err error) (bool, error) {
 			break
 		}
 		if r.refusals++; r.refusals%patience == 0 && r.serverRefuses(ctx, err) {
-			r.servers.next()
+			r.client.NextServer()
 		}
 	}
 	if !r.announced {

@@ -6,20 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
+	"github.com/nusa-scheduler/nusa/client"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/profile"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	"github.com/nusa-scheduler/nusa/internal/network"
-	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -38,9 +35,9 @@ type Session struct {
 	// WantedJob is the job that the command names. If the job does not exist, the error
 	// suggests a similar name.
 	WantedJob *nusav1.JobRef
-	// dialer records why there is no connection.
-	dialer  *rpcerr.Dialer
-	servers *servers
+	// client has the connection. addrs are the servers of --addr, which is none for a Unix socket.
+	client *client.Client
+	addrs  []string
 	// creds encrypt the connections. profile has the credentials, unless a flag or the environment
 	// names them.
 	creds   *clientCredentials
@@ -65,11 +62,11 @@ func (c *Session) Connect(addr string) (closeConn func(), err error) {
 	if scheme, rest, found := strings.Cut(addr, "://"); found {
 		return nil, fmt.Errorf("--addr %s (or NUSA_ADDR): give host[:port], %s, without %s://", addr, strings.TrimRight(rest, "/"), scheme)
 	}
-	c.servers, err = parseServers(addr)
+	c.addrs, err = client.Addresses(addr)
 	if err != nil {
 		return nil, fmt.Errorf("--addr %s: %w", addr, err)
 	}
-	c.Addr = c.servers.String()
+	c.Addr = strings.Join(c.addrs, ",")
 	if err := useProfile(c); err != nil {
 		return nil, err
 	}
@@ -77,30 +74,23 @@ func (c *Session) Connect(addr string) (closeConn func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.dialer = &rpcerr.Dialer{Dial: c.servers.dial}
 	c.token, err = tokenOption(c)
 	if err != nil {
 		return nil, err
 	}
-	options := append(slices.Clone(c.token), grpc.WithContextDialer(c.dialer.DialContext), grpc.WithTransportCredentials(c.creds))
-	conn, err := serve.Dial(network.Host(), c.servers.addrs[0], options...)
-	if err != nil {
-		return nil, fmt.Errorf("--addr %s: %w", addr, err)
-	}
-	c.Conn = conn
-	return func() { conn.Close() }, nil
+	return c.open(client.Options{Addresses: c.addrs})
 }
 
-// withDefaultPort adds the port of global servers to a host name or an IP address that has
-// no port.
-func withDefaultPort(addr string) string {
-	if ip, err := netip.ParseAddr(strings.Trim(addr, "[]")); err == nil {
-		return netip.AddrPortFrom(ip, defaultPort).String()
+// open opens the connection of the session. Calls are not repeated: the commands say what happens,
+// and which of them can be repeated.
+func (c *Session) open(o client.Options) (closeConn func(), err error) {
+	o.Credentials, o.GRPC, o.Retries = c.creds, c.token, -1
+	opened, err := client.Open(o)
+	if err != nil {
+		return nil, fmt.Errorf("--addr %s: %w", c.Addr, err)
 	}
-	if !strings.Contains(addr, ":") {
-		return net.JoinHostPort(addr, strconv.Itoa(defaultPort))
-	}
-	return addr
+	c.client, c.Conn = opened, opened.Conn()
+	return func() { opened.Close() }, nil
 }
 
 // noticeAfter is the time after which a line says for which server a call waits.
@@ -120,12 +110,7 @@ func (c *Session) WithTimeout() (context.Context, context.CancelFunc) {
 }
 
 // Servers returns the addresses of the servers, HOST:PORT. There is none for a Unix socket.
-func (c *Session) Servers() []string {
-	if _, local := socketPath(c.Addr); local {
-		return nil
-	}
-	return c.servers.addrs
-}
+func (c *Session) Servers() []string { return c.addrs }
 
 // Profile returns the profile whose credentials the session uses, or nil.
 func (c *Session) Profile() *profile.Profile { return c.profile }

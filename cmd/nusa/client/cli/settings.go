@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nusa-scheduler/nusa/client"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	"github.com/nusa-scheduler/nusa/job"
 )
@@ -16,9 +17,6 @@ import (
 // DefaultAddr is the server that a client calls by default: a global server on this
 // machine.
 const DefaultAddr = "127.0.0.1:7600"
-
-// defaultPort is the port of global servers.
-const defaultPort = 7600
 
 // DefaultTimeout is the default of --timeout.
 const DefaultTimeout = 30 * time.Second
@@ -45,7 +43,7 @@ type Settings struct {
 func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
 	formats := append([]string{"table", "json", "yaml"}, more...)
 	f := cmd.PersistentFlags()
-	f.StringVar(&s.Addr, "addr", envOr("NUSA_ADDR", DefaultAddr), fmt.Sprintf("server to call: HOST[:PORT], default port %d; or several: HOST,HOST; or unix:PATH (NUSA_ADDR)", defaultPort))
+	f.StringVar(&s.Addr, "addr", envOr("NUSA_ADDR", DefaultAddr), fmt.Sprintf("server to call: HOST[:PORT], default port %d; or several: HOST,HOST; or unix:PATH (NUSA_ADDR)", client.DefaultPort))
 	f.DurationVar(&s.Timeout, "timeout", DefaultTimeout, "how long to wait for a response")
 	f.StringVar(&s.Identity, "identity", os.Getenv("NUSA_IDENTITY"), "folder with cert.pem, key.pem and roots.pem of this client (NUSA_IDENTITY; default: the profile of the server's address)")
 	f.StringVar(&s.RootsFile, "roots", os.Getenv("NUSA_ROOTS"), "file with the roots.pem of the federation, for a client that has an access token and no certificate (NUSA_ROOTS)")
