@@ -27,6 +27,7 @@
 //	peers    the other regions, also without the global tier
 //	api      the gRPC services for users and for other servers
 //	raftlog  the log: sequencer, state machine, formats
+//	events   the durable events in the log
 //	wire     conversions between the state and protobuf
 //	metrics  the history of measurements
 //	repair   compares the log with the memory of the master and with the agents

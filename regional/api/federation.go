@@ -52,7 +52,6 @@ func (r regions) Rebind(ctx context.Context, req *nusav1.RebindRegionRequest) (*
 	if _, err := m.Log.Commit(ctx, r.s.audited(ctx, state.Command{RebindFederation: &state.RebindFederation{FederationID: id}}, e)); err != nil {
 		return nil, raftlog.StatusError(err)
 	}
-	m.Events.Add("region.rebound", c.Region, "from federation %q to %q", c.FederationID, id)
 	return &nusav1.RebindRegionResponse{}, nil
 }
 

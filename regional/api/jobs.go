@@ -231,13 +231,6 @@ func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.Sto
 	if err != nil {
 		return nil, raftlog.StatusError(err)
 	}
-	if r.Changed && len(r.Purged) == 0 { // a purge adds events of its own
-		then := ""
-		if req.GetPurge() {
-			then = ", and then the job is removed"
-		}
-		m.Events.Add("job.stopped", k.In(j.s.region()), "its instances are being stopped%s", then)
-	}
 	return &nusav1.StopJobResponse{Revision: int64(r.Revision)}, nil
 }
 

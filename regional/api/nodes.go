@@ -140,11 +140,11 @@ func (n nodes) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1
 		}
 		return nil
 	}
-	event := nodeEvent{"node.undrained", "its drain has ended", "drain", "off"}
+	entry := audit.Entry{Verb: "drain", Reason: "off"}
 	if req.GetDrain() {
-		event = nodeEvent{"node.drained", "its work moves to other nodes", "drain", "on"}
+		entry.Reason = "on"
 	}
-	return n.change(ctx, req.GetId(), req.GetRegion(), check, event, func(id string) state.Command {
+	return n.change(ctx, req.GetId(), req.GetRegion(), check, entry, func(id string) state.Command {
 		return state.Command{DrainNode: &state.DrainNode{ID: id, Drain: req.GetDrain()}}
 	})
 }
@@ -157,11 +157,11 @@ func (n nodes) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*nusa
 		}
 		return nil
 	}
-	event := nodeEvent{"node.uncordoned", "it takes new work again", "cordon", "off"}
+	entry := audit.Entry{Verb: "cordon", Reason: "off"}
 	if req.GetCordon() {
-		event = nodeEvent{"node.cordoned", "it takes no new work", "cordon", "on"}
+		entry.Reason = "on"
 	}
-	return n.change(ctx, req.GetId(), req.GetRegion(), check, event, func(id string) state.Command {
+	return n.change(ctx, req.GetId(), req.GetRegion(), check, entry, func(id string) state.Command {
 		return state.Command{CordonNode: &state.CordonNode{ID: id, Cordon: req.GetCordon()}}
 	})
 }
@@ -201,7 +201,6 @@ func (n nodes) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusa
 	case err != nil:
 		return nil, raftlog.StatusError(err)
 	}
-	m.Events.Add("node.removed", x.Name, "an operator removed the node")
 	return &nusav1.RemoveNodeResponse{Node: removed}, nil
 }
 
@@ -236,14 +235,10 @@ func (n nodes) stillReady(x *nusav1.Node) error {
 	return status.Errorf(codes.FailedPrecondition, "node %s is ready: only one that is lost or has left can be removed; drain it and stop its agent first", x.GetName())
 }
 
-// nodeEvent is the type and the message of an event about a node, and the verb and the reason of
-// its entry in the audit trail.
-type nodeEvent struct{ kind, message, verb, reason string }
-
 // change commits a command about a node if check allows it. It returns the node after the
-// command.
+// command. entry has the verb and the reason of the entry in the audit trail.
 func (n nodes) change(
-	ctx context.Context, id, region string, check func(*state.Node) error, event nodeEvent, command func(id string) state.Command,
+	ctx context.Context, id, region string, check func(*state.Node) error, entry audit.Entry, command func(id string) state.Command,
 ) (*nusav1.Node, error) {
 	m, err := n.s.master()
 	if err != nil {
@@ -256,13 +251,9 @@ func (n nodes) change(
 	if err := check(x); err != nil {
 		return nil, err
 	}
-	e := audit.Entry{Verb: event.verb, Kind: "node", Name: x.Name, Reason: event.reason}
-	r, err := m.Log.Commit(ctx, n.s.audited(ctx, command(x.ID), e))
-	if err != nil {
+	entry.Kind, entry.Name = "node", x.Name
+	if _, err := m.Log.Commit(ctx, n.s.audited(ctx, command(x.ID), entry)); err != nil {
 		return nil, raftlog.StatusError(err)
-	}
-	if r.Changed {
-		m.Events.Add(event.kind, x.Name, "%s", event.message)
 	}
 	return n.Get(ctx, &nusav1.GetNodeRequest{Id: x.ID})
 }

@@ -71,12 +71,8 @@ func (j jobs) beginSubmit(ctx context.Context, m *Master, req *wire.SubmitReques
 			return nil, raftlog.StatusError(err)
 		}
 		out := &nusav1.SubmitResponse{Version: r.Version, Revision: int64(r.Revision), Changed: !r.Same, Warnings: warnings}
-		key := cmd.Job.Key
-		if r.Changed && !r.Same {
-			m.Events.Add("job.submitted", key.In(j.s.region()), "version %d", r.Version)
-		}
 		if r.Same && cmd.Job.Type == state.Batch {
-			if now, err := j.job(m, j.s.State.View(), key); err == nil {
+			if now, err := j.job(m, j.s.State.View(), cmd.Job.Key); err == nil {
 				out.Warnings = append(job.EndedAlready(now.GetStatus().GetState()), warnings...)
 			}
 		}

@@ -7,5 +7,4 @@
 //	commits  reports when the region is unable to commit
 //	exprs    evaluates expressions over nodes and caches the results
 //	purge    forgets jobs that ended and nodes that have been gone for long
-//	events   events about instances
 package master

@@ -91,7 +91,8 @@ type Config struct {
 type Master struct {
 	Term    uint64
 	Cluster state.Cluster
-	// Events are the events of this term.
+	// Events are the events of this term that are not durable. Those that are, the log has: see package
+	// events.
 	Events   *eventlog.Log
 	Log      *raftlog.Sequencer
 	Planner  *Planner
@@ -133,7 +134,7 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 		NodeLease: cfg.NodeLease, StatsInterval: cfg.StatsInterval, Clock: cfg.Clock, Elected: cfg.Elected,
 		Start: cfg.Start, Certain: m.logIsCertain,
 		RegionLease: func() time.Duration { return m.Uplink.LeaseLeft() },
-		Log:         m.Log, FSM: cfg.FSM, Verifier: verifier, Events: m.Events, Logger: m.log,
+		Log:         m.Log, FSM: cfg.FSM, Verifier: verifier, Logger: m.log,
 		Hub: cfg.Hub, Streams: cfg.Streams, Servers: cfg.AgentServers, Keys: cfg.Keys, Standby: cfg.Standby, MorePlanned: m.Planner.more.Load,
 	})
 	var err error
@@ -173,7 +174,7 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 	}
 	m.Uplink.LengthChanged = m.limits.changed
 	m.Repairer = m.newRepairer()
-	purge := &purger{log: m.Log, fsm: cfg.FSM, events: m.Events, logger: m.log}
+	purge := &purger{log: m.Log, fsm: cfg.FSM, logger: m.log}
 	m.run = []func(context.Context) error{
 		m.Log.Run, verifier.Run, m.Agents.Watch, m.Agents.Deliver, m.limits.before(m.Uplink.Run), m.Prober.Run, poller.Run, recorder.Run,
 		m.limits.run, m.watchCommits, purge.run, m.Repairer.Run, cfg.MaintainMembers,
@@ -252,10 +253,6 @@ func (m *Master) committed(results []state.Result) {
 		orders = append(orders, r.Orders...)
 		dirtyNodes = append(dirtyNodes, r.Nodes...)
 		groups = append(groups, r.Groups...)
-		for _, c := range r.Reported {
-			m.addInstanceEvent(c)
-		}
-		m.addPurgeEvents(r)
 	}
 	if !changed {
 		return

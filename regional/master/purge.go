@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/sched"
@@ -36,7 +35,6 @@ const (
 type purger struct {
 	log    *raftlog.Sequencer
 	fsm    *raftlog.FSM
-	events *eventlog.Log
 	logger *slog.Logger
 }
 
@@ -87,7 +85,6 @@ func (p *purger) removeNodes(ctx context.Context, now time.Time) error {
 			return fmt.Errorf("forget a node: %w", err)
 		}
 		if err == nil {
-			p.events.Add("node.removed", n.Name, "gone for more than %v", goneRetention)
 			p.logger.Info("node is forgotten", "node", n.Name, "id", n.ID, "gone", goneRetention)
 		}
 	}

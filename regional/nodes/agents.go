@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -49,7 +48,6 @@ type Config struct {
 	Log      *raftlog.Sequencer
 	FSM      *raftlog.FSM
 	Verifier *raftlog.Verifier
-	Events   *eventlog.Log
 	Logger   *slog.Logger
 	// Hub has the tunnels that agents open.
 	Hub *tunnel.Hub

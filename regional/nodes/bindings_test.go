@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/raftlog/logtest"
@@ -39,7 +38,7 @@ func TestLogLearnsWhatAgentsKnow(t *testing.T) {
 		}
 	}
 	a := New(ctx, Config{
-		NodeLease: time.Second, Epoch: "e", FSM: fsm, Log: log, Logger: slog.New(slog.DiscardHandler), Events: eventlog.New("e"),
+		NodeLease: time.Second, Epoch: "e", FSM: fsm, Log: log, Logger: slog.New(slog.DiscardHandler),
 		Clock: func() time.Duration { return 0 }, RegionLease: func() time.Duration { return 0 },
 	})
 	begin := func(has *nusav1.Position) *session {

@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -33,7 +32,7 @@ func TestLostNodeGetsALeaseOnlyWhenTheLogSaysItIsReady(t *testing.T) {
 	commit(state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n", Name: "n"}}})
 	now := time.Duration(0)
 	a := New(ctx, Config{
-		NodeLease: time.Second, Epoch: "e", FSM: fsm, Log: log, Logger: slog.New(slog.DiscardHandler), Events: eventlog.New("e"),
+		NodeLease: time.Second, Epoch: "e", FSM: fsm, Log: log, Logger: slog.New(slog.DiscardHandler),
 		Clock: func() time.Duration { return now }, RegionLease: func() time.Duration { return 0 },
 	})
 	st := &listedStream{}

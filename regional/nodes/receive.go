@@ -189,7 +189,6 @@ func (ss *session) handleGoodbye(ctx context.Context, raw []byte) error {
 	ss.node.mu.Unlock()
 	cfg := &ss.agents.cfg
 	cfg.Logger.Info("node leaves", "node", ss.hello.GetName(), "id", ss.node.id, "message", g.GetMessage())
-	cfg.Events.Add("node.left", ss.hello.GetName(), "%s", g.GetMessage())
 	if err := ss.propose(ctx, &state.Command{SetNodeStatus: &state.SetNodeStatus{ID: ss.node.id, Status: state.NodeLeft}}); err != nil {
 		return err
 	}

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -106,7 +105,7 @@ func heldAgents(ctx context.Context) (fsm *raftlog.FSM, run func(), release chan
 	release = make(chan struct{})
 	log := raftlog.NewSequencer(logtest.New(fsm, uint64(len(setup)), release), fsm, func(*state.View) raftlog.Decision { return raftlog.Decision{} }, func([]state.Result) {})
 	a := New(ctx, Config{
-		NodeLease: time.Second, Epoch: "e", FSM: fsm, Log: log, Logger: slog.New(slog.DiscardHandler), Events: eventlog.New("e"),
+		NodeLease: time.Second, Epoch: "e", FSM: fsm, Log: log, Logger: slog.New(slog.DiscardHandler),
 		Clock: func() time.Duration { return 0 }, RegionLease: func() time.Duration { return 0 },
 		Servers: func() []*nusav1.RegionalServer { return nil },
 	})

@@ -350,10 +350,7 @@ func (ss *session) register(ctx context.Context) error {
 		return fmt.Errorf("register node %s: %w", n.ID, err)
 	}
 	if !known {
-		cfg.Events.Add("node.registered", n.Name, "id %s, pool %s", n.ID, n.Pool)
 		cfg.Logger.Info("node registered", "node", n.Name, "id", n.ID, "pool", n.Pool)
-	} else if old.Status != state.NodeReady {
-		cfg.Events.Add("node.ready", n.Name, "its agent is connected again")
 	}
 	return nil
 }

@@ -75,12 +75,8 @@ func (a *Agents) proposeStatus(n *state.Node, now time.Duration) (*raftlog.Propo
 	if err != nil {
 		return nil, err
 	}
-	switch status {
-	case state.NodeLost:
-		a.cfg.Events.Add("node.lost", n.Name, "silent for %v", silent.Round(time.Millisecond))
+	if status == state.NodeLost {
 		a.cfg.Logger.Warn("node is lost", "node", n.Name, "id", n.ID, "silent", silent.Round(time.Millisecond))
-	case state.NodeReady:
-		a.cfg.Events.Add("node.ready", n.Name, "its agent is connected again")
 	}
 	return p, nil
 }

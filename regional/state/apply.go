@@ -25,6 +25,7 @@ func (s *State) Apply(index uint64, cmd Command) Result {
 	if cmd.Batch == nil {
 		var res Result
 		s.applyOne(index, &cmd, &res)
+		s.storeEvents(index)
 		return res
 	}
 	const follow = 4 // room for the results of later commands in the same entry
@@ -33,6 +34,7 @@ func (s *State) Apply(index uint64, cmd Command) Result {
 		s.applyOne(index, &cmd.Batch[i], &res.Batch[i])
 		res.Changed = res.Changed || res.Batch[i].Changed
 	}
+	s.storeEvents(index)
 	return res
 }
 
@@ -139,6 +141,8 @@ func applyBump(t *txn, c *BumpIncarnation) error {
 	if c.Incarnation > t.cluster.Incarnation {
 		t.cluster.Incarnation, t.cluster.RestoreID, t.cluster.Recovered = c.Incarnation, c.RestoreID, true
 		beginEpochs(t)
+		beginNumbers(t)
+		addEvent(t, Event{Kind: EventRegionRecovered, Version: int64(c.Incarnation)})
 		t.res.Changed = true
 	}
 	return nil

@@ -344,18 +344,6 @@ type Result struct {
 	Nodes []string
 	// Groups are the groups whose slots, counts or allocations changed; sorted.
 	Groups []GroupKey
-	// Reported are the allocations for which an agent reported a new state or another
-	// restart.
-	Reported []ReportedChange
-	// Purged are the local jobs that the command removed.
-	Purged []JobKey
 	// Batch has the results of the commands in a batch.
 	Batch []Result
-}
-
-// ReportedChange is an allocation with a changed state or with new restarts. Agents send
-// only the latest state, so one report may stand for several restarts.
-type ReportedChange struct {
-	*Alloc
-	NewRestarts int32
 }

@@ -34,6 +34,7 @@
 //   - bindings.go: which agents know the leases that bind their allocations
 //   - documents.go: values that other parts of the server store in the log
 //   - audit.go: the region's audit trail
+//   - events.go: the region's latest events, which Apply derives from the commands
 //   - purge.go: removes ended allocations, unused job versions and expired keys
 //
 // The folder persist has the persistent collections of the State.

@@ -9,7 +9,7 @@ import (
 )
 
 // FeatureLevel is the greatest Cluster.FeatureLevel that this build supports.
-const FeatureLevel = 4
+const FeatureLevel = 5
 
 // BindingLevel is the feature level from which on the log has this fact about an
 // allocation: its agent may not know the leases that bind it: see Alloc.BindingUnknown.
@@ -74,6 +74,9 @@ func applyJoin(t *txn, c *JoinFederation) error {
 	if err != nil {
 		return err
 	}
+	if t.cluster.FederationID == "" {
+		addEvent(t, Event{Kind: EventRegionJoined, Message: c.FederationID})
+	}
 	t.res.Changed = t.res.Changed || next != t.cluster
 	t.cluster = next
 	return nil
@@ -87,6 +90,7 @@ func applyRebind(t *txn, c *RebindFederation) error {
 		return nil
 	}
 	t.cluster = t.cluster.rebound(c.FederationID)
+	addEvent(t, Event{Kind: EventRegionRebound, Message: c.FederationID})
 	t.slotsRevision = 0
 	t.res.Changed = true
 	var held []*group

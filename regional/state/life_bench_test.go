@@ -69,6 +69,7 @@ type life struct {
 
 func newLife(b *testing.B) *life {
 	l := &life{b: b, st: New(), rnd: rand.New(rand.NewPCG(1, 2))}
+	l.st.Apply(1, Command{SetLimits: &SetLimits{FeatureLevel: FeatureLevel}})
 	for range lifeNodes {
 		c := testNode(l.id())
 		c.UpsertNode.Node.Capacity = Resources{1 << 40, 1 << 60, 1 << 60}

@@ -93,6 +93,7 @@ func applySubmit(t *txn, c *SubmitLocalJob) error {
 		Revision: t.index, Run: run, SubmittedUnixNano: t.now,
 	})
 	setLocalSlots(t, &job, run)
+	jobEvent(t, EventJobSubmitted, key, job.Version)
 	t.res.Version, t.res.Revision = job.Version, t.index
 	rememberRequest(t, c.Idempotency)
 	return nil
@@ -199,6 +200,9 @@ func applyStop(t *txn, c *StopLocalJob) error {
 		l.Stopped, l.Purge, l.Revision = true, l.Purge || c.Purge, t.index
 		t.setLocal(&l)
 		t.res.Changed = true
+		if !old.Stopped {
+			jobEvent(t, EventJobStopped, l.Key(), l.Version)
+		}
 		for g := range t.groupsOf(l.Key()) {
 			stopSlots(t, t.touch(g))
 		}

@@ -38,6 +38,7 @@ func applyUpsertNode(t *txn, in *Node) error {
 		n.Status, n.InventoryIndex = NodeReady, t.index
 		t.uses.Set(t.own, n.Num, newUse(t.own, &n))
 		putNode(t, n)
+		nodeEvent(t, EventNodeRegistered, &n)
 		return nil
 	}
 	n.Num, n.RegisteredUnixNano, n.ModifyIndex = old.Num, old.RegisteredUnixNano, old.ModifyIndex
@@ -62,6 +63,9 @@ func newUse(own *persist.Owner, n *Node) *use {
 
 func (n *Node) ref() *NodeRef { return &NodeRef{n.ID, n.Name, n.Num} }
 
+// statusEvents are the kinds of the events about a new status.
+var statusEvents = map[NodeStatus]EventKind{NodeReady: EventNodeReady, NodeLost: EventNodeLost, NodeLeft: EventNodeLeft}
+
 func applyNodeStatus(t *txn, c *SetNodeStatus) error {
 	old, err := findNode(t, c.ID)
 	if err != nil {
@@ -79,6 +83,7 @@ func applyNodeStatus(t *txn, c *SetNodeStatus) error {
 		n.StatusUnixNano = t.now
 	}
 	putNode(t, n)
+	nodeEvent(t, statusEvents[c.Status], &n)
 	changeLive(t, n.Num, func(a *Alloc) { a.Disconnected = c.Status != NodeReady })
 	return nil
 }
@@ -92,6 +97,11 @@ func applyCordon(t *txn, c *CordonNode) error {
 		n := *old
 		n.Cordoned = c.Cordon
 		putNode(t, n)
+		kind := EventNodeUncordoned
+		if c.Cordon {
+			kind = EventNodeCordoned
+		}
+		nodeEvent(t, kind, &n)
 	}
 	return nil
 }
@@ -107,6 +117,11 @@ func applyDrain(t *txn, c *DrainNode) error {
 	n := *old
 	n.Draining = c.Drain
 	putNode(t, n)
+	kind := EventNodeUndrained
+	if c.Drain {
+		kind = EventNodeDraining
+	}
+	nodeEvent(t, kind, &n)
 	changeLive(t, n.Num, func(a *Alloc) { a.Moving = c.Drain })
 	return nil
 }
@@ -124,6 +139,7 @@ func applyRemoveNode(t *txn, c *RemoveNode) error {
 		if a.Live() {
 			end(a, Lost, ReasonNodeLost, "node "+n.Name+" was removed")
 			t.recordEnd(a)
+			addEvent(t, allocEvent(EventInstanceLost, a, 0))
 		}
 		if a.Charged {
 			a.Charged = false
@@ -134,6 +150,7 @@ func applyRemoveNode(t *txn, c *RemoveNode) error {
 	t.uses.Delete(t.own, n.Num)
 	t.reports.Delete(t.own, n.Num)
 	t.res.Changed = true
+	nodeEvent(t, EventNodeRemoved, n)
 	for _, g := range systemGroupsOn(t, n.Num) { // the groups no longer want an instance on this node
 		t.refresh(t.touch(g), int32(n.Num))
 	}

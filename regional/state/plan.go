@@ -50,6 +50,7 @@ func applyStopAlloc(t *txn, c *StopAlloc) {
 	if c.GiveUp {
 		end(&a, Lost, c.Reason, c.Message)
 		t.recordEnd(&a)
+		addEvent(t, allocEvent(EventInstanceLost, &a, 0))
 	} else {
 		a.Desired, a.Reason, a.Message = Stop, c.Reason, c.Message
 	}

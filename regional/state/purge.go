@@ -78,7 +78,8 @@ func forgetEndedLocal(t *txn, key JobKey) {
 	}
 	if purge && gone {
 		t.dropLocal(key)
-		t.res.Changed, t.res.Purged = true, append(t.res.Purged, key)
+		jobEvent(t, EventJobPurged, key, l.Version)
+		t.res.Changed = true
 	}
 }
 

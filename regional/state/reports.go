@@ -76,12 +76,12 @@ func applyReport(t *txn, n *Node, r *AllocReport) {
 		}
 		t.putAlloc(&a)
 		if a.State != old.State || a.Restarts > old.Restarts {
-			t.res.Reported = append(t.res.Reported, ReportedChange{&a, a.Restarts - old.Restarts})
+			reportedEvent(t, &a, a.Restarts-old.Restarts)
 		}
 		return
 	}
 	applyEnd(t, &a, r)
-	t.res.Reported = append(t.res.Reported, ReportedChange{&a, a.Restarts - old.Restarts})
+	reportedEvent(t, &a, a.Restarts-old.Restarts)
 }
 
 // updateUp stores since when the tasks are up. After a restart of a task, the allocation

@@ -34,7 +34,14 @@ type Record struct {
 	Document *Document    `codec:"document,omitempty"`
 	Trail    *TrailRecord `codec:"trail,omitempty"`
 	Audit    *AuditEntry  `codec:"audit,omitempty"`
+	// Events and EventChunk need Cluster.FeatureLevel 5.
+	Events     *EventsRecord `codec:"events,omitempty"`
+	EventChunk *EventChunk   `codec:"chunk,omitempty"`
 }
+
+// fieldsBefore5 is how many fields a Record had before feature level 5. Hash has the later fields
+// only if they are set, so that servers of both versions have the same hash.
+const fieldsBefore5 = 13
 
 // Header is the first record of a snapshot.
 type Header struct {
@@ -131,7 +138,7 @@ func (v *View) records(put func(Record) bool) bool {
 			return false
 		}
 	}
-	return v.trail.records(put) && v.groupRecords(put)
+	return v.trail.records(put) && v.events.records(put) && v.groupRecords(put)
 }
 
 func (v *View) groupRecords(put func(Record) bool) bool {
@@ -222,6 +229,13 @@ func (r *restorer) add(rec *Record) error {
 		}
 	case rec.Audit != nil:
 		addEntry(r.State, rec.Audit)
+	case rec.Events != nil:
+		e := rec.Events
+		r.events.next, r.events.began, r.events.before, r.events.newest = e.Next, e.Began, e.Before, e.Newest
+	case rec.EventChunk != nil:
+		if err := r.restoreChunk(rec.EventChunk); err != nil {
+			return err
+		}
 	case rec.Group != nil:
 		r.group(rec.Group)
 	case rec.Instance != nil:
@@ -310,7 +324,12 @@ func (r *restorer) finish() {
 func (v *View) Hash() string {
 	h := sha256.New()
 	for rec := range v.Records() {
-		digest(h, reflect.ValueOf(rec))
+		fields := reflect.ValueOf(rec)
+		for i := range fields.NumField() {
+			if f := fields.Field(i); i < fieldsBefore5 || !f.IsNil() {
+				digest(h, f)
+			}
+		}
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

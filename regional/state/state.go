@@ -16,6 +16,8 @@ type State struct {
 	// commands counts the commands. With it a group knows the last command that touched it.
 	commands uint64
 	touched  []*group // the groups that the latest command touched; its array is used again
+	// newEvents are the events of the present call of Apply; its array is used again.
+	newEvents []Event
 }
 
 // View is an immutable state that any goroutine may read.
@@ -43,7 +45,8 @@ type View struct {
 	// slotsRevision is the greatest revision of a global slot so far.
 	slotsRevision int64
 
-	trail Trail
+	trail  Trail
+	events Events
 
 	byState   [8]int
 	allocated Resources
@@ -168,6 +171,9 @@ func (v *View) Index() uint64 { return v.index }
 
 // Audit returns the audit trail.
 func (v *View) Audit() *Trail { return &v.trail }
+
+// Events returns the latest events.
+func (v *View) Events() *Events { return &v.events }
 
 // Cluster returns the cluster of the log.
 func (v *View) Cluster() Cluster { return v.cluster }

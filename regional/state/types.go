@@ -61,7 +61,7 @@ type Cluster struct {
 	// FeatureLevel says which commands the log may have, because every server of the region can read
 	// them. Level 1 has JoinFederation, RebindFederation and SetLimits. Level 2 has OrdersStored and
 	// Alloc.BindingUnknown. Level 3 has ChangeDocuments.
-	// Level 4 has AuditEntry.Stored and AuditEntry.Retain.
+	// Level 4 has AuditEntry.Stored and AuditEntry.Retain. From level 5 on, the state has events.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.
