@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -90,8 +91,19 @@ func (s source) imports() []string {
 
 func sources(t *testing.T) []source {
 	t.Helper()
-	var out []source
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 20 {
+		t.Fatalf("only %d Go files found: is the test run in the module's root?", len(all))
+	}
+	return all
+}
+
+// parsed parses the sources once for all tests. No test may change them.
+var parsed = sync.OnceValues(func() (out []source, err error) {
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -117,14 +129,8 @@ func sources(t *testing.T) []source {
 		out = append(out, source{path: slash, pkg: filepath.ToSlash(filepath.Dir(slash)), file: file, fset: fset, text: string(text)})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(out) < 20 {
-		t.Fatalf("only %d Go files found: is the test run in the module's root?", len(out))
-	}
-	return out
-}
+	return out, err
+})
 
 func under(pkg, dir string) bool { return pkg == dir || strings.HasPrefix(pkg, dir+"/") }
 
