@@ -36,6 +36,7 @@ var cores = map[string][]string{
 	"global/place/rank":      {},
 	"global/failover":        {"internal/plant"},
 	"global/room":            {},
+	"global/hooks/delivery":  {},
 	"regional/state":         {"topology", "internal/folder", "regional/state/persist", "internal/plant", "security/audit"},
 	"regional/state/persist": {},
 	"regional/voters":        {},

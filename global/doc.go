@@ -38,5 +38,6 @@
 //	repair       compares the store with the memory and the regions
 //	uplink       the streams of the regions
 //	placer       the shell around place
+//	hooks        sends events to the endpoints of webhooks; the folder delivery decides when (pure)
 //	api          the gRPC services
 package global

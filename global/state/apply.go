@@ -57,6 +57,12 @@ func (st *State) apply(key string, msg any, revision int64) {
 	case strings.HasPrefix(key, originPrefix):
 		rec, _ := msg.(*nusav1.OriginRecord)
 		st.applyOrigin(key[len(originPrefix):], rec, revision)
+	case strings.HasPrefix(key, webhookPrefix):
+		rec, _ := msg.(*nusav1.WebhookRecord)
+		applyWebhook(st, key[len(webhookPrefix):], rec, revision)
+	case strings.HasPrefix(key, progressPrefix):
+		rec, _ := msg.(*nusav1.WebhookProgress)
+		applyProgress(st, key[len(progressPrefix):], rec)
 	case strings.HasPrefix(key, idemPrefix):
 		rec, _ := msg.(*nusav1.IdempotencyRecord)
 		st.Answers.Apply(key[len(idemPrefix):], rec, revision)

@@ -60,6 +60,7 @@ var RPCErrors = rpcerr.Table{
 	{Target: ErrQueueFull, Code: codes.ResourceExhausted, RetryAfter: RetryAfter},
 	{Target: ErrRecall, Code: codes.Unavailable, RetryAfter: RetryAfter},
 	{Target: ErrTooManyRegions, Code: codes.ResourceExhausted},
+	{Target: ErrTooManyWebhooks, Code: codes.ResourceExhausted},
 	{Target: origins.ErrTooMany, Code: codes.ResourceExhausted},
 	{Target: store.ErrTooLarge, Code: codes.InvalidArgument},
 	{Target: store.ErrFull, Code: codes.ResourceExhausted, Reason: rpcerr.ReasonStoreFull, RetryAfter: RetryAfter},

@@ -21,7 +21,7 @@
 //	recall.go      the records of jobs in the history that were read recently; watches of such jobs;
 //	               a term that serves before the history is read
 //	audit.go       Tx: audit records, those of regions, and idempotency records
-//	sets.go        what each region gets a copy of: origin records, and who may do what
+//	sets.go        what each region gets a copy of: origin records, and who may do what; webhooks
 //	keys.go        keys and values of the store
 //	convert.go     stored slots (proto/nusa/v1/job.proto: Slot); slots, answers, sessions, reasons and terms from and to protobuf
 //	toplace.go     jobs and regions as package place takes them; facts about a rollout, for place/rollout.go

@@ -36,10 +36,13 @@ const (
 	auditKeysKey  = root + "audit-key"
 	originPrefix  = root + "origins/"
 	authKey       = root + "auth"
+	// webhookPrefix is for the records of webhooks, and progressPrefix for what was delivered.
+	webhookPrefix  = root + "webhooks/"
+	progressPrefix = root + "webhook-progress/"
 )
 
 // loaded are the prefixes of the records that Load always reads, in the order of reading.
-var loaded = [...]string{leadershipKey, authKey, RegionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix}
+var loaded = [...]string{leadershipKey, authKey, RegionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix, webhookPrefix, progressPrefix}
 
 // JobKey names a job.
 type JobKey struct{ Namespace, Name string }
@@ -95,6 +98,10 @@ func newRecord(key string) proto.Message {
 		return new(nusav1.CheckpointRecord)
 	case strings.HasPrefix(key, originPrefix):
 		return new(nusav1.OriginRecord)
+	case strings.HasPrefix(key, webhookPrefix):
+		return new(nusav1.WebhookRecord)
+	case strings.HasPrefix(key, progressPrefix):
+		return new(nusav1.WebhookProgress)
 	case key == leadershipKey:
 		return new(nusav1.LeadershipRecord)
 	case key == authKey:

@@ -2,12 +2,15 @@ package state
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/internal/notify"
 	"github.com/nusa-scheduler/nusa/internal/origins"
 	"github.com/nusa-scheduler/nusa/internal/sets"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -184,4 +187,98 @@ func addAuth(out *nusav1.Region, r *Region, see Sight, silent time.Duration) {
 		age = max(age, see.now-see.st.AuthChanged)
 	}
 	out.PolicyVersion, out.PolicyAge = r.Auth.Version, durationpb.New(age)
+}
+
+// MaxWebhooks bounds the webhooks of a federation.
+const MaxWebhooks = 256
+
+// ErrTooManyWebhooks says that there are MaxWebhooks webhooks.
+var ErrTooManyWebhooks = fmt.Errorf("there are %d webhooks, the most that are allowed: remove one", MaxWebhooks)
+
+// Webhooks are the stored webhooks, and what was delivered to their endpoints. The state's lock guards
+// the maps. The records are never changed in place.
+type Webhooks struct {
+	Stored   map[string]StoredWebhook           // by name
+	Progress map[string]*nusav1.WebhookProgress // by name
+	// Changed wakes the delivery when a record has changed.
+	Changed notify.Signal
+	// Alarm is what an operator has to do about webhooks. "" means nothing.
+	Alarm string
+}
+
+// StoredWebhook is the record of a webhook and its revision.
+type StoredWebhook struct {
+	*nusav1.WebhookRecord
+	Revision int64
+}
+
+func applyWebhook(st *State, name string, rec *nusav1.WebhookRecord, revision int64) {
+	hooks := &st.Webhooks
+	_, had := hooks.Stored[name]
+	st.Room.Count(had, rec != nil)
+	delete(hooks.Stored, name)
+	if rec != nil {
+		if hooks.Stored == nil {
+			hooks.Stored = map[string]StoredWebhook{}
+		}
+		hooks.Stored[name] = StoredWebhook{rec, revision}
+	}
+	hooks.Changed.Notify()
+}
+
+func applyProgress(st *State, name string, rec *nusav1.WebhookProgress) {
+	hooks := &st.Webhooks
+	_, had := hooks.Progress[name]
+	st.Room.Count(had, rec != nil)
+	delete(hooks.Progress, name)
+	if rec != nil {
+		if hooks.Progress == nil {
+			hooks.Progress = map[string]*nusav1.WebhookProgress{}
+		}
+		hooks.Progress[name] = rec
+	}
+}
+
+// WebhookOf returns the record of a webhook as the transaction leaves it, and the revision of the
+// stored record. See Job.
+func WebhookOf(t *Tx, name string) (*nusav1.WebhookRecord, int64) {
+	if ch, ok := t.find(webhookPrefix + name); ok {
+		rec, _ := ch.msg.(*nusav1.WebhookRecord)
+		return rec, 0
+	}
+	stored := t.State.Webhooks.Stored[name]
+	return stored.WebhookRecord, stored.Revision
+}
+
+// PutWebhook stores a webhook. It fails if there are too many.
+func PutWebhook(t *Tx, rec *nusav1.WebhookRecord) error {
+	name := rec.GetWebhook().GetName()
+	count := len(t.State.Webhooks.Stored)
+	for _, ch := range t.changes {
+		if other, ok := strings.CutPrefix(ch.key, webhookPrefix); ok && other != name {
+			if _, stored := t.State.Webhooks.Stored[other]; stored && !ch.puts() {
+				count--
+			} else if !stored && ch.puts() {
+				count++
+			}
+		}
+	}
+	known, stored := t.State.Webhooks.Stored[name]
+	if !stored && count >= MaxWebhooks {
+		return ErrTooManyWebhooks
+	}
+	return t.set(txChange{key: webhookPrefix + name, msg: rec, known: known.Revision})
+}
+
+// DeleteWebhook removes a webhook and what was delivered to its endpoint.
+func DeleteWebhook(t *Tx, name string) error {
+	if err := t.deleteUnchecked(progressPrefix + name); err != nil {
+		return err
+	}
+	return t.set(txChange{key: webhookPrefix + name, known: t.State.Webhooks.Stored[name].Revision})
+}
+
+// PutProgress stores what was delivered to the endpoint of a webhook that exists.
+func PutProgress(t *Tx, name string, rec *nusav1.WebhookProgress) error {
+	return t.putUnchecked(progressPrefix+name, rec)
 }

@@ -46,6 +46,8 @@ type State struct {
 	// Latency is the matrix of round trips between regions.
 	Latency *latency.Matrix
 	Origins Origins
+	// Webhooks are the endpoints for events.
+	Webhooks Webhooks
 	// Auth is who may do what. It is nil until the records are loaded, and if they cannot be read. It
 	// may be read without the lock. AuthChanged is when it changed last.
 	Auth        atomic.Pointer[rights.Set]
@@ -338,8 +340,10 @@ func (st *State) Alarms() (out []string) {
 	if conflict != "" {
 		out = append(out, conflict)
 	}
-	if st.logAlarm != "" {
-		out = append(out, st.logAlarm)
+	for _, alarm := range []string{st.logAlarm, st.Webhooks.Alarm} {
+		if alarm != "" {
+			out = append(out, alarm)
+		}
 	}
 	for _, name := range st.RegionNames() {
 		if why := st.Regions[name].Refused; why != "" {

@@ -10,7 +10,7 @@ import (
 var builtin = []Role{
 	role("admin", "allow * *"),
 	role("operator",
-		"allow * job,allocation,namespace,node,region,topology,origin,event",
+		"allow * job,allocation,namespace,node,region,topology,origin,event,webhook",
 		"allow read,set,remove secret",
 		"allow read,reconcile,recover system",
 		"allow read token,role,key"),

@@ -29,6 +29,7 @@ var kinds = []Kind{
 	kind("region", "read define cordon drain failback verify rebind lose remove ban", false, true),
 	kind("topology", "read check", false, true),
 	kind("origin", "read set remove", false, true),
+	kind("webhook", "read set send remove", false, true),
 	kind("system", "read reconcile recover", false, true),
 	kind("token", "read create revoke", false, true),
 	kind("role", "read set remove", false, true),

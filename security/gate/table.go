@@ -148,6 +148,17 @@ var table = []row{
 	{name: "/nusa.v1.Namespaces/List", may: users, verb: "read", kind: "namespace", at: everywhere, list: true},
 	{name: "/nusa.v1.Namespaces/Remove", may: users, verb: "remove", kind: "namespace", at: ofNamespaceName},
 
+	{name: "/nusa.v1.Webhooks/Set", may: users, verb: "set", kind: "webhook", at: everywhere},
+	{name: "/nusa.v1.Webhooks/Get", may: users, verb: "read", kind: "webhook", at: everywhere},
+	{name: "/nusa.v1.Webhooks/List", may: users, verb: "read", kind: "webhook", at: everywhere},
+	{name: "/nusa.v1.Webhooks/Remove", may: users, verb: "remove", kind: "webhook", at: everywhere},
+	{name: "/nusa.v1.Webhooks/Rotate", may: users, verb: "set", kind: "webhook", at: everywhere},
+	{name: "/nusa.v1.Webhooks/Test", may: users, verb: "send", kind: "webhook", at: everywhere},
+	{name: "/nusa.v1.Webhooks/Log", may: users, verb: "read", kind: "webhook", at: everywhere},
+	{name: "/nusa.v1.Webhooks/Replay", may: users, verb: "send", kind: "webhook", at: everywhere},
+	{name: "/nusa.v1.Webhooks/Disable", may: users, verb: "set", kind: "webhook", at: everywhere},
+	{name: "/nusa.v1.Webhooks/Enable", may: users, verb: "set", kind: "webhook", at: everywhere},
+
 	{name: "/nusa.v1.Keys/GetAuthority", may: users, verb: "read", kind: "key", at: everywhere},
 	{name: "/nusa.v1.Keys/RotateAuthority", may: users, verb: "rotate", kind: "key", at: everywhere},
 	{name: "/nusa.v1.Keys/GetRing", may: users, verb: "read", kind: "key", at: ofRegion},

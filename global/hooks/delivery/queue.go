@@ -199,11 +199,11 @@ func (q *Queue) Done(number uint64, o Outcome, now time.Time, random float64) De
 	return d
 }
 
-// Interrupted notes that an attempt ended without an outcome, because the server stops or the
-// webhook was disabled.
-func (q *Queue) Interrupted(number uint64) {
+// Interrupted notes that an attempt ended without an outcome, because the server stops or the event
+// could not be read. The next attempt is due at a time.
+func (q *Queue) Interrupted(number uint64, due time.Time) {
 	if i, has := q.find(number); has && q.entries[i].InFlight {
-		q.entries[i].InFlight = false
+		q.entries[i].InFlight, q.entries[i].Due = false, due
 		q.inFlight--
 	}
 }
@@ -264,14 +264,4 @@ func (q *Queue) Entry(number uint64) (Entry, bool) {
 		return Entry{}, false
 	}
 	return q.entries[i], true
-}
-
-// Clip brings the cursor back to the latest number of the log, if the log was restored from an
-// older copy. Entries that the log does not have are removed.
-func (q *Queue) Clip(last uint64) {
-	if q.cursor <= last {
-		return
-	}
-	q.cursor = last
-	q.entries = slices.DeleteFunc(q.entries, func(e Entry) bool { return e.Number > last && !e.InFlight })
 }

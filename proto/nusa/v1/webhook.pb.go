@@ -7,6 +7,7 @@
 package nusav1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -1478,7 +1479,10 @@ type WebhookRecord struct {
 	// The webhook without revision, secrets and status.
 	Webhook *Webhook `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
 	// The secrets that sign, in the form of SetWebhookRequest.secrets, the newest first.
-	Secrets       []string `protobuf:"bytes,2,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	Secrets []string `protobuf:"bytes,2,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	// Made at random when the webhook was created. A webhook that was removed and created again has
+	// another one.
+	Id            string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1525,6 +1529,13 @@ func (x *WebhookRecord) GetSecrets() []string {
 		return x.Secrets
 	}
 	return nil
+}
+
+func (x *WebhookRecord) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
 }
 
 // WebhookProgress says what was delivered to an endpoint. Key: webhook-progress/NAME. It is written
@@ -1675,7 +1686,7 @@ var File_nusa_v1_webhook_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_webhook_proto_rawDesc = "" +
 	"\n" +
-	"\x15nusa/v1/webhook.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9b\x03\n" +
+	"\x15nusa/v1/webhook.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9b\x03\n" +
 	"\aWebhook\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12 \n" +
@@ -1772,10 +1783,11 @@ const file_nusa_v1_webhook_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\">\n" +
 	"\x14EnableWebhookRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04skip\x18\x02 \x01(\bR\x04skip\"U\n" +
+	"\x04skip\x18\x02 \x01(\bR\x04skip\"e\n" +
 	"\rWebhookRecord\x12*\n" +
 	"\awebhook\x18\x01 \x01(\v2\x10.nusa.v1.WebhookR\awebhook\x12\x18\n" +
-	"\asecrets\x18\x02 \x03(\tR\asecrets\"\xaf\x01\n" +
+	"\asecrets\x18\x02 \x03(\tR\asecrets\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\"\xaf\x01\n" +
 	"\x0fWebhookProgress\x12\x16\n" +
 	"\x06cursor\x18\x01 \x01(\x04R\x06cursor\x121\n" +
 	"\apending\x18\x02 \x03(\v2\x17.nusa.v1.WebhookPendingR\apending\x12\x1c\n" +
@@ -1791,18 +1803,18 @@ const file_nusa_v1_webhook_proto_rawDesc = "" +
 	"\x10WEBHOOK_STATE_OK\x10\x01\x12\x19\n" +
 	"\x15WEBHOOK_STATE_FAILING\x10\x02\x12\x18\n" +
 	"\x14WEBHOOK_STATE_BEHIND\x10\x03\x12\x1a\n" +
-	"\x16WEBHOOK_STATE_DISABLED\x10\x042\x9a\x05\n" +
-	"\bWebhooks\x12>\n" +
-	"\x03Set\x12\x1a.nusa.v1.SetWebhookRequest\x1a\x1b.nusa.v1.SetWebhookResponse\x123\n" +
-	"\x03Get\x12\x1a.nusa.v1.GetWebhookRequest\x1a\x10.nusa.v1.Webhook\x12C\n" +
-	"\x04List\x12\x1c.nusa.v1.ListWebhooksRequest\x1a\x1d.nusa.v1.ListWebhooksResponse\x12G\n" +
-	"\x06Remove\x12\x1d.nusa.v1.RemoveWebhookRequest\x1a\x1e.nusa.v1.RemoveWebhookResponse\x12G\n" +
-	"\x06Rotate\x12\x1d.nusa.v1.RotateWebhookRequest\x1a\x1e.nusa.v1.RotateWebhookResponse\x12A\n" +
-	"\x04Test\x12\x1b.nusa.v1.TestWebhookRequest\x1a\x1c.nusa.v1.TestWebhookResponse\x12>\n" +
-	"\x03Log\x12\x1a.nusa.v1.WebhookLogRequest\x1a\x1b.nusa.v1.WebhookLogResponse\x12G\n" +
-	"\x06Replay\x12\x1d.nusa.v1.ReplayWebhookRequest\x1a\x1e.nusa.v1.ReplayWebhookResponse\x12;\n" +
-	"\aDisable\x12\x1e.nusa.v1.DisableWebhookRequest\x1a\x10.nusa.v1.Webhook\x129\n" +
-	"\x06Enable\x12\x1d.nusa.v1.EnableWebhookRequest\x1a\x10.nusa.v1.WebhookB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"\x16WEBHOOK_STATE_DISABLED\x10\x042\x8f\b\n" +
+	"\bWebhooks\x12y\n" +
+	"\x03Set\x12\x1a.nusa.v1.SetWebhookRequest\x1a\x1b.nusa.v1.SetWebhookResponse\"9\x82\xd3\xe4\x93\x023:\x01*Z\x11:\x01*\"\f/v1/webhooks\x1a\x1b/v1/webhooks/{webhook.name}\x12P\n" +
+	"\x03Get\x12\x1a.nusa.v1.GetWebhookRequest\x1a\x10.nusa.v1.Webhook\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/webhooks/{name}\x12Y\n" +
+	"\x04List\x12\x1c.nusa.v1.ListWebhooksRequest\x1a\x1d.nusa.v1.ListWebhooksResponse\"\x14\x82\xd3\xe4\x93\x02\x0e\x12\f/v1/webhooks\x12d\n" +
+	"\x06Remove\x12\x1d.nusa.v1.RemoveWebhookRequest\x1a\x1e.nusa.v1.RemoveWebhookResponse\"\x1b\x82\xd3\xe4\x93\x02\x15*\x13/v1/webhooks/{name}\x12n\n" +
+	"\x06Rotate\x12\x1d.nusa.v1.RotateWebhookRequest\x1a\x1e.nusa.v1.RotateWebhookResponse\"%\x82\xd3\xe4\x93\x02\x1f:\x01*\"\x1a/v1/webhooks/{name}:rotate\x12f\n" +
+	"\x04Test\x12\x1b.nusa.v1.TestWebhookRequest\x1a\x1c.nusa.v1.TestWebhookResponse\"#\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/webhooks/{name}:test\x12f\n" +
+	"\x03Log\x12\x1a.nusa.v1.WebhookLogRequest\x1a\x1b.nusa.v1.WebhookLogResponse\"&\x82\xd3\xe4\x93\x02 \x12\x1e/v1/webhooks/{name}/deliveries\x12n\n" +
+	"\x06Replay\x12\x1d.nusa.v1.ReplayWebhookRequest\x1a\x1e.nusa.v1.ReplayWebhookResponse\"%\x82\xd3\xe4\x93\x02\x1f:\x01*\"\x1a/v1/webhooks/{name}:replay\x12c\n" +
+	"\aDisable\x12\x1e.nusa.v1.DisableWebhookRequest\x1a\x10.nusa.v1.Webhook\"&\x82\xd3\xe4\x93\x02 :\x01*\"\x1b/v1/webhooks/{name}:disable\x12`\n" +
+	"\x06Enable\x12\x1d.nusa.v1.EnableWebhookRequest\x1a\x10.nusa.v1.Webhook\"%\x82\xd3\xe4\x93\x02\x1f:\x01*\"\x1a/v1/webhooks/{name}:enableB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_webhook_proto_rawDescOnce sync.Once
