@@ -58,7 +58,9 @@ func members(h http.Handler) http.Handler {
 
 func (s *Server) newHTTP() *http.Server {
 	return &http.Server{
-		Handler:           s.Mux,
+		Handler:           s.inside.count(s.Mux),
+		ConnContext:       s.inside.connContext,
+		ConnState:         s.inside.connState,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,

@@ -107,6 +107,7 @@ type Server struct {
 	httpLis  net.Listener   // nil without HTTP
 	sockLis  net.Listener   // nil without a socket
 	more     []net.Listener // nil for those without an address
+	inside   *inside
 	stopping atomic.Bool
 }
 
@@ -114,7 +115,7 @@ type Server struct {
 // are returned early. The caller must call Run or Close.
 func Open(ctx context.Context, opts Options) (*Server, error) {
 	opts = opts.withDefaults()
-	s := &Server{opts: opts, Registry: opts.Registry, Mux: http.NewServeMux()}
+	s := &Server{opts: opts, Registry: opts.Registry, Mux: http.NewServeMux(), inside: newInside()}
 	var err error
 	if opts.GRPCAddr != "" {
 		if s.grpcLis, err = Listen(ctx, opts.Net, opts.GRPCAddr, opts.GRPCFlag); err != nil {
@@ -251,6 +252,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		})
 	}
+	g.Go(func() error { return s.serveInside() })
 	g.Go(func() error {
 		<-ctx.Done()
 		s.stop(web)
@@ -283,11 +285,13 @@ func (s *Server) stop(web *http.Server) {
 	if web.Shutdown(ctx) != nil {
 		_ = web.Close()
 	}
+	s.inside.end()
 }
 
 // Close closes the listeners of a server that does not Run.
 func (s *Server) Close() error {
 	var errs []error
+	_ = s.inside.Close()
 	for _, l := range append(slices.Clone(s.more), s.grpcLis, s.sockLis, s.httpLis) {
 		if l != nil {
 			errs = append(errs, l.Close())

@@ -7,6 +7,7 @@
 //   - only.go: further listeners of a gRPC server, for some members only
 //   - caller.go: the identity of the caller of a forwarded call
 //   - stream.go: TLS for other streams
+//   - inside.go: connections within this process that stand for HTTPS connections
 //   - tls.go: TLS for etcd and HTTP
 //   - refusals.go: the lines of the log about refused peers, and open connections, which end when
 //     their peer is refused

@@ -24,8 +24,7 @@ func (s *Source) TLS(rules identity.Rules, protocols ...string) *tls.Config {
 // certificate. A certificate that a client sends must be that of a member. Web returns nil for a
 // nil Source.
 func (s *Source) Web() *tls.Config {
-	members := identity.Rules{{Kind: identity.Global}, {Kind: identity.Server}, {Kind: identity.Agent}, {Kind: identity.Operator}}
-	c := s.TLS(members, "http/1.1")
+	c := s.TLS(webMembers, "http/1.1")
 	if c == nil {
 		return nil
 	}

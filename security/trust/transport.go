@@ -122,6 +122,9 @@ func (t *transport) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		out.local = true
 		return local, out, nil
 	}
+	if web, ok := raw.(*inside); ok {
+		return t.inside(web)
+	}
 	if one, ok := raw.(*onlyConn); ok {
 		return one.transport.ServerHandshake(one.Conn)
 	}
