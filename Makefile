@@ -53,8 +53,8 @@ check: ## check format, vet, staticcheck (integration tests included), protos
 	$(GO) vet -tags=$(TAGS),integration ./...
 	$(TOOL) staticcheck -tags=$(TAGS),integration ./...
 	$(TOOL) buf lint
-	$(TOOL) buf generate
-	@git diff --exit-code --stat -- proto internal/rest/gateway || { echo "the generated code is not that of the .proto files: run 'make proto' and commit"; exit 1; }
+	@$(MAKE) --no-print-directory proto
+	@git diff --exit-code --stat -- proto internal/rest || { echo "the generated code is not that of the .proto files: run 'make proto' and commit"; exit 1; }
 
 web: ## build the web page into web/dist: needs npm
 	@.ci/web build
@@ -62,8 +62,10 @@ web: ## build the web page into web/dist: needs npm
 web-test: ## check types of the web page, run its unit tests, compare web/dist with its source; skipped without npm
 	@.ci/web test
 
-proto: ## generate code from proto/
+proto: ## generate code and the OpenAPI document from proto/
+	@rm -rf bin/openapi
 	$(TOOL) buf generate
+	$(GO) run ./internal/rest/openapi/merge bin/openapi internal/rest/openapi/openapi.json
 
 oracle: ## compare plans of 100,000 random regions and federations with a brute-force oracle: some minutes
 	$(TEST) ./regional/sched -run '^TestOracle$$' -rapid.checks=100000 -count=1 -timeout 2h -v

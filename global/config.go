@@ -36,9 +36,11 @@ type Config struct {
 	// regional servers only. Then the listener of GRPCAddr does not accept these. Without an identity
 	// each listener accepts everybody. Default: none.
 	APIAddr, FederationAddr string
-	// HTTPAddr serves /livez, /readyz and /metrics. Default 127.0.0.1:7601;
+	// HTTPAddr serves the HTTP API, /livez, /readyz and /metrics. Default 127.0.0.1:7601;
 	// "-" turns it off.
 	HTTPAddr string
+	// HTTPOrigins are the origins of pages of other servers that may call the HTTP API.
+	HTTPOrigins []string
 	// Advertise is the gRPC address by which other global servers reach this server. Default: the
 	// address that this server listens on.
 	Advertise string

@@ -19,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/forward"
+	"github.com/nusa-scheduler/nusa/internal/rest"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
@@ -207,6 +208,9 @@ func (s *server) listen(ctx context.Context) error {
 	page.Mount(web.Mux)
 	if err := errors.Join(web.Registry.Register(s.metrics), g.Register(web.Registry), s.sink.Register(web.Registry)); err != nil {
 		return errors.Join(fmt.Errorf("metrics: %w", err), web.Close())
+	}
+	if err := rest.Mount(web, rest.Options{Origins: s.cfg.HTTPOrigins, Plain: id == nil}); err != nil {
+		return errors.Join(err, web.Close())
 	}
 	return nil
 }

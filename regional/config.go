@@ -48,6 +48,8 @@ type Config struct {
 	GossipAddr string
 	ProbeAddr  string
 	HTTPAddr   string
+	// HTTPOrigins are the origins of pages of other servers that may call the HTTP API.
+	HTTPOrigins []string
 	// APIAddr and AgentAddr are addresses of further listeners: for operators only, and for the
 	// region's agents only. Then the listener of GRPCAddr does not accept these. Without an identity
 	// each listener accepts everybody. Default: none.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/forward"
+	"github.com/nusa-scheduler/nusa/internal/rest"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	"github.com/nusa-scheduler/nusa/probe"
@@ -149,7 +150,8 @@ func (s *server) openAddresses(ctx context.Context) error {
 	})
 	if err == nil {
 		web.Mount(s.serve.Mux)
-		err = errors.Join(s.gate.Register(s.serve.Registry), s.counters.register(s), s.sink.Register(s.serve.Registry))
+		err = errors.Join(s.gate.Register(s.serve.Registry), s.counters.register(s), s.sink.Register(s.serve.Registry),
+			rest.Mount(s.serve, rest.Options{Origins: cfg.HTTPOrigins, Plain: cfg.Identity == nil}))
 	}
 	if err != nil {
 		return err

@@ -55,7 +55,8 @@ func globalCommand() *cobra.Command {
 	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "127.0.0.1:7600", "address of the API and of the regions' streams")
 	f.StringVar(&cfg.APIAddr, "api-addr", "", "address of the API for operators only, who then cannot use --grpc-addr (default: none)")
 	f.StringVar(&cfg.FederationAddr, "federation-addr", "", "address for regional servers only, which then cannot use --grpc-addr (default: none)")
-	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7601", "address of /livez, /readyz and /metrics; - turns it off")
+	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7601", "address of the HTTP API, /livez, /readyz and /metrics; - turns it off")
+	httpOrigins(f, &cfg.HTTPOrigins)
 	f.StringVar(&cfg.Advertise, "advertise", "", "gRPC address by which the other global servers reach this one (default: --grpc-addr)")
 	etcdFlags(f, &cfg.Etcd)
 	f.Int64Var(&quotaMiB, "store-quota", store.DefaultQuota>>20, "MiB that the embedded etcd's database may use; from 90 % on no new job is accepted")
@@ -269,6 +270,11 @@ func agentCommand() *cobra.Command {
 	return cmd
 }
 
+// httpOrigins adds the flag for the pages of other servers that may call the HTTP API.
+func httpOrigins(f *pflag.FlagSet, origins *[]string) {
+	f.StringSliceVar(origins, "http-cors-origin", nil, "origin of a page of another server that may call the HTTP API, such as https://ops.example.com (default: none)")
+}
+
 // regionalAddresses adds the flags for the addresses of a regional server.
 func regionalAddresses(f *pflag.FlagSet, cfg *regional.Config) {
 	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "127.0.0.1:7610", "address of the API and of the agents' streams")
@@ -277,7 +283,8 @@ func regionalAddresses(f *pflag.FlagSet, cfg *regional.Config) {
 	f.StringVar(&cfg.RaftAddr, "raft-addr", "127.0.0.1:7611", "address of Raft")
 	f.StringVar(&cfg.GossipAddr, "gossip-addr", "127.0.0.1:7612", "address of gossip, UDP and TCP")
 	f.StringVar(&cfg.ProbeAddr, "probe-addr", "127.0.0.1:7613", "address that answers latency probes, UDP and TCP")
-	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7614", "address of /livez, /readyz and /metrics; - turns it off")
+	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7614", "address of the HTTP API, /livez, /readyz and /metrics; - turns it off")
+	httpOrigins(f, &cfg.HTTPOrigins)
 	f.StringVar(&cfg.Advertise, "advertise", "", "host at which other machines reach this server (default: the host of --grpc-addr)")
 }
 
