@@ -15,12 +15,11 @@ var (
 
 // finishOperation completes an operation.
 func finishOperation(item object, op rest.Operation) {
-	item["operationId"] = strings.ReplaceAll(op.Name, ".", "_")
-	if !slices.ContainsFunc(rest.Operations(), func(o rest.Operation) bool { return o.Name == op.Name && o.Path < op.Path }) {
-		item["operationId"] = strings.ReplaceAll(op.Name, ".", "_")
-	} else {
-		item["operationId"] = strings.ReplaceAll(op.Name, ".", "_") + "_" + strings.ToLower(op.Verb)
+	id := strings.ReplaceAll(op.Name, ".", "_")
+	if slices.ContainsFunc(rest.Operations(), func(o rest.Operation) bool { return o.Name == op.Name && o.Path+" "+o.Verb < op.Path+" "+op.Verb }) {
+		id += "_" + strings.ToLower(op.Verb)
 	}
+	item["operationId"] = id
 	describe(item, op)
 	item["parameters"] = parameters(item, op)
 	requestBody(item, op)
