@@ -102,8 +102,8 @@ func (d *decidedStream) RecvMsg(m any) error {
 
 // SendMsg implements grpc.ServerStream.
 func (d *decidedStream) SendMsg(m any) error {
-	if !d.call.Checked() {
-		return errUnchecked
+	if answer, ok := m.(*nusav1.SubmitManyResponse); !d.call.Checked() && (!ok || answer.GetCode() == 0) {
+		return errUnchecked // the error of a submit that was not decided yet shows nothing
 	}
 	if ended := d.ended(); ended != nil {
 		return ended
