@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -72,6 +73,8 @@ func serveLines(a *api, op *operation, plain http.ResponseWriter, r *http.Reques
 		return
 	}
 	_ = w.control.EnableFullDuplex() // fails for HTTP/2, which has it
+	// Otherwise net/http reads what is left of the body while it waits for the next request.
+	w.Header().Set("Connection", "close")
 	_ = w.control.SetWriteDeadline(time.Time{})
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
@@ -84,8 +87,8 @@ func serveLines(a *api, op *operation, plain http.ResponseWriter, r *http.Reques
 	w.Header().Set("Content-Type", linesType)
 	stop := w.keep(end)
 	err := handle(c, ctx)
-	// The reader of lines may still wait for the client.
-	_ = w.control.SetReadDeadline(time.Unix(1, 0))
+	end()
+	c.reader.stop(w.control)
 	stop()
 	if p := problemOf(err); err != nil && !w.fail(p, r) {
 		_, _ = w.Write(append(p.frame(r), '\n'))
@@ -111,13 +114,45 @@ func (c *call) line(data []byte) error {
 // errLongLine is the error of a line that exceeds its bound.
 var errLongLine = errors.New("a line has more than 1 MiB")
 
+// reader is the goroutine that reads a request which is a stream.
+type reader struct {
+	mu      sync.Mutex
+	stopped bool
+	wg      sync.WaitGroup
+}
+
+// errStopped is the error of reading after stop.
+var errStopped = errors.New("the response is complete")
+
+// extend gives the client time for the next line.
+func (r *reader) extend(control *http.ResponseController) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped {
+		return errStopped
+	}
+	_ = control.SetReadDeadline(time.Now().Add(linePause))
+	return nil
+}
+
+// stop ends the reading, and waits for that: a body must not be read after its handler has returned.
+func (r *reader) stop(control *http.ResponseController) {
+	r.mu.Lock()
+	r.stopped = true
+	_ = control.SetReadDeadline(time.Unix(1, 0))
+	r.mu.Unlock()
+	r.wg.Wait()
+}
+
 // lines returns a function that returns the next line that is not empty, without its end.
 func (c *call) lines() func() ([]byte, error) {
 	in := bufio.NewReaderSize(c.r.Body, 64<<10)
 	return func() ([]byte, error) {
 		var line []byte
 		for {
-			_ = c.w.control.SetReadDeadline(time.Now().Add(linePause))
+			if err := c.reader.extend(c.w.control); err != nil {
+				return nil, err
+			}
 			part, err := in.ReadSlice('\n')
 			line = append(line, part...)
 			switch {
@@ -147,7 +182,9 @@ func submitMany(c *call, ctx context.Context) error {
 	}
 	pending := make(chan *nusav1.SubmitManyResponse, maxPending) // nil: the server answers
 	var failed error                                             // set before pending is closed
+	c.reader.wg.Add(1)
 	go func() {
+		defer c.reader.wg.Done()
 		defer close(pending)
 		failed = sendSubmits(ctx, c, stream, pending)
 		_ = stream.CloseSend()
@@ -229,6 +266,14 @@ func readSubmit(line []byte) (*nusav1.SubmitRequest, []*nusav1.Problem) {
 	return req, nil
 }
 
+// inputError is the error of a call whose stream of requests cannot be read.
+func inputError(err error) error {
+	if rpcerr.From(err).Code == codes.InvalidArgument {
+		return err
+	}
+	return status.Error(codes.InvalidArgument, "the request cannot be read: "+err.Error())
+}
+
 // readExec reads the line with a number.
 func readExec(line []byte, number int32, into *nusav1.ExecRequest) error {
 	faults := decode(line, into)
@@ -243,18 +288,20 @@ func readExec(line []byte, number int32, into *nusav1.ExecRequest) error {
 
 // execLines runs a command. The lines are ExecRequests, the first one with start.
 func execLines(c *call, ctx context.Context) error {
-	return execute(ctx, c.lines(), c.send)
+	return execute(ctx, &c.reader.wg, c.lines(), c.send)
 }
 
 // execute passes requests to an exec, and its responses to the client, until the command ends.
-func execute(ctx context.Context, next func() ([]byte, error), send func(proto.Message) error) error {
+func execute(ctx context.Context, wg *sync.WaitGroup, next func() ([]byte, error), send func(proto.Message) error) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	stream, err := nusav1.NewAllocationsClient(caller{}).Exec(ctx)
 	if err != nil {
 		return err
 	}
+	wg.Add(1)
 	go func() {
+		defer wg.Done()
 		for number := int32(1); ; number++ {
 			line, err := next()
 			if errors.Is(err, io.EOF) {
@@ -266,7 +313,7 @@ func execute(ctx context.Context, next func() ([]byte, error), send func(proto.M
 				err = readExec(line, number, req)
 			}
 			if err != nil {
-				end(err)
+				end(inputError(err))
 				return
 			}
 			if stream.Send(req) != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -17,6 +18,9 @@ import (
 	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
+
+// notText is the fault of a value that protobuf does not take.
+const notText = "is not text in UTF-8"
 
 // maxFaults bounds the unknown fields that an error names.
 const maxFaults = 20
@@ -138,8 +142,12 @@ func (o *operation) checkQuery(query url.Values) []*nusav1.Problem {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if why := o.checkParameter(name); why != "" && len(out) < maxFaults {
-			out = append(out, &nusav1.Problem{Field: name, Message: why})
+		why := o.checkParameter(name)
+		if !utf8.ValidString(name) || slices.ContainsFunc(query[name], func(v string) bool { return !utf8.ValidString(v) }) {
+			why = notText
+		}
+		if why != "" && len(out) < maxFaults {
+			out = append(out, &nusav1.Problem{Field: strings.ToValidUTF8(name, "\ufffd"), Message: why})
 		}
 	}
 	return out

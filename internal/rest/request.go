@@ -9,11 +9,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // unaryLimit bounds the time of a call that is no stream.
@@ -25,6 +28,8 @@ type call struct {
 	// r is the request as the client sent it.
 	r *http.Request
 	w *writer
+	// reader is of a request that is a stream.
+	reader reader
 }
 
 type callKey struct{}
@@ -85,7 +90,13 @@ func clean(ctx context.Context, c *call, params map[string]string) (*http.Reques
 	if err != nil {
 		return nil, refusal(http.StatusBadRequest, codes.InvalidArgument, "the query is malformed: "+err.Error())
 	}
-	if faults := op.checkQuery(query); len(faults) > 0 {
+	faults := op.checkQuery(query)
+	for name, value := range params {
+		if !utf8.ValidString(value) {
+			faults = append(faults, &nusav1.Problem{Field: name, Message: notText})
+		}
+	}
+	if len(faults) > 0 {
 		return nil, invalid(faults...)
 	}
 	if p := op.headers(r, query); p != nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -64,12 +65,16 @@ func serveTerminal(a *api, op *operation, plain http.ResponseWriter, r *http.Req
 	}
 	w.status = http.StatusSwitchingProtocols
 	defer serve.Unlink(r)
-	defer func() { _ = conn.CloseNow() }()
 	conn.SetReadLimit(maxFrame)
 	// The connection was taken over, so its end no longer ends the context of the request.
 	ctx, end := context.WithCancel(context.WithValue(context.WithoutCancel(r.Context()), callKey{}, &call{op: op, r: r, w: w}))
-	defer end()
 	s := &terminal{conn: conn, ctx: ctx}
+	var wg sync.WaitGroup
+	defer func() {
+		end()
+		_ = conn.CloseNow()
+		wg.Wait()
+	}()
 	if auth == "" {
 		auth, err = s.firstToken()
 	}
@@ -77,8 +82,8 @@ func serveTerminal(a *api, op *operation, plain http.ResponseWriter, r *http.Req
 		if auth != "" {
 			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", auth)
 		}
-		go s.ping(end)
-		err = execute(ctx, s.next, s.send)
+		wg.Go(func() { s.ping(end) })
+		err = execute(ctx, &wg, s.next, s.send)
 	}
 	if err != nil {
 		_ = s.write(problemOf(err).frame(r))
