@@ -110,11 +110,11 @@ func (o *operation) wrongType(w http.ResponseWriter, r *http.Request) *problem {
 		takes = linesType
 	}
 	w.Header().Set("Accept-"+strings.ToUpper(o.verb[:1])+strings.ToLower(o.verb[1:]), takes)
-	given := r.Header.Get("Content-Type")
-	if given == "" {
-		given = "none"
+	given := "none"
+	if t := r.Header.Get("Content-Type"); t != "" {
+		given = clip(t)
 	}
-	return refusal(http.StatusUnsupportedMediaType, codes.InvalidArgument, fmt.Sprintf("the Content-Type is %s: send %s", clip(given), strings.ReplaceAll(takes, ",", " or")))
+	return refusal(http.StatusUnsupportedMediaType, codes.InvalidArgument, fmt.Sprintf("the Content-Type is %s: send %s", given, strings.ReplaceAll(takes, ",", " or")))
 }
 
 // clip shortens a text of the caller.

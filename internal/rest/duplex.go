@@ -78,6 +78,7 @@ func serveLines(a *api, op *operation, plain http.ResponseWriter, r *http.Reques
 	_ = w.control.SetWriteDeadline(time.Time{})
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
+	w.left = end
 	c := &call{op: op, r: r, w: w}
 	ctx = context.WithValue(ctx, callKey{}, c)
 	if auth != "" {
@@ -85,7 +86,7 @@ func serveLines(a *api, op *operation, plain http.ResponseWriter, r *http.Reques
 	}
 	w.streams, w.ping = true, "\n"
 	w.Header().Set("Content-Type", linesType)
-	stop := w.keep(end)
+	stop := w.keep()
 	err := handle(c, ctx)
 	end()
 	c.reader.stop(w.control)

@@ -54,6 +54,7 @@ func (a *api) around(next runtime.HandlerFunc) runtime.HandlerFunc {
 		defer w.end()
 		ctx, end := context.WithCancel(r.Context())
 		defer end()
+		w.left = end
 		c := &call{op: op, r: r, w: w}
 		cleaned, p := clean(ctx, c, params)
 		if p != nil {
@@ -68,7 +69,7 @@ func (a *api) around(next runtime.HandlerFunc) runtime.HandlerFunc {
 				w.ping = ": nothing new\n\n"
 				w.Header().Set("Content-Type", eventsType)
 			}
-			defer w.keep(end)()
+			defer w.keep()()
 		} else {
 			var late func()
 			ctx, late = context.WithTimeout(cleaned.Context(), unaryLimit)

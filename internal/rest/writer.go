@@ -42,12 +42,14 @@ type writer struct {
 	zip    *gzip.Writer
 	// sent: something was written since the last tick.
 	sent bool
-	// done: the response is complete, and the rest is dropped.
+	// done: the response is complete, or the client has left. The rest is dropped.
 	done bool
+	// left ends the call if the client has left.
+	left func()
 }
 
 func newWriter(w http.ResponseWriter, r *http.Request) *writer {
-	out := &writer{ResponseWriter: w, control: http.NewResponseController(w)}
+	out := &writer{ResponseWriter: w, control: http.NewResponseController(w), left: func() {}}
 	for _, part := range strings.Split(r.Header.Get("Accept-Encoding"), ",") {
 		coding, q, _ := strings.Cut(strings.TrimSpace(part), ";")
 		if coding == "gzip" && strings.TrimSpace(q) != "q=0" {
@@ -112,30 +114,44 @@ func (w *writer) Write(p []byte) (int, error) {
 	w.header(http.StatusOK, size)
 	w.sent = true
 	_ = w.control.SetWriteDeadline(time.Now().Add(slowest))
+	w.check(w.write(p))
+	return len(p), nil
+}
+
+// write writes to the client, compressed or not. The caller holds mu.
+func (w *writer) write(p []byte) error {
 	if w.zip != nil {
-		return w.zip.Write(p)
+		_, err := w.zip.Write(p)
+		return err
 	}
-	return w.ResponseWriter.Write(p)
+	_, err := w.ResponseWriter.Write(p)
+	return err
+}
+
+// check ends the call if a write has failed. The caller holds mu.
+func (w *writer) check(err error) {
+	if err != nil {
+		w.done = true
+		w.left()
+	}
 }
 
 // FlushError is for http.ResponseController.
 func (w *writer) FlushError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.flush()
+	w.flush()
+	return nil
 }
 
 // flush sends what was written. The caller holds mu.
-func (w *writer) flush() error {
-	if w.done {
-		return nil
+func (w *writer) flush() {
+	if w.zip != nil && !w.done {
+		w.check(w.zip.Flush())
 	}
-	if w.zip != nil {
-		if err := w.zip.Flush(); err != nil {
-			return err
-		}
+	if !w.done {
+		w.check(w.control.Flush())
 	}
-	return w.control.Flush()
 }
 
 // fail sends a problem, if the headers were not sent yet. It reports whether it did that.
@@ -168,8 +184,8 @@ func (w *writer) end() {
 }
 
 // keep sends the headers of a stream that has no message for a while, and then something from time to
-// time, until the returned function is called. A failed write ends the stream.
-func (w *writer) keep(end func()) (stop func()) {
+// time, until the returned function is called.
+func (w *writer) keep() (stop func()) {
 	done, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -180,10 +196,7 @@ func (w *writer) keep(end func()) (stop func()) {
 			case <-done:
 				return
 			case <-timer.C:
-				if w.tick() != nil {
-					end()
-					return
-				}
+				w.tick()
 				timer.Reset(pingEvery)
 			}
 		}
@@ -195,28 +208,20 @@ func (w *writer) keep(end func()) (stop func()) {
 }
 
 // tick sends the headers, or what a quiet stream sends.
-func (w *writer) tick() error {
+func (w *writer) tick() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	quiet := !w.sent
 	w.sent = false
 	switch {
 	case w.done:
-		return nil
+		return
 	case w.status == 0:
 		w.header(http.StatusOK, smallest)
 	case !quiet:
-		return nil
+		return
 	}
 	_ = w.control.SetWriteDeadline(time.Now().Add(slowest))
-	var err error
-	if w.zip != nil {
-		_, err = w.zip.Write([]byte(w.ping))
-	} else {
-		_, err = w.ResponseWriter.Write([]byte(w.ping))
-	}
-	if err != nil {
-		return err
-	}
-	return w.flush()
+	w.check(w.write([]byte(w.ping)))
+	w.flush()
 }
