@@ -14,6 +14,9 @@ type repairsServer struct {
 }
 
 func (repairsServer) Run(_ context.Context, req *nusav1.ReconcileRequest) (*nusav1.ReconcileResponse, error) {
+	if req.GetRegion() == "away" {
+		return &nusav1.ReconcileResponse{Results: []*nusav1.ReconcileResult{{Tier: "region", Region: "away", Skipped: "no session"}}}, nil
+	}
 	return &nusav1.ReconcileResponse{Results: []*nusav1.ReconcileResult{
 		{Tier: "global", Compared: 12},
 		{Tier: "agent", Region: "oslo" + req.GetRegion(), Compared: 7, More: 3, Skipped: "node n9: no session", Repairs: []*nusav1.Repair{
@@ -37,5 +40,11 @@ func TestReconcile(t *testing.T) {
 		if !strings.Contains(out+errOut, want) {
 			t.Errorf("nusa %s: without %q:\n%s%s", strings.Join(args, " "), want, out, errOut)
 		}
+	}
+	if _, _, code := f.run(t.Context(), "", "operator", "reconcile", "--now", "--addr="+f.addr); code != 0 {
+		t.Errorf("with a node that was not compared: exit code %d", code)
+	}
+	if out, errOut, code := f.run(t.Context(), "", "operator", "reconcile", "--now", "--region", "away", "--addr="+f.addr); code != 1 || !strings.Contains(out, "no session") || !strings.Contains(errOut, "not compared: away") {
+		t.Errorf("with a region that was not compared: exit code %d\n%s%s", code, out, errOut)
 	}
 }

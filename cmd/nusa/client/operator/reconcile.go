@@ -3,6 +3,7 @@ package operator
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -36,12 +37,30 @@ repair is a bug to report.`,
 			if err != nil {
 				return err
 			}
-			return c.Print(resp, func(w *term.Screen) { writeResults(w, resp) })
+			if err := c.Print(resp, func(w *term.Screen) { writeResults(w, resp) }); err != nil {
+				return err
+			}
+			return notCompared(resp)
 		}),
 	}
 	s.BindRegion(c, "only this region")
 	c.Flags().BoolVar(&now, "now", false, "compare now")
 	return c
+}
+
+// notCompared returns an error if a region was not compared. A node without a session is none: the
+// region compares it when it returns.
+func notCompared(resp *nusav1.ReconcileResponse) error {
+	var regions []string
+	for _, x := range resp.GetResults() {
+		if x.GetTier() == "region" && x.GetSkipped() != "" {
+			regions = append(regions, term.OneLine(x.GetRegion()))
+		}
+	}
+	if len(regions) == 0 {
+		return nil
+	}
+	return fmt.Errorf("not compared: %s: run the command again when these regions are connected", strings.Join(regions, ", "))
 }
 
 func writeResults(w *term.Screen, resp *nusav1.ReconcileResponse) {

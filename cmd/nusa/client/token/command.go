@@ -1,10 +1,8 @@
 package token
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"time"
 
@@ -51,21 +49,14 @@ second token for the same name moves the name to another machine.`,
     --uses 20 --ttl 7d --out token
   nusa token create --role operator --name jane --out jane.token`,
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
-			operator := req.GetRole() == "operator"
-			switch {
-			case operator && (c.Cmd.Flag("region").Changed || !c.Cmd.Flag("name").Changed):
-				return errors.New("a token for an operator needs --name, and no --region")
-			case operator:
-				c.Region = "" // NUSA_REGION is for other commands
-			case c.Region == "":
-				return errors.New("--region is required: the region that the members join")
+			if err := checkRequest(c, req); err != nil {
+				return err
 			}
-			if req.GetUses() < 1 {
-				return errors.New("--uses must be at least 1")
+			discard, err := reserveFile(out)
+			if err != nil {
+				return err
 			}
-			if _, err := os.Lstat(out); out != "" && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("--out: %s: %w: name a new file", out, cmp.Or(err, fs.ErrExist))
-			}
+			defer func() { discard() }()
 			req.Region, req.Ttl = c.Region, durationpb.New(ttl)
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
@@ -78,6 +69,7 @@ second token for the same name moves the name to another machine.`,
 					return err
 				}
 				resp.Token = ""
+				discard = func() {}
 			}
 			return c.Print(resp, func(w *term.Screen) {
 				if resp.GetToken() != "" {
@@ -101,6 +93,36 @@ second token for the same name moves the name to another machine.`,
 	}), "ttl", "how long the token is valid, such as 12h or 7d")
 	f.StringVar(&out, "out", "", "write the token into this new file, which only its owner can read (default: print it)")
 	return c
+}
+
+// checkRequest returns an error if the flags of create do not belong together.
+func checkRequest(c *cli.Session, req *nusav1.CreateTokenRequest) error {
+	operator := req.GetRole() == "operator"
+	switch {
+	case operator && (c.Cmd.Flag("region").Changed || !c.Cmd.Flag("name").Changed):
+		return errors.New("a token for an operator needs --name, and no --region")
+	case operator:
+		c.Region = "" // NUSA_REGION is for other commands
+	case c.Region == "":
+		return errors.New("--region is required: the region that the members join")
+	}
+	if req.GetUses() < 1 {
+		return errors.New("--uses must be at least 1")
+	}
+	return nil
+}
+
+// reserveFile creates a new file, so that no token is made for a file that cannot be written. discard
+// removes the file. Without a path there is no file.
+func reserveFile(path string) (discard func(), err error) {
+	if path == "" {
+		return func() {}, nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("--out: %w: name a new file in a folder that you may write", err)
+	}
+	return func() { _ = os.Remove(path) }, f.Close()
 }
 
 // whoJoins names the members that may join with a token.
