@@ -163,7 +163,8 @@ func (w *Waiting) closeAll() {
 }
 
 // Open returns a listener that bounds its open connections, for servers that bound the time of
-// each request. One more connection closes the oldest.
+// each request. One more connection closes the oldest. A connection with a method Keep counts until
+// that is called.
 func Open(lis net.Listener, most int) net.Listener {
 	return &open{Listener: lis, conns: Waiting{Most: most}}
 }
@@ -187,6 +188,9 @@ type counted struct {
 	net.Conn
 	leave func()
 }
+
+// Keep ends the bound for the connection: the server bounds in another way what it is for.
+func (c *counted) Keep() { c.leave() }
 
 // Close implements net.Conn.
 func (c *counted) Close() error {

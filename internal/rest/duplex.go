@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -78,7 +79,12 @@ func serveLines(a *api, op *operation, plain http.ResponseWriter, r *http.Reques
 	_ = w.control.SetWriteDeadline(time.Time{})
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
-	w.left = end
+	if !a.enter() {
+		w.fail(tooMany(), r)
+		return
+	}
+	defer a.leave()
+	w.left, w.begun = end, func() { serve.Keep(r) }
 	c := &call{op: op, r: r, w: w}
 	ctx = context.WithValue(ctx, callKey{}, c)
 	if auth != "" {

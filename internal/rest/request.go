@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -62,6 +63,12 @@ func (a *api) around(next runtime.HandlerFunc) runtime.HandlerFunc {
 			return
 		}
 		if op.streams() {
+			if !a.enter() {
+				w.fail(tooMany(), r)
+				return
+			}
+			defer a.leave()
+			w.begun = func() { serve.Keep(r) }
 			_ = w.control.SetWriteDeadline(time.Time{})
 			w.streams, w.ping = true, "\n"
 			w.Header().Set("Content-Type", linesType)

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
@@ -34,6 +37,8 @@ type api struct {
 	operations map[string]*operation
 	all        []*operation
 	requests   *prometheus.CounterVec
+	// streams counts the streams in progress.
+	streams atomic.Int32
 	// mux returns the handlers, which are made at the first request.
 	mux func() http.Handler
 }
@@ -83,6 +88,27 @@ func (a *api) handlers() http.Handler {
 		}
 	}
 	return duplexes(a, mux)
+}
+
+// maxStreams bounds the streams in progress. Their connections do not count among those that serve
+// bounds, so that no stranger can end a stream by opening connections.
+const maxStreams = 512
+
+// enter counts a stream, until leave. It returns false if there are too many.
+func (a *api) enter() bool {
+	if a.streams.Add(1) <= maxStreams {
+		return true
+	}
+	a.leave()
+	return false
+}
+
+func (a *api) leave() { a.streams.Add(-1) }
+
+// tooMany is the error of a stream that does not begin.
+func tooMany() *problem {
+	return problemOf(rpcerr.Error{Code: codes.ResourceExhausted, RetryAfter: 10 * time.Second,
+		Message: fmt.Sprintf("the server has %d streams over HTTP: call another server, or later", maxStreams)}.Err())
 }
 
 // caller is the connection of the client whose request a call is for.

@@ -360,6 +360,42 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
+// TestSlowReader: a client that reads nothing ends its stream, and no memory fills.
+func TestSlowReader(t *testing.T) {
+	undo := rest.SetSlowest(300 * time.Millisecond)
+	f, url := newFake(t, rest.Options{})
+	t.Cleanup(undo)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /v1/events:watch?region=flood HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	eventually(t, "the stream ends", func() bool { return f.ended.Load() == 1 })
+}
+
+// TestManyConnections: many connections of others do not end a stream.
+func TestManyConnections(t *testing.T) {
+	f, url := newFake(t, rest.Options{})
+	_, in := open(t, url+"/v1/events:watch")
+	if !in.Scan() {
+		t.Fatal(in.Err())
+	}
+	for range 300 {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	if a := send(t, "GET", url+"/v1/jobs", ""); a.StatusCode != 200 {
+		t.Errorf("a request gets %s", a.Status)
+	}
+	if n := f.ended.Load(); n != 0 {
+		t.Error("the stream has ended")
+	}
+}
+
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()

@@ -56,6 +56,11 @@ func serveTerminal(a *api, op *operation, plain http.ResponseWriter, r *http.Req
 		w.fail(p, r)
 		return
 	}
+	if !a.enter() {
+		w.fail(tooMany(), r)
+		return
+	}
+	defer a.leave()
 	_ = w.control.SetReadDeadline(time.Time{})
 	_ = w.control.SetWriteDeadline(time.Time{})
 	conn, err := websocket.Accept(plain, r, &websocket.AcceptOptions{Subprotocols: []string{terminalProtocol}, OriginPatterns: patterns})

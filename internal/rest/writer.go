@@ -14,13 +14,16 @@ const (
 	// pingEvery is how often a quiet stream sends something, so that both ends and what is between
 	// them see that it lives.
 	pingEvery = 15 * time.Second
-	// slowest is how long a write may take. A reader that takes longer is gone or too slow.
-	slowest = 30 * time.Second
+	// slowestUsual is how long a write may take. A reader that takes longer is gone or too slow.
+	slowestUsual = 30 * time.Second
 	// smallest is the size of the smallest response that is compressed, in bytes.
 	smallest = 1 << 10
 	// maxCompressed bounds the streams that are compressed at a time, because each takes memory.
 	maxCompressed = 64
 )
+
+// slowest is slowestUsual, apart from tests.
+var slowest = slowestUsual
 
 // compressed has a place for each stream that is compressed.
 var compressed = make(chan struct{}, maxCompressed)
@@ -46,10 +49,12 @@ type writer struct {
 	done bool
 	// left ends the call if the client has left.
 	left func()
+	// begun is called when a stream begins, after the server has accepted the call.
+	begun func()
 }
 
 func newWriter(w http.ResponseWriter, r *http.Request) *writer {
-	out := &writer{ResponseWriter: w, control: http.NewResponseController(w), left: func() {}}
+	out := &writer{ResponseWriter: w, control: http.NewResponseController(w), left: func() {}, begun: func() {}}
 	for _, part := range strings.Split(r.Header.Get("Accept-Encoding"), ",") {
 		coding, q, _ := strings.Cut(strings.TrimSpace(part), ";")
 		if coding == "gzip" && strings.TrimSpace(q) != "q=0" {
@@ -88,6 +93,9 @@ func (w *writer) header(status, size int) {
 		w.zip, _ = gzip.NewWriterLevel(w.ResponseWriter, gzip.BestSpeed) // the level is valid
 	}
 	w.ResponseWriter.WriteHeader(status)
+	if w.streams {
+		w.begun()
+	}
 }
 
 // mayCompress reports whether the response may take the memory of a compression.

@@ -164,6 +164,22 @@ func Unlink(r *http.Request) {
 	l.close()
 }
 
+// Keep says that the connection of a request has a long stream, which the caller counts. So the
+// connection is not closed when too many others are open.
+func Keep(r *http.Request) {
+	l, ok := r.Context().Value(linkKey{}).(*link)
+	if !ok {
+		return
+	}
+	conn := l.http
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	if kept, ok := conn.(interface{ Keep() }); ok {
+		kept.Keep()
+	}
+}
+
 // open returns a new gRPC connection, which dials within this process.
 func (l *link) open(state *tls.ConnectionState) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///inside",
@@ -171,7 +187,7 @@ func (l *link) open(state *tls.ConnectionState) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(grpcdial.MaxReply)),
 		grpc.WithStaticStreamWindowSize(grpcdial.StreamWindow), grpc.WithStaticConnWindowSize(grpcdial.ConnWindow),
-		grpc.WithReadBufferSize(smallBuffer), grpc.WithWriteBufferSize(smallBuffer), grpc.WithSharedWriteBuffer(true),
+		grpc.WithReadBufferSize(smallBuffer), grpc.WithWriteBufferSize(smallBuffer),
 		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 	)
 }
