@@ -48,6 +48,7 @@ type guarded struct {
 	source *trust.Source
 	set    *rights.Set
 	addr   string
+	grpc   string
 
 	mu   sync.Mutex
 	last seen
@@ -86,17 +87,23 @@ func (g *guarded) note(ctx context.Context) {
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	g := &guarded{ca: pkitest.New(t)}
-	g.source = g.ca.Source("global/g1")
+	return serveGuarded(t, pkitest.New(t), "global/g1", func() (*grpc.ClientConn, bool, error) { return nil, true, nil })
+}
+
+// serveGuarded starts the server of a member. leader says which server leads.
+func serveGuarded(t *testing.T, ca *pkitest.CA, name string, leader forward.Leader) *guarded {
+	t.Helper()
+	g := &guarded{ca: ca}
+	g.source = g.ca.Source(name)
 	var err error
 	if g.set, err = rights.New(nil); err != nil {
 		t.Fatal(err)
 	}
 	gt := gate.New(gate.Options{Source: g.source, Rights: func() *rights.Set { return g.set }})
-	f := forward.New(func() (*grpc.ClientConn, bool, error) { return nil, true, nil })
+	f := forward.New(leader)
 	members := gate.Split(g.source.ID(), false, false)
 	s, err := serve.Open(t.Context(), serve.Options{
-		Net: network.Host(), HTTPAddr: "0.0.0.0:0", HTTPTLS: g.source.Web(), Credentials: g.source.Server(members.Main), Tap: trust.Tap,
+		Net: network.Host(), GRPCAddr: "127.0.0.1:0", HTTPAddr: "0.0.0.0:0", HTTPTLS: g.source.Web(), Credentials: g.source.Server(members.Main), Tap: trust.Tap,
 		Unary: gt.Around(f.Unary()), Stream: gt.AroundStreams(f.Stream()), Grace: 50 * time.Millisecond,
 	})
 	if err != nil {
@@ -111,7 +118,7 @@ func newGuarded(t *testing.T) *guarded {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.addr = "https://127.0.0.1:" + port
+	g.addr, g.grpc = "https://127.0.0.1:"+port, s.GRPCAddr()
 	return g
 }
 
@@ -284,5 +291,35 @@ func TestBanEndsWhatTheCertificateBegan(t *testing.T) {
 	}
 	if resp, body := get(t, g.client(t, "operator/joe"), g.addr+"/v1/jobs/default/api"); resp.StatusCode != 200 {
 		t.Errorf("another operator gets %s: %s", resp.Status, body)
+	}
+}
+
+// TestStandbyForwards: a standby forwards the calls of HTTP clients with their identity, and a leader
+// believes no header of the client.
+func TestStandbyForwards(t *testing.T) {
+	leader := newGuarded(t)
+	source := leader.ca.Source("global/g2")
+	conn, err := serve.Dial(network.Host(), leader.grpc, source.Dial(identity.GlobalServers()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	standby := serveGuarded(t, leader.ca, "global/g2", func() (*grpc.ClientConn, bool, error) { return conn, false, nil })
+	for as, want := range map[string]int{"operator/jane": 200, "operator/root": 200, "": 401} {
+		for _, headers := range [][]string{nil, leader.forged()} {
+			leader.last = seen{}
+			resp, body := get(t, standby.client(t, as), standby.addr+"/v1/jobs/default/api", headers...)
+			if resp.StatusCode != want || want == 200 && "operator/"+leader.last.caller != as || leader.last.local || leader.last.who != "" && leader.last.who != as {
+				t.Errorf("%q: %s of %+v: %s", as, resp.Status, leader.last, body)
+			}
+		}
+	}
+	resp, err := standby.client(t, "operator/jane").Get(standby.addr + "/v1/jobs/default/api:watch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if in := bufio.NewScanner(resp.Body); !in.Scan() || !strings.Contains(in.Text(), `"8"`) || leader.last.caller != "jane" {
+		t.Errorf("the forwarded stream of %q begins with %q", leader.last.caller, in.Text())
 	}
 }
