@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/events"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/boottime"
@@ -86,6 +87,10 @@ type Config struct {
 	// AuditRetention is how long entries of the audit trail are kept, also those of regions. Default
 	// state.AuditAge.
 	AuditRetention time.Duration
+	// EventRetention is how long events are stored, and EventBytes bounds the bytes that they take. The
+	// defaults are events.DefaultAge and events.DefaultBytes. A small store keeps less.
+	EventRetention time.Duration
+	EventBytes     int64
 	// AuditSink says where entries of the audit trail are also written.
 	AuditSink              auditsink.Config
 	EndedMost, HistoryMost int
@@ -191,7 +196,7 @@ func (c Config) withDefaults() (Config, error) {
 	}{
 		{&c.Lease, DefaultLease}, {&c.ReportInterval, 5 * time.Second},
 		{&c.CheckpointInterval, 30 * time.Second},
-		{&c.EndedKept, DefaultEndedKept}, {&c.HistoryAge, DefaultHistoryAge}, {&c.AuditRetention, state.AuditAge},
+		{&c.EndedKept, DefaultEndedKept}, {&c.HistoryAge, DefaultHistoryAge}, {&c.AuditRetention, state.AuditAge}, {&c.EventRetention, events.DefaultAge},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
@@ -207,6 +212,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("interval %s: must not be negative", c.ElectionTTL)
 	}
 	c.EndedMost, c.HistoryMost = cmp.Or(c.EndedMost, DefaultEndedMost), cmp.Or(c.HistoryMost, DefaultHistoryMost)
+	c.EventBytes = cmp.Or(c.EventBytes, events.DefaultBytes)
 	c.JobsMax, c.NamespaceMax = cmp.Or(c.JobsMax, DefaultJobsMax), cmp.Or(c.NamespaceMax, DefaultNamespaceMax)
 	if c.Store == nil && len(c.Etcd.Endpoints) == 0 && c.DataDir == "" {
 		return c, errors.New("data directory: required, since etcd is embedded; or name etcd endpoints")

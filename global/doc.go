@@ -12,6 +12,7 @@
 //	term.go        leadershipTerm: the active server for one leadership term
 //	storelog.go    a term that begins before the store tells the length of its log
 //	trail.go       bounds of the audit, of the idempotency records and of the history
+//	events.go      stores events that wait, and removes old ones
 //	upkeep.go      how full the store is, and when space is made in it
 //	failover.go    the loop that declares regions lost and says which slots may move
 //	members.go     alarms about global servers and members of the store
@@ -33,6 +34,7 @@
 //	compact      the slots and summaries of many jobs, in little memory
 //	history      short entries of the jobs that have ended and left memory (pure)
 //	idempotency  the answers to requests with idempotency keys
+//	events       the durable events of the federation
 //	state        what the active server knows, and the one writer of the store
 //	gather       the audit trails of the regions
 //	repair       compares the store with the memory and the regions

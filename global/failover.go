@@ -170,6 +170,7 @@ func (f *failoverLoop) forgetResignation(ctx context.Context) error {
 
 // declare commits a verdict, unless a message of the region has arrived since the decision.
 func (f *failoverLoop) declare(ctx context.Context, v failover.Verdict, was liveStream) (done bool, err error) {
+	f.state.NoticeSilence() // add the event of the silence before the event of the verdict
 	_, err = f.commit.Do(ctx, func(t *state.Tx) error {
 		r := t.State.Regions[v.Region]
 		rec, _ := t.Region(v.Region)
@@ -177,16 +178,15 @@ func (f *failoverLoop) declare(ctx context.Context, v failover.Verdict, was live
 		if !done {
 			return nil
 		}
+		t.Event("region.lost", v.Region, "%s", v.Why)
 		return t.DeclareLost(v.Region, state.Loss{Why: v.Why}, time.Now())
 	})
 	if err != nil || !done {
 		return false, err
 	}
-	f.state.NoticeSilence() // add the event of the silence before the event of the verdict
 	f.state.Lock()
 	defer f.state.Unlock()
 	f.state.EndLost(v.Region, was.number, v.Why)
-	f.state.Events.Add("region.lost", v.Region, "%s", v.Why)
 	f.log.Warn("region declared lost", "region", v.Region, "why", v.Why)
 	return true, nil
 }

@@ -79,6 +79,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	t.ctx, t.end = context.WithCancelCause(ctx)
 	t.state.KnownRegions = s.regions.begin()
 	t.state.Self = "global/" + cfg.Name
+	t.state.Events.SetAge(cfg.EventRetention)
 	if begin.LogUnknown != nil {
 		cfg.Logger.Warn("the store does not tell the length of its log: until it does, the store may be an old copy, so no lease is granted and no region is declared lost", "error", s.reach.cause(begin.LogUnknown))
 	}
@@ -147,7 +148,7 @@ func (t *leadershipTerm) run() error {
 	lost := failoverLoop{
 		state: t.state, commit: t.commit, wake: t.placer.Wake, resign: t.resign, log: t.cfg.Logger, observe: t.observeVerdicts,
 	}
-	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run} {
+	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.eventsLoop, t.eventRetentionLoop, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()

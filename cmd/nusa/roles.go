@@ -31,7 +31,7 @@ func globalCommand() *cobra.Command {
 	var r role
 	var cfg global.Config
 	var secure secureFlags
-	var quotaMiB, jobsMiB, namespaceMiB int64
+	var quotaMiB, jobsMiB, namespaceMiB, eventMiB int64
 	cmd := &cobra.Command{
 		Use:     "global",
 		Short:   "Run a global server: API, placement of jobs in regions, embedded etcd",
@@ -67,15 +67,17 @@ func globalCommand() *cobra.Command {
 	f.DurationVar(&cfg.HistoryAge, "history-age", global.DefaultHistoryAge, "time after which a job in the history is forgotten")
 	f.IntVar(&cfg.HistoryMost, "history-most", global.DefaultHistoryMost, "at most this many jobs stay in the history; the oldest are forgotten first")
 	auditFlags(f, &cfg.AuditRetention, &cfg.AuditSink)
+	eventFlags(f, &cfg.EventRetention, &eventMiB)
 	bindLimits(f, &cfg.Limits)
 	f.DurationVar(&cfg.Lease, "lease", 0, "lease of regions, at least 3s (default 15s)")
 	f.DurationVar(&cfg.ElectionTTL, "election-ttl", 0, "time after which another server replaces an active server that has died, at most --lease (default 5s)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		for flag, mib := range map[string]int64{"store-quota": quotaMiB, "jobs-max": jobsMiB, "namespace-max": namespaceMiB} {
+		for flag, mib := range map[string]int64{"store-quota": quotaMiB, "jobs-max": jobsMiB, "namespace-max": namespaceMiB, "event-size": eventMiB} {
 			if mib < 1 || mib > 1<<20 {
 				return fmt.Errorf("--%s: %d is not 1..%d (MiB)", flag, mib, 1<<20)
 			}
 		}
+		cfg.EventBytes = eventMiB << 20
 		cfg.Etcd.Quota, cfg.JobsMax, cfg.NamespaceMax = quotaMiB<<20, jobsMiB<<20, namespaceMiB<<20
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		var err error

@@ -143,7 +143,6 @@ func (i *systemAPI) Recover(ctx context.Context, req *nusav1.RecoverRequest) (*n
 	if err != nil {
 		return nil, rpcError(err)
 	}
-	term.State.Events.Add("store.recovered", federation, "revisions continue at %d", revision)
 	term.Log.Info("the store was recovered", "revision", revision)
 	// The caller must get the response before the term ends, even through another server.
 	time.AfterFunc(recoverPause, func() { term.Renew(errRecovered) })

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -29,6 +30,13 @@ const (
 	instanceEvent = "instance."
 )
 
+// now is a closed channel.
+var now = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
 // eventsAPI is the public Events service.
 type eventsAPI struct {
 	nusav1.UnimplementedEventsServer
@@ -44,14 +52,13 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 	if req.GetRegion() != "" {
 		return relayRegionEvents(term, req, stream)
 	}
-	if !eventlog.IsToken(req.GetToken()) {
-		return invalid("token", fmt.Sprintf("%.40q is not a token: use the token of an event", req.GetToken()))
+	filter, err := checkWatch(req)
+	if err != nil {
+		return err
 	}
-	next, missing := term.State.Events.Start(req.GetToken(), req.GetSince().AsDuration())
-	if missing != nil {
-		if err := stream.Send(missing); err != nil {
-			return err
-		}
+	watch, err := eventlog.NewWatch(stream.Context(), term.State.Events.Window, term.State.Events, req.GetToken(), req.GetSince().AsDuration())
+	if err != nil {
+		return rpcError(err)
 	}
 	var regions *instanceEvents // nil: the caller does not want events about instances
 	if req.GetInstances() {
@@ -61,13 +68,17 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 		}
 		defer regions.end()
 	}
-	for token := term.State.Events.Before(next); ; {
-		events, after, changed := term.State.Events.From(next)
+	for {
+		events, added, err := watch.Next(stream.Context())
+		if err != nil {
+			return rpcError(err)
+		}
 		for _, ev := range events {
-			if err := stream.Send(ev); err != nil {
-				return err
+			if filter.Match(ev) {
+				if err := stream.Send(ev); err != nil {
+					return err
+				}
 			}
-			token = ev.GetToken()
 			switch {
 			case ev.GetReset_():
 				regions.followAll() // events about connected regions may be among the dropped ones
@@ -75,19 +86,35 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 				regions.follow(ev.GetSubject())
 			}
 		}
-		next = after
-		more, err := sendInstanceEvents(term, stream, regions, token, changed)
-		if !more {
+		if len(events) > 0 {
+			added = now // there may be more events
+		}
+		if more, err := sendInstanceEvents(term, stream, regions, filter, watch.Token(), added); !more {
 			return err
 		}
 	}
 }
 
-// sendInstanceEvents sends the events of regions' instances until changed is closed. It returns
+// checkWatch checks a request, and returns its filter.
+func checkWatch(req *nusav1.WatchEventsRequest) (eventlog.Filter, error) {
+	filter, err := eventlog.FilterOf(req)
+	if wrong := (*eventlog.FilterError)(nil); errors.As(err, &wrong) {
+		return filter, invalid(wrong.Field, wrong.Message)
+	}
+	switch {
+	case !eventlog.IsToken(req.GetToken()):
+		err = invalid("token", fmt.Sprintf("%.40q is not a token: use the token or the number of an event", req.GetToken()))
+	case req.GetDurable() && req.GetInstances():
+		err = invalid("instances", "this server has no durable events about instances: watch the events of one region, or leave out `durable`")
+	}
+	return filter, err
+}
+
+// sendInstanceEvents sends the events of regions' instances until added is closed. It returns
 // false when the watch has ended. token is the token of the term's latest event. It replaces the
 // regions' tokens, which are not valid at this server.
 func sendInstanceEvents(
-	term *Term, stream grpc.ServerStreamingServer[nusav1.Event], regions *instanceEvents, token string, changed <-chan struct{},
+	term *Term, stream grpc.ServerStreamingServer[nusav1.Event], regions *instanceEvents, filter eventlog.Filter, token string, added <-chan struct{},
 ) (more bool, err error) {
 	for {
 		select {
@@ -95,10 +122,13 @@ func sendInstanceEvents(
 			return false, nil
 		case <-term.Context.Done():
 			return false, rpcError(state.ErrNotActive)
-		case <-changed:
+		case <-added:
 			return true, nil
 		case ev := <-regions.queue():
 			ev.Token = token
+			if !filter.Match(ev) {
+				continue
+			}
 			if err := stream.Send(ev); err != nil {
 				return false, err
 			}

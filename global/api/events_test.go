@@ -85,6 +85,7 @@ func TestInstancesAreFollowedAgain(t *testing.T) {
 	defer watching.Wait()
 	defer cancel()
 	st.Events.Add("first", "", "")
+	st.Events.Release()
 	watching.Go(func() {
 		if err := (&eventsAPI{s: s}).Watch(&nusav1.WatchEventsRequest{Instances: true, Token: "e-0"}, reader); err != nil && ctx.Err() == nil {
 			t.Errorf("the watch ended: %v", err)
@@ -103,7 +104,8 @@ func TestInstancesAreFollowedAgain(t *testing.T) {
 	if e := next(); e.GetType() != "first" {
 		t.Fatalf("the first event: %v", e)
 	}
-	st.Events.Add("second", "", "") // the reader does not read this event yet
+	st.Events.Add("second", "", "")
+	st.Events.Release() // the reader does not read this event yet
 	st.Lock()
 	st.Regions["alpha"] = &state.Region{
 		Name: "alpha", Record: &nusav1.Region{ClusterId: "c", Definition: &nusav1.RegionDefinition{Name: "alpha"}},
@@ -112,6 +114,7 @@ func TestInstancesAreFollowedAgain(t *testing.T) {
 	st.Unlock()
 	for range 2 * eventlog.Retained {
 		st.Events.Add("other", "", "")
+		st.Events.Release()
 	}
 	var got []string
 	for len(got) < 4 {

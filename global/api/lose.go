@@ -24,6 +24,9 @@ const (
 	maxBy  = 128
 )
 
+// lostByOperator is the format of the event about an operator's statement.
+const lostByOperator = "by %s, who states that nothing runs there any more: %s"
+
 // Lose implements nusav1.RegionsServer: an operator states that nothing runs in a region any more.
 func (g *regionsAPI) Lose(ctx context.Context, req *nusav1.LoseRegionRequest) (*nusav1.Region, error) {
 	term, err := g.s.term()
@@ -58,12 +61,12 @@ func (g *regionsAPI) Lose(ctx context.Context, req *nusav1.LoseRegionRequest) (*
 		if wait := region.Gone(t.State.SessionConfig(), r.Life, t.State.Clock()); wait > 0 {
 			return mayReconnect(t.State.Sight(), name, wait)
 		}
+		t.Event("region.lost", name, lostByOperator, loss.By, loss.Why)
 		return t.DeclareLost(name, loss, time.Now())
 	})
 	if err != nil {
 		return nil, rpcError(err)
 	}
-	term.State.Events.Add("region.lost", name, "by %s, who states that nothing runs there any more: %s", loss.By, loss.Why)
 	term.Log.Warn("region declared lost by an operator", "region", name, "by", loss.By, "why", loss.Why)
 	return term.region(name)
 }
@@ -83,12 +86,12 @@ func loseUnknown(ctx context.Context, t *Term, name string, loss state.Loss) (*n
 		if err := tx.Audit(audit.Entry{Verb: "lose", Kind: "region", Name: name, Region: name, Reason: "by " + loss.By + ": " + loss.Why}); err != nil {
 			return err
 		}
+		tx.Event("region.lost", name, lostByOperator, loss.By, loss.Why)
 		return tx.Confirmed(name)
 	})
 	if err != nil {
 		return nil, rpcError(err)
 	}
-	t.State.Events.Add("region.lost", name, "by %s, who states that nothing runs there any more: %s", loss.By, loss.Why)
 	return &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name}, State: nusav1.RegionState_REGION_STATE_LOST}, nil
 }
 

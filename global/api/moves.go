@@ -17,10 +17,10 @@ import (
 // maxReturns bounds the moves of a FailbackResponse.
 const maxReturns = 10_000
 
-// changeRegion changes a region's record. change returns false if there is nothing to change.
-func (t *Term) changeRegion(ctx context.Context, name, verb, detail string, change func(*nusav1.Region) (bool, error)) (changed bool, err error) {
-	_, err = t.Commit.Do(ctx, func(tx *state.Tx) error {
-		changed = false
+// changeRegion changes a region's record, and adds an event. change returns false if there is nothing to
+// change.
+func (t *Term) changeRegion(ctx context.Context, name, verb, detail string, change func(*nusav1.Region) (bool, error), event, text string) error {
+	_, err := t.Commit.Do(ctx, func(tx *state.Tx) error {
 		old, _ := tx.Region(name)
 		if old == nil {
 			return regionNotFound(tx.State, name)
@@ -30,13 +30,13 @@ func (t *Term) changeRegion(ctx context.Context, name, verb, detail string, chan
 		if err != nil || !again {
 			return err
 		}
-		changed = true
 		if err := tx.Audit(audit.Entry{Verb: verb, Kind: "region", Name: name, Region: name, Reason: detail}); err != nil {
 			return err
 		}
+		tx.Event(event, name, "%s", text)
 		return tx.PutRegion(name, next)
 	})
-	return changed, rpcError(err)
+	return rpcError(err)
 }
 
 // Drain implements nusav1.RegionsServer. The placer moves the work.
@@ -46,19 +46,16 @@ func (g *regionsAPI) Drain(ctx context.Context, req *nusav1.DrainRegionRequest) 
 		return nil, err
 	}
 	name := req.GetName()
-	changed, err := term.changeRegion(ctx, name, "drain", onOff(req.GetDrain()), func(r *nusav1.Region) (bool, error) {
+	err = term.changeRegion(ctx, name, "drain", onOff(req.GetDrain()), func(r *nusav1.Region) (bool, error) {
 		if r.GetDraining() == req.GetDrain() {
 			return false, nil
 		}
 		r.Draining = req.GetDrain()
 		r.Returning = r.GetReturning() && !req.GetDrain()
 		return true, nil
-	})
+	}, "region."+eventKind(req.GetDrain(), "draining", "undrained"), "by an operator")
 	if err != nil {
 		return nil, err
-	}
-	if changed {
-		term.State.Events.Add("region."+eventKind(req.GetDrain(), "draining", "undrained"), name, "by an operator")
 	}
 	return term.region(name)
 }
@@ -93,18 +90,15 @@ func (g *regionsAPI) Failback(ctx context.Context, req *nusav1.FailbackRequest) 
 	if !req.GetApply() || !some {
 		return out, nil
 	}
-	changed, err := term.changeRegion(ctx, name, "failback", "", func(r *nusav1.Region) (bool, error) {
+	err = term.changeRegion(ctx, name, "failback", "", func(r *nusav1.Region) (bool, error) {
 		if r.GetReturning() {
 			return false, nil
 		}
 		r.Returning = true
 		return true, nil
-	})
+	}, "region.failback", "begun by an operator")
 	if err != nil {
 		return nil, err
-	}
-	if changed {
-		term.State.Events.Add("region.failback", name, "begun by an operator")
 	}
 	return out, nil
 }

@@ -55,6 +55,7 @@ func (o *originsAPI) Set(ctx context.Context, req *nusav1.SetOriginsRequest) (*n
 		if err := t.Audit(e); err != nil {
 			return err
 		}
+		t.Event("origins.set", domain, "by an operator, %s", topo.ListNames(regionsOf(next)))
 		return t.PutOrigin(next)
 	})
 	if err != nil {
@@ -62,9 +63,6 @@ func (o *originsAPI) Set(ctx context.Context, req *nusav1.SetOriginsRequest) (*n
 	}
 	if changed || revision == 0 { // if revision is 0, another request of the transaction set the same record
 		revision = written
-	}
-	if changed {
-		term.State.Events.Add("origins.set", next.GetDomain(), "by an operator, %s", topo.ListNames(regionsOf(next)))
 	}
 	next = proto.CloneOf(next)
 	next.Revision = revision
@@ -111,12 +109,12 @@ func (o *originsAPI) Remove(ctx context.Context, req *nusav1.RemoveOriginsReques
 		if err := t.Audit(audit.Entry{Verb: "remove", Kind: "origin", Name: domain, Before: state.AuditHash(old)}); err != nil {
 			return err
 		}
+		t.Event("origins.removed", domain, "by an operator")
 		return t.DeleteOrigin(domain)
 	})
 	if err != nil {
 		return nil, rpcError(err)
 	}
-	term.State.Events.Add("origins.removed", domain, "by an operator")
 	return &nusav1.RemoveOriginsResponse{}, nil
 }
 

@@ -66,12 +66,12 @@ func (g *regionsAPI) Define(ctx context.Context, req *nusav1.DefineRegionRequest
 		if err := t.Audit(e); err != nil {
 			return err
 		}
+		t.Event("region.defined", name, "by an operator")
 		return t.PutRegion(name, next)
 	})
 	if err != nil {
 		return nil, rpcError(err)
 	}
-	term.State.Events.Add("region.defined", name, "by an operator")
 	return term.region(name)
 }
 
@@ -107,14 +107,12 @@ func (g *regionsAPI) Cordon(ctx context.Context, req *nusav1.CordonRegionRequest
 	if _, err := term.region(name); err != nil {
 		return nil, err
 	}
-	changed := false
 	_, err = term.Commit.Do(ctx, func(t *state.Tx) error {
 		old, _ := t.Region(name)
 		if old == nil {
 			return status.Errorf(codes.NotFound, "region %q does not exist", name)
 		}
-		changed = old.GetCordoned() != req.GetCordon()
-		if !changed {
+		if old.GetCordoned() == req.GetCordon() {
 			return nil
 		}
 		next := proto.CloneOf(old)
@@ -122,13 +120,11 @@ func (g *regionsAPI) Cordon(ctx context.Context, req *nusav1.CordonRegionRequest
 		if err := t.Audit(audit.Entry{Verb: "cordon", Kind: "region", Name: name, Region: name, Reason: onOff(req.GetCordon())}); err != nil {
 			return err
 		}
+		t.Event("region."+eventKind(req.GetCordon(), "cordoned", "uncordoned"), name, "by an operator")
 		return t.PutRegion(name, next)
 	})
 	if err != nil {
 		return nil, rpcError(err)
-	}
-	if changed {
-		term.State.Events.Add("region."+eventKind(req.GetCordon(), "cordoned", "uncordoned"), name, "by an operator")
 	}
 	return term.region(name)
 }
@@ -164,12 +160,12 @@ func (g *regionsAPI) Remove(ctx context.Context, req *nusav1.GetRegionRequest) (
 		if err := t.Audit(audit.Entry{Verb: "remove", Kind: "region", Name: name, Region: name}); err != nil {
 			return err
 		}
+		t.Event("region.removed", name, "by an operator")
 		return t.DeleteRegion(name)
 	})
 	if err != nil {
 		return nil, rpcError(err)
 	}
-	term.State.Events.Add("region.removed", name, "by an operator")
 	return &nusav1.RemoveRegionResponse{}, nil
 }
 

@@ -104,13 +104,13 @@ func addBreachEvents(events state.Events, k state.JobKey, was, is []place.Breach
 	for _, b := range is {
 		if b.State == topology.Sustained && !has(was, b) {
 			changed = true
-			events.Add("latency.breached", k.String(), "%s at %s, %s: %s", b.Group, b.Region, b.Near, b)
+			events.AddAt(b.Region, "latency.breached", k.String(), "%s at %s, %s: %s", b.Group, b.Region, b.Near, b)
 		}
 	}
 	for _, b := range was {
 		if b.State == topology.Sustained && !has(is, b) {
 			changed = true
-			events.Add("latency.kept", k.String(), "%s at %s, %s: the bound holds again, or the round trip is not known any more", b.Group, b.Region, b.Near)
+			events.AddAt(b.Region, "latency.kept", k.String(), "%s at %s, %s: the bound holds again, or the round trip is not known any more", b.Group, b.Region, b.Near)
 		}
 	}
 	return changed

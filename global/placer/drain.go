@@ -230,12 +230,12 @@ func endReturns(ctx context.Context, p *Placer) error {
 			}
 			next := proto.CloneOf(old)
 			next.Returning = false
+			t.Event("region.failback", name, "ended: nothing is left that may return")
 			return t.PutRegion(name, next)
 		})
 		if err != nil {
 			return fmt.Errorf("end the failback of region %s: %w", name, err)
 		}
-		p.st.Events.Add("region.failback", name, "ended: nothing is left that may return")
 	}
 	return nil
 }

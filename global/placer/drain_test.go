@@ -113,11 +113,15 @@ func TestEventsSayWhichWaySlotsGo(t *testing.T) {
 		{place.Offer, "slot.offered web[0] to eastus: because"}, {place.Update, "slot.updated web[0] at eastus: because"},
 		{place.Revoke, "slot.revoking web[0] from eastus: because"}, {place.Stop, "slot.stopping web[0] from eastus: because"},
 	} {
-		p.st.Lock()
-		p.stored([]place.Action{{Kind: c.kind, Namespace: "default", Job: "api", Group: "web", To: 1, Region: "eastus", Why: "because"}})
-		p.st.Unlock()
-		events, _, _ := p.st.Events.From(1)
-		last := events[len(events)-1]
+		p.do(t, func(tx *state.Tx) error {
+			addEvents(tx, place.Action{Kind: c.kind, Namespace: "default", Job: "api", Group: "web", To: 1, Region: "eastus", Why: "because"})
+			return nil
+		})
+		events, _, err := p.st.Events.After(t.Context(), p.st.Events.Last()-1, 1)
+		if err != nil || len(events) != 1 {
+			t.Fatal(events, err)
+		}
+		last := events[0]
 		if got := last.GetType() + " " + last.GetMessage(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}

@@ -14,20 +14,16 @@ import (
 // purge removes the jobs of the purge set that have no slots any more.
 func (p *Placer) purge(ctx context.Context) error {
 	for _, k := range p.purgeable() {
-		purged := false
 		_, err := p.Commit.Do(ctx, func(t *state.Tx) error {
 			rec, _ := t.Job(k)
-			purged = rec.Purge() && len(t.Slots(k, "")) == 0
-			if !purged {
+			if !rec.Purge() || len(t.Slots(k, "")) > 0 {
 				return nil
 			}
+			t.Event("job.purged", k.String(), "forgotten")
 			return t.DeleteJob(k)
 		})
 		if err != nil {
 			return fmt.Errorf("purge %s: %w", k, err)
-		}
-		if purged {
-			p.st.Events.Add("job.purged", k.String(), "forgotten")
 		}
 	}
 	return nil
@@ -64,6 +60,8 @@ func (p *Placer) storeResults(ctx context.Context) error {
 			if rec, rev := t.Job(r.key); rec == nil || rec.Run(rev) != r.record.GetRun() {
 				return nil // the job was purged, or another run has begun
 			}
+			word := state.EnumWord(r.record.GetStatus().GetState().String(), "JOB_STATE_")
+			t.Event("job."+word, r.key.String(), "%s", r.record.GetStatus().GetMessage())
 			return t.PutResult(r.key, r.record)
 		})
 		if err != nil {
@@ -74,8 +72,6 @@ func (p *Placer) storeResults(ctx context.Context) error {
 			p.st.Unlock()
 			return fmt.Errorf("store the result of %s: %w", r.key, err)
 		}
-		word := state.EnumWord(r.record.GetStatus().GetState().String(), "JOB_STATE_")
-		p.st.Events.Add("job."+word, r.key.String(), "%s", r.record.GetStatus().GetMessage())
 	}
 	return nil
 }

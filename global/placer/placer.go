@@ -289,6 +289,7 @@ func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[sta
 				if err := t.ChangeSlots(act.Changes()); err != nil {
 					return err
 				}
+				addEvents(t, act)
 				done = append(done, act)
 			}
 		}
@@ -299,7 +300,7 @@ func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[sta
 	}
 	p.st.Lock()
 	defer p.st.Unlock()
-	p.stored(done)
+	p.ObserveActions(done)
 	if len(done) < len(actions) {
 		p.Wake()
 	}
@@ -307,17 +308,18 @@ func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[sta
 	return nil
 }
 
-// stored adds the events of actions that are stored. The lock is held.
-func (p *Placer) stored(done []place.Action) {
-	for _, act := range done {
+// addEvents adds the events of an action to its transaction.
+func addEvents(t *state.Tx, act place.Action) {
+	job := act.Namespace + "/" + act.Job
+	for _, part := range act.Parts {
 		if act.Kind == place.Takeover {
-			p.addMoved(act)
-			continue
+			t.EventAt(part.Region, "slot.moved", job, "%s%s from %s to %s: %s", act.Group, region.FormatRange(part.From, part.To), act.Region, part.Region, act.Why)
 		}
-		p.st.Events.Add("slot."+pastTense(act.Kind), act.Namespace+"/"+act.Job, "%s%s %s %s: %s",
+	}
+	if act.Kind != place.Takeover {
+		t.EventAt(act.Region, "slot."+pastTense(act.Kind), job, "%s%s %s %s: %s",
 			act.Group, region.FormatRange(act.From, act.To), preposition(act.Kind), cmp.Or(act.Region, "no region"), act.Why)
 	}
-	p.ObserveActions(done)
 }
 
 // outdated reports whether an action must not be written any more. There are these reasons: its job
@@ -344,14 +346,6 @@ func (p *Placer) outdated(t *state.Tx, act place.Action, jobs map[state.JobKey]s
 		})
 	}
 	return false
-}
-
-// addMoved adds the events of a takeover. The lock is held.
-func (p *Placer) addMoved(act place.Action) {
-	for _, part := range act.Parts {
-		p.st.Events.Add("slot.moved", act.Namespace+"/"+act.Job, "%s%s from %s to %s: %s",
-			act.Group, region.FormatRange(part.From, part.To), act.Region, part.Region, act.Why)
-	}
 }
 
 // preposition returns the preposition between a slot and its region, for an action of a kind.

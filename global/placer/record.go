@@ -78,7 +78,7 @@ func (p *Placer) decided(plan place.Plan, done []place.Action, jobs map[state.Jo
 	}
 	plan.Actions = nil // the transaction has stored them
 	p.record(plan, jobs, full)
-	p.stored(done)
+	p.ObserveActions(done)
 }
 
 // recordUnplaced stores which groups have instances without a region after a plan, and which

@@ -79,6 +79,8 @@ func (p *Placer) applyRollout(ctx context.Context, r pendingRollout) error {
 			if err := t.PutJob(r.key, next); err != nil {
 				return err
 			}
+			t.Event("job.reverted", r.key.String(), "version %d has the spec of version %d, which was healthy; %s",
+				next.GetJob().GetVersion(), r.healthy.Version(), r.why)
 			return t.Audit(audit.Entry{Verb: "revert", Kind: "job", Namespace: r.key.Namespace, Name: r.key.Name, Reason: r.why})
 		}
 	})
@@ -86,8 +88,6 @@ func (p *Placer) applyRollout(ctx context.Context, r pendingRollout) error {
 	case errors.Is(err, errChanged):
 		return nil
 	case err == nil && r.decision == place.RolloutRevert:
-		p.st.Events.Add("job.reverted", r.key.String(), "version %d has the spec of version %d, which was healthy; %s",
-			next.GetJob().GetVersion(), r.healthy.Version(), r.why)
 		p.Log.Warn("job reverted", "job", r.key.String(), "version", next.GetJob().GetVersion(), "to", r.healthy.Version(), "why", r.why)
 	}
 	return err

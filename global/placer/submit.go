@@ -166,6 +166,7 @@ func offer(t *state.Tx, actions []place.Action) error {
 		if err := t.ChangeSlots(a.Changes()); err != nil {
 			return err
 		}
+		addEvents(t, a)
 	}
 	return nil
 }

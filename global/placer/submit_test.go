@@ -113,7 +113,10 @@ func TestNewJobIsOfferedWithItsSubmit(t *testing.T) {
 	if got := j.SortedSlots(); len(got) != 1 || got[0].Revision != revision {
 		t.Errorf("a later plan changed the slot: %v", got)
 	}
-	events, _, _ := p.st.Events.From(1)
+	events, _, err := p.st.Events.After(t.Context(), 0, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if len(events) < 2 || events[0].GetType() != "job.submitted" || events[1].GetType() != "slot.offered" {
 		t.Errorf("events: %v", events)
 	}

@@ -445,9 +445,14 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 	if b.unsealed != nil {
 		return 0, fmt.Errorf("the audit trail: %w", b.unsealed)
 	}
+	sealed, err := t.sealEvents()
+	if err != nil {
+		return 0, fmt.Errorf("the events: %w", err)
+	}
 	if len(t.changes) == 0 {
 		c.st.Lock()
 		defer c.st.Unlock()
+		c.st.Events.Stored(sealed)
 		return c.st.Revision, nil
 	}
 	c.st.Lock()
@@ -495,9 +500,7 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 			c.st.apply(ch.key, ch.msg, revision)
 		}
 	}
-	for _, add := range t.events {
-		add(c.st.Events)
-	}
+	c.st.Events.Stored(sealed)
 	if b.stored != nil {
 		b.stored()
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nusa-scheduler/nusa/global/events"
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -11,7 +12,7 @@ import (
 // TestFailureEventsComeOnce: lost nodes and failed instances in the regions' reports and summaries
 // become one event each.
 func TestFailureEventsComeOnce(t *testing.T) {
-	r := Events{eventlog.New("e")}
+	r := Events{events.New(events.Config{Federation: "f"})}
 	lost := func(n int32) *nusav1.RegionReport { return &nusav1.RegionReport{NodesLost: n, NodesReady: 5 - n} }
 	r.AddLostNodes("alpha", nil, lost(0))
 	r.AddLostNodes("alpha", lost(0), lost(2))
@@ -28,7 +29,15 @@ func TestFailureEventsComeOnce(t *testing.T) {
 	r.addFailedInstances("alpha", "default/api", says(0, 0), says(1, 2))
 	r.addFailedInstances("alpha", "default/api", says(1, 2), says(1, 2))
 	r.addFailedInstances("alpha", "default/api", says(1, 2), says(0, 0))
-	all, _, _ := r.From(1)
+	watch, err := eventlog.NewWatch(t.Context(), r.Window, r, "0", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Release()
+	all, _, err := watch.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	var got []string
 	for _, e := range all {
 		got = append(got, e.GetType()+" "+e.GetSubject()+" "+e.GetMessage())

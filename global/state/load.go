@@ -263,6 +263,9 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 	if err := loadAudit(ctx, st, s); err != nil {
 		return fmt.Errorf("load the end of the audit trail: %w", err)
 	}
+	if _, err := st.Events.Load(ctx, s); err != nil {
+		return fmt.Errorf("load the latest events: %w", err)
+	}
 	st.History.BeginReading()
 	if st.historyLater {
 		st.Room.Unread = max(1, unreadPart*st.Room.Usage().InUse)

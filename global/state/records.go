@@ -273,6 +273,7 @@ func (t *Tx) Recover() error {
 	if err := t.Audit(audit.Entry{Verb: "recover", Kind: "system", Region: c.GetRegion(), Reason: why}); err != nil {
 		return err
 	}
+	t.Event("store.recovered", t.State.Sessions.Federation, "%s; revisions continue above %d", why, t.raise)
 	err := t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
 		rec.Term.Number = max(rec.GetTerm().GetNumber(), c.GetKnownTerm())
 		rec.Conflict.Recovered = true

@@ -1,12 +1,14 @@
 package state
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/events"
 	"github.com/nusa-scheduler/nusa/global/history"
 	"github.com/nusa-scheduler/nusa/global/idempotency"
 	"github.com/nusa-scheduler/nusa/global/latency"
@@ -15,7 +17,6 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/global/store"
-	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/notify"
 	"github.com/nusa-scheduler/nusa/internal/reason"
@@ -177,7 +178,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
 		Pending: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, leftover: JobSet{}, systems: JobSet{}, holds: map[string][]holding{}, NotHome: map[string]JobSet{},
-		Events: Events{eventlog.New(b.Epoch)}, began: clock(), PeersDue: make(chan struct{}, 1), LogUnknown: b.LogUnknown != nil, historyLater: b.HistoryLater,
+		Events: Events{events.New(events.Config{Federation: cmp.Or(b.Sessions.Federation, b.Epoch), Age: events.DefaultAge})}, began: clock(), PeersDue: make(chan struct{}, 1), LogUnknown: b.LogUnknown != nil, historyLater: b.HistoryLater,
 	}
 	st.Latency = latency.New(st.topologyRegions)
 	st.Answers = idempotency.New(idempotency.Config{Prefix: idemPrefix, Clock: clock, Decode: func(kv store.KV, rec *nusav1.IdempotencyRecord) error {

@@ -2,14 +2,15 @@ package state
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/events"
 	"github.com/nusa-scheduler/nusa/global/place"
-	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -108,9 +109,32 @@ func (st *State) summary(key, region string) *nusav1.JobSummary {
 	return nil
 }
 
-// Events is the event log of one leadership term. Most events are added under
-// the state's lock; the log can be read without it.
-type Events struct{ *eventlog.Log }
+// Events is the event log of the federation in one leadership term. Most events are added under the
+// state's lock; the log can be read without it.
+type Events struct{ *events.Log }
+
+// FlushEvents makes a transaction for the events that wait. It returns events.ErrHeld if the store
+// takes no events now.
+func FlushEvents(ctx context.Context, c *Committer) error {
+	_, err := c.Do(ctx, func(t *Tx) error {
+		if t.State.Leadership.GetConflict() != nil || t.State.Room.Usage().NoSpace {
+			return events.ErrHeld
+		}
+		return nil
+	})
+	return err
+}
+
+// RemoveEvents makes a transaction that removes the events that have expired.
+func RemoveEvents(ctx context.Context, c *Committer) error {
+	_, err := c.Do(ctx, func(t *Tx) error {
+		if t.State.Leadership.GetConflict() != nil {
+			return events.ErrHeld
+		}
+		return nil
+	})
+	return err
+}
 
 // AddLostNodes adds an event when the number of lost nodes in a region's report has changed since
 // the last report.
@@ -136,10 +160,10 @@ func (e Events) addFailedInstances(from, subject string, was, is *nusav1.JobSumm
 					why = ": " + reason.WithMessage(c.GetReason(), c.GetMessage())
 				}
 			}
-			e.Add("instance.given_up", subject, "%s: %d at %s will not be tried again%s", group, n, from, why)
+			e.AddAt(from, "instance.given_up", subject, "%s: %d at %s will not be tried again%s", group, n, from, why)
 		}
 		if n := now.GetLost() - old.GetLost(); n > 0 {
-			e.Add("instance.lost", subject, "%s: %d at %s on lost nodes", group, n, from)
+			e.AddAt(from, "instance.lost", subject, "%s: %d at %s on lost nodes", group, n, from)
 		}
 	}
 }

@@ -8,7 +8,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/events"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
 )
@@ -61,8 +63,8 @@ type Tx struct {
 	by      audit.Call
 	// ops is the greatest number of keys that the transaction may write or compare.
 	ops int
-	// events add events to the event log once the transaction is stored.
-	events   []func(Events)
+	// events are stored with the transaction. See Tx.Event.
+	events   []eventlog.Draft
 	eventsAt int
 	// raise, if above 0, makes the revision of this transaction, and all later ones, greater than
 	// raise.
@@ -105,10 +107,12 @@ func (t *Tx) rollback(mark int) {
 	for i := range t.audit {
 		t.size += auditSize(&t.audit[i])
 	}
+	t.size += t.eventBytes()
 }
 
 func (t *Tx) checkSize() error {
-	if len(t.changes)+len(t.expected)+t.room+auditWrites*min(1, len(t.audit)) > t.ops || t.size+t.room*slotBytes > commitBytes {
+	records := auditWrites*min(1, len(t.audit)) + events.Writes*min(1, len(t.events))
+	if len(t.changes)+len(t.expected)+t.room+records > t.ops || t.size+t.room*slotBytes > commitBytes {
 		return fmt.Errorf("%w: %d writes of %d bytes", errTxFull, len(t.changes), t.size)
 	}
 	return nil
@@ -150,9 +154,51 @@ func (t *Tx) Try(change func() error) bool {
 	return err == nil
 }
 
-// Event adds an event to the event log once the transaction is stored. See Events.Add.
+// Event adds a durable event, which is stored with the changes of the transaction, or not at all. The
+// message is formatted later, so the caller must not change args afterwards.
 func (t *Tx) Event(kind, subject, format string, args ...any) {
-	t.events = append(t.events, func(e Events) { e.Add(kind, subject, format, args...) })
+	t.EventAt("", kind, subject, format, args...)
+}
+
+// EventAt is Event for an event about a region that its subject does not name.
+func (t *Tx) EventAt(region, kind, subject, format string, args ...any) {
+	t.events = append(t.events, eventlog.Draft{At: time.Now(), Type: kind, Subject: subject, Region: region, Format: format, Args: args})
+	t.size += t.events[len(t.events)-1].Size()
+}
+
+func (t *Tx) eventBytes() (bytes int) {
+	for i := range t.events {
+		bytes += t.events[i].Size()
+	}
+	return bytes
+}
+
+// sealEvents puts the record of the events, and of those that wait in the log. The committer calls it
+// when no further request joins the transaction.
+func (t *Tx) sealEvents() (events.Sealed, error) {
+	t.State.Lock()
+	room := events.Room{
+		Bytes: commitBytes - t.size + t.eventBytes(), Writes: t.ops - len(t.changes) - len(t.expected),
+		Held: t.State.Leadership.GetConflict() != nil && t.raise == 0, Full: t.State.Room.Usage().NoSpace, Recovers: t.raise > 0,
+	}
+	t.State.Unlock()
+	sealed := t.State.Events.Seal(t.events, room) // without the lock, because it formats every event
+	changes := make([]txChange, 0, 3)
+	if sealed.Record != nil {
+		changes = append(changes, txChange{key: sealed.Key, msg: sealed.Record})
+	}
+	if sealed.Index != nil {
+		changes = append(changes, txChange{key: events.IndexKey, msg: sealed.Index, unchecked: true})
+	}
+	if sealed.RemoveBefore != "" {
+		changes = append(changes, txChange{key: events.Prefix, end: sealed.RemoveBefore, unchecked: true})
+	}
+	for _, ch := range changes {
+		if err := t.set(ch); err != nil {
+			return sealed, err
+		}
+	}
+	return sealed, nil
 }
 
 // checkConflict refuses changes while the store must be recovered, except those of the recovery and

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -190,9 +191,17 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 	tokyo := st.Regions["tokyo"]
 	tokyo.Life.Met = true
 	notice := func() (events []string, woken bool) {
-		next, stamp := st.Events.After(""), j.Stamp
+		watch, err := eventlog.NewWatch(t.Context(), st.Events.Window, st.Events, "", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stamp := j.Stamp
 		st.NoticeSilence()
-		all, _, _ := st.Events.From(next)
+		st.Events.Release()
+		all, _, err := watch.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, e := range all {
 			events = append(events, fmt.Sprintf("%s %s: %s", e.GetType(), e.GetSubject(), e.GetMessage()))
 		}

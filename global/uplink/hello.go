@@ -185,6 +185,7 @@ func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello
 		if old.GetLost().GetNothingRuns() && next.GetLost() == nil && old.GetClusterId() == next.GetClusterId() {
 			stated = old.GetLost()
 		}
+		addRegistered(t, name, added, stated, h)
 		return t.PutRegion(name, next)
 	})
 	if err != nil {
@@ -196,14 +197,19 @@ func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello
 	if refused != nil {
 		return &refusal{message: refused.Message, permanent: refused.Permanent, ofRegion: refused.OfRegion, otherCluster: refused.OtherCluster, tellWork: s.noteWork(h)}
 	}
+	return heal(ctx, s, name, h)
+}
+
+// addRegistered adds the events of a registration: the region connected for the first time, or although
+// an operator stated its loss.
+func addRegistered(t *state.Tx, name string, added bool, stated *nusav1.LostRegion, h *nusav1.RegionHello) {
 	if added {
-		s.st.Events.Add("region.registered", name, "the region connected for the first time, cluster %s", h.GetClusterId())
+		t.Event("region.registered", name, "the region connected for the first time, cluster %s", h.GetClusterId())
 	}
 	if stated != nil {
-		s.st.Events.Add("region.returned", name, "although %s stated that nothing runs there any more: what it still runs of the work that moved stops, "+
+		t.Event("region.returned", name, "although %s stated that nothing runs there any more: what it still runs of the work that moved stops, "+
 			"also with disconnect.reconcile: keep_original, and the replacements stay", stated.GetBy())
 	}
-	return heal(ctx, s, name, h)
 }
 
 // noteWork notes what a refused region runs. It reports whether the region must tell what it runs,

@@ -145,6 +145,7 @@ func (b *answerBatch) prepare(t *state.Tx) error {
 		}
 		if len(out.Changes) > 0 {
 			b.done = append(b.done, applied{answer, out.Moved, whyEnded(t.State, from, answer)})
+			addAnswerEvents(t, from, b.done[len(b.done)-1])
 			recordAnswer(t.State, from, answer, out, b.server.ReportInterval)
 		}
 	}
@@ -158,7 +159,7 @@ func (b *answerBatch) ended(err error) {
 		b.session.cancel(state.RPCErrors.Err(fmt.Errorf("answers of region %s: %w", b.session.region, err)))
 		return
 	}
-	b.server.addAnswerEvents(b.session.region, b.done)
+	b.server.noteAnswers(b.session.region, b.done)
 }
 
 // recordAnswer stores the facts in an answer that the placer needs. It runs in the answer's
@@ -184,17 +185,12 @@ type applied struct {
 	why   string
 }
 
-func (s *Server) addAnswerEvents(from string, all []applied) {
+// noteAnswers logs refusals, and wakes the placer.
+func (s *Server) noteAnswers(from string, all []applied) {
 	for _, answer := range all {
-		subject := answer.Namespace + "/" + answer.Job
-		text := answerText{group: answer.Group, from: answer.From, to: answer.To, by: from}
-		text.why = cmp.Or(reason.WithMessage(state.ReasonToProto(answer.Reason), answer.Message), answer.why)
-		s.st.Events.Add("slot."+string(answer.State), subject, "%s", text)
 		if answer.State == region.Rejected || answer.State == region.Returned {
-			s.Log.Info("slot refused", "job", subject, "slot", text.where(), "region", from, "state", string(answer.State), "reason", answer.Reason)
-		}
-		for _, m := range answer.moved {
-			s.st.Events.Add("slot.moved", subject, "%s%s from %s to %s: it returns", answer.Group, region.FormatRange(m.From, m.To), from, m.Region)
+			s.Log.Info("slot refused", "job", answer.Namespace+"/"+answer.Job, "slot", answer.Group+region.FormatRange(answer.From, answer.To),
+				"region", from, "state", string(answer.State), "reason", answer.Reason)
 		}
 	}
 	if len(all) > 0 {
@@ -202,18 +198,27 @@ func (s *Server) addAnswerEvents(from string, all []applied) {
 	}
 }
 
-// answerText is the message of an event about an answer. It is formatted when a client reads the event.
+// addAnswerEvents adds the events of an answer that changes a slot to its transaction.
+func addAnswerEvents(t *state.Tx, from string, answer applied) {
+	job := answer.Namespace + "/" + answer.Job
+	text := answerText{group: answer.Group, from: answer.From, to: answer.To, by: from}
+	text.why = cmp.Or(reason.WithMessage(state.ReasonToProto(answer.Reason), answer.Message), answer.why)
+	t.EventAt(from, "slot."+string(answer.State), job, "%s", text)
+	for _, m := range answer.moved {
+		t.EventAt(m.Region, "slot.moved", job, "%s%s from %s to %s: it returns", answer.Group, region.FormatRange(m.From, m.To), from, m.Region)
+	}
+}
+
+// answerText is the message of an event about an answer. It is formatted when the event is stored.
 type answerText struct {
 	group    string
 	from, to int
 	by, why  string
 }
 
-func (a answerText) where() string { return a.group + region.FormatRange(a.from, a.to) }
-
 // String returns, for example, "web[0-5] by oslo: not enough memory".
 func (a answerText) String() string {
-	out := a.where() + " by " + a.by
+	out := a.group + region.FormatRange(a.from, a.to) + " by " + a.by
 	if a.why != "" {
 		out += ": " + a.why
 	}

@@ -80,8 +80,13 @@ func Place(kind, subject string) (namespace, region string) {
 	return "", ""
 }
 
-// Message returns the message of an event of a log. token is the token of the event.
-func (e *Event) message(log, token string) *nusav1.Event {
+// Size returns about how many bytes an event takes in a record, as an upper bound.
+func (e *Event) Size() int {
+	return perEvent + len(e.Type) + len(e.Subject) + len(e.Message) + len(e.Region) + 4*3
+}
+
+// Proto returns the message of an event of a log. token is the token of the event.
+func (e *Event) Proto(log, token string) *nusav1.Event {
 	out := &nusav1.Event{
 		Token: token, Time: timestamppb.New(e.At), Type: e.Type, Subject: e.Subject, Message: e.Message,
 		Namespace: e.Namespace, Region: e.Region,

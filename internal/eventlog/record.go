@@ -60,8 +60,7 @@ func Pack(events []Event, most int) (rec *nusav1.EventRecord, packed int) {
 	rec = p.rec
 	for i := range events {
 		e := &events[i]
-		needed := perEvent + len(e.Type) + len(e.Subject) + len(e.Message) + len(e.Region) + 4*3
-		if packed == MaxRecord || p.bytes+needed > most {
+		if packed == MaxRecord || p.bytes+e.Size() > most {
 			break
 		}
 		rec.Types, rec.Subjects, rec.Messages = append(rec.Types, p.text(e.Type)), append(rec.Subjects, p.text(e.Subject)), append(rec.Messages, p.text(e.Message))

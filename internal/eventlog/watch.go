@@ -82,17 +82,35 @@ func (w *Watch) Next(ctx context.Context) (events []*nusav1.Event, added <-chan 
 		events, w.first = []*nusav1.Event{w.first}, nil
 		return events, added, nil
 	}
-	if !w.inside {
-		w.at, w.inside = w.window.enter(w.number)
-	}
 	if w.inside {
-		var number uint64
-		events, w.at, number, w.inside = w.window.batch(w.at, w.number, watchBatch)
-		w.number = number
+		events, w.at, w.number, w.inside = w.window.batch(w.at, w.number, watchBatch)
 		if w.inside {
 			return events, added, nil
 		}
+		if w.window.has(w.at) {
+			w.at = 0 // a gap in the numbers: only the source knows what is missing
+			return w.fromSource(ctx, added)
+		}
 	}
+	at, behind, ok := w.window.enter(w.number, w.at)
+	if !ok {
+		return w.fromSource(ctx, added)
+	}
+	w.at, w.inside = at, true
+	if behind {
+		return []*nusav1.Event{w.reset(0, "events that are not stored are lost: there were more than could be sent")}, added, nil
+	}
+	events, w.at, w.number, w.inside = w.window.batch(w.at, w.number, watchBatch)
+	if w.inside {
+		return events, added, nil
+	}
+	w.at = 0
+	return w.fromSource(ctx, added)
+}
+
+// fromSource returns the next durable events, which the window does not have, or a gap in the numbers
+// as a reset event.
+func (w *Watch) fromSource(ctx context.Context, added <-chan struct{}) (_ []*nusav1.Event, _ <-chan struct{}, err error) {
 	events, missed, err := w.source.After(ctx, w.number, watchBatch)
 	if err != nil {
 		return nil, nil, err

@@ -33,7 +33,7 @@ func (s *memorySource) After(_ context.Context, n uint64, max int) ([]*nusav1.Ev
 		} else if out[len(out)-1].GetNumber()+1 != e.Number {
 			break
 		}
-		out = append(out, e.message(s.Log(), Token(s.Log(), e.Number)))
+		out = append(out, e.Proto(s.Log(), Token(s.Log(), e.Number)))
 	}
 	return out, missed, nil
 }

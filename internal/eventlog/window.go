@@ -117,7 +117,7 @@ func (w *Window) After(n uint64, max int) (events []*nusav1.Event, missed uint64
 			return events, missed, true
 		}
 		before = e.Number
-		events = append(events, e.message(w.log, Token(w.log, e.Number)))
+		events = append(events, e.Proto(w.log, Token(w.log, e.Number)))
 	}
 	return events, missed, true
 }
@@ -160,15 +160,25 @@ func (w *Window) batch(at, number uint64, max int) (events []*nusav1.Event, next
 			}
 			number = e.Number
 		}
-		events = append(events, e.message(w.log, Token(w.log, number)))
+		events = append(events, e.Proto(w.log, Token(w.log, number)))
 	}
 	return events, at, number, true
 }
 
-// enter returns the position of the first event after durable event n, if the window has all events
-// after n.
-func (w *Window) enter(n uint64) (at uint64, ok bool) {
+// has reports whether the window has the event at a position, or the position is that of the next
+// event.
+func (w *Window) has(at uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.position(n)
+	return at >= w.first()
+}
+
+// enter returns the position of the first event after durable event n, if the window has all durable
+// events after n. was is the position of an earlier watch, or 0. behind: the window has lost events
+// without a number since.
+func (w *Window) enter(n, was uint64) (at uint64, behind, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at, ok = w.position(n)
+	return at, ok && was > 0 && was < at && at == w.first(), ok
 }
