@@ -161,6 +161,13 @@ func TestWatchContinuesAfterItFellBehindTheWindow(t *testing.T) {
 	if got := strings.Fields(drain(t, w)); len(got) != 3*Retained-2 || got[0] != "2" {
 		t.Errorf("%d events, from %v on", len(got), got[:1])
 	}
+	s.add(0)
+	for n := uint64(3 * Retained); n < 4*Retained; n++ {
+		s.add(n)
+	}
+	if got := strings.Fields(drain(t, w)); len(got) != Retained+1 || got[0] != "missed:0" || got[1] != fmt.Sprint(3*Retained) {
+		t.Errorf("after an event without a number was lost: %d events, from %v on", len(got), got[:1])
+	}
 }
 
 func TestWatchSinceATime(t *testing.T) {

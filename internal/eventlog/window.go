@@ -17,6 +17,7 @@ type Window struct {
 	events []Event // the event at position p is at p % len
 	next   uint64  // position of the next event
 	last   uint64  // number of the latest durable event
+	lost   uint64  // position after the latest event without a number that is not in the window any more
 	before uint64  // number of the latest durable event that is not in the window any more
 	added  notify.Signal
 }
@@ -44,6 +45,9 @@ func (w *Window) Append(events ...Event) {
 	for i := range events {
 		at := &w.events[w.next%uint64(len(w.events))]
 		w.before = max(w.before, at.Number)
+		if size := uint64(len(w.events)); at.Number == 0 && w.next >= size {
+			w.lost = w.next - size + 1
+		}
 		*at = events[i]
 		w.last = max(w.last, events[i].Number)
 		w.next++
@@ -180,5 +184,5 @@ func (w *Window) enter(n, was uint64) (at uint64, behind, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at, ok = w.position(n)
-	return at, ok && was > 0 && was < at && at == w.first(), ok
+	return at, ok && was > 0 && w.lost > was, ok
 }
