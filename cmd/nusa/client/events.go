@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -21,6 +22,7 @@ func eventsCommand() *cobra.Command {
 	s := &cli.Settings{}
 	req := &nusav1.WatchEventsRequest{}
 	var since time.Duration
+	var after uint64
 	c := &cobra.Command{
 		Use: "events", Short: "Follow what happens", Args: cli.Positional(),
 		Long: `Prints events as they happen, until Ctrl-C. After a broken connection it continues
@@ -38,12 +40,18 @@ after the last event, and says when events are missing:
 
 --instances adds what each attempt of an instance does: running, restarted, complete,
 failed, declined, stopped. --region shows the events of that region's master, which
-include its own jobs and nodes. --since begins with past events, as far as the present
-server has them. --token continues after an earlier event, and says if that event is
-too old (-o json shows tokens). Events of instances in other regions always begin now.`,
+include its own jobs and nodes. --since begins with past events, as far as they are
+stored. --after and --token continue after an earlier event, and say how many events are
+missing (-o json shows numbers and tokens). Events of instances in other regions always
+begin now. --type and --subject select events; the server leaves out the others.`,
+		Example: `  nusa events --type job. --subject team-a/
+  nusa events --durable --after 1042 -o json`,
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
+			if c.Cmd.Flags().Changed("after") {
+				req.Token = strconv.FormatUint(after, 10)
+			}
 			if since < 0 || since > 0 && req.GetToken() != "" {
-				return errors.New("--since is a time before now, such as 10m, and does not go with --token")
+				return errors.New("--since is a time before now, such as 10m, and does not go with --token or --after")
 			}
 			if since > 0 {
 				req.Since = durationpb.New(since)
@@ -64,6 +72,11 @@ too old (-o json shows tokens). Events of instances in other regions always begi
 	s.Bind(c)
 	c.Flags().StringVar(&req.Token, "token", "", "continue after the event with this token")
 	c.Flags().DurationVar(&since, "since", 0, "begin with the events of this time before now, such as 10m")
+	c.Flags().Uint64Var(&after, "after", 0, "continue after the event with this number; 0 begins with the oldest stored event")
+	c.MarkFlagsMutuallyExclusive("token", "after")
+	c.Flags().StringSliceVar(&req.Types, "type", nil, "only events whose type begins with this, such as job. or region.lost; may be repeated")
+	c.Flags().StringVar(&req.SubjectPrefix, "subject", "", "only events whose subject begins with this, such as team-a/")
+	c.Flags().BoolVar(&req.Durable, "durable", false, "only events that are stored and have a number")
 	c.Flags().StringVar(&req.Region, "region", "", "events of this region's master")
 	c.Flags().BoolVar(&req.Instances, "instances", false, "also what each attempt of an instance does")
 	return c
