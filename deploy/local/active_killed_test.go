@@ -316,7 +316,8 @@ func owners(j *nusav1.Job) error {
 }
 
 // TestActiveKilledUnderLoad: the active global server is killed while it takes as many submits as
-// it can. Nothing acknowledged is lost, nothing is done twice, and each instance has one owner.
+// it can. Nothing acknowledged is lost, nothing is done twice, and each instance has one owner. A consumer
+// sees each durable event once, in the order of the numbers.
 func TestActiveKilledUnderLoad(t *testing.T) {
 	p := startPair(t)
 	f := &federation{t: t}
@@ -334,6 +335,8 @@ func TestActiveKilledUnderLoad(t *testing.T) {
 		}
 	}()
 	g.Go(func() error { return fleet.Run(ctx) })
+	events := follow(p.conns[1])
+	g.Go(func() error { return events.run(ctx) })
 	connected, late := context.WithTimeout(ctx, patience)
 	defer late()
 	if err := fleet.AwaitConnected(connected, nil); err != nil {
@@ -375,6 +378,13 @@ func TestActiveKilledUnderLoad(t *testing.T) {
 		}
 		return nil
 	})
+	f.eventually("each event was seen once", func(context.Context) error { return events.eachOnce(burstJobs) })
+	again := follow(p.conns[1]) // from the beginning, at the new active server
+	g.Go(func() error { return again.run(ctx) })
+	f.eventually("each event is stored", func(context.Context) error { return again.eachOnce(burstJobs) })
+	if events.streams < 2 || again.streams != 1 {
+		t.Errorf("%d streams of events, and %d after the kill", events.streams, again.streams)
+	}
 	b.mu.Lock()
 	for key, regions := range b.regions {
 		if len(regions) != 1 {
