@@ -2,14 +2,18 @@ package global
 
 import (
 	"context"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -142,5 +146,114 @@ func TestEventsOfInstances(t *testing.T) {
 	}
 	if status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("one too many: %v", err)
+	}
+}
+
+// collect reads the durable events of a server from a number on, until it has one of this type. It
+// returns the events, and fails if a number is missing.
+func (s *testServer) collect(from uint64, until string) (out []string, last uint64) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), testWait)
+	defer cancel()
+	watch, err := nusav1.NewEventsClient(s.conn).Watch(ctx, &nusav1.WatchEventsRequest{Token: strconv.FormatUint(from, 10), Durable: true})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for last = from; ; {
+		e, err := watch.Recv()
+		if err != nil {
+			s.t.Fatalf("no %s after %q: %v", until, out, err)
+		}
+		if last++; e.GetNumber() != last || e.GetReset_() {
+			s.t.Fatalf("%v, want number %d", e, last)
+		}
+		out = append(out, e.GetType()+" "+e.GetSubject())
+		if out[len(out)-1] == until {
+			return out, last
+		}
+	}
+}
+
+// TestEventsSurviveElections: the numbers continue at each later active server, also after one that lost
+// its store in the middle, and a consumer sees each event once. A standby forwards the watches.
+func TestEventsSurviveElections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation()
+		first := f.start(t, "g1")
+		waitActive(t, first)
+		first.submit(testJob("a", 1))
+		all, last := first.collect(0, "job.submitted default/a")
+		second := f.start(t, "g2")
+		next := func(s *testServer, until string) {
+			t.Helper()
+			more, at := s.collect(last, until)
+			all, last = append(all, more...), at
+		}
+		second.submit(testJob("b", 1)) // forwarded
+		next(second, "job.submitted default/b")
+		first.store.Cut(true) // dies without a word
+		if _, err := first.jobs().Submit(t.Context(), &nusav1.SubmitRequest{Spec: testJob("lost", 1)}); err == nil {
+			t.Error("a submit without the store")
+		}
+		waitActive(t, second)
+		second.submit(testJob("c", 1))
+		next(second, "job.submitted default/c")
+		if _, err := second.jobs().Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "a"}, Purge: true}); err != nil {
+			t.Fatal(err)
+		}
+		next(second, "job.purged default/a")
+		first.store.Cut(false)
+		second.stop()
+		waitActive(t, first)
+		first.submit(testJob("d", 1))
+		next(first, "job.submitted default/d")
+		whole, end := first.collect(0, "job.submitted default/d")
+		if end != last || !slices.Equal(whole, all) {
+			t.Errorf("from the beginning: %q, in steps: %q", whole, all)
+		}
+		for job, want := range map[string]int{"a": 1, "b": 1, "c": 1, "d": 1, "lost": 0} {
+			n := 0
+			for _, e := range all {
+				if e == "job.submitted default/"+job {
+					n++
+				}
+			}
+			if n != want {
+				t.Errorf("%s was submitted %d times: %q", job, n, all)
+			}
+		}
+		first.stop()
+	})
+}
+
+// TestWatchesSelectEvents: a watch gets the events of the types and subjects that it wants, and a wrong
+// request is refused with its field.
+func TestWatchesSelectEvents(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	s.submit(testJob("other", 1))
+	s.submit(testJob("api", 1))
+	ctx, cancel := context.WithTimeout(t.Context(), testWait)
+	defer cancel()
+	events := nusav1.NewEventsClient(s.conn)
+	watch, err := events.Watch(ctx, &nusav1.WatchEventsRequest{Token: "0", Types: []string{"region.", "job.sub"}, SubjectPrefix: "default/a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := watch.Recv(); err != nil || e.GetSubject() != "default/api" || e.GetNamespace() != "default" || e.GetNumber() == 0 || e.GetLog() == "" {
+		t.Errorf("got %v, %v", e, err)
+	}
+	for field, req := range map[string]*nusav1.WatchEventsRequest{
+		"types":     {Types: make([]string, 65)},
+		"types[0]":  {Types: []string{""}},
+		"token":     {Token: "nonsense"},
+		"instances": {Instances: true, Durable: true},
+	} {
+		watch, err := events.Watch(ctx, req)
+		if err == nil {
+			_, err = watch.Recv()
+		}
+		if problems := rpcerr.From(err).Problems; status.Code(err) != codes.InvalidArgument || len(problems) != 1 || problems[0].GetField() != field {
+			t.Errorf("%s: %v", field, err)
+		}
 	}
 }
