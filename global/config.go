@@ -16,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/boottime"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/webhook"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/auditsink"
 	"github.com/nusa-scheduler/nusa/security/gate"
@@ -91,6 +92,8 @@ type Config struct {
 	// defaults are events.DefaultAge and events.DefaultBytes. A small store keeps less.
 	EventRetention time.Duration
 	EventBytes     int64
+	// Webhooks says which endpoints a webhook may have.
+	Webhooks webhook.Policy
 	// AuditSink says where entries of the audit trail are also written.
 	AuditSink              auditsink.Config
 	EndedMost, HistoryMost int

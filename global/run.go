@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/hooks"
 	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -71,6 +72,8 @@ type server struct {
 	// sink writes entries of the audit trail elsewhere. nil: nowhere.
 	sink *auditsink.Sink
 	bans bans
+	// hooks are the metrics of the webhooks.
+	hooks *hooks.Metrics
 }
 
 // Run serves until ctx ends or a fatal error occurs. When Run returns, everything that it started
@@ -94,7 +97,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	s := &server{cfg: cfg, log: cfg.Logger, hub: tunnel.NewHub(tunnel.Options{}), denials: recorder.NewQueue(), sink: auditsink.New(cfg.AuditSink, cfg.Name, cfg.Logger)}
 	defer s.hub.Close()
-	s.metrics = newMetrics(&s.active)
+	s.metrics, s.hooks = newMetrics(&s.active), hooks.NewMetrics()
 	addrs, closeStore, err := s.open(ctx, dir)
 	if err != nil {
 		return err
@@ -103,6 +106,7 @@ func Run(ctx context.Context, cfg Config) error {
 	s.leader = newLeaderTracker(s.store, s.cfg, addrs.GRPC)
 	defer s.leader.close()
 	s.services().Register(s.web.GRPC)
+	nusav1.RegisterWebhooksServer(s.web.GRPC, &hooks.Server{Current: s.sender})
 	return s.run(ctx, addrs)
 }
 
@@ -206,7 +210,7 @@ func (s *server) listen(ctx context.Context) error {
 	}
 	s.web = web
 	page.Mount(web.Mux)
-	if err := errors.Join(web.Registry.Register(s.metrics), g.Register(web.Registry), s.sink.Register(web.Registry)); err != nil {
+	if err := errors.Join(web.Registry.Register(s.metrics), web.Registry.Register(s.hooks), g.Register(web.Registry), s.sink.Register(web.Registry)); err != nil {
 		return errors.Join(fmt.Errorf("metrics: %w", err), web.Close())
 	}
 	if err := rest.Mount(web, rest.Options{Origins: s.cfg.HTTPOrigins, Plain: id == nil}); err != nil {
@@ -333,6 +337,14 @@ func openDir(cfg Config) (*serve.DataDir, error) {
 		return nil, nil
 	}
 	return serve.OpenDataDir(cfg.DataDir, "global", "")
+}
+
+// sender returns what delivers to webhooks, or nil while this server is not the active one.
+func (s *server) sender() *hooks.Sender {
+	if t := s.active.Load(); t != nil {
+		return t.hooks
+	}
+	return nil
 }
 
 // services returns the gRPC services of the server.

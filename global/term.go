@@ -10,6 +10,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/gather"
+	"github.com/nusa-scheduler/nusa/global/hooks"
 	"github.com/nusa-scheduler/nusa/global/latency"
 	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/recovery"
@@ -41,6 +42,8 @@ type leadershipTerm struct {
 	placer   *placer.Placer
 	uplink   *uplink.Server
 	api      *api.Term
+	// hooks delivers events to webhooks.
+	hooks *hooks.Sender
 
 	// renew asks the store whether this server is still the elected one. election is the proof, on
 	// Config.Clock: while election lasts, no other server can be elected. The state's lock guards
@@ -113,6 +116,9 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 		State: t.state, Commit: t.commit, Store: s.store, Dial: t.api.Dial, Observe: m.observeRepair, Log: cfg.Logger,
 	})
 	t.api.Repairer = t.repairer
+	t.hooks = hooks.New(hooks.Config{
+		State: t.state, Commit: t.commit, Source: t.state.Events, Policy: &cfg.Webhooks, Metrics: s.hooks, Log: cfg.Logger,
+	})
 	err = t.state.Load(ctx, s.store)
 	if err == nil {
 		err = t.countCandidates(ctx)
@@ -148,7 +154,7 @@ func (t *leadershipTerm) run() error {
 	lost := failoverLoop{
 		state: t.state, commit: t.commit, wake: t.placer.Wake, resign: t.resign, log: t.cfg.Logger, observe: t.observeVerdicts,
 	}
-	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.eventsLoop, t.eventRetentionLoop, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run} {
+	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.eventsLoop, t.eventRetentionLoop, t.hooks.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()

@@ -1,18 +1,24 @@
 package main
 
 import (
+	"crypto/x509"
 	"errors"
+	"fmt"
+	"net/netip"
+	"os"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/global/events"
+	"github.com/nusa-scheduler/nusa/internal/webhook"
 	"github.com/nusa-scheduler/nusa/security/auditsink"
 )
 
-// eventFlags adds the flags of the durable events to a role.
-func eventFlags(f *pflag.FlagSet, retention *time.Duration, mib *int64) {
+// eventFlags adds the flags of the durable events and of webhooks to a role. The returned function
+// reads the files that the flags name.
+func eventFlags(f *pflag.FlagSet, retention *time.Duration, mib *int64, policy *webhook.Policy) (read func() error) {
 	f.Var(cli.NewDuration(retention, func(d time.Duration) error {
 		if d < time.Minute {
 			return errors.New("is below 1m")
@@ -20,6 +26,37 @@ func eventFlags(f *pflag.FlagSet, retention *time.Duration, mib *int64) {
 		return nil
 	}), "event-retention", "time for which events are kept, such as 30d (default 7d); many events are kept for a shorter time")
 	f.Int64Var(mib, "event-size", events.DefaultBytes>>20, "MiB that the stored events may take, and at most a sixteenth of the store's quota")
+	return webhookFlags(f, policy)
+}
+
+// webhookFlags adds the flags of webhooks to a role.
+func webhookFlags(f *pflag.FlagSet, policy *webhook.Policy) (read func() error) {
+	var allow []string
+	var caFile string
+	f.StringSliceVar(&allow, "webhook-allow-private", nil, "private networks to which webhooks may send, such as 10.1.0.0/16 (default: none)")
+	f.BoolVar(&policy.AllowHTTP, "webhook-allow-http", false, "let webhooks send without TLS")
+	f.StringVar(&caFile, "webhook-ca-file", "", "file with the authorities of webhook endpoints, in PEM (default: those of the host)")
+	return func() error {
+		for _, text := range allow {
+			p, err := netip.ParsePrefix(text)
+			if err != nil {
+				return fmt.Errorf("--webhook-allow-private: %w: give ADDRESS/BITS", err)
+			}
+			policy.AllowPrivate = append(policy.AllowPrivate, p)
+		}
+		if caFile == "" {
+			return nil
+		}
+		text, err := os.ReadFile(caFile)
+		if err != nil {
+			return fmt.Errorf("--webhook-ca-file: %w", err)
+		}
+		policy.Roots = x509.NewCertPool()
+		if !policy.Roots.AppendCertsFromPEM(text) {
+			return fmt.Errorf("--webhook-ca-file: %s has no certificate in PEM", caFile)
+		}
+		return nil
+	}
 }
 
 // auditFlags adds the flags of the audit trail to a role.

@@ -67,7 +67,7 @@ func globalCommand() *cobra.Command {
 	f.DurationVar(&cfg.HistoryAge, "history-age", global.DefaultHistoryAge, "time after which a job in the history is forgotten")
 	f.IntVar(&cfg.HistoryMost, "history-most", global.DefaultHistoryMost, "at most this many jobs stay in the history; the oldest are forgotten first")
 	auditFlags(f, &cfg.AuditRetention, &cfg.AuditSink)
-	eventFlags(f, &cfg.EventRetention, &eventMiB)
+	readFiles := eventFlags(f, &cfg.EventRetention, &eventMiB, &cfg.Webhooks)
 	bindLimits(f, &cfg.Limits)
 	f.DurationVar(&cfg.Lease, "lease", 0, "lease of regions, at least 3s (default 15s)")
 	f.DurationVar(&cfg.ElectionTTL, "election-ttl", 0, "time after which another server replaces an active server that has died, at most --lease (default 5s)")
@@ -76,6 +76,9 @@ func globalCommand() *cobra.Command {
 			if mib < 1 || mib > 1<<20 {
 				return fmt.Errorf("--%s: %d is not 1..%d (MiB)", flag, mib, 1<<20)
 			}
+		}
+		if err := readFiles(); err != nil {
+			return err
 		}
 		cfg.EventBytes = eventMiB << 20
 		cfg.Etcd.Quota, cfg.JobsMax, cfg.NamespaceMax = quotaMiB<<20, jobsMiB<<20, namespaceMiB<<20

@@ -23,6 +23,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/region"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/server"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/token"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/webhook"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
@@ -73,7 +74,7 @@ func Commands() []*cobra.Command {
 	all := []*cobra.Command{
 		job.Command(), alloc.Command(), namespace.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
 		login.Command(), login.LogoutCommand(),
-		network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), audit.Command(), versionCommand(),
+		network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), webhook.Command(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork

@@ -33,6 +33,7 @@ type fake struct {
 	die     func()          // breaks every connection and accepts no more
 	island  string          // the region of this fake server
 	info    *nusav1.InfoResponse
+	hooks   *hooksServer
 }
 
 // notes has the state that all services of the fake server share.
@@ -73,7 +74,7 @@ func newFake(t *testing.T) *fake {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{notes: &notes{addr: l.Addr().String()}, audit: newAuditServer(t)}
+	f := &fake{notes: &notes{addr: l.Addr().String()}, audit: newAuditServer(t), hooks: &hooksServer{}}
 	conns := &connections{Listener: l}
 	f.drop = conns.drop
 	f.die = func() { conns.Close(); conns.drop() }
@@ -87,6 +88,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterEventsServer(s, eventServer{notes: f.notes})
 	nusav1.RegisterAuditServer(s, f.audit)
 	nusav1.RegisterRepairsServer(s, repairsServer{})
+	nusav1.RegisterWebhooksServer(s, f.hooks)
 	nusav1.RegisterSystemServer(s, f)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(conns) }()

@@ -120,7 +120,7 @@ func reserveFile(path string) (discard func(), err error) {
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("--out: %w: name a new file in a folder that you may write", err)
+		return nil, fmt.Errorf("--out: %s: name a new file in a folder that you may write", err)
 	}
 	return func() { _ = os.Remove(path) }, f.Close()
 }
