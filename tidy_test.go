@@ -52,6 +52,7 @@ var cores = map[string][]string{
 	"internal/glob":          {},
 	"internal/lease":         {"internal/plant"},
 	"internal/link":          {"internal/plant"},
+	"internal/overview":      {"github.com/google/btree"},
 	"internal/plant":         {},
 	"security/audit":         {"golang.org/x/mod/sumdb/note", "golang.org/x/mod/sumdb/tlog"},
 	"security/authz":         {"internal/glob", "security/identity"},

@@ -490,6 +490,7 @@ func (s *testServer) serveTunnels(r *fakeRegion, ids ...string) {
 	nusav1.RegisterAllocationsServer(srv, &regionAllocations{region: name, ids: ids})
 	nusav1.RegisterNodesServer(srv, &regionNodes{region: name})
 	nusav1.RegisterEventsServer(srv, &regionEventsServer{})
+	nusav1.RegisterOverviewServer(srv, &r.overview)
 	nusav1.RegisterRepairsServer(srv, &regionRepairs{r: r})
 	if r.trail != nil {
 		nusav1.RegisterAuditServer(srv, r.trail)

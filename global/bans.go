@@ -36,6 +36,12 @@ func (b *bans) refuses(id identity.ID, key trust.Key) error {
 	return now.bans.Refuses(id)
 }
 
+// region reports whether all servers of a region are banned.
+func (b *bans) region(name string) bool {
+	now := b.now.Load()
+	return now != nil && now.bans.Refuses(identity.ID{Kind: identity.Server, Region: name}) != nil
+}
+
 // watchBans follows the bans in the store until ctx ends. Without the store those that were read last
 // stay in force.
 func watchBans(ctx context.Context, s *server) error {

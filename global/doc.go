@@ -42,4 +42,5 @@
 //	placer       the shell around place
 //	hooks        sends events to the endpoints of webhooks; the folder delivery decides when (pure)
 //	api          the gRPC services
+//	overview     the stream of the present state for pages
 package global

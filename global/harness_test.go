@@ -240,6 +240,8 @@ type fakeRegion struct {
 	fits int32
 	// trail is the audit trail of the region. nil: it has none.
 	trail *regionTrail
+	// overview serves the nodes of the region.
+	overview regionOverview
 }
 
 func helloOf(name string, term uint64) *nusav1.RegionHello {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/hooks"
+	"github.com/nusa-scheduler/nusa/global/overview"
 	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -107,6 +108,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer s.leader.close()
 	s.services().Register(s.web.GRPC)
 	nusav1.RegisterWebhooksServer(s.web.GRPC, &hooks.Server{Current: s.sender})
+	nusav1.RegisterOverviewServer(s.web.GRPC, s.overview())
 	return s.run(ctx, addrs)
 }
 
@@ -357,12 +359,27 @@ func (s *server) services() *api.Services {
 			return nil
 		},
 		Hub: s.hub, Servers: s.servers, Enroll: enrollServer(&s.cfg, s.store, s.active.Load, s.issuing), GivenRoots: s.issuing.given, Denied: s.denials.AddStranger,
-		Info: func() *nusav1.InfoResponse {
-			leader, _ := s.leader.get()
-			return &nusav1.InfoResponse{
-				Role: "global", Name: s.cfg.Name, Region: s.cfg.Region, Version: s.cfg.Version,
-				Leader: s.active.Load() != nil, LeaderAddress: leader.GetAddress(), FederationId: s.federation,
-			}
-		},
+		Info: s.info,
 	}
+}
+
+// info describes the server, without its alarms.
+func (s *server) info() *nusav1.InfoResponse {
+	leader, _ := s.leader.get()
+	out := &nusav1.InfoResponse{
+		Role: "global", Name: s.cfg.Name, Region: s.cfg.Region, Version: s.cfg.Version,
+		Leader: s.active.Load() != nil, LeaderAddress: leader.GetAddress(), FederationId: s.federation,
+	}
+	out.HttpAddress, out.HttpTls = s.web.HTTPAt()
+	return out
+}
+
+// overview returns the service of the overview.
+func (s *server) overview() *overview.Server {
+	return &overview.Server{Current: func() *overview.Term {
+		if t := s.active.Load(); t != nil {
+			return t.overview
+		}
+		return nil
+	}}
 }

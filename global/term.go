@@ -12,6 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/gather"
 	"github.com/nusa-scheduler/nusa/global/hooks"
 	"github.com/nusa-scheduler/nusa/global/latency"
+	"github.com/nusa-scheduler/nusa/global/overview"
 	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/recovery"
 	"github.com/nusa-scheduler/nusa/global/repair"
@@ -43,7 +44,8 @@ type leadershipTerm struct {
 	uplink   *uplink.Server
 	api      *api.Term
 	// hooks delivers events to webhooks.
-	hooks *hooks.Sender
+	hooks    *hooks.Sender
+	overview *overview.Term
 
 	// renew asks the store whether this server is still the elected one. election is the proof, on
 	// Config.Clock: while election lasts, no other server can be elected. The state's lock guards
@@ -106,6 +108,14 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	})
 	t.api = api.NewTerm(api.TermConfig{
 		Context: t.ctx, State: t.state, Commit: t.commit, Store: s.store, ServeRegion: t.serveRegion, Renew: t.end, Log: cfg.Logger,
+	})
+	t.overview = overview.NewTerm(overview.Config{
+		Context: t.ctx, State: t.state, Dial: t.api.Dial, Servers: s.servers, Banned: s.bans.region,
+		Info: func() *nusav1.InfoResponse {
+			out := s.info()
+			out.Alarms = t.state.Alarms()
+			return out
+		},
 	})
 	t.gather = gather.New(gather.Config{
 		State: t.state, Commit: t.commit, Store: s.store, Client: t.api.AuditOf, Age: cfg.AuditRetention,

@@ -26,6 +26,7 @@
 //	uplink   the session with the global tier
 //	peers    the other regions, also without the global tier
 //	api      the gRPC services for users and for other servers
+//	overview the stream of the present state for pages
 //	raftlog  the log: sequencer, state machine, formats
 //	events   the durable events in the log
 //	wire     conversions between the state and protobuf

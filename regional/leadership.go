@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/regional/api"
 	"github.com/nusa-scheduler/nusa/regional/master"
+	"github.com/nusa-scheduler/nusa/regional/overview"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -31,8 +32,9 @@ type leadership struct {
 // term is one term of this server as the master.
 type term struct {
 	master *master.Master
-	// api is what the API sees of the same term.
-	api *api.Master
+	// api is what the API sees of the same term. overview has the streams of the overview.
+	api      *api.Master
+	overview *overview.Term
 }
 
 // current returns the present term, nil while this server does not lead. The channel is
@@ -63,6 +65,17 @@ func (s *leadership) apiMaster() *api.Master {
 		return nil
 	}
 	return s.now.api
+}
+
+// overviewTerm returns the streams of the overview in the present term; nil while this
+// server does not lead.
+func (s *leadership) overviewTerm() *overview.Term {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.now == nil {
+		return nil
+	}
+	return s.now.overview
 }
 
 func (s *leadership) set(t *term) {
@@ -135,7 +148,11 @@ func (s *server) awaitTermEnd(ctx context.Context, term uint64) error {
 
 // runMaster runs a Master for the term.
 func (s *server) runMaster(ctx context.Context, number uint64, elected time.Duration, cluster state.Cluster) error {
-	watches := api.NewGroupWatches()
+	watches, jobs := api.NewGroupWatches(), &overview.Jobs{}
+	changed := func(groups []state.GroupKey) {
+		watches.Changed(groups)
+		jobs.Changed(groups)
+	}
 	m, err := master.New(ctx, master.Config{
 		Region: s.cfg.Region, Server: s.cfg.Name, Address: s.addrs.GRPC, Version: s.cfg.Version, Global: s.cfg.Global,
 		Net: s.cfg.Net, Identity: s.cfg.Identity, Clock: s.cfg.Clock,
@@ -147,11 +164,12 @@ func (s *server) runMaster(ctx context.Context, number uint64, elected time.Dura
 		VerifyLeader:    func() error { return s.quorum.VerifyLeader().Error() },
 		MaintainMembers: s.quorum.MaintainMembers,
 		Federation:      s.federation, Metrics: s.history, Hub: s.hub, Tunnels: s.tunnels, Streams: &s.streams,
-		Servers: s.servers, AgentServers: s.agentServers, Keys: s.wanted.announced.Load, Standby: s.standbyMessage, GroupsChanged: watches.Changed, Logger: s.cfg.Logger,
+		Servers: s.servers, AgentServers: s.agentServers, Keys: s.wanted.announced.Load, Standby: s.standbyMessage, GroupsChanged: changed, Logger: s.cfg.Logger,
 	})
 	if err != nil {
 		return err
 	}
 	t := &term{master: m, api: apiMaster(m, watches)}
+	t.overview = overview.NewTerm(m.Context(), s.calls, t.api, jobs)
 	return m.Run(func() { s.leadership.set(t) }, func() { s.leadership.set(nil) })
 }

@@ -15,9 +15,11 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	"github.com/nusa-scheduler/nusa/probe"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/api"
 	"github.com/nusa-scheduler/nusa/regional/gossip"
 	"github.com/nusa-scheduler/nusa/regional/metrics"
 	"github.com/nusa-scheduler/nusa/regional/nodes"
+	"github.com/nusa-scheduler/nusa/regional/overview"
 	"github.com/nusa-scheduler/nusa/regional/peers"
 	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
@@ -59,6 +61,8 @@ type server struct {
 	denials *recorder.Queue
 	// sink writes entries of the audit trail elsewhere. nil: nowhere.
 	sink *auditsink.Sink
+	// calls are the services of the API.
+	calls *api.Server
 	// counters are metrics.
 	counters counters
 
@@ -182,7 +186,9 @@ func (s *server) register() {
 	nusav1.RegisterDispatchServer(g, &nodes.Dispatch{
 		Current: s.currentAgents, Standby: s.standbyMessage, Stopping: s.stopping, Streams: &s.streams, Hub: s.hub,
 	})
-	s.services().Register(g)
+	s.calls = s.services()
+	s.calls.Register(g)
+	nusav1.RegisterOverviewServer(g, &overview.Server{Current: s.leadership.overviewTerm})
 }
 
 // fast reports whether the timing is for servers on one machine.

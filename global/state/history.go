@@ -472,5 +472,6 @@ func applyHistory(st *State, name string, e history.Entry) {
 	st.Room.Count(had, has)
 	st.Room.Weigh(k.Namespace, weigh(was, had), weigh(e, has))
 	pastChanged(st, name)
+	noteChanged(st, k)
 	st.Notify()
 }

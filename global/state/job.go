@@ -151,6 +151,45 @@ func (j *Job) changed(stamp uint64) {
 	}
 }
 
+// FollowJobs begins or ends to note which jobs change: see TakeChanged. One caller may follow. The lock
+// is held.
+func FollowJobs(st *State, on bool) {
+	st.changedJobs = nil
+	if on {
+		st.changedJobs = JobSet{}
+	}
+}
+
+// noteChanged notes that a job has changed, if the jobs are followed. The lock is held.
+func noteChanged(st *State, k JobKey) {
+	if st.changedJobs != nil {
+		st.changedJobs[k] = struct{}{}
+	}
+}
+
+// TakeChanged returns up to most jobs that have changed since it returned them last, and whether there
+// are more. A job that was forgotten is among them. The lock is held.
+func TakeChanged(st *State, most int) (keys []JobKey, more bool) {
+	for k := range st.changedJobs {
+		if len(keys) == most {
+			return keys, true
+		}
+		delete(st.changedJobs, k)
+		keys = append(keys, k)
+	}
+	return keys, false
+}
+
+// Regions returns the sorted names of the regions that own slots of the job. The lock is held.
+func (j *Job) Regions() (names []string) {
+	for s := range j.Slots.All() {
+		if at, has := slices.BinarySearch(names, s.Region); !has && s.Region != "" {
+			names = slices.Insert(names, at, s.Region)
+		}
+	}
+	return names
+}
+
 // keepDecisions removes the decisions about groups that a new record does not have. The other
 // decisions explain where the present instances are, so they stay. Their reasons why instances wait
 // are removed, because the next plan decides about them.

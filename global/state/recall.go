@@ -243,6 +243,7 @@ func applyRead(st *State, part []readEntry) {
 		}
 		st.Names.Add(r.job)
 		k := keyOfName(r.job)
+		noteChanged(st, k)
 		if j := st.Jobs[k]; j != nil && j.Record == nil {
 			st.leftover[k] = struct{}{}
 		}

@@ -97,9 +97,11 @@ type State struct {
 	Names   history.Names
 	// Answers holds the responses to requests with idempotency keys.
 	Answers *idempotency.Answers
-	// Changed wakes watches when something that they show has changed.
-	Changed notify.Signal
-	Events  Events
+	// Changed wakes watches when something that they show has changed. changedJobs are the jobs that
+	// have changed since TakeChanged; nil: nobody follows them.
+	Changed     notify.Signal
+	changedJobs JobSet
+	Events      Events
 	// Clock returns the time since a fixed moment.
 	Clock func() time.Duration
 	// Movable are the slots of lost regions that may move now, according to the latest step of the
@@ -242,7 +244,10 @@ func (st *State) Notify() uint64 {
 }
 
 // JobChanged wakes the watches of a job and the watches of everything. The lock is held.
-func (st *State) JobChanged(j *Job) { j.changed(st.Notify()) }
+func (st *State) JobChanged(j *Job) {
+	noteChanged(st, j.Key)
+	j.changed(st.Notify())
+}
 
 // JobRecord returns a job's stored record and its revision, or nil and 0 if there is none. The lock
 // is held.
@@ -293,6 +298,7 @@ func (st *State) forgetIfGone(j *Job) {
 		return
 	}
 	delete(st.Jobs, j.Key)
+	noteChanged(st, j.Key)
 	j.changed(st.stamp)
 	for _, set := range []JobSet{st.Pending, st.Purge, st.Ended, st.Rollouts, st.Moved, st.leftover, st.systems} {
 		delete(set, j.Key)
@@ -471,6 +477,7 @@ func (st *State) wakeWatchesOf(regions map[string]int) {
 		for _, name := range j.touches() {
 			if n, among := regions[name]; among {
 				regions[name] = n + 1
+				noteChanged(st, j.Key)
 				j.changed(stamp)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -105,6 +106,7 @@ type Server struct {
 	health   *health.Server
 	grpcLis  net.Listener   // nil without gRPC
 	httpLis  net.Listener   // nil without HTTP
+	httpTLS  bool           // httpLis uses TLS
 	sockLis  net.Listener   // nil without a socket
 	more     []net.Listener // nil for those without an address
 	inside   *inside
@@ -146,7 +148,7 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 		}
 		s.httpLis = guard.Open(s.httpLis, maxHTTP)
 		if opts.HTTPTLS != nil && !Loopback(opts.HTTPAddr) {
-			s.httpLis = tls.NewListener(s.httpLis, opts.HTTPTLS)
+			s.httpLis, s.httpTLS = tls.NewListener(s.httpLis, opts.HTTPTLS), true
 		}
 	}
 	s.GRPC = newGRPC(opts)
@@ -211,6 +213,18 @@ func (s *Server) MoreAddr(i int) string { return address(s.more[i]) }
 // HTTPAddr returns the address of the HTTP listener with its port; empty without
 // HTTP.
 func (s *Server) HTTPAddr() string { return address(s.httpLis) }
+
+// HTTPAt returns the address of the HTTP port for clients, and whether the port uses TLS. The host
+// is missing if the port listens on every address. The address is empty without HTTP.
+func (s *Server) HTTPAt() (addr string, encrypted bool) {
+	addr = s.HTTPAddr()
+	if host, port, err := net.SplitHostPort(addr); err == nil {
+		if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+			addr = ":" + port
+		}
+	}
+	return addr, s.httpTLS
+}
 
 func address(l net.Listener) string {
 	if l == nil {

@@ -115,6 +115,40 @@ func (j jobs) job(m *Master, view *state.View, k state.JobKey) (*nusav1.Job, err
 	return out, nil
 }
 
+// Job returns a job with its status in a region. It returns nil for a job that the region does not
+// show.
+func Job(s *Server, m *Master, view *state.View, k state.JobKey) *nusav1.Job {
+	shown := false
+	if k.Local {
+		_, shown = view.LocalJob(k.Namespace, k.Job)
+	}
+	for g := range view.JobGroups(k) {
+		shown = shown || !k.Local && hasWork(g)
+	}
+	if !shown {
+		return nil
+	}
+	out, err := jobs{s: s}.job(m, view, k)
+	if err != nil {
+		return nil // its spec cannot be read: Get says so
+	}
+	return out
+}
+
+// JobKeys returns the jobs that a region shows, sorted.
+func JobKeys(view *state.View) []state.JobKey {
+	keys := map[state.JobKey]bool{}
+	for own := range view.LocalJobs() {
+		keys[own.Key()] = true
+	}
+	for g := range view.Groups() {
+		if !g.Key.Local && hasWork(g) {
+			keys[g.Key.JobKey()] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(keys), state.JobKey.Compare)
+}
+
 // Get returns one job.
 func (j jobs) Get(_ context.Context, req *nusav1.GetJobRequest) (*nusav1.Job, error) {
 	m, err := j.s.master()

@@ -117,6 +117,16 @@ func (n nodes) leaving(m *Master, view *state.View, x *state.Node) []*nusav1.Lea
 	return out
 }
 
+// AllNodes returns every node of the region, with its statistics and silence.
+func AllNodes(s *Server, m *Master) []*nusav1.Node {
+	n, view := nodes{s: s}, s.State.View()
+	var out []*nusav1.Node
+	for x := range view.Nodes() {
+		out = append(out, n.node(m, view, x))
+	}
+	return out
+}
+
 // node converts a node and adds what the log does not have: the node's statistics and
 // silence.
 func (n nodes) node(m *Master, view *state.View, x *state.Node) *nusav1.Node {

@@ -68,9 +68,9 @@ func ownRegion(s *Server, m *Master) *nusav1.Region {
 	return out
 }
 
-// allRegions describes this region and the regions that the global tier has listed, sorted
+// AllRegions describes this region and the regions that the global tier has listed, sorted
 // by name. It returns only regions that have all of the labels.
-func allRegions(s *Server, m *Master, labels map[string]string) []*nusav1.Region {
+func AllRegions(s *Server, m *Master, labels map[string]string) []*nusav1.Region {
 	out := []*nusav1.Region{ownRegion(s, m)}
 	for _, p := range m.Peers.Others() {
 		r := &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: p.GetName(), Location: p.GetLocation(), Labels: p.GetLabels()}}
@@ -93,7 +93,7 @@ func (r regions) List(ctx context.Context, req *nusav1.ListRegionsRequest) (*nus
 	if err != nil {
 		return nil, err
 	}
-	out := allRegions(r.s, m, req.GetLabels())
+	out := AllRegions(r.s, m, req.GetLabels())
 	if call := rights.Of(ctx); call.Filtered() {
 		out = slices.DeleteFunc(out, func(one *nusav1.Region) bool { return !call.May("", one.GetDefinition().GetName()) })
 	}
@@ -106,7 +106,7 @@ func (r regions) Get(_ context.Context, req *nusav1.GetRegionRequest) (*nusav1.R
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range allRegions(r.s, m, nil) {
+	for _, one := range AllRegions(r.s, m, nil) {
 		if one.GetDefinition().GetName() == req.GetName() {
 			return one, nil
 		}
@@ -120,7 +120,7 @@ func (r regions) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStreami
 	call := rights.Of(stream.Context())
 	filtered := call.Filtered()
 	return r.s.everySecond(stream.Context(), func(m *Master) error {
-		for _, one := range allRegions(r.s, m, req.GetLabels()) {
+		for _, one := range AllRegions(r.s, m, req.GetLabels()) {
 			name := one.GetDefinition().GetName()
 			if proto.Equal(one, sent[name]) || filtered && !call.May("", name) {
 				continue

@@ -35,7 +35,9 @@ type Server struct {
 	// Address returns the gRPC address at which other servers reach this one. It is empty
 	// until the server listens.
 	Address func() string
-	Net     network.Net
+	// HTTP returns the address of the server's HTTP port, and whether the port uses TLS.
+	HTTP func() (addr string, encrypted bool)
+	Net  network.Net
 	// Identity is for connections to the other servers of the region. It may be nil.
 	Identity *trust.Source
 	// Enroll gives certificates to the region's agents.

@@ -18,15 +18,21 @@ type system struct {
 }
 
 func (y system) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse, error) {
-	_, address := y.s.KnownMaster()
+	return Info(y.s), nil
+}
+
+// Info describes a server, with its alarms.
+func Info(s *Server) *nusav1.InfoResponse {
+	_, address := s.KnownMaster()
 	out := &nusav1.InfoResponse{
-		Role: "regional", Name: y.s.Name, Region: y.s.region(), Version: y.s.Version,
-		LeaderAddress: address, FederationId: y.s.State.View().Cluster().FederationID,
+		Role: "regional", Name: s.Name, Region: s.region(), Version: s.Version,
+		LeaderAddress: address, FederationId: s.State.View().Cluster().FederationID,
 	}
-	if m := y.s.Master(); m != nil {
-		out.Leader, out.Alarms = true, alarms(y.s, m)
+	out.HttpAddress, out.HttpTls = s.HTTP()
+	if m := s.Master(); m != nil {
+		out.Leader, out.Alarms = true, alarms(s, m)
 	}
-	return out, nil
+	return out
 }
 
 // repairs is the Repairs service.

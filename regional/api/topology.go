@@ -29,7 +29,7 @@ func (t topologies) Get(_ context.Context, req *nusav1.GetTopologyRequest) (*nus
 	if err != nil {
 		return nil, err
 	}
-	out := &nusav1.TopologyTree{Regions: allRegions(t.s, m, nil)}
+	out := &nusav1.TopologyTree{Regions: AllRegions(t.s, m, nil)}
 	out.SeenBy, out.Alone = t.seenBy(m)
 	if req.GetNodes() {
 		view := t.s.State.View()

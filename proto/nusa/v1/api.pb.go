@@ -7432,7 +7432,13 @@ type InfoResponse struct {
 	FederationId string `protobuf:"bytes,7,opt,name=federation_id,json=federationId,proto3" json:"federation_id,omitempty"`
 	// Alarms on which an operator must act, one line each, for example a store that was
 	// restored from an old copy, or a paused failover. At most 8.
-	Alarms        []string `protobuf:"bytes,8,rep,name=alarms,proto3" json:"alarms,omitempty"`
+	Alarms []string `protobuf:"bytes,8,rep,name=alarms,proto3" json:"alarms,omitempty"`
+	// Address of the server's HTTP port, "host:port". The host is missing if the port listens
+	// on every address of the server. Empty if the server has no such port, or if it has an
+	// earlier version of Nusa.
+	HttpAddress string `protobuf:"bytes,9,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	// The HTTP port uses TLS.
+	HttpTls       bool `protobuf:"varint,10,opt,name=http_tls,json=httpTls,proto3" json:"http_tls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7521,6 +7527,20 @@ func (x *InfoResponse) GetAlarms() []string {
 		return x.Alarms
 	}
 	return nil
+}
+
+func (x *InfoResponse) GetHttpAddress() string {
+	if x != nil {
+		return x.HttpAddress
+	}
+	return ""
+}
+
+func (x *InfoResponse) GetHttpTls() bool {
+	if x != nil {
+		return x.HttpTls
+	}
+	return false
 }
 
 // Start is the command to run.
@@ -8176,7 +8196,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\vjob_version\x18\x06 \x01(\x03R\n" +
 	"jobVersion\x12%\n" +
 	"\x0estored_version\x18\a \x01(\x03R\rstoredVersion\"\r\n" +
-	"\vInfoRequest\"\xe4\x01\n" +
+	"\vInfoRequest\"\xa2\x02\n" +
 	"\fInfoResponse\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -8185,7 +8205,10 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x06leader\x18\x05 \x01(\bR\x06leader\x12%\n" +
 	"\x0eleader_address\x18\x06 \x01(\tR\rleaderAddress\x12#\n" +
 	"\rfederation_id\x18\a \x01(\tR\ffederationId\x12\x16\n" +
-	"\x06alarms\x18\b \x03(\tR\x06alarms*h\n" +
+	"\x06alarms\x18\b \x03(\tR\x06alarms\x12!\n" +
+	"\fhttp_address\x18\t \x01(\tR\vhttpAddress\x12\x19\n" +
+	"\bhttp_tls\x18\n" +
+	" \x01(\bR\ahttpTls*h\n" +
 	"\tEdgeState\x12\x16\n" +
 	"\x12EDGE_STATE_UNKNOWN\x10\x00\x12\x11\n" +
 	"\rEDGE_STATE_OK\x10\x01\x12\x14\n" +

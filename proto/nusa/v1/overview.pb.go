@@ -36,7 +36,9 @@ type WatchOverviewRequest struct {
 	// Send the nodes of this region.
 	NodesOf string `protobuf:"bytes,3,opt,name=nodes_of,json=nodesOf,proto3" json:"nodes_of,omitempty"`
 	// Send jobs. Unset: only the counts of jobs.
-	Jobs          *OverviewJobFilter `protobuf:"bytes,4,opt,name=jobs,proto3" json:"jobs,omitempty"`
+	Jobs *OverviewJobFilter `protobuf:"bytes,4,opt,name=jobs,proto3" json:"jobs,omitempty"`
+	// Send only the nodes of `nodes_of`, and errors.
+	OnlyNodes     bool `protobuf:"varint,5,opt,name=only_nodes,json=onlyNodes,proto3" json:"only_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -97,6 +99,13 @@ func (x *WatchOverviewRequest) GetJobs() *OverviewJobFilter {
 		return x.Jobs
 	}
 	return nil
+}
+
+func (x *WatchOverviewRequest) GetOnlyNodes() bool {
+	if x != nil {
+		return x.OnlyNodes
+	}
+	return false
 }
 
 // OverviewJobFilter selects jobs. The first jobs by namespace, name and region are sent.
@@ -1303,12 +1312,14 @@ var File_nusa_v1_overview_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_overview_proto_rawDesc = "" +
 	"\n" +
-	"\x16nusa/v1/overview.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\xae\x01\n" +
+	"\x16nusa/v1/overview.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\xcd\x01\n" +
 	"\x14WatchOverviewRequest\x125\n" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12\x14\n" +
 	"\x05edges\x18\x02 \x01(\bR\x05edges\x12\x19\n" +
 	"\bnodes_of\x18\x03 \x01(\tR\anodesOf\x12.\n" +
-	"\x04jobs\x18\x04 \x01(\v2\x1a.nusa.v1.OverviewJobFilterR\x04jobs\"\xc4\x02\n" +
+	"\x04jobs\x18\x04 \x01(\v2\x1a.nusa.v1.OverviewJobFilterR\x04jobs\x12\x1d\n" +
+	"\n" +
+	"only_nodes\x18\x05 \x01(\bR\tonlyNodes\"\xc4\x02\n" +
 	"\x11OverviewJobFilter\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x16\n" +
 	"\x06search\x18\x02 \x01(\tR\x06search\x12)\n" +
