@@ -22,8 +22,8 @@ const (
 // packages of its role that are listed before it. The folder of the role itself comes
 // last.
 var layers = map[string][]string{
-	"global":   {"store", "room", "region", "recovery", "failover", "place/rank", "place", "latency", "compact", "history", "idempotency", "events", "state", "gather", "repair", "uplink", "placer", "hooks/delivery", "hooks", "api", "overview"},
-	"regional": {"state/persist", "state", "trail", "presence", "sched", "accept", "regionlease", "gossip", "voters", "quorum", "wire", "raftlog", "events", "metrics", "nodes", "repair", "peers", "uplink", "api", "overview", "master"},
+	"global":   {"store", "room", "region", "recovery", "failover", "place/rank", "place", "latency", "compact", "history", "idempotency", "events", "state", "gather", "repair", "uplink", "placer", "hooks/delivery", "hooks", "api", "reservations", "overview"},
+	"regional": {"state/persist", "state", "trail", "presence", "sched", "accept", "regionlease", "gossip", "voters", "quorum", "wire", "raftlog", "events", "metrics", "nodes", "repair", "peers", "uplink", "api", "reserved", "overview", "master"},
 	"agent": {
 		"lease", "health", "reconcile", "retry", "facts", "driver", "driver/mounts", "supervise/slim", "supervise", "setup",
 		"driver/docker", "driver/incus", "driver/process", "driver/plugin", "driver/reserve", "driver/mock", "driver/drivertest",

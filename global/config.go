@@ -85,6 +85,8 @@ type Config struct {
 	// of such jobs in memory. After that a job moves to the history. The history has at most
 	// HistoryMost jobs, each for at most HistoryAge. The defaults are DefaultEndedKept and so on.
 	EndedKept, HistoryAge time.Duration
+	// ReservationRetention is how long the record of a reservation that has ended is stored. Default 24 h.
+	ReservationRetention time.Duration
 	// AuditRetention is how long entries of the audit trail are kept, also those of regions. Default
 	// state.AuditAge.
 	AuditRetention time.Duration
@@ -199,7 +201,7 @@ func (c Config) withDefaults() (Config, error) {
 	}{
 		{&c.Lease, DefaultLease}, {&c.ReportInterval, 5 * time.Second},
 		{&c.CheckpointInterval, 30 * time.Second},
-		{&c.EndedKept, DefaultEndedKept}, {&c.HistoryAge, DefaultHistoryAge}, {&c.AuditRetention, state.AuditAge}, {&c.EventRetention, events.DefaultAge},
+		{&c.EndedKept, DefaultEndedKept}, {&c.HistoryAge, DefaultHistoryAge}, {&c.AuditRetention, state.AuditAge}, {&c.EventRetention, events.DefaultAge}, {&c.ReservationRetention, 24 * time.Hour},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value

@@ -43,4 +43,5 @@
 //	hooks        sends events to the endpoints of webhooks; the folder delivery decides when (pure)
 //	api          the gRPC services
 //	overview     the stream of the present state for pages
+//	reservations reserves room on nodes for what another system creates there
 package global

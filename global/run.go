@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/hooks"
 	"github.com/nusa-scheduler/nusa/global/overview"
+	"github.com/nusa-scheduler/nusa/global/reservations"
 	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -109,6 +110,7 @@ func Run(ctx context.Context, cfg Config) error {
 	s.services().Register(s.web.GRPC)
 	nusav1.RegisterWebhooksServer(s.web.GRPC, &hooks.Server{Current: s.sender})
 	nusav1.RegisterOverviewServer(s.web.GRPC, s.overview())
+	nusav1.RegisterReservationsServer(s.web.GRPC, &reservations.Service{Current: s.reservations})
 	return s.run(ctx, addrs)
 }
 
@@ -345,6 +347,14 @@ func openDir(cfg Config) (*serve.DataDir, error) {
 func (s *server) sender() *hooks.Sender {
 	if t := s.active.Load(); t != nil {
 		return t.hooks
+	}
+	return nil
+}
+
+// reservations returns the reservations of the present term, or nil if this server is not active.
+func (s *server) reservations() *reservations.Book {
+	if t := s.active.Load(); t != nil {
+		return t.book
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/reserved"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/security/auditsink"
 	"github.com/nusa-scheduler/nusa/security/gate"
@@ -189,6 +190,7 @@ func (s *server) register() {
 	s.calls = s.services()
 	s.calls.Register(g)
 	nusav1.RegisterOverviewServer(g, &overview.Server{Current: s.leadership.overviewTerm})
+	nusav1.RegisterReservationsServer(g, &reserved.Service{View: s.fsm.View})
 }
 
 // fast reports whether the timing is for servers on one machine.

@@ -16,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent"
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
+	"github.com/nusa-scheduler/nusa/agent/driver/reserve"
 	"github.com/nusa-scheduler/nusa/agent/facts"
 	"github.com/nusa-scheduler/nusa/global"
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -43,6 +44,8 @@ type Options struct {
 	Stats func(agent string, now time.Duration) *nusav1.NodeStats
 	// VolumesAllow holds, by the agent's name, the folders of this machine that the agent allows.
 	VolumesAllow map[string][]string
+	// Reserve gives the agents the driver reserve. What an agent reserves outlives a kill.
+	Reserve bool
 	// Net sets latency and loss of the network.
 	Net simnet.Options
 	// Logger logs for all roles. Default: none.
@@ -193,10 +196,19 @@ func (f *Federation) StartAgent(region string, i int) *Process {
 	}
 	dir := filepath.Join(f.dir, name)
 	return f.start(name, ip, func(ctx context.Context, n network.Net, p *Process, ready func()) error {
+		drivers := map[string]driver.Driver{"process": pretend{f.drivers[name], f.begun}}
+		if f.opts.Reserve {
+			books, err := reserve.New(reserve.Config{Dir: dir + "-reserve", Clock: f.Clock, BootID: name})
+			if err != nil {
+				return err
+			}
+			defer books.Close()
+			drivers["reserve"] = books
+		}
 		return agent.Run(ctx, agent.Config{
 			Region: region, Name: name, DataDir: dir, Servers: f.servers(region, ":7610"), HTTPAddr: "-",
 			Net: n, Logger: f.log(name), Clock: f.Clock, Facts: f.machine(name),
-			Drivers:         map[string]driver.Driver{"process": pretend{f.drivers[name], f.begun}},
+			Drivers:         drivers,
 			LeaveOnShutdown: f.opts.Leave, VolumesAllow: f.opts.VolumesAllow[name],
 			Ready: func(a agent.Addresses) { p.Node = a.NodeID; ready() },
 		})

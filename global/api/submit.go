@@ -47,6 +47,27 @@ func submit(ctx context.Context, term *Term, req *submits.Request, tries int) (*
 	return finish(ctx)
 }
 
+// SubmitWith stores a new job, and what `also` adds to the same transaction. The job must not exist
+// (ABORTED). The caller needs the right of the present call for the job.
+func SubmitWith(ctx context.Context, term *Term, spec *nusav1.JobSpec, also func(*state.Tx) error) error {
+	raw, err := proto.Marshal(&nusav1.SubmitRequest{Spec: spec, CheckRevision: -1})
+	if err != nil {
+		return fmt.Errorf("encode the job: %w", err)
+	}
+	finish, err := beginSubmit(ctx, term, submits.NewRequest(raw), recallTries, func(by audit.Call, prepare func(*state.Tx) error) (wait func(context.Context) (int64, error)) {
+		return term.Commit.SubmitBy(by, func(t *state.Tx) error {
+			if err := also(t); err != nil {
+				return err
+			}
+			return prepare(t)
+		})
+	})
+	if err == nil {
+		_, err = finish(ctx)
+	}
+	return err
+}
+
 // queueSubmit is Committer.SubmitBy, or waits for room.
 type queueSubmit func(by audit.Call, prepare func(*state.Tx) error) (wait func(context.Context) (int64, error))
 

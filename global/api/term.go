@@ -127,6 +127,9 @@ func hasLabels(have, want map[string]string) bool {
 	return true
 }
 
+// StatusOf maps an error of SubmitWith to the status that api.proto documents.
+func StatusOf(err error) error { return rpcError(err) }
+
 // rpcError maps an error to the status that api.proto documents.
 func rpcError(err error) error {
 	var problems job.Errors

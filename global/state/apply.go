@@ -71,13 +71,15 @@ func (st *State) apply(key string, msg any, revision int64) {
 			st.Trail.Add(key, int64(len(key)+proto.Size(rec)))
 		}
 	case key == auditStateKey:
-		rec, _ := msg.(*nusav1.AuditState)
-		_ = applyAudit(st, rec, revision) // Tx.sealAudit made it
+		rec, _ := msg.(*nusav1.AuditState) // Tx.sealAudit made it
+		_ = applyAudit(st, rec, revision)
 	case key == auditKeysKey:
 		st.auditKeys = true
 	case strings.HasPrefix(key, CheckpointPrefix):
 		rec, _ := msg.(*nusav1.CheckpointRecord)
 		st.applyCheckpoint(key[len(CheckpointPrefix):], rec)
+	default:
+		applyOther(st, key, msg)
 	}
 }
 
@@ -505,16 +507,5 @@ func (st *State) TakeReport(r *Region, rep *nusav1.RegionReport) {
 	r.SetReport(rep, st.Clock(), false)
 	if fewer {
 		st.chargeAll(r.Name)
-	}
-}
-
-// chargeAll charges all slots of a region that its report does not include. The lock is held.
-func (st *State) chargeAll(name string) {
-	for _, j := range st.Jobs {
-		for s := range j.Slots.All() {
-			if s.Region == name || s.ReturnTo == name {
-				st.charge(j.Place(), &s)
-			}
-		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -412,4 +413,31 @@ func CheckRevision(what string, check int64, exists bool, revision int64) error 
 		return status.Errorf(codes.Aborted, "%s does not exist, but revision %d was asked for", what, check)
 	}
 	return status.Errorf(codes.Aborted, "%s is at revision %d, not %d: it was changed meanwhile", what, revision, check)
+}
+
+// OtherKey returns the key of a record that another package stores. The state does not hold such records.
+// kind must not be the first part of another key.
+func OtherKey(kind, name string) string { return root + kind + "/" + name }
+
+// PutOther stores a record of another package. Only the functions of that package write the key, so the key
+// is not compared.
+func PutOther(t *Tx, key string, m proto.Message) error { return t.putUnchecked(key, m) }
+
+// DeleteOther removes a record of another package.
+func DeleteOther(t *Tx, key string) error { return t.deleteUnchecked(key) }
+
+// OtherOf returns what the transaction stores under a key of another package. changed is false if it does
+// not change the key. m is nil if it removes the record.
+func OtherOf(t *Tx, key string) (m proto.Message, changed bool) {
+	ch, changed := t.find(key)
+	return ch.msg, changed
+}
+
+// applyOther passes a record of another package on. The lock is held.
+func applyOther(st *State, key string, msg any) {
+	kind, name, _ := strings.Cut(strings.TrimPrefix(key, root), "/")
+	if apply := st.Others[kind]; apply != nil {
+		m, _ := msg.(proto.Message)
+		apply(name, m)
+	}
 }

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/nusa-scheduler/nusa/global/events"
 	"github.com/nusa-scheduler/nusa/global/history"
 	"github.com/nusa-scheduler/nusa/global/idempotency"
@@ -113,6 +115,10 @@ type State struct {
 	// Sessions is the configuration of the regions' sessions, except what SessionConfig adds. It
 	// changes at each proof of leadership.
 	Sessions region.Config
+	// Others get the records of other packages once a transaction has stored them, by the kind of their
+	// keys: see OtherKey. m is nil for a removed record. They are called with the lock, and are set
+	// before the term serves.
+	Others map[string]func(name string, m proto.Message)
 	// Leadership is the stored record of the leadership term.
 	Leadership *nusav1.LeadershipRecord
 
@@ -479,6 +485,17 @@ func (st *State) wakeWatchesOf(regions map[string]int) {
 				regions[name] = n + 1
 				noteChanged(st, j.Key)
 				j.changed(stamp)
+			}
+		}
+	}
+}
+
+// chargeAll charges all slots of a region that its report does not include. The lock is held.
+func (st *State) chargeAll(name string) {
+	for _, j := range st.Jobs {
+		for s := range j.Slots.All() {
+			if s.Region == name || s.ReturnTo == name {
+				st.charge(j.Place(), &s)
 			}
 		}
 	}

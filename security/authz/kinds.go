@@ -22,6 +22,7 @@ type Kind struct {
 var kinds = []Kind{
 	kind("job", "read plan submit stop adopt", true, true),
 	kind("allocation", "read stop logs exec", true, true),
+	kind("reservation", "read create claim release", true, true),
 	kind("secret", "read reveal set remove", true, true),
 	kind("event", "read", true, true),
 	kind("namespace", "read set remove", true, false),

@@ -47,6 +47,7 @@ func request(t *testing.T, method string) proto.Message {
 var findsItself = []string{
 	"Allocations/Exec", "Allocations/Get", "Allocations/Logs", "Allocations/Stats", "Allocations/Stop", "Jobs/Plan", "Jobs/Submit", "Jobs/SubmitMany",
 	"Nodes/Cordon", "Nodes/Drain", "Nodes/Get", "Nodes/Remove",
+	"Reservations/Claim", "Reservations/Create", "Reservations/Get", "Reservations/Release",
 }
 
 // TestActions writes what each method needs, and which built-in roles have that. Each method that

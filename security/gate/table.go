@@ -159,6 +159,13 @@ var table = []row{
 	{name: "/nusa.v1.Webhooks/Disable", may: users, verb: "set", kind: "webhook", at: everywhere},
 	{name: "/nusa.v1.Webhooks/Enable", may: users, verb: "set", kind: "webhook", at: everywhere},
 
+	{name: "/nusa.v1.Reservations/Create", may: users, verb: "create", kind: "reservation", at: unknown},
+	{name: "/nusa.v1.Reservations/Get", may: users, verb: "read", kind: "reservation", at: unknown},
+	{name: "/nusa.v1.Reservations/List", may: users, verb: "read", kind: "reservation", at: ofNamespace, list: true},
+	{name: "/nusa.v1.Reservations/Claim", may: users, verb: "claim", kind: "reservation", at: unknown},
+	{name: "/nusa.v1.Reservations/Release", may: users, verb: "release", kind: "reservation", at: unknown},
+	{name: "/nusa.v1.Reservations/Locate", may: globals},
+
 	{name: "/nusa.v1.Keys/GetAuthority", may: users, verb: "read", kind: "key", at: everywhere},
 	{name: "/nusa.v1.Keys/RotateAuthority", may: users, verb: "rotate", kind: "key", at: everywhere},
 	{name: "/nusa.v1.Keys/GetRing", may: users, verb: "read", kind: "key", at: ofRegion},
