@@ -66,6 +66,8 @@ class Overview {
   head = $state.raw<OverviewHead>({})
   regions = $state.raw<OverviewRegion[]>([])
   nodes = $state.raw<OverviewNode[]>([])
+  /** Region of `nodes`. It lags behind the want until the new snapshot is complete. */
+  nodesOf = $state('')
   jobs = $state.raw<OverviewJob[]>([])
   jobCounts = $state.raw<OverviewJobCounts>({})
   due = $state.raw<OverviewDue[]>([])
@@ -128,7 +130,7 @@ class Overview {
 
   // A view that closes and one that opens within this time cause one new stream.
   private plan(): void {
-    if (!this.abort && !this.timer) return
+    if (!this.abort) return
     if (JSON.stringify(query(merged(this.wants.values()))) !== this.asked) this.reconnect(60)
   }
 
@@ -145,12 +147,13 @@ class Overview {
     this.abort?.abort()
     const abort = (this.abort = new AbortController())
     this.coming = undefined
-    const q = query(merged(this.wants.values()))
+    const want = merged(this.wants.values())
+    const q = query(want)
     this.asked = JSON.stringify(q)
     let why = 'The server ended the stream.'
     try {
       await stream<OverviewUpdate>('/v1/overview:watch', q, abort.signal, (u) => {
-        if (!abort.signal.aborted) this.receive(u)
+        if (!abort.signal.aborted) this.receive(u, want)
       }, (n) => (this.received += n))
     } catch (err) {
       if (abort.signal.aborted) return
@@ -164,8 +167,8 @@ class Overview {
     this.reconnect(this.backoff.next())
   }
 
-  private receive(u: OverviewUpdate): void {
-    if (u.reset) this.coming = new World()
+  private receive(u: OverviewUpdate, want: Want): void {
+    if (u.reset) this.coming = new World(want.nodesOf)
     this.status = 'live'
     this.since = 0
     this.error = ''
@@ -204,7 +207,10 @@ class Overview {
     const w = this.world
     if (s.head) this.head = w.head ?? {}
     if (s.regions) this.regions = [...w.regions.values()].sort(byName)
-    if (s.nodes) this.nodes = [...w.nodes.values()].sort(byName)
+    if (s.nodes) {
+      this.nodes = [...w.nodes.values()].sort(byName)
+      this.nodesOf = w.nodesOf
+    }
     if (s.jobs) {
       this.jobs = [...w.jobs.keys()].sort().map((k) => w.jobs.get(k)!)
       this.jobCounts = w.jobCounts ?? {}

@@ -32,6 +32,9 @@ export class World {
   errors: PartialError[] = []
   matrix = new Matrix([])
 
+  /** nodesOf is the region of the nodes. */
+  constructor(readonly nodesOf = '') {}
+
   /** apply adds an update that has no reset, and says what it changed. */
   apply(u: OverviewUpdate): Sections {
     const s = noSections()

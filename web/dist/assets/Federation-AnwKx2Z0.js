@@ -1,1 +1,0 @@
-import{n as e,t}from"./index-L6Zrre0v.js";var n=e(`<div class="bar"><h1>Federation</h1></div>`);function r(e){var r=n();t(e,r)}export{r as default};

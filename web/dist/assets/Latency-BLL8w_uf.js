@@ -1,1 +1,0 @@
-import{n as e,r as t,t as n}from"./index-L6Zrre0v.js";var r=e(`<div class="bar"><h1>Latency</h1></div> <p class="muted">This view comes next.</p>`,1);function i(e){var i=r();t(2),n(e,i)}export{i as default};

@@ -1,0 +1,158 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/web/fixture"
+)
+
+// looks are the pages that are checked in both themes, at the width of a desk and of a phone. `ready` is
+// an expression that is true when the page shows its data.
+var looks = []struct{ name, path, ready string }{
+	{"federation", "/ui/federation", "document.querySelectorAll('main tbody tr').length > 40"},
+	{"federation-region", "/ui/federation?region=jakarta", "document.querySelector('section.panel') !== null"},
+	{"latency", "/ui/latency", "document.querySelector('main h1') !== null"},
+	{"topology", "/ui/topology", "document.querySelector('main h1') !== null"},
+	{"jobs", "/ui/jobs", "document.querySelector('main h1') !== null"},
+	{"events", "/ui/events", "document.querySelector('main h1') !== null"},
+}
+
+func TestLooks(t *testing.T) {
+	_, address := serve(t, fixture.Options{Regions: 54})
+	for _, v := range looks {
+		for _, l := range []look{desk, deskDark, phone, phoneDark} {
+			t.Run(v.name+"-"+l.String(), func(t *testing.T) {
+				p := open(t, address+v.path, l)
+				p.wait(v.ready)
+				p.axe()
+				p.narrow()
+				p.shot(v.name + "-" + l.String())
+			})
+		}
+	}
+}
+
+func TestLogin(t *testing.T) {
+	_, address := serve(t, fixture.Options{Regions: 12, Token: "secret-token"})
+	for _, l := range []look{desk, phoneDark} {
+		p := open(t, address+"/ui/", l)
+		p.ignore("401")
+		p.see("Log in to Nusa")
+		if text := p.text(); strings.Contains(text, "jakarta") || strings.Contains(text, "Latency") {
+			t.Errorf("the page shows something without rights:\n%s", text)
+		}
+		p.axe()
+		p.shot("login-" + l.String())
+		p.press("wrong", keyEnter)
+		p.do()
+		p.wait("document.querySelector('input[name=token]') !== null")
+	}
+	p := open(t, address+"/ui/federation", desk)
+	p.ignore("401")
+	p.see("Log in to Nusa")
+	p.wait("document.querySelector('input[name=token]').focus() === undefined")
+	p.press("wrong", keyEnter)
+	p.see("does not accept this token")
+	p.wait("document.querySelector('input[name=token]').focus() === undefined")
+	p.press("secret-token", keyEnter)
+	p.see("live")
+	if stored := eval[string](p, "JSON.stringify(localStorage) + sessionStorage.getItem('nusa.token')"); stored != "{}secret-token" {
+		t.Errorf("the page has stored %s", stored)
+	}
+	p.click("button", "Log out")
+	p.see("Log in to Nusa")
+	if stored := eval[string](p, "String(sessionStorage.getItem('nusa.token'))"); stored != "null" {
+		t.Errorf("after the logout the page has %s", stored)
+	}
+}
+
+// TestTokenInAddress: a token after # opens the page, and is in the address no more.
+func TestTokenInAddress(t *testing.T) {
+	_, address := serve(t, fixture.Options{Regions: 12, Token: "secret-token"})
+	p := open(t, address+"/ui/federation?region=jakarta#token=secret-token", desk)
+	p.see("live")
+	if at := eval[string](p, "location.href"); at != address+"/ui/federation?region=jakarta" {
+		t.Errorf("the address is %s", at)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	_, address := serve(t, fixture.Options{Regions: 12})
+	p := open(t, address+"/ui/", desk)
+	p.see("live")
+	p.press("g", "l")
+	p.wait("location.pathname === '/ui/latency' && document.title.startsWith('Latency')")
+	p.press("?")
+	p.wait("document.querySelector('dialog[open]') !== null")
+	p.axe()
+	p.press(keyEscape)
+	p.wait("document.querySelector('dialog[open]') === null")
+	p.press("d")
+	p.wait("document.documentElement.dataset.theme === 'dark'")
+}
+
+// TestDisconnect: the page says since when it has no connection, and reconnects by itself.
+func TestDisconnect(t *testing.T) {
+	s, address := serve(t, fixture.Options{Regions: 12})
+	p := open(t, address+"/ui/federation", desk)
+	p.ignore("ERR_")
+	p.ignore("503")
+	p.see("live")
+	s.Fail(true)
+	p.see("disconnected for")
+	p.see("What you see is from before")
+	p.axe()
+	s.Fail(false)
+	p.see("live")
+	p.wait("!document.body.innerText.includes('Disconnected for')")
+}
+
+// TestFirstPaint: a federation of 200 regions is on the page within a second.
+func TestFirstPaint(t *testing.T) {
+	_, address := serve(t, fixture.Options{Regions: 200})
+	open(t, address+"/ui/federation", desk).see("live") // the browser has started, the server has compressed the page
+	best := time.Hour
+	for range 3 {
+		p := open(t, "about:blank", desk)
+		p.host = strings.TrimPrefix(address, "http://")
+		p.navigate(address + "/ui/federation")
+		ms := eval[float64](p, `new Promise(done => {
+			const look = () => document.querySelectorAll('svg.map [data-region]').length >= 190 && document.querySelectorAll('main tbody tr').length >= 50
+				? requestAnimationFrame(() => done(performance.now())) : setTimeout(look, 5)
+			look()
+		})`)
+		took := time.Duration(ms * float64(time.Millisecond))
+		t.Logf("first paint of 200 regions: %s; first contentful paint %.0f ms", took.Round(time.Millisecond), eval[float64](p, "performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+		best = min(best, took)
+	}
+	if best > time.Second {
+		t.Errorf("the first paint takes %s, more than 1 s", best)
+	}
+}
+
+// TestIdlePage: a page whose federation does not change receives at most 2 KB/s.
+func TestIdlePage(t *testing.T) {
+	_, address := serve(t, fixture.Options{Regions: 200, Every: time.Second, Changes: 0})
+	p := open(t, address+"/ui/federation", desk)
+	p.see("live")
+	p.wait("document.querySelectorAll('main tbody tr').length >= 50")
+	pause(p, time.Second)
+	before, begin := p.received(), time.Now()
+	pause(p, 5*time.Second)
+	rate := float64(p.received()-before) / time.Since(begin).Seconds()
+	t.Logf("an idle page receives %.0f B/s", rate)
+	if rate > 2048 {
+		t.Errorf("an idle page receives %.0f B/s", rate)
+	}
+}
+
+// pause lets time pass in the browser.
+func pause(p *page, d time.Duration) {
+	p.t.Helper()
+	eval[bool](p, fmt.Sprintf("new Promise(r => setTimeout(() => r(true), %d))", d.Milliseconds()))
+}
