@@ -12,11 +12,13 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Steps of loads: what share of the capacity, and which time, is noticeable.
+// Steps of loads: what share of the capacity, and which time, is noticeable. Measured use
+// changes all the time, even on idle machines, so its step is larger.
 const (
 	share    = 0.01
+	use      = 0.05
 	moment   = 2.0 // seconds
-	doubling = 0.5 // half a doubling of a rate or a count
+	doubling = 1.0 // a doubling of a rate or a count
 )
 
 // exact encodes the values of which every change is noticeable.
@@ -52,7 +54,7 @@ func regionEntry(r *nusav1.OverviewRegion) *overview.Entry {
 	u := r.GetUtilisation()
 	loads := slices.Concat(amounts(r.GetAllocated(), r.GetCapacity()), []overview.Load{
 		at(r.GetLastSeen()), at(r.GetMoveAt()),
-		{Value: u.GetCpu(), Step: share}, {Value: u.GetMemory(), Step: share}, {Value: u.GetDisk(), Step: share}, rate(u.GetNetworkIn()), rate(u.GetNetworkOut()),
+		{Value: u.GetCpu(), Step: use}, {Value: u.GetMemory(), Step: use}, {Value: u.GetDisk(), Step: use}, rate(u.GetNetworkIn()), rate(u.GetNetworkOut()),
 	})
 	allocated, seen, move, message := r.Allocated, r.LastSeen, r.MoveAt, r.Message
 	r.Allocated, r.Utilisation, r.LastSeen, r.MoveAt, r.Message = nil, nil, nil, nil, reason.WithoutNumbers(message)
@@ -63,7 +65,7 @@ func regionEntry(r *nusav1.OverviewRegion) *overview.Entry {
 
 func nodeEntry(n *nusav1.OverviewNode) *overview.Entry {
 	loads := append(amounts(n.GetAllocated(), n.GetCapacity()), at(n.GetLastSeen()),
-		overview.Load{Value: n.GetCpu(), Step: share}, overview.Load{Value: n.GetMemory(), Step: share}, overview.Load{Value: n.GetDisk(), Step: share})
+		overview.Load{Value: n.GetCpu(), Step: use}, overview.Load{Value: n.GetMemory(), Step: use}, overview.Load{Value: n.GetDisk(), Step: use})
 	allocated, seen, cpu, memory, disk := n.Allocated, n.LastSeen, n.Cpu, n.Memory, n.Disk
 	n.Allocated, n.LastSeen, n.Cpu, n.Memory, n.Disk = nil, nil, 0, 0, 0
 	encoded := exact(n)
@@ -94,9 +96,9 @@ func headEntry(h *nusav1.OverviewHead, servers bool) *overview.Entry {
 	for _, s := range out.Servers {
 		plain := &nusav1.GlobalServer{Name: s.GetName(), Address: s.GetAddress(), Active: s.GetActive(), Version: s.GetVersion(), FeatureLevel: s.GetFeatureLevel()}
 		shown.Servers = append(shown.Servers, plain)
-		use := s.GetStore()
-		loads = append(loads, overview.Load{Value: float64(use.GetUsedBytes()), Step: share * float64(use.GetQuotaBytes())},
-			overview.Load{Value: float64(use.GetJobBytes()), Step: share * float64(use.GetJobLimitBytes())}, rate(float64(use.GetJobs())))
+		store := s.GetStore()
+		loads = append(loads, overview.Load{Value: float64(store.GetUsedBytes()), Step: share * float64(store.GetQuotaBytes())},
+			overview.Load{Value: float64(store.GetJobBytes()), Step: share * float64(store.GetJobLimitBytes())}, rate(float64(store.GetJobs())))
 	}
 	alone := "connected"
 	if since.Value > 0 {

@@ -446,8 +446,10 @@ func (x *OverviewHead) GetNow() *timestamppb.Timestamp {
 	return nil
 }
 
-// OverviewRegion is a region with the numbers that a page shows. Numbers are sent again when
-// they change by more than one per cent of the capacity.
+// OverviewRegion is a region with the numbers that a page shows. Reserved amounts are sent again
+// when they change by more than one per cent of the capacity, measured use when it changes by
+// more than five per cent, and network rates when they double or halve. Times are sent again
+// when they change by more than two seconds.
 type OverviewRegion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
