@@ -30,7 +30,9 @@ type metrics struct {
 	paused          *prometheus.Desc
 	alarms          *prometheus.Desc
 	term            *prometheus.Desc
-	room            *prometheus.Desc
+	// events describes the log of the durable events.
+	eventBytes, eventNumber, eventsUnstored *prometheus.Desc
+	room                                    *prometheus.Desc
 }
 
 func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
@@ -53,15 +55,18 @@ func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
 			Name: "nusa_audit_forwarded_total", Help: "Entries of the regions' audit trails that were stored."}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nusa_audit_forward_lost_total", Help: "Entries that a region removed from its audit trail before they were stored here."}),
-		paused:   prometheus.NewDesc("nusa_global_failover_paused", "1 while failover is paused because many regions fell silent together.", nil, nil),
-		isActive: prometheus.NewDesc("nusa_global_active", "1 on the active server.", nil, nil),
-		jobs:     prometheus.NewDesc("nusa_global_jobs", "Stored jobs.", nil, nil),
-		pending:  prometheus.NewDesc("nusa_global_jobs_pending", "Jobs that the placer has to plan.", nil, nil),
-		regions:  prometheus.NewDesc("nusa_global_regions", "Regions, by connection.", []string{"connected"}, nil),
-		queue:    prometheus.NewDesc("nusa_global_commit_queue", "Writes that wait for a transaction.", nil, nil),
-		alarms:   prometheus.NewDesc("nusa_global_alarms", "Alarms that an operator has to act on; see nusa server list.", nil, nil),
-		room:     prometheus.NewDesc("nusa_global_store_bytes", "Bytes of the store, by kind: its database on disk, the part in use, the quota, the jobs, the limit of jobs.", []string{"kind"}, nil),
-		term:     prometheus.NewDesc("nusa_global_leadership_term", "Number of the leadership term.", nil, nil),
+		paused:         prometheus.NewDesc("nusa_global_failover_paused", "1 while failover is paused because many regions fell silent together.", nil, nil),
+		isActive:       prometheus.NewDesc("nusa_global_active", "1 on the active server.", nil, nil),
+		jobs:           prometheus.NewDesc("nusa_global_jobs", "Stored jobs.", nil, nil),
+		pending:        prometheus.NewDesc("nusa_global_jobs_pending", "Jobs that the placer has to plan.", nil, nil),
+		regions:        prometheus.NewDesc("nusa_global_regions", "Regions, by connection.", []string{"connected"}, nil),
+		queue:          prometheus.NewDesc("nusa_global_commit_queue", "Writes that wait for a transaction.", nil, nil),
+		alarms:         prometheus.NewDesc("nusa_global_alarms", "Alarms that an operator has to act on; see nusa server list.", nil, nil),
+		room:           prometheus.NewDesc("nusa_global_store_bytes", "Bytes of the store, by kind: its database on disk, the part in use, the quota, the jobs, the limit of jobs.", []string{"kind"}, nil),
+		eventBytes:     prometheus.NewDesc("nusa_global_event_bytes", "Bytes that the stored events take.", nil, nil),
+		eventNumber:    prometheus.NewDesc("nusa_global_event_number", "Number of the latest durable event.", nil, nil),
+		eventsUnstored: prometheus.NewDesc("nusa_global_events_unstored", "Events of this leadership term that could not be stored; consumers learn of the gap.", nil, nil),
+		term:           prometheus.NewDesc("nusa_global_leadership_term", "Number of the leadership term.", nil, nil),
 	}
 }
 
@@ -91,7 +96,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots, m.verdicts, m.forwarded, m.lost, m.repairs} {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{m.isActive, m.jobs, m.pending, m.regions, m.queue, m.paused, m.alarms, m.term, m.room} {
+	for _, d := range []*prometheus.Desc{m.isActive, m.jobs, m.pending, m.regions, m.queue, m.paused, m.alarms, m.term, m.room, m.eventBytes, m.eventNumber, m.eventsUnstored} {
 		ch <- d
 	}
 }
@@ -116,6 +121,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	} {
 		gauge(m.room, int(bytes), kind)
 	}
+	gauge(m.eventBytes, int(term.state.Events.Bytes()))
+	gauge(m.eventNumber, int(term.state.Events.Last()))
+	gauge(m.eventsUnstored, int(term.state.Events.Unstored()))
 	term.state.Lock()
 	defer term.state.Unlock()
 	gauge(m.term, int(term.state.Sessions.Term.Number))

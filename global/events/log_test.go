@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"crypto/sha512"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -49,7 +50,7 @@ func (w *world) commit(n int, room Room) Sealed {
 	drafts := make([]eventlog.Draft, n)
 	for i := range drafts {
 		w.added++
-		drafts[i] = eventlog.Draft{At: time.Now(), Type: "job.submitted", Subject: fmt.Sprint("default/j", w.added), Format: "version %d, %060d", Args: []any{i, w.added}}
+		drafts[i] = eventlog.Draft{At: time.Now(), Type: "job.submitted", Subject: fmt.Sprint("default/j", w.added), Format: "version %d, %x", Args: []any{i, sha512.Sum512(fmt.Append(nil, w.added))}}
 	}
 	s := w.log.Seal(drafts, room)
 	w.write(s)

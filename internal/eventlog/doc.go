@@ -5,6 +5,7 @@
 //
 //	event.go      Event and Draft: an event with and without a number
 //	record.go     the stored record of the events of a transaction
+//	pack.go       compression of the texts of a record
 //	window.go     Window: the newest events in memory; gaps in the numbers
 //	watch.go      Source: a log of durable events; Watch: follows a log from a token
 //	filter.go     Filter: which events a watch wants

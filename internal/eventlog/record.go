@@ -81,12 +81,13 @@ func Pack(events []Event, most int) (rec *nusav1.EventRecord, packed int) {
 	if !later {
 		rec.After = nil
 	}
+	packTexts(rec, p.bytes-packed*perEvent)
 	return rec, packed
 }
 
 // Unpack returns the events of a record. The first event has this number.
 func Unpack(first uint64, rec *nusav1.EventRecord) ([]Event, error) {
-	n, texts := len(rec.GetTypes()), rec.GetTexts()
+	n := len(rec.GetTypes())
 	switch {
 	case n > MaxRecord:
 		return nil, fmt.Errorf("%w: %d events, at most %d", ErrRecord, n, MaxRecord)
@@ -95,7 +96,10 @@ func Unpack(first uint64, rec *nusav1.EventRecord) ([]Event, error) {
 	case len(rec.GetSubjects()) != n || len(rec.GetMessages()) != n || some(rec.GetRegions()) && len(rec.GetRegions()) != n || some(rec.GetAfter()) && len(rec.GetAfter()) != n:
 		return nil, fmt.Errorf("%w: its lists have different lengths", ErrRecord)
 	}
-	var wrong error
+	texts, wrong := textsOf(rec)
+	if wrong != nil {
+		return nil, wrong
+	}
 	text := func(at uint32) string {
 		switch {
 		case at == 0:

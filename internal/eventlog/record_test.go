@@ -1,6 +1,8 @@
 package eventlog
 
 import (
+	"bytes"
+	"compress/flate"
 	"errors"
 	"fmt"
 	"math"
@@ -99,6 +101,7 @@ func TestPlaceOfAnEvent(t *testing.T) {
 
 func TestUnpackRefusesDamagedRecords(t *testing.T) {
 	one := []uint32{1}
+	bomb := deflated(t, make([]byte, maxTexts+1))
 	for name, rec := range map[string]*nusav1.EventRecord{
 		"a missing list":    {Types: one, Subjects: one, Texts: []string{"x"}},
 		"a longer list":     {Types: one, Subjects: one, Messages: []uint32{1, 1}, Texts: []string{"x"}},
@@ -107,6 +110,8 @@ func TestUnpackRefusesDamagedRecords(t *testing.T) {
 		"too many times":    {Types: one, Subjects: one, Messages: one, Texts: []string{"x"}, After: []uint32{1, 2}},
 		"too many regions":  {Types: one, Subjects: one, Messages: one, Texts: []string{"x"}, Regions: []uint32{1, 2}},
 		"a region too many": {Types: one, Subjects: one, Messages: one, Texts: []string{"x"}, Regions: []uint32{7}},
+		"not compressed":    {Types: one, Subjects: one, Messages: one, Packed: []byte{0xff, 1, 2}},
+		"too long a text":   {Types: one, Subjects: one, Messages: one, Packed: bomb},
 		"too many events":   {Types: make([]uint32, MaxRecord+1), Subjects: make([]uint32, MaxRecord+1), Messages: make([]uint32, MaxRecord+1)},
 	} {
 		if _, err := Unpack(1, rec); !errors.Is(err, ErrRecord) {
@@ -119,6 +124,56 @@ func TestUnpackRefusesDamagedRecords(t *testing.T) {
 			t.Errorf("from number %d on: %v", first, err)
 		}
 	}
+}
+
+func deflated(t *testing.T, plain []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := flate.NewWriter(&out, flate.BestSpeed)
+	if err == nil {
+		_, err = w.Write(plain)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// jobEvents returns the events of jobs that are submitted and offered in one transaction.
+func jobEvents(jobs int) (out []Event) {
+	for i := range jobs {
+		job, region := fmt.Sprintf("default/bench-abcdefgh-j%07d", i), fmt.Sprint("region-", i%5)
+		for _, d := range []Draft{
+			{Type: "job.submitted", Subject: job, Format: "version %d", Args: []any{1}},
+			{Type: "slot.offered", Subject: job, Region: region, Format: "web[0] to %s: score %d.%d (capacity 24.0), fits %d, divide best", Args: []any{region, 20 + i%7, i % 10, 98_000 - i}},
+			{Type: "slot.accepted", Subject: job, Region: region, Format: "web[0] by %s", Args: []any{region}},
+		} {
+			out = append(out, d.Event())
+		}
+	}
+	return out
+}
+
+// TestEventsAreSmall bounds the stored bytes of the events of a job, when many are submitted together.
+func TestEventsAreSmall(t *testing.T) {
+	const jobs, most = 100, 40
+	rec, packed := Pack(jobEvents(jobs), 1<<20)
+	each := proto.Size(rec) / jobs
+	t.Logf("%d bytes a job of three events", each)
+	if packed != 3*jobs || each > most {
+		t.Errorf("%d bytes a job, want at most %d", each, most)
+	}
+}
+
+func BenchmarkPack(b *testing.B) {
+	events := jobEvents(100)
+	for b.Loop() {
+		Pack(events, 1<<20)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100, "ns/job")
 }
 
 // FuzzUnpack: the decoder of stored records accepts any bytes without a panic, and returns bounded

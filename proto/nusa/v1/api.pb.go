@@ -6896,8 +6896,9 @@ func (x *NearRegion) GetState() EdgeState {
 // WatchEventsRequest selects events.
 type WatchEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Token of an earlier event, after which the watch continues. Empty: from now on. If the
-	// token is too old, the first event is a reset.
+	// Token of an earlier event, after which the watch continues; or only the number of an event
+	// in the log of the called server, where 0 stands for all stored events. Empty: from now on. If
+	// events after it are lost, the first event is a reset, which says how many.
 	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	// Watch the events of this region's master, which has its own tokens. Empty: the events
 	// of the called server.
@@ -6915,7 +6916,7 @@ type WatchEventsRequest struct {
 	Types []string `protobuf:"bytes,5,rep,name=types,proto3" json:"types,omitempty"`
 	// Only events whose subject begins with this text.
 	SubjectPrefix string `protobuf:"bytes,6,opt,name=subject_prefix,json=subjectPrefix,proto3" json:"subject_prefix,omitempty"`
-	// Only durable events: those with a number.
+	// Only durable events: those with a number. At a global server not together with instances.
 	Durable       bool `protobuf:"varint,7,opt,name=durable,proto3" json:"durable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -340,7 +340,10 @@ type EventRecord struct {
 	// list is empty if all are 0.
 	Regions []uint32 `protobuf:"varint,6,rep,packed,name=regions,proto3" json:"regions,omitempty"`
 	// Milliseconds between time and the time of the event. The list is empty if all are 0.
-	After         []uint32 `protobuf:"varint,7,rep,packed,name=after,proto3" json:"after,omitempty"`
+	After []uint32 `protobuf:"varint,7,rep,packed,name=after,proto3" json:"after,omitempty"`
+	// If not empty: an EventRecord with only the texts, compressed with DEFLATE (RFC 1951). The list
+	// texts is then empty. It has at most 2 MiB before the compression.
+	Packed        []byte `protobuf:"bytes,8,opt,name=packed,proto3" json:"packed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -420,6 +423,13 @@ func (x *EventRecord) GetRegions() []uint32 {
 func (x *EventRecord) GetAfter() []uint32 {
 	if x != nil {
 		return x.After
+	}
+	return nil
+}
+
+func (x *EventRecord) GetPacked() []byte {
+	if x != nil {
+		return x.Packed
 	}
 	return nil
 }
@@ -1324,7 +1334,7 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\x04tree\x18\x01 \x01(\v2\x12.nusa.v1.AuditTreeR\x04tree\"?\n" +
 	"\tAuditKeys\x12\x16\n" +
 	"\x06signer\x18\x01 \x01(\tR\x06signer\x12\x1a\n" +
-	"\bverifier\x18\x02 \x01(\tR\bverifier\"\xb5\x01\n" +
+	"\bverifier\x18\x02 \x01(\tR\bverifier\"\xcd\x01\n" +
 	"\vEventRecord\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x03R\x04time\x12\x14\n" +
 	"\x05texts\x18\x02 \x03(\tR\x05texts\x12\x14\n" +
@@ -1332,7 +1342,8 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\bsubjects\x18\x04 \x03(\rR\bsubjects\x12\x1a\n" +
 	"\bmessages\x18\x05 \x03(\rR\bmessages\x12\x18\n" +
 	"\aregions\x18\x06 \x03(\rR\aregions\x12\x14\n" +
-	"\x05after\x18\a \x03(\rR\x05after\"L\n" +
+	"\x05after\x18\a \x03(\rR\x05after\x12\x16\n" +
+	"\x06packed\x18\b \x01(\fR\x06packed\"L\n" +
 	"\n" +
 	"EventIndex\x12\x14\n" +
 	"\x05first\x18\x01 \x03(\x04R\x05first\x12\x12\n" +
