@@ -21,6 +21,7 @@
 //   - duplex.go: streams in both directions; terminal.go: exec over a WebSocket
 //   - problem.go: errors as problem details (RFC 9457)
 //   - origin.go: requests of pages of other origins
+//   - virtflow.go: the paths of virtflow, which reserve a host for a virtual machine
 //   - pages.go: the document and Swagger UI
 //
 // The folder openapi has the document, and openapi/merge the program that makes it. The folder gateway

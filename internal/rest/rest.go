@@ -59,6 +59,7 @@ func Mount(s *serve.Server, o Options) error {
 	a.mux = sync.OnceValue(a.handlers)
 	s.Mux.Handle("/v1/", a.guarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.mux().ServeHTTP(w, r) })))
 	mountPages(a, s.Mux)
+	mountVirtflow(a, s.Mux)
 	return nil
 }
 

@@ -1,0 +1,177 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// The API of virtflow: three paths that reserve a host for a virtual machine. They call the service
+// Reservations, with the rights of the caller and in the namespace default.
+
+// noNodes begins the message of a reservation without room, and is what virtflow returns then.
+const noNodes = "No available nodes"
+
+// maxSchedule bounds the body of a request, in bytes.
+const maxSchedule = 64 << 10
+
+// scheduleRequest is the body of POST /schedule.
+type scheduleRequest struct {
+	// CPU is a number of cores, and Memory a number of MiB.
+	CPU       float64 `json:"requested_cpu"`
+	Memory    float64 `json:"requested_memory"`
+	Pool      string  `json:"requested_pool"`
+	Dedicated bool    `json:"dedicated"`
+}
+
+// scheduleResult is the answer of GET and DELETE /result/{task_id}.
+type scheduleResult struct {
+	Status string `json:"status"`
+	Name   string `json:"name,omitempty"`
+	IP     string `json:"ip,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// mountVirtflow adds the paths.
+func mountVirtflow(a *api, mux *http.ServeMux) {
+	add := func(pattern, name string, do func(context.Context, nusav1.ReservationsClient, *http.Request) (any, error)) {
+		op := &operation{name: "Virtflow." + name}
+		mux.Handle(pattern, a.guarded(http.HandlerFunc(func(plain http.ResponseWriter, r *http.Request) {
+			w := newWriter(plain, r)
+			defer func() { a.counted(op, w) }()
+			defer w.end()
+			out, p := virtflow(w, r, do)
+			if p != nil {
+				w.fail(p, r)
+				return
+			}
+			w.Header().Set("Content-Type", jsonType)
+			w.Header().Set("Cache-Control", "no-store")
+			_, _ = w.Write(out) // the client may be gone
+		})))
+	}
+	add("POST /schedule", "Schedule", schedule)
+	add("GET /result/{task_id}", "Result", func(ctx context.Context, c nusav1.ReservationsClient, r *http.Request) (any, error) {
+		found, err := c.Get(ctx, &nusav1.GetReservationRequest{Id: r.PathValue("task_id")})
+		return resultOf(found), err
+	})
+	add("DELETE /result/{task_id}", "Release", func(ctx context.Context, c nusav1.ReservationsClient, r *http.Request) (any, error) {
+		_, err := c.Release(ctx, &nusav1.ReleaseReservationRequest{Id: r.PathValue("task_id")})
+		return scheduleResult{Status: "released"}, err
+	})
+}
+
+// virtflow makes the call of a request, and returns the body of the response.
+func virtflow(w *writer, r *http.Request, do func(context.Context, nusav1.ReservationsClient, *http.Request) (any, error)) ([]byte, *problem) {
+	auth, p := credential(r)
+	if p != nil {
+		return nil, p
+	}
+	conn, err := serve.Conn(r)
+	if err != nil {
+		return nil, problemOf(err)
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSchedule))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, tooLarge(maxSchedule)
+	case err != nil:
+		return nil, refusal(http.StatusBadRequest, codes.InvalidArgument, "the body cannot be read: "+err.Error())
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	_ = w.control.SetReadDeadline(time.Time{}) // the deadline of the whole request would end the call
+	ctx, cancel := context.WithTimeout(r.Context(), unaryLimit)
+	defer cancel()
+	if auth != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", auth)
+	}
+	out, err := do(ctx, nusav1.NewReservationsClient(conn), r)
+	var refused *problem
+	if errors.As(err, &refused) {
+		return nil, refused
+	}
+	if err != nil {
+		return nil, problemOf(err)
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		return nil, problemOf(err)
+	}
+	return append(text, '\n'), nil
+}
+
+// Error makes a problem an error.
+func (p *problem) Error() string { return p.Detail }
+
+// schedule makes a reservation.
+func schedule(ctx context.Context, c nusav1.ReservationsClient, r *http.Request) (any, error) {
+	req, err := readSchedule(r)
+	if err != nil {
+		return nil, err
+	}
+	req.IdempotencyKey = strings.Trim(r.Header.Get("Idempotency-Key"), `"`)
+	made, err := c.Create(ctx, req)
+	return map[string]string{"task_id": made.GetId()}, err
+}
+
+// readSchedule reads the body of POST /schedule.
+func readSchedule(r *http.Request) (*nusav1.CreateReservationRequest, error) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != jsonType {
+		return nil, refusal(http.StatusUnsupportedMediaType, codes.InvalidArgument, "the Content-Type must be "+jsonType)
+	}
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	in := scheduleRequest{}
+	err := d.Decode(&in)
+	if err == nil && d.More() {
+		err = errors.New("there is more than one value")
+	}
+	if err != nil {
+		return nil, refusal(http.StatusBadRequest, codes.InvalidArgument, fmt.Sprintf(
+			"the body is not {requested_cpu, requested_memory (MiB), requested_pool, dedicated}: %v", err))
+	}
+	var faults []*nusav1.Problem
+	if !(in.CPU >= 0.001 && in.CPU <= 10_000) {
+		faults = append(faults, &nusav1.Problem{Field: "requested_cpu", Message: "must be a number of cores, 0.001..10000"})
+	}
+	if !(in.Memory >= 1 && in.Memory <= 1<<30) {
+		faults = append(faults, &nusav1.Problem{Field: "requested_memory", Message: "must be a number of MiB, 1..1073741824"})
+	}
+	if len(faults) > 0 {
+		return nil, invalid(faults...)
+	}
+	return &nusav1.CreateReservationRequest{
+		CpuMilli: int64(math.Round(in.CPU * 1000)), MemoryBytes: int64(in.Memory * (1 << 20)), Pool: in.Pool, Dedicated: in.Dedicated,
+	}, nil
+}
+
+// resultOf returns a reservation as virtflow shows it. A reservation that was given back or has expired
+// has failed for virtflow.
+func resultOf(r *nusav1.Reservation) scheduleResult {
+	switch r.GetState() {
+	case nusav1.ReservationState_RESERVATION_STATE_PROCESSING:
+		return scheduleResult{Status: "processing"}
+	case nusav1.ReservationState_RESERVATION_STATE_COMPLETED:
+		return scheduleResult{Status: "completed", Name: r.GetNode().GetName(), IP: r.GetNode().GetAddress()}
+	}
+	text := r.GetMessage()
+	if strings.HasPrefix(text, noNodes) {
+		text = noNodes
+	}
+	return scheduleResult{Status: "failed", Error: text}
+}
