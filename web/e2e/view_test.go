@@ -16,7 +16,8 @@ import (
 var looks = []struct{ name, path, ready string }{
 	{"federation", "/ui/federation", "document.querySelectorAll('main tbody tr').length > 40"},
 	{"federation-region", "/ui/federation?region=jakarta", "document.querySelector('section.panel') !== null"},
-	{"latency", "/ui/latency", "document.querySelector('main h1') !== null"},
+	{"latency", "/ui/latency?by=provider", "document.querySelector('main canvas')?.width === 54"},
+	{"latency-edge", "/ui/latency?from=jakarta&to=tokyo", "document.querySelector('section.panel .paths li') !== null"},
 	{"topology", "/ui/topology", "document.querySelector('main h1') !== null"},
 	{"jobs", "/ui/jobs", "document.querySelector('main h1') !== null"},
 	{"events", "/ui/events", "document.querySelector('main h1') !== null"},
