@@ -1,6 +1,7 @@
 package global
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/events"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/wait"
+	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // eventsLoop stores the events that no other transaction has stored.
@@ -33,4 +35,23 @@ func (t *leadershipTerm) trimEvents(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// memberEvent returns the type of the event about a change of a member, and whether there is one.
+func memberEvent(e audit.Entry) (kind string, some bool) {
+	kind, some = map[string]string{
+		"join member": "member.joined", "remove member": "member.removed", "rotate key": "key.rotated",
+		"ban node": "member.banned", "ban region": "member.banned", "create join token": "join_token.created", "revoke join token": "join_token.revoked",
+	}[e.Verb+" "+e.Kind]
+	if e.Verb == "ban" && e.Reason == "off" {
+		kind = "member.unbanned"
+	}
+	return kind, some
+}
+
+// addMemberEvent adds the event about a change of a member that is stored.
+func (t *leadershipTerm) addMemberEvent(e audit.Entry) {
+	if kind, some := memberEvent(e); some {
+		t.state.Events.AddAt(e.Region, kind, cmp.Or(e.Name, e.Region), "%s", e.Reason)
+	}
 }

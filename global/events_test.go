@@ -7,14 +7,19 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
+	"github.com/nusa-scheduler/nusa/security/enroll"
 )
 
 func TestEvents(t *testing.T) {
@@ -224,6 +229,36 @@ func TestEventsSurviveElections(t *testing.T) {
 		}
 		first.stop()
 	})
+}
+
+func TestEventsAboutMembers(t *testing.T) {
+	for want, e := range map[string]audit.Entry{
+		"member.joined":      {Verb: "join", Kind: "member"},
+		"member.banned":      {Verb: "ban", Kind: "node", Reason: "lost laptop"},
+		"member.unbanned":    {Verb: "ban", Kind: "region", Reason: "off"},
+		"join_token.created": {Verb: "create", Kind: "join token"},
+		"":                   {Verb: "renew", Kind: "member"},
+	} {
+		if kind, some := memberEvent(e); kind != want || some != (want != "") {
+			t.Errorf("%s %s: %q, %v", e.Verb, e.Kind, kind, some)
+		}
+	}
+	term := &leadershipTerm{state: state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return 0 })}
+	ours := records{store: newFederation().mem.Client(), active: func() *leadershipTerm { return nil }}
+	entry := &audit.Entry{Verb: "ban", Kind: "node", Name: "n1", Region: "alpha", Reason: "lost laptop"}
+	if err := ours.Change(t.Context(), enroll.Change{Puts: []enroll.Put{{Key: "test/x", Value: []byte("x")}}, Audit: entry}); err != nil {
+		t.Fatal(err) // a standby has the change in its log only
+	}
+	term.addMemberEvent(*entry)
+	term.state.Events.Release()
+	watch, err := eventlog.NewWatch(t.Context(), term.state.Events.Window, term.state.Events, "0", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, _, err := watch.Next(t.Context())
+	if err != nil || len(events) != 1 || events[0].GetType() != "member.banned" || events[0].GetSubject() != "n1" || events[0].GetRegion() != "alpha" {
+		t.Errorf("got %v, %v", events, err)
+	}
 }
 
 // TestWatchesSelectEvents: a watch gets the events of the types and subjects that it wants, and a wrong

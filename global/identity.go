@@ -92,6 +92,9 @@ func (r records) Change(ctx context.Context, c enroll.Change) error {
 	if errors.Is(err, store.ErrCompareFailed) {
 		return enroll.ErrChanged
 	}
+	if t := r.active(); t != nil && c.Audit != nil && err == nil {
+		t.addMemberEvent(*c.Audit)
+	}
 	return state.RPCErrors.Err(err)
 }
 

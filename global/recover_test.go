@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -77,6 +78,23 @@ func TestServerKnowsMoreThanTheStore(t *testing.T) {
 	s.stop()
 	s = f.start(t, "g1", here)
 	waitInfo(t, s, "active without an alarm", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 0 })
+	// The numbers of the events that the copy does not have are not used again.
+	watch, err := nusav1.NewEventsClient(s.conn).Watch(t.Context(), &nusav1.WatchEventsRequest{Token: "0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := watch.Recv(); err != nil || !e.GetReset_() || e.GetMissed() != 0 {
+		t.Errorf("the first event is %v, %v", e, err)
+	}
+	for number := uint64(eventlog.Jump + 1); ; number++ {
+		e, err := watch.Recv()
+		if err != nil || e.GetNumber() != number {
+			t.Fatalf("after the reset: %v, %v; want number %d", e, err, number)
+		}
+		if e.GetType() == "store.recovered" {
+			break
+		}
+	}
 }
 
 // TestRecoverOffersSlotsThatMovedAgain: a slot moved after the copy was made. By the copy another

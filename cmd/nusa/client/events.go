@@ -35,6 +35,7 @@ after the last event, and says when events are missing:
   node      silent or back, cordoned, drained, removed
   region    defined, connected, disconnected, silent, back, lost, refused,
             confirmed, cordoned, draining, failback, removed
+  member    joined, banned, unbanned, removed
   store     filling; restored from an old copy, recovered
   failover  paused, because too many regions fell silent together; resumed
 
