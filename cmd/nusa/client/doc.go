@@ -7,7 +7,7 @@
 //   - events.go: nusa events
 //   - version.go: nusa version
 //
-// The nouns are packages of their own: job, alloc, namespace, node, region, server, network, auth, audit,
+// The nouns are packages of their own: job, alloc, reservation, namespace, node, region, server, network, auth, audit,
 // token, operator, webhook and login. They share cli (flags, one call of a command, errors), term
 // (tables and formats) and history (series over time). Package profile keeps the credentials of a
 // client by address. Package sample holds messages for tests.

@@ -89,6 +89,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterAuditServer(s, f.audit)
 	nusav1.RegisterRepairsServer(s, repairsServer{})
 	nusav1.RegisterWebhooksServer(s, f.hooks)
+	nusav1.RegisterReservationsServer(s, &reservationServer{})
 	nusav1.RegisterSystemServer(s, f)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(conns) }()
