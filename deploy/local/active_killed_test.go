@@ -75,6 +75,7 @@ func startPair(t *testing.T) *pair {
 		p.addrs[i] = addr(2 + i)
 		p.servers[i] = report.Server{Name: name, Exe: bin, Log: filepath.Join(dir, name+".log"), Args: []string{
 			"global", "--name", name, "--data-dir", filepath.Join(dir, name), "--grpc-addr", p.addrs[i], "--http-addr", "-", "--etcd-endpoints", addr(0),
+			"--webhook-allow-http", "--webhook-allow-private", "127.0.0.0/8",
 		}}
 		if err := p.servers[i].Start(); err != nil {
 			t.Fatal(err)
