@@ -7,5 +7,6 @@
 //	  - page_test.go: the browser, and page: a tab that no test leaves with an error, a foreign request or
 //	    a fault of accessibility
 //	  - view_test.go: the looks of every view: add a line to `looks`
+//	  - dev_test.go: the life of a job in a real federation
 //	  - the other files: what the views do
 package e2e

@@ -165,9 +165,6 @@ func (p *page) navigate(address string) {
 	p.do(chromedp.Navigate(address))
 }
 
-// createContext gives a tab its own storage.
-func createContext() (chromedp.ContextOption, error) { return chromedp.WithNewBrowserContext(), nil }
-
 func (p *page) expected(fault string) bool {
 	for _, i := range p.ignored {
 		if strings.Contains(fault, i) {

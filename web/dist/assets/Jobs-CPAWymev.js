@@ -1,1 +1,0 @@
-import{$ as e,Z as t,xt as n}from"./index-D1M9K-4t.js";var r=e(`<div class="bar"><h1>Jobs</h1></div> <p class="muted">This view comes next.</p>`,1);function i(e){var i=r();n(2),t(e,i)}export{i as default};

@@ -1,0 +1,103 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// dev starts a real federation with two regions, and returns the address of its page.
+func dev(t *testing.T) string {
+	t.Helper()
+	if browser == nil {
+		t.Skip("chromium is not installed")
+	}
+	dir := t.TempDir()
+	c := exec.Command("../../bin/nusa", "dev", "--insecure", "--agents", "1", "--regions", "southeastasia,westeurope", "--data-dir", dir+"/data")
+	c.Env = append(c.Environ(), "HOME="+dir)
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatalf("%v: make build creates the program", err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Signal(syscall.SIGTERM)
+		_ = c.Wait() // its exit code does not matter
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if _, address, found := strings.Cut(lines.Text(), "http://"); found {
+			go func() { // the program must not wait for a reader
+				for lines.Scan() {
+				}
+			}()
+			host, _, _ := strings.Cut(address, "/")
+			return "http://" + host
+		}
+	}
+	t.Fatal("nusa dev printed no address")
+	return ""
+}
+
+// fill types a text into the first element of a CSS selector.
+func (p *page) fill(selector, text string) {
+	p.t.Helper()
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.wait("document.querySelector('" + selector + "')")
+	eval[bool](p, "(e => { e.value = "+string(quoted)+"; e.dispatchEvent(new Event('input', {bubbles: true})); return true })(document.querySelector('"+selector+"'))")
+}
+
+const webJob = `name: web
+groups:
+  main:
+    count: 2
+    tasks:
+      loop:
+        driver: process
+        config: {command: /bin/sh, args: [-c, "echo out of $NUSA_INDEX; sleep 600"]}
+`
+
+// TestLifeOfAJob: an operator writes a job with a mistake, mends the mistake, plans, submits, reads the
+// output and the explanation, sees the events, and stops the job.
+func TestLifeOfAJob(t *testing.T) {
+	address := dev(t)
+	p := open(t, address+"/ui/federation", desk)
+	p.see("southeastasia")
+	p.navigate(address + "/ui/jobs?edit=1")
+	p.ignore("status of 400")
+	p.fill("textarea", strings.Replace(webJob, "count: 2", "count: two", 1))
+	p.click("button", "Plan")
+	p.see("line 4: groups.main.count")
+	p.wait("document.querySelector('.gutter .bad')?.innerText === '4'")
+	p.fill("textarea", webJob)
+	p.click("button", "Plan")
+	p.see("main[0–")
+	p.axe()
+	p.click("button", "Submit")
+	p.see("2 running of 2")
+	p.click("button", "Refresh")
+	p.see("Why here, and why not there")
+	p.click("button", "Logs")
+	p.see("out of ")
+	p.axe()
+	p.narrow()
+	p.click("a", "Events")
+	p.see("job.submitted")
+	p.navigate(address + "/ui/jobs")
+	p.see("default/web")
+	p.navigate(address + "/ui/jobs?job=default/web")
+	p.click("button", "Stop")
+	p.fill("dialog input", "web")
+	p.click("dialog button.primary", "Stop")
+	p.see("stopped")
+}
