@@ -20,7 +20,7 @@ func Command(execute func(ctx context.Context, args []string) int) *cobra.Comman
 		Use: "bench", Short: "Measure a region, a federation, an agent, failover, and the prediction of round trips",
 		GroupID: "roles", Args: cobra.NoArgs,
 	}
-	c.AddCommand(regionCommand(), agentCommand(), topologyCommand(), failoverCommand(), failoverTaskCommand(), failoverMovesCommand(), failoverCostCommand(),
+	c.AddCommand(regionCommand(), reservationsCommand(), agentCommand(), topologyCommand(), failoverCommand(), failoverTaskCommand(), failoverMovesCommand(), failoverCostCommand(),
 		federationCommand(), federationEtcdCommand(), federationPartsCommand(), profiledCommand(execute))
 	return c
 }

@@ -5,6 +5,7 @@
 //	region_command.go     nusa bench region
 //	agent_command.go      nusa bench agent
 //	topology_command.go   nusa bench topology
+//	reservations_command.go nusa bench reservations
 //	federation_command.go nusa bench federation, and its hidden commands: etcd alone, the bare parts
 //	replay_command.go     nusa bench federation --trace
 //	failover_command.go   nusa bench failover, and the task of the measured job
