@@ -173,6 +173,7 @@ func TestSecretsStayWhereTheyBelong(t *testing.T) {
 	}
 	c.work(secret)
 	c.logins()
+	c.webhooks()
 	c.mistakes(used)
 	c.noCores()
 	c.search()

@@ -4,11 +4,15 @@ package local_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,4 +116,60 @@ func TestWebhooksSurviveAKill(t *testing.T) {
 	if l.forged > 0 || len(l.refused) == 0 {
 		t.Errorf("%d requests without a valid signature, %d refused", l.forged, len(l.refused))
 	}
+}
+
+// storeFiles returns the files of the store, which has the secrets of webhooks.
+func storeFiles(c *canaries) (out []string) {
+	c.Helper()
+	for _, pattern := range []string{"member/snap/db", "member/wal/*.wal"} {
+		files, err := filepath.Glob(filepath.Join(c.dir, "g1", "etcd", pattern))
+		if err != nil || len(files) == 0 {
+			c.Fatalf("%s: %v, %v", pattern, files, err)
+		}
+		for _, file := range files {
+			rel, err := filepath.Rel(c.dir, file)
+			if err != nil {
+				c.Fatal(err)
+			}
+			out = append(out, rel)
+		}
+	}
+	return out
+}
+
+// addWebhook adds the secret of a webhook, which only the store may have.
+func (c *canaries) addWebhook(name, secret string) {
+	c.Helper()
+	text := strings.TrimPrefix(secret, "whsec_")
+	key, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.list = append(c.list, canary{name, [][]byte{key, []byte(hex.EncodeToString(key)), []byte(strings.TrimRight(text, "="))}, storeFiles(c)})
+}
+
+// webhooks gives a secret to a webhook, and runs the commands about webhooks. The store has the secret,
+// and so has the file of a secret that the server made.
+func (c *canaries) webhooks() {
+	c.Helper()
+	server := []string{"--addr", c.addr(0), "--identity", filepath.Join(c.dir, "g1", "operator")}
+	out := c.TempDir()
+	given, file := webhook.NewSecret().Reveal(), filepath.Join(out, "given")
+	if err := os.WriteFile(file, []byte(given+"\n"), 0o600); err != nil {
+		c.Fatal(err)
+	}
+	c.addWebhook("the secret of a webhook", given)
+	made := filepath.Join(out, "made")
+	for _, args := range [][]string{
+		{"webhook", "create", "canary", "--url", "https://hooks.invalid/hook", "--secret-file", file}, {"webhook", "test", "canary"},
+		{"webhook", "rotate", "canary", "--secret-out", made}, {"webhook", "list", "-o", "json"}, {"webhook", "show", "canary", "-o", "json"},
+		{"webhook", "log", "canary", "-o", "json"}, {"webhook", "disable", "canary"}, {"webhook", "enable", "canary"}, {"audit", "list", "-o", "json"},
+	} {
+		c.run(args[1] != "test", nil, append(args, server...)...)
+	}
+	text, err := os.ReadFile(made)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.addWebhook("a secret of a webhook that the server made", strings.TrimSpace(string(text)))
 }
