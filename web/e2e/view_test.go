@@ -16,7 +16,7 @@ import (
 var looks = []struct{ name, path, ready string }{
 	{"federation", "/ui/federation", "document.querySelectorAll('main tbody tr').length > 40"},
 	{"federation-region", "/ui/federation?region=jakarta", "document.querySelector('section.panel') !== null"},
-	{"latency", "/ui/latency?by=provider", "document.querySelector('main canvas')?.width === 54"},
+	{"latency", "/ui/latency?by=area", "document.querySelector('main canvas')?.width === 54"},
 	{"latency-edge", "/ui/latency?from=jakarta&to=tokyo", "document.querySelector('section.panel .paths li') !== null"},
 	{"topology", "/ui/topology", "document.querySelector('main h1') !== null"},
 	{"jobs", "/ui/jobs", "document.querySelector('main h1') !== null"},
@@ -156,4 +156,80 @@ func TestIdlePage(t *testing.T) {
 func pause(p *page, d time.Duration) {
 	p.t.Helper()
 	eval[bool](p, fmt.Sprintf("new Promise(r => setTimeout(() => r(true), %d))", d.Milliseconds()))
+}
+
+// TestRegionActions: an action asks first. What destroys wants the name of the region.
+func TestRegionActions(t *testing.T) {
+	s, address := serve(t, fixture.Options{Regions: 12})
+	p := open(t, address+"/ui/federation", desk)
+	p.click("main tbody a", "jakarta")
+	p.click("section.panel button", "Cordon")
+	p.wait("new URLSearchParams(location.search).get('region') === 'jakarta' && new URLSearchParams(location.search).get('action') === 'cordon'")
+	p.axe()
+	p.press(keyEscape)
+	p.wait("!document.querySelector('dialog[open]') && !location.search.includes('action')")
+	p.click("section.panel button", "Cordon")
+	p.click("dialog button.primary", "Cordon")
+	p.see("jakarta gets no new work.")
+
+	p.click("section.panel button", "Drain")
+	p.wait("document.querySelector('dialog button.primary').disabled")
+	p.wait("document.querySelector('dialog input[name=confirm]').focus() === undefined || true")
+	p.press("jakart", keyEnter)
+	p.wait("document.querySelector('dialog button.primary').disabled")
+	p.press("a", keyEnter)
+	p.see("jakarta is draining.")
+	if got, want := fmt.Sprint(s.Calls()), "[POST /v1/regions/jakarta:cordon POST /v1/regions/jakarta:drain]"; got != want {
+		t.Errorf("the page called %s, want %s", got, want)
+	}
+}
+
+// TestMapKeys: the map is one stop of the tab key. The arrow keys choose a region, Enter opens it.
+func TestMapKeys(t *testing.T) {
+	_, address := serve(t, fixture.Options{Regions: 54})
+	p := open(t, address+"/ui/federation", desk)
+	p.wait("document.querySelectorAll('svg.map [data-region]').length > 40")
+	p.wait("document.querySelector('svg.map').focus() === undefined")
+	p.press(keyRight, keyDown, keyEnter)
+	p.wait("document.querySelector('section.panel h2').innerText === new URLSearchParams(location.search).get('region')")
+}
+
+// TestLatencyKeys: the arrow keys move the cursor of the matrix, and Enter opens the history of a pair.
+func TestLatencyKeys(t *testing.T) {
+	_, address := serve(t, fixture.Options{Regions: 54})
+	p := open(t, address+"/ui/latency", desk)
+	p.wait("document.querySelector('main canvas')?.width === 54")
+	p.wait("document.querySelector('main canvas').focus() === undefined")
+	p.press(keyRight, keyRight)
+	p.see("amsterdam → athens:")
+	p.press(keyEnter)
+	p.wait("document.querySelector('section.panel .paths li') !== null && location.search === '?from=amsterdam&to=athens'")
+}
+
+// TestLargeMatrix: a matrix of 1,000 x 1,000 is painted again within a quarter of a second, and the cursor
+// moves in a frame.
+func TestLargeMatrix(t *testing.T) {
+	_, address := serve(t, fixture.Options{Regions: 1000})
+	p := open(t, address+"/ui/latency", desk)
+	p.wait("document.querySelector('main canvas')?.width === 1000")
+	const frames = "const frames = f => { const begin = performance.now(); f(); return new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(performance.now() - begin)))) };"
+	best := time.Hour
+	for i := range 4 {
+		show := []string{"Loss", "Round trip"}[i%2]
+		ms := eval[float64](p, fmt.Sprintf(`(() => { %s return frames(() => [...document.querySelectorAll('.segments button')].find(b => b.innerText === %q).click()) })()`, frames, show))
+		best = min(best, time.Duration(ms*float64(time.Millisecond)))
+	}
+	move := eval[float64](p, fmt.Sprintf(`(async () => { %s
+		const c = document.querySelector('main canvas'), b = c.getBoundingClientRect()
+		let worst = 0
+		for (let i = 0; i < 20; i++) worst += await frames(() => c.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, clientX: b.left + 20 * i, clientY: b.top + 15 * i})))
+		return worst / 20
+	})()`, frames))
+	t.Logf("paint of 1,000 x 1,000: %s; move of the cursor, two frames: %.0f ms", best.Round(time.Millisecond), move)
+	if best > 250*time.Millisecond {
+		t.Errorf("the paint takes %s", best)
+	}
+	if move > 100 {
+		t.Errorf("a move of the cursor takes %.0f ms", move)
+	}
 }

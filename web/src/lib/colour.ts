@@ -51,7 +51,7 @@ const SLOW = Math.log(400)
 export const rttPosition = (ms: number): number => (Math.log(Math.max(1, ms)) - FAST) / (SLOW - FAST)
 
 /** rttTicks are the marks of the scale of round trips. */
-export const rttTicks = [1, 5, 20, 50, 100, 200, 400]
+export const rttTicks = [1, 5, 20, 50, 100, 400]
 
 /** lossPosition places a share of lost probes, 0..1. A loss of 20 % is the end of the scale. */
 export const lossPosition = (share: number): number => Math.sqrt(Math.min(1, share / 0.2))

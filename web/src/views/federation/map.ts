@@ -70,6 +70,7 @@ export const edgesEach = (regions: number): number => (regions <= 8 ? regions : 
 export function nearest(m: Matrix, region: string, p: Percentile, count: number): Line[] {
   return lines(m, () => true, p, region, 0, m.size)
     .filter((l) => Number.isFinite(l.ms))
+    .sort((a, b) => a.ms - b.ms)
     .slice(0, count)
 }
 

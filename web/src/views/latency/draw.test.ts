@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { encodeBytes, Matrix, UNKNOWN_RTT } from '../../lib/matrix'
-import { bands, colour, order, paint } from './draw'
+import { bands, colour, order, paint, pattern, patterned } from './draw'
 
 const MEASURED = 1 | (1 << 3)
 const PREDICTED = 1 | (2 << 3)
@@ -41,7 +41,25 @@ describe('colour', () => {
   })
 })
 
+describe('pattern', () => {
+  it('gives every kind that is not measured lines of its own', () => {
+    expect(new Set(patterned.map((k) => JSON.stringify(pattern(k)))).size).toBe(patterned.length)
+    expect(pattern('measured')).toEqual([])
+  })
+})
+
 describe('paint', () => {
+  it('paints the colours of the cells', () => {
+    const m = matrix()
+    for (const show of ['rtt', 'loss', 'difference'] as const) {
+      const image = { data: new Uint8ClampedArray(36), width: 3, height: 3 } as ImageData
+      paint(image, m, [1, 0, 2], show, 50, false)
+      for (const [i, [from, to]] of [[1, 1], [1, 0], [1, 2], [0, 1], [0, 0], [0, 2]].entries()) {
+        const want = colour(m, show, 50, from!, to!, false)
+        for (const k of [0, 1, 2]) expect(Math.abs(image.data[4 * i + k]! - want[k]!), `${show} ${from} ${to}`).toBeLessThanOrEqual(4)
+      }
+    }
+  })
   it('paints a matrix of 1,000 regions completely', () => {
     const big = new Matrix(Array.from({ length: 1000 }, (_, i) => `r${i}`))
     const image = { data: new Uint8ClampedArray(4_000_000), width: 1000, height: 1000 } as ImageData
