@@ -13,12 +13,11 @@ import (
 
 // reader applies messages as a client does.
 type reader struct {
-	head, counts                *Entry
-	regions, nodes, jobs        map[string]*Entry
-	due, errors                 Section
-	columns                     []string
-	cells                       map[string]Cell
-	columnsBefore, rowsComplete bool
+	head, counts         *Entry
+	regions, nodes, jobs map[string]*Entry
+	due, errors          Section
+	columns              []string
+	cells                map[string]Cell
 }
 
 func newReader() *reader {
