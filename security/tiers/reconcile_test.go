@@ -70,7 +70,8 @@ func (f *federation) reconciles(t *testing.T) {
 	stop = f.agentIn(dir, "a", "n4", portA, portA+10, portA+20)
 	f.eventually("the stray allocation is found", func(ctx context.Context) error {
 		repairs, _, err := f.reconciled(ctx)
-		if err == nil && repairs != "a agent_stray n4/stray-allocation" {
+		// A busy machine can skip another comparison of the same run, and a later run finds nothing.
+		if err == nil && !strings.Contains(repairs, "a agent_stray n4/stray-allocation") {
 			err = fmt.Errorf("found %q", repairs)
 		}
 		return err
