@@ -197,12 +197,13 @@ func announce(cmd *cobra.Command, f dev.Federation, stays bool) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Nusa federation ready in %s: %d regions, %d servers, %d agents, round trips: %s\n",
 		f.Started.Round(10*time.Millisecond), len(f.Regions), f.Servers, f.Agents, f.WAN)
-	fmt.Fprintf(&b, "  API   %s\n  HTTP  http://%s/metrics\n  data  %s\n", f.Addr, f.HTTP, f.DataDir)
+	fmt.Fprintf(&b, "  API   %[1]s\n  page  http://%[2]s/ui/\n  HTTP  http://%[2]s/docs/ and /metrics\n  data  %[3]s\n", f.Addr, f.HTTP, f.DataDir)
 	if f.Identity != "" {
 		fmt.Fprintf(&b, "  TLS   the commands of your user are those of an operator: %s\n", f.Identity)
 	}
 	if stays {
-		fmt.Fprintf(&b, "\nIn another terminal:\n%s  %s\n  %s latency\n\nCtrl-C stops everything.\n", address(f), firstJob(f, program(cmd)), program(cmd))
+		fmt.Fprintf(&b, "\nIn another terminal:\n%s%s  %s\n  %s latency\n\nCtrl-C stops everything.\n",
+			address(f), tokenLine(f, term.IsTerminal(cmd.OutOrStdout())), firstJob(f, program(cmd)), program(cmd))
 	}
 	fmt.Fprint(cmd.OutOrStdout(), b.String())
 }
@@ -250,6 +251,19 @@ func address(f dev.Federation) string {
 		return ""
 	}
 	return "  export NUSA_ADDR=" + f.Addr + "\n"
+}
+
+// tokenLine returns the line that sets NUSA_TOKEN, for the web page and for programs. Only a terminal gets
+// the token itself, because other output often ends in a file that others read.
+func tokenLine(f dev.Federation, terminal bool) string {
+	if f.TokenFile == "" {
+		return ""
+	}
+	secret, err := os.ReadFile(f.TokenFile)
+	if !terminal || err != nil {
+		return "  export NUSA_TOKEN=$(cat " + f.TokenFile + ")\n"
+	}
+	return "  export NUSA_TOKEN=" + strings.TrimSpace(string(secret)) + "   # the page asks for it, too\n"
 }
 
 func demoCommand() *cobra.Command {

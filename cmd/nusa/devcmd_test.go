@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,27 @@ func TestTryNextNamesJobAndAddress(t *testing.T) {
 		got := tryNext(dev.Federation{Addr: addr, Names: []string{"southeastasia", "eastus"}}, "nusa", "hello")
 		if want := "\n# Try next, in another terminal\n" + export + commands; got != want {
 			t.Errorf("at %s:\n%s\nwant:\n%s", addr, got, want)
+		}
+	}
+}
+
+// TestTokenLine: only a terminal gets the access token itself.
+func TestTokenLine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "operator.token")
+	if err := os.WriteFile(file, []byte("secret_1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		file     string
+		terminal bool
+		want     string
+	}{
+		{"", true, ""},
+		{file, false, "  export NUSA_TOKEN=$(cat " + file + ")\n"},
+		{file, true, "  export NUSA_TOKEN=secret_1   # the page asks for it, too\n"},
+	} {
+		if got := tokenLine(dev.Federation{TokenFile: c.file}, c.terminal); got != c.want {
+			t.Errorf("%+v: %q", c, got)
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/reservation"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/server"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/token"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/top"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/webhook"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
@@ -75,7 +76,7 @@ func Commands() []*cobra.Command {
 	all := []*cobra.Command{
 		job.Command(), alloc.Command(), reservation.Command(), namespace.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
 		login.Command(), login.LogoutCommand(),
-		network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), webhook.Command(), audit.Command(), versionCommand(),
+		top.Command(), uiCommand(), network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), webhook.Command(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork

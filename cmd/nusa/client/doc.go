@@ -5,10 +5,11 @@
 //   - client.go: Root, Commands, and Execute, which prints errors and returns the
 //     exit code
 //   - events.go: nusa events
+//   - ui.go: nusa ui
 //   - version.go: nusa version
 //
 // The nouns are packages of their own: job, alloc, reservation, namespace, node, region, server, network, auth, audit,
-// token, operator, webhook and login. They share cli (flags, one call of a command, errors), term
+// token, operator, webhook, top and login. They share cli (flags, one call of a command, errors), term
 // (tables and formats) and history (series over time). Package profile keeps the credentials of a
 // client by address. Package sample holds messages for tests.
 package client

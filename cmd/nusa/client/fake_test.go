@@ -91,6 +91,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterWebhooksServer(s, f.hooks)
 	nusav1.RegisterReservationsServer(s, &reservationServer{})
 	nusav1.RegisterSystemServer(s, f)
+	nusav1.RegisterOverviewServer(s, overviewServer{})
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(conns) }()
 	t.Cleanup(func() {
@@ -413,7 +414,7 @@ func (f *fake) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse,
 	if f.island != "" {
 		return &nusav1.InfoResponse{Role: "regional", Name: "s1", Region: f.island}, nil
 	}
-	return &nusav1.InfoResponse{Role: "global", Name: "g1", Version: "1.2.3", FederationId: "fed"}, nil
+	return &nusav1.InfoResponse{Role: "global", Name: "g1", Version: "1.2.3", FederationId: "fed", HttpAddress: ":7601"}, nil
 }
 
 func (f *fake) Recover(_ context.Context, req *nusav1.RecoverRequest) (*nusav1.RecoverResponse, error) {

@@ -91,6 +91,9 @@ type Federation struct {
 	// Identity is the folder with the identity of an operator. It is empty if the federation is
 	// not encrypted.
 	Identity string
+	// TokenFile has an access token with the role admin. It is empty if the federation is not
+	// encrypted, or if the operator may not make such a token.
+	TokenFile string
 	// WAN is the name of the table of round trips.
 	WAN     string
 	Started time.Duration

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -166,12 +167,16 @@ func TestHello(t *testing.T) {
 		}
 	}
 
+	secret := tokenIn(t, fed)
 	stop()
 	refusedShapes(t, opts.DataDir)
 	opts.Regions = nil // the data directory has the regions
 	fed, conn, _ = start(t, opts)
 	if len(fed.Names) != 3 || fed.Agents != 6 {
 		t.Errorf("the second start has %d agents in %v", fed.Agents, fed.Names)
+	}
+	if again := tokenIn(t, fed); again != secret {
+		t.Error("the second start has made another access token")
 	}
 	until(t, conn, "near", nusav1.JobState_JOB_STATE_RUNNING)
 	sameRunning(t, conn, allocs.GetAllocations())
@@ -242,6 +247,33 @@ func sameRunning(t *testing.T, conn *grpc.ClientConn, want []*nusav1.Allocation)
 			t.Fatalf("%d of %d run again: %v, %v", running, len(want), got, err)
 		}
 	}
+}
+
+// tokenIn returns the access token of a federation, with which the HTTP API answers.
+func tokenIn(t *testing.T, fed dev.Federation) string {
+	t.Helper()
+	info, err := os.Stat(fed.TokenFile)
+	if err != nil || info.Mode() != 0o600 {
+		t.Fatalf("the token file has %v: %v", info, err)
+	}
+	text, err := os.ReadFile(fed.TokenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+fed.HTTP+"/v1/auth/tokens", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(text)))
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("the token gets %s", resp.Status)
+	}
+	return string(text)
 }
 
 // TestMistakesStartNothing: mistakes name the flag and the remedy, and start nothing.

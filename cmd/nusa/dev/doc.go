@@ -6,6 +6,7 @@
 //   - dev.go: Options, and Run, which starts and stops the tiers
 //   - regions.go: which regions a federation has, and the table of round trips
 //   - identities.go: the authority of the federation, and the identities of its members
+//   - token.go: an access token of the operator
 //   - emulate.go: sockets that behave like a wide-area network
 //   - wanfile.go: changes of the file of round trips while the federation runs
 //   - ports.go: the port plan

@@ -51,7 +51,7 @@ func (f *federation) awaitReady(ctx context.Context, addr global.Addresses) erro
 			Cut: f.cut, Heal: f.heal,
 			Addr: addr.GRPC, HTTP: addr.HTTP, DataDir: f.DataDir, Identity: f.ids.operator(), WAN: f.WAN,
 			Servers: len(f.Options.Regions) * f.Servers, Agents: len(f.Options.Regions) * f.Agents,
-			Regions: map[string]string{}, Names: f.Options.Regions, Started: time.Since(f.begin),
+			Regions: map[string]string{}, Names: f.Options.Regions, TokenFile: f.token(ctx, addr.GRPC), Started: time.Since(f.begin),
 		}
 		for i, r := range f.Regions {
 			fed.Regions[r] = f.addr(i+1, 0, portGRPC)

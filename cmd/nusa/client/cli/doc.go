@@ -18,5 +18,6 @@
 //   - errors.go: errors of calls as lines that say what to do
 //   - hint.go: suggests a name that is similar to one that does not exist
 //   - socket.go: the Unix socket of a server on this machine
+//   - browser.go: the browser of the user
 //   - resume.go: streams that continue after a broken connection
 package cli

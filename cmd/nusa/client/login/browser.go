@@ -9,14 +9,13 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"strconv"
 	"time"
 
 	goidc "github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	"github.com/nusa-scheduler/nusa/security/oidc"
 )
@@ -68,7 +67,7 @@ func (f *flow) code(ctx context.Context, lis net.Listener, state, address string
 	}()
 	f.c.Warn("log in with a browser: %s", address)
 	if !f.o.noBrowser {
-		open(ctx, address)
+		cli.OpenBrowser(ctx, address)
 	}
 	select {
 	case a := <-answers:
@@ -103,19 +102,4 @@ func callback(state string, answers chan<- answer) http.Handler {
 		}
 	})
 	return mux
-}
-
-// open opens an address in the user's browser, if there is one.
-func open(ctx context.Context, address string) {
-	program := os.Getenv("BROWSER")
-	if program == "" && (os.Getenv("DISPLAY") != "" || os.Getenv("WAYLAND_DISPLAY") != "") {
-		program = "xdg-open"
-	}
-	if program == "" {
-		return
-	}
-	cmd := exec.CommandContext(ctx, program, address)
-	if cmd.Start() == nil {
-		go func() { _ = cmd.Wait() }() // ends with the browser, or with the context
-	}
 }
