@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -52,7 +53,7 @@ func (o *operation) readBody(w http.ResponseWriter, r *http.Request, params map[
 	case errors.As(err, &large):
 		return nil, tooLarge(o.limit())
 	case err != nil:
-		return nil, refusal(http.StatusBadRequest, codes.InvalidArgument, "the body cannot be read: "+err.Error())
+		return nil, unread(err)
 	case o.body == "" && len(data) > 0:
 		return nil, refusal(http.StatusBadRequest, codes.InvalidArgument, "this operation takes no body: name its fields in the query")
 	case o.body == "" || o.body == "*" && len(data) == 0:
@@ -93,6 +94,14 @@ func (o *operation) canonical(data []byte) ([]byte, *problem) {
 		return nil, invalid(faults...)
 	}
 	return data, nil
+}
+
+// unread says why a body did not arrive.
+func unread(err error) *problem {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return refusal(http.StatusRequestTimeout, codes.DeadlineExceeded, "the body did not arrive in time: send it at once, with its length in Content-Length")
+	}
+	return refusal(http.StatusBadRequest, codes.InvalidArgument, "the body ended before it was complete")
 }
 
 // tooLarge says that a body has more bytes than its bound.

@@ -142,7 +142,10 @@ func (o *operation) checkQuery(query url.Values) []*nusav1.Problem {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		why := o.checkParameter(name)
+		fd, why := o.checkParameter(name)
+		if why == "" {
+			why = valueFault(fd, query[name])
+		}
 		if !utf8.ValidString(name) || slices.ContainsFunc(query[name], func(v string) bool { return !utf8.ValidString(v) }) {
 			why = notText
 		}
@@ -153,14 +156,14 @@ func (o *operation) checkQuery(query url.Values) []*nusav1.Problem {
 	return out
 }
 
-// checkParameter says why the operation has no such parameter, or returns "".
-func (o *operation) checkParameter(name string) string {
+// checkParameter returns the field of a parameter, or says why the operation has no such parameter.
+func (o *operation) checkParameter(name string) (protoreflect.FieldDescriptor, string) {
 	in := o.method.Input()
 	if o.body == "*" {
 		if fieldOf(in, name) != nil && !slices.Contains(o.params, name) {
-			return "the field belongs into the body"
+			return nil, "the field belongs into the body"
 		}
-		return "the operation has no parameters"
+		return nil, "the operation has no parameters"
 	}
 	path, keyed := name, false
 	if m := mapKey.FindStringSubmatch(name); m != nil {
@@ -168,28 +171,29 @@ func (o *operation) checkParameter(name string) string {
 	}
 	parts := strings.Split(path, ".")
 	md := in
+	var field protoreflect.FieldDescriptor
 	for i, part := range parts {
 		fd := fieldOf(md, part)
 		if fd == nil {
-			return o.unknownParameter(part, md, i == 0)
+			return nil, o.unknownParameter(part, md, i == 0)
 		}
 		parts[i] = string(fd.Name())
 		if i == 0 && parts[0] == o.body {
-			return "the field belongs into the body"
+			return nil, "the field belongs into the body"
 		}
 		last := i == len(parts)-1
 		switch {
 		case last && fd.IsMap() != keyed:
-			return fmt.Sprintf("write %s[KEY]=VALUE", part)
+			return nil, fmt.Sprintf("write %s[KEY]=VALUE", part)
 		case !last && (fd.Message() == nil || fd.IsMap() || fd.IsList()):
-			return fmt.Sprintf("%s has no fields", part)
+			return nil, fmt.Sprintf("%s has no fields", part)
 		}
-		md = fd.Message()
+		md, field = fd.Message(), fd
 	}
 	if slices.Contains(o.params, strings.Join(parts, ".")) {
-		return "the field is in the path"
+		return nil, "the field is in the path"
 	}
-	return ""
+	return field, ""
 }
 
 // unknownParameter names the nearest parameter.

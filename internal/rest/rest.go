@@ -57,7 +57,7 @@ func Mount(s *serve.Server, o Options) error {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	a.mux = sync.OnceValue(a.handlers)
-	s.Mux.Handle("/v1/", a.guarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.mux().ServeHTTP(w, r) })))
+	s.Mux.Handle("/v1/", a.guarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.mux().ServeHTTP(w, a.headAsGet(r)) })))
 	mountPages(a, s.Mux)
 	mountVirtflow(a, s.Mux)
 	return nil
@@ -89,6 +89,22 @@ func (a *api) handlers() http.Handler {
 		}
 	}
 	return duplexes(a, mux)
+}
+
+// headAsGet returns the request GET for a request HEAD, whose response net/http then sends without its
+// body. A stream has no end, so it has no HEAD.
+func (a *api) headAsGet(r *http.Request) *http.Request {
+	if r.Method != http.MethodHead {
+		return r
+	}
+	for _, op := range a.all {
+		if op.verb == http.MethodGet && op.streams() && op.matches.MatchString(r.URL.EscapedPath()) {
+			return r
+		}
+	}
+	out := r.Clone(r.Context())
+	out.Method = http.MethodGet
+	return out
 }
 
 // maxStreams bounds the streams in progress. Their connections do not count among those that serve

@@ -226,6 +226,12 @@ func TestRequests(t *testing.T) {
 		"a body of a GET":       {"GET", "/v1/jobs", "x", nil, 400, `takes no body`},
 		"an unknown parameter":  {"GET", "/v1/jobs?limt=1", "", nil, 400, `do you mean limit?`},
 		"a bad parameter":       {"GET", "/v1/jobs?limit=many", "", nil, 400, `many`},
+		"a number too large":    {"GET", "/v1/jobs?limit=999999999999", "", nil, 400, `"field":"limit","message":"\"999999999999\" is wrong: it must be a whole number, -2147483648..2147483647"`},
+		"a span without a unit": {"GET", "/v1/events:watch?since=60", "", nil, 400, `it must be a number of seconds such as 90s`},
+		"a parameter twice":     {"GET", "/v1/jobs?limit=1&limit=2", "", nil, 400, `is given 2 times`},
+		"a wrong enumeration":   {"GET", "/v1/overview:watch?jobs.states=RUNING", "", nil, 400, `do you mean JOB_STATE_RUNNING?`},
+		"a HEAD of a stream":    {"HEAD", "/v1/events:watch", "", nil, 405, ``},
+		"a HEAD of a list":      {"HEAD", "/v1/jobs?limit=1", "", nil, 200, ``},
 		"an unknown path":       {"GET", "/v1/nothing", "", nil, 404, `/openapi.json`},
 		"a wrong verb":          {"DELETE", "/v1/jobs", "", nil, 405, `GET, POST`},
 		"an unserved call":      {"GET", "/v1/nodes", "", nil, 404, `UNIMPLEMENTED`},
@@ -245,7 +251,7 @@ func TestRequests(t *testing.T) {
 		if a.StatusCode != c.status || !strings.Contains(a.body, c.want) && c.want != "jobs" {
 			t.Errorf("%s: %s: %s, want %d with %s", name, a.Status, a.body, c.status, c.want)
 		}
-		if c.status < 400 {
+		if c.status < 400 || c.verb == http.MethodHead {
 			continue
 		}
 		var p struct {

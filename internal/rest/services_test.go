@@ -1,9 +1,12 @@
 package rest
 
 import (
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -95,5 +98,18 @@ func TestDocumentIsValid(t *testing.T) {
 			t.Errorf("%s %s has the id %q, which is empty or not unique", op.Verb, op.Template, id)
 		}
 		ids[id] = true
+	}
+}
+
+// TestUnread: a body that does not arrive is the fault of the client, and the text has nothing of the
+// server's sockets.
+func TestUnread(t *testing.T) {
+	for want, err := range map[int]error{
+		http.StatusRequestTimeout: &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded},
+		http.StatusBadRequest:     io.ErrUnexpectedEOF,
+	} {
+		if p := unread(err); p.Status != want || strings.Contains(p.Detail, err.Error()) {
+			t.Errorf("%v: %d %s", err, p.Status, p.Detail)
+		}
 	}
 }

@@ -5,11 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"mime"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -29,13 +31,12 @@ const noNodes = "No available nodes"
 // maxSchedule bounds the body of a request, in bytes.
 const maxSchedule = 64 << 10
 
-// scheduleRequest is the body of POST /schedule.
+// scheduleRequest is the body of POST /schedule: see scheduleFields.
 type scheduleRequest struct {
 	// CPU is a number of cores, and Memory a number of MiB.
-	CPU       float64 `json:"requested_cpu"`
-	Memory    float64 `json:"requested_memory"`
-	Pool      string  `json:"requested_pool"`
-	Dedicated bool    `json:"dedicated"`
+	CPU, Memory float64
+	Pool        string
+	Dedicated   bool
 }
 
 // scheduleResult is the answer of GET and DELETE /result/{task_id}.
@@ -64,6 +65,14 @@ func mountVirtflow(a *api, mux *http.ServeMux) {
 			_, _ = w.Write(out) // the client may be gone
 		})))
 	}
+	refuse := func(path, verbs string) {
+		mux.Handle(path, a.guarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", verbs)
+			refusal(http.StatusMethodNotAllowed, codes.Unimplemented, "this path takes "+verbs).write(w, r)
+		})))
+	}
+	refuse("/schedule", "POST")
+	refuse("/result/{task_id}", "GET, DELETE")
 	add("POST /schedule", "Schedule", schedule)
 	add("GET /result/{task_id}", "Result", func(ctx context.Context, c nusav1.ReservationsClient, r *http.Request) (any, error) {
 		found, err := c.Get(ctx, &nusav1.GetReservationRequest{Id: r.PathValue("task_id")})
@@ -91,7 +100,7 @@ func virtflow(w *writer, r *http.Request, do func(context.Context, nusav1.Reserv
 	case errors.As(err, &large):
 		return nil, tooLarge(maxSchedule)
 	case err != nil:
-		return nil, refusal(http.StatusBadRequest, codes.InvalidArgument, "the body cannot be read: "+err.Error())
+		return nil, unread(err)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	_ = w.control.SetReadDeadline(time.Time{}) // the deadline of the whole request would end the call
@@ -134,30 +143,75 @@ func readSchedule(r *http.Request) (*nusav1.CreateReservationRequest, error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != jsonType {
 		return nil, refusal(http.StatusUnsupportedMediaType, codes.InvalidArgument, "the Content-Type must be "+jsonType)
 	}
-	d := json.NewDecoder(r.Body)
-	d.DisallowUnknownFields()
-	in := scheduleRequest{}
-	err := d.Decode(&in)
-	if err == nil && d.More() {
-		err = errors.New("there is more than one value")
-	}
+	data, err := io.ReadAll(r.Body)
 	if err != nil {
-		return nil, refusal(http.StatusBadRequest, codes.InvalidArgument, fmt.Sprintf(
-			"the body is not {requested_cpu, requested_memory (MiB), requested_pool, dedicated}: %v", err))
+		return nil, unread(err)
 	}
-	var faults []*nusav1.Problem
-	if !(in.CPU >= 0.001 && in.CPU <= 10_000) {
-		faults = append(faults, &nusav1.Problem{Field: "requested_cpu", Message: "must be a number of cores, 0.001..10000"})
-	}
-	if !(in.Memory >= 1 && in.Memory <= 1<<30) {
-		faults = append(faults, &nusav1.Problem{Field: "requested_memory", Message: "must be a number of MiB, 1..1073741824"})
-	}
+	in, faults := decodeSchedule(data)
 	if len(faults) > 0 {
 		return nil, invalid(faults...)
 	}
 	return &nusav1.CreateReservationRequest{
 		CpuMilli: int64(math.Round(in.CPU * 1000)), MemoryBytes: int64(in.Memory * (1 << 20)), Pool: in.Pool, Dedicated: in.Dedicated,
 	}, nil
+}
+
+// scheduleFields are the fields of scheduleRequest.
+var scheduleFields = []string{"requested_cpu", "requested_memory", "requested_pool", "dedicated"}
+
+// decodeSchedule reads a scheduleRequest. The faults name the fields and their lines.
+func decodeSchedule(data []byte) (in scheduleRequest, faults []*nusav1.Problem) {
+	trees, err := doc.Read(data, true)
+	switch {
+	case err != nil:
+		return in, []*nusav1.Problem{syntax(err)}
+	case len(trees) != 1 || trees[0].Kind != doc.Map:
+		return in, []*nusav1.Problem{{Line: 1, Column: 1, Message: "the body must be one JSON object"}}
+	}
+	seen := map[string]bool{}
+	for _, e := range trees[0].Entries {
+		seen[e.Key] = true
+		if why := in.set(e.Key, e.Value); why != "" && len(faults) < maxFaults {
+			faults = append(faults, &nusav1.Problem{Field: e.Key, Line: int32(e.Line), Column: int32(e.Column), Message: why})
+		}
+	}
+	for _, name := range scheduleFields[:2] {
+		if !seen[name] {
+			faults = append(faults, &nusav1.Problem{Field: name, Message: "is missing"})
+		}
+	}
+	return in, faults
+}
+
+// set sets a field, or says why it cannot have the value.
+func (in *scheduleRequest) set(name string, v *doc.Node) string {
+	number, err := strconv.ParseFloat(v.Text, 64)
+	isNumber := v.Kind == doc.Number && err == nil
+	switch name {
+	case "requested_cpu":
+		in.CPU = number
+		if !isNumber || number < 0.001 || number > 10_000 {
+			return "must be a number of cores, 0.001..10000"
+		}
+	case "requested_memory":
+		in.Memory = number
+		if !isNumber || number < 1 || number > 1<<30 {
+			return "must be a number of MiB, 1..1073741824"
+		}
+	case "requested_pool":
+		in.Pool = v.Text
+		if v.Kind != doc.String && v.Kind != doc.Null {
+			return "must be the name of a pool"
+		}
+	case "dedicated":
+		in.Dedicated = v.Text == "true"
+		if v.Kind != doc.Bool && v.Kind != doc.Null {
+			return "must be true or false"
+		}
+	default:
+		return unknownOf(name, slices.Clone(scheduleFields))
+	}
+	return ""
 }
 
 // resultOf returns a reservation as virtflow shows it. A reservation that was given back or has expired
