@@ -40,7 +40,9 @@
 //	repair       compares the store with the memory and the regions
 //	uplink       the streams of the regions
 //	placer       the shell around place
+//	objects      stored objects of other packages, each with a worker
 //	hooks        sends events to the endpoints of webhooks; the folder delivery decides when (pure)
+//	buses        publishes events to message brokers
 //	api          the gRPC services
 //	overview     the stream of the present state for pages
 //	reservations reserves room on nodes for what another system creates there

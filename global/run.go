@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/buses"
 	"github.com/nusa-scheduler/nusa/global/hooks"
 	"github.com/nusa-scheduler/nusa/global/overview"
 	"github.com/nusa-scheduler/nusa/global/reservations"
@@ -74,8 +75,9 @@ type server struct {
 	// sink writes entries of the audit trail elsewhere. nil: nowhere.
 	sink *auditsink.Sink
 	bans bans
-	// hooks are the metrics of the webhooks.
+	// hooks and buses are the metrics of the webhooks and the buses.
 	hooks *hooks.Metrics
+	buses *buses.Metrics
 }
 
 // Run serves until ctx ends or a fatal error occurs. When Run returns, everything that it started
@@ -99,7 +101,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	s := &server{cfg: cfg, log: cfg.Logger, hub: tunnel.NewHub(tunnel.Options{}), denials: recorder.NewQueue(), sink: auditsink.New(cfg.AuditSink, cfg.Name, cfg.Logger)}
 	defer s.hub.Close()
-	s.metrics, s.hooks = newMetrics(&s.active), hooks.NewMetrics()
+	s.metrics, s.hooks, s.buses = newMetrics(&s.active), hooks.NewMetrics(), buses.NewMetrics()
 	addrs, closeStore, err := s.open(ctx, dir)
 	if err != nil {
 		return err
@@ -109,6 +111,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer s.leader.close()
 	s.services().Register(s.web.GRPC)
 	nusav1.RegisterWebhooksServer(s.web.GRPC, &hooks.Server{Current: s.sender})
+	nusav1.RegisterBusesServer(s.web.GRPC, &buses.Server{Current: s.publisher})
 	nusav1.RegisterOverviewServer(s.web.GRPC, s.overview())
 	nusav1.RegisterReservationsServer(s.web.GRPC, &reservations.Service{Current: s.reservations})
 	return s.run(ctx, addrs)
@@ -214,7 +217,7 @@ func (s *server) listen(ctx context.Context) error {
 	}
 	s.web = web
 	page.Mount(web.Mux)
-	if err := errors.Join(web.Registry.Register(s.metrics), web.Registry.Register(s.hooks), g.Register(web.Registry), s.sink.Register(web.Registry)); err != nil {
+	if err := errors.Join(web.Registry.Register(s.metrics), web.Registry.Register(s.hooks), web.Registry.Register(s.buses), g.Register(web.Registry), s.sink.Register(web.Registry)); err != nil {
 		return errors.Join(fmt.Errorf("metrics: %w", err), web.Close())
 	}
 	if err := rest.Mount(web, rest.Options{Origins: s.cfg.HTTPOrigins, Plain: id == nil}); err != nil {
@@ -347,6 +350,14 @@ func openDir(cfg Config) (*serve.DataDir, error) {
 func (s *server) sender() *hooks.Sender {
 	if t := s.active.Load(); t != nil {
 		return t.hooks
+	}
+	return nil
+}
+
+// publisher returns what delivers to buses, or nil while this server is not the active one.
+func (s *server) publisher() *buses.Term {
+	if t := s.active.Load(); t != nil {
+		return t.buses
 	}
 	return nil
 }

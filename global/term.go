@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/buses"
 	"github.com/nusa-scheduler/nusa/global/gather"
 	"github.com/nusa-scheduler/nusa/global/hooks"
 	"github.com/nusa-scheduler/nusa/global/latency"
@@ -44,8 +45,9 @@ type leadershipTerm struct {
 	placer   *placer.Placer
 	uplink   *uplink.Server
 	api      *api.Term
-	// hooks delivers events to webhooks.
+	// hooks delivers events to webhooks, and buses to message brokers.
 	hooks    *hooks.Sender
+	buses    *buses.Term
 	overview *overview.Term
 	book     *reservations.Book
 
@@ -132,6 +134,9 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	t.hooks = hooks.New(hooks.Config{
 		State: t.state, Commit: t.commit, Source: t.state.Events, Policy: &cfg.Webhooks, Metrics: s.hooks, Log: cfg.Logger,
 	})
+	t.buses = buses.NewTerm(buses.Config{
+		State: t.state, Commit: t.commit, Store: s.store, Source: t.state.Events, Policy: &cfg.Webhooks, Metrics: s.buses, Log: cfg.Logger,
+	})
 	err = t.state.Load(ctx, s.store)
 	if err == nil {
 		err = t.countCandidates(ctx)
@@ -167,7 +172,7 @@ func (t *leadershipTerm) run() error {
 	lost := failoverLoop{
 		state: t.state, commit: t.commit, wake: t.placer.Wake, resign: t.resign, log: t.cfg.Logger, observe: t.observeVerdicts,
 	}
-	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.eventsLoop, t.eventRetentionLoop, t.hooks.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run, t.book.Run} {
+	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.eventsLoop, t.eventRetentionLoop, t.hooks.Run, t.buses.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run, t.book.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()

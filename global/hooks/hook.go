@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,8 +28,7 @@ const (
 	defaultParallel = 4
 )
 
-// ownEvents is the prefix of the types of events about webhooks. Only a webhook that names such a
-// type gets them, so that the failure of one webhook does not cause deliveries to all others.
+// ownEvents is the prefix of the types of events about webhooks: see cloudevent.Selection.
 const ownEvents = "webhook."
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
@@ -38,8 +36,7 @@ var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 // hook is a webhook as the delivery needs it. It is not changed.
 type hook struct {
 	web      *nusav1.Webhook
-	filter   *cloudevent.Filter
-	own      bool // gets events about webhooks
+	filter   *cloudevent.Selection
 	secrets  []webhook.Secret
 	timeout  time.Duration
 	parallel int
@@ -48,13 +45,12 @@ type hook struct {
 // newHook reads a stored record. The filter of a record that a newer version wrote may not compile.
 func newHook(rec *nusav1.WebhookRecord) (*hook, error) {
 	w := rec.GetWebhook()
-	filter, err := cloudevent.NewFilter(w.GetTypes(), w.GetNamespaces(), w.GetFilter())
+	filter, err := cloudevent.NewSelection(ownEvents, w.GetName(), w.GetTypes(), w.GetNamespaces(), w.GetFilter())
 	if err != nil {
 		return nil, err
 	}
 	h := &hook{
 		web: w, filter: filter, timeout: defaultTimeout, parallel: int(cmp.Or(w.GetParallel(), defaultParallel)),
-		own: slices.ContainsFunc(w.GetTypes(), func(t string) bool { return strings.HasPrefix(t, ownEvents) }),
 	}
 	if w.GetTimeout() != nil {
 		h.timeout = w.GetTimeout().AsDuration()
@@ -67,14 +63,6 @@ func newHook(rec *nusav1.WebhookRecord) (*hook, error) {
 		h.secrets = append(h.secrets, s)
 	}
 	return h, nil
-}
-
-// selects reports whether an event is sent. A webhook gets no events about itself.
-func (h *hook) selects(e *nusav1.Event) (bool, error) {
-	if strings.HasPrefix(e.GetType(), ownEvents) && (!h.own || e.GetSubject() == h.web.GetName()) {
-		return false, nil
-	}
-	return h.filter.Match(e)
 }
 
 // check returns the webhook of a request in the form that is stored. The error is a status that names
@@ -93,15 +81,7 @@ func check(w *nusav1.Webhook, secrets []string, policy *webhook.Policy) (*nusav1
 	if n := len(w.GetDescription()); n > maxDescription {
 		wrong("webhook.description", "%d bytes long, the limit is %d", n, maxDescription)
 	}
-	if _, err := cloudevent.NewFilter(w.GetTypes(), nil, ""); err != nil {
-		wrong("webhook.types", "%s", err)
-	}
-	if _, err := cloudevent.NewFilter(nil, w.GetNamespaces(), ""); err != nil {
-		wrong("webhook.namespaces", "%s", err)
-	}
-	if _, err := cloudevent.NewFilter(nil, nil, w.GetFilter()); err != nil {
-		wrong("webhook.filter", "%s", strings.TrimPrefix(err.Error(), "filter: "))
-	}
+	cloudevent.Check(w.GetTypes(), w.GetNamespaces(), w.GetFilter(), func(part, problem string) { wrong("webhook."+part, "%s", problem) })
 	if d := w.GetTimeout().AsDuration(); w.GetTimeout() != nil && (d < minTimeout || d > maxTimeout) {
 		wrong("webhook.timeout", "%s is not within %s to %s", d, minTimeout, maxTimeout)
 	}

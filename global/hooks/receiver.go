@@ -188,7 +188,7 @@ func (r *receiver) read(ctx context.Context) (failed bool) {
 		}
 		selected := make([]bool, len(events))
 		for i, e := range events {
-			ok, err := h.selects(e)
+			ok, err := h.filter.Match(e)
 			if err != nil {
 				r.log.Debug("the filter of a webhook failed on an event", "webhook", r.name, "number", e.GetNumber(), "error", err)
 			}
@@ -394,11 +394,7 @@ func (r *receiver) status() *nusav1.WebhookStatus {
 
 // unread returns the number of events that were not read. The lock is held.
 func (r *receiver) unread() uint64 {
-	last := r.source.Last()
-	if last <= r.queue.Cursor() {
-		return 0
-	}
-	return max(1, eventlog.Missed(r.queue.Cursor(), last+1))
+	return eventlog.Behind(r.queue.Cursor(), r.source.Last())
 }
 
 // state returns how the delivery goes. The lock is held.

@@ -3,17 +3,16 @@ package hooks
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/hooks/delivery"
+	"github.com/nusa-scheduler/nusa/global/objects"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/internal/webhook"
@@ -26,12 +25,6 @@ const (
 	saveEvery, lazySave = time.Second, 30 * time.Second
 	// saveAtOnce is the number of records that one request stores.
 	saveAtOnce = 32
-	// droppedAlarm is how long the alarm about dropped events stays.
-	droppedAlarm = time.Hour
-	// namesInAlarm is the number of webhooks that the alarm names.
-	namesInAlarm = 3
-	// reportEvery and reportBurst bound the events about one webhook.
-	reportEvery, reportBurst = time.Minute, 5
 	// disableAgain is how long a failed write of a disabled webhook waits.
 	disableAgain = time.Second
 )
@@ -134,16 +127,11 @@ func (s *Sender) follow(ctx context.Context) {
 // begin starts the receiver of a webhook.
 func (s *Sender) begin(ctx context.Context, rec *nusav1.WebhookRecord, progress *nusav1.WebhookProgress) *receiver {
 	ctx, cancel := context.WithCancel(ctx)
-	reports := wait.NewPace(reportEvery, reportBurst)
 	r := &receiver{
 		id: rec.GetId(), name: rec.GetWebhook().GetName(), source: s.Source, policy: s.Policy, metrics: s.Metrics, log: s.Log,
 		disable: s.disable, now: s.Now, random: s.Random, cancel: cancel, ended: make(chan struct{}), wake: make(chan struct{}, 1),
 		queue: delivery.New(savedOf(progress), defaultParallel, s.Now()), fresh: map[uint64]*nusav1.Event{},
-		report: func(kind, name, format string, args ...any) {
-			if _, ok := reports.Take(s.Now()); ok {
-				s.State.Events.Add(kind, name, format, args...)
-			}
-		},
+		report: objects.Reporter(s.Now, s.State.Events.Add),
 	}
 	go r.run(ctx)
 	return r
@@ -255,7 +243,7 @@ func (s *Sender) alarm() {
 			names = append(names, r.name)
 		}
 	}
-	text := alarmText(names)
+	text := objects.AlarmText("events wait too long for webhooks, or were removed before they were sent", names, "nusa webhook list")
 	s.State.Lock()
 	was := s.State.Webhooks.Alarm
 	s.State.Webhooks.Alarm = text
@@ -269,18 +257,6 @@ func (s *Sender) alarm() {
 func (r *receiver) alarms() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	lost := !r.dropped.IsZero() && r.now().Sub(r.dropped) < droppedAlarm
+	lost := !r.dropped.IsZero() && r.now().Sub(r.dropped) < objects.RecentLoss
 	return lost || r.state() == nusav1.WebhookState_WEBHOOK_STATE_BEHIND
-}
-
-func alarmText(names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
-	slices.Sort(names)
-	list := strings.Join(names[:min(len(names), namesInAlarm)], ", ")
-	if more := len(names) - namesInAlarm; more > 0 {
-		list += fmt.Sprintf(" and %d more", more)
-	}
-	return "events wait too long for webhooks, or were removed before they were sent: " + list + "; see nusa webhook list"
 }

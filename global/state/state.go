@@ -119,6 +119,8 @@ type State struct {
 	// keys: see OtherKey. m is nil for a removed record. They are called with the lock, and are set
 	// before the term serves.
 	Others map[string]func(name string, m proto.Message)
+	// ObjectAlarms are what an operator has to do about objects of other packages, by their kind.
+	ObjectAlarms map[string]string
 	// Leadership is the stored record of the leadership term.
 	Leadership *nusav1.LeadershipRecord
 
@@ -358,6 +360,9 @@ func (st *State) Alarms() (out []string) {
 			out = append(out, alarm)
 		}
 	}
+	for _, kind := range slices.Sorted(maps.Keys(st.ObjectAlarms)) {
+		out = append(out, st.ObjectAlarms[kind])
+	}
 	for _, name := range st.RegionNames() {
 		if why := st.Regions[name].Refused; why != "" {
 			out = append(out, why)
@@ -370,6 +375,22 @@ func (st *State) Alarms() (out []string) {
 		}
 	}
 	return out
+}
+
+// SetObjectAlarm notes the alarm about the objects of a kind, or that there is none. It reports whether
+// the alarm is new.
+func SetObjectAlarm(st *State, kind, text string) (fresh bool) {
+	st.Lock()
+	defer st.Unlock()
+	was := st.ObjectAlarms[kind]
+	if st.ObjectAlarms == nil {
+		st.ObjectAlarms = map[string]string{}
+	}
+	st.ObjectAlarms[kind] = text
+	if text == "" {
+		delete(st.ObjectAlarms, kind)
+	}
+	return text != "" && text != was
 }
 
 // SetServerAlarms notes what an operator has to do about global servers and members of the store.

@@ -2,5 +2,5 @@
 // events by type, namespace and a CEL expression. Webhooks and event buses use it.
 //
 //	encode.go   an event as CloudEvents JSON; its id, type and source
-//	filter.go   Filter: which events a consumer gets
+//	filter.go   Filter and Selection: which events a consumer gets
 package cloudevent

@@ -95,3 +95,45 @@ func matchType(pattern, kind string) bool {
 	}
 	return pattern == kind
 }
+
+// Selection selects the events of a consumer that is an object itself, for example a webhook. Events
+// about such objects are selected only if a type names them, so that the failure of one object does not
+// cause events to all others. The events about the consumer itself are never selected.
+type Selection struct {
+	filter  *Filter
+	own     bool
+	kind    string
+	subject string
+}
+
+// NewSelection compiles a selection: see NewFilter. kind is the beginning of the types of events about
+// such objects, with its dot.
+func NewSelection(kind, subject string, types, namespaces []string, where string) (*Selection, error) {
+	f, err := NewFilter(types, namespaces, where)
+	if err != nil {
+		return nil, err
+	}
+	own := slices.ContainsFunc(types, func(t string) bool { return strings.HasPrefix(t, kind) })
+	return &Selection{filter: f, own: own, kind: kind, subject: subject}, nil
+}
+
+// Match reports whether an event is selected: see Filter.Match.
+func (s *Selection) Match(e *nusav1.Event) (bool, error) {
+	if strings.HasPrefix(e.GetType(), s.kind) && (!s.own || e.GetSubject() == s.subject) {
+		return false, nil
+	}
+	return s.filter.Match(e)
+}
+
+// Check calls wrong for each part of a filter that is not valid: types, namespaces or filter.
+func Check(types, namespaces []string, where string, wrong func(part, problem string)) {
+	if _, err := NewFilter(types, nil, ""); err != nil {
+		wrong("types", err.Error())
+	}
+	if _, err := NewFilter(nil, namespaces, ""); err != nil {
+		wrong("namespaces", err.Error())
+	}
+	if _, err := NewFilter(nil, nil, where); err != nil {
+		wrong("filter", strings.TrimPrefix(err.Error(), "filter: "))
+	}
+}

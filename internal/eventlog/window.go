@@ -100,6 +100,15 @@ func Missed(n, first uint64) uint64 {
 	return missed
 }
 
+// Behind returns how many events a consumer has not handled: those after a cursor, up to the last one. See
+// Missed for a recovery between them.
+func Behind(cursor, last uint64) uint64 {
+	if last <= cursor {
+		return 0
+	}
+	return max(1, Missed(cursor, last+1))
+}
+
 // After returns durable events with numbers above n, in order, at most max, and what Missed returns for
 // the first of them. The list ends before a later gap in the numbers. ok is false if the window does
 // not have all events after n.

@@ -5,10 +5,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // MaxURL is the longest URL, in bytes.
@@ -17,7 +19,7 @@ const MaxURL = 2048
 // ErrAddress is wrapped by the error of a request to an address that the policy refuses.
 var ErrAddress = errors.New("requests to this address are not allowed")
 
-// Policy says which endpoints requests may go to. The zero Policy allows https to public addresses.
+// Policy says which endpoints requests may go to, and which brokers connections. The zero Policy allows https to public addresses.
 type Policy struct {
 	// AllowPrivate are networks that are allowed although they are private.
 	AllowPrivate []netip.Prefix
@@ -84,6 +86,11 @@ func (p *Policy) Check(addr netip.Addr) error {
 		}
 	}
 	return nil
+}
+
+// Dialer returns a dialer that opens connections to allowed addresses only.
+func (p *Policy) Dialer(timeout time.Duration) *net.Dialer {
+	return &net.Dialer{Timeout: timeout, ControlContext: p.control}
 }
 
 // control refuses a connection after the name was resolved and before it is opened, so that a name

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -35,7 +34,7 @@ type Client struct {
 // NewClient returns a client that opens at most so many connections. It follows no redirect and uses
 // no proxy, because both would lead around the policy.
 func NewClient(p *Policy, connections int) *Client {
-	dialer := &net.Dialer{Timeout: handshake, ControlContext: p.control}
+	dialer := p.Dialer(handshake)
 	return &Client{http: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
@@ -89,7 +88,7 @@ func (c *Client) Send(ctx context.Context, m Message, timeout time.Duration) Res
 func (c *Client) send(ctx context.Context, m Message) Response {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.URL, bytes.NewReader(m.Body))
 	if err != nil {
-		return Response{Err: cause(err)}
+		return Response{Err: Cause(err)}
 	}
 	req.Header.Set("Content-Type", m.ContentType)
 	req.Header.Set("User-Agent", "nusa-webhook")
@@ -98,7 +97,7 @@ func (c *Client) send(ctx context.Context, m Message) Response {
 	req.Header.Set("Webhook-Signature", Sign(m.Secrets, m.ID, m.At, m.Body))
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return Response{Err: cause(err)}
+		return Response{Err: Cause(err)}
 	}
 	defer resp.Body.Close()
 	out := Response{Status: resp.StatusCode, RetryAfter: RetryAfter(resp.Header.Get("Retry-After"), m.At)}
@@ -113,8 +112,8 @@ func (c *Client) send(ctx context.Context, m Message) Response {
 	return out
 }
 
-// cause returns the text of an error without the URL, on one line.
-func cause(err error) string {
+// Cause returns the text of an error without the URL, on one line.
+func Cause(err error) string {
 	var inner *url.Error
 	if errors.As(err, &inner) {
 		err = inner.Err

@@ -10,7 +10,7 @@ import (
 var builtin = []Role{
 	role("admin", "allow * *"),
 	role("operator",
-		"allow * job,allocation,reservation,namespace,node,region,topology,origin,event,webhook",
+		"allow * job,allocation,reservation,namespace,node,region,topology,origin,event,webhook,bus",
 		"allow read,set,remove secret",
 		"allow read,reconcile,recover system",
 		"allow read token,role,key"),

@@ -31,6 +31,7 @@ var kinds = []Kind{
 	kind("topology", "read check", false, true),
 	kind("origin", "read set remove", false, true),
 	kind("webhook", "read set send remove", false, true),
+	kind("bus", "read set send remove", false, true),
 	kind("system", "read reconcile recover", false, true),
 	kind("token", "read create revoke", false, true),
 	kind("role", "read set remove", false, true),

@@ -159,6 +159,14 @@ var table = []row{
 	{name: "/nusa.v1.Webhooks/Disable", may: users, verb: "set", kind: "webhook", at: everywhere},
 	{name: "/nusa.v1.Webhooks/Enable", may: users, verb: "set", kind: "webhook", at: everywhere},
 
+	{name: "/nusa.v1.Buses/Set", may: users, verb: "set", kind: "bus", at: everywhere},
+	{name: "/nusa.v1.Buses/Get", may: users, verb: "read", kind: "bus", at: everywhere},
+	{name: "/nusa.v1.Buses/List", may: users, verb: "read", kind: "bus", at: everywhere},
+	{name: "/nusa.v1.Buses/Delete", may: users, verb: "remove", kind: "bus", at: everywhere},
+	{name: "/nusa.v1.Buses/Test", may: users, verb: "send", kind: "bus", at: everywhere},
+	{name: "/nusa.v1.Buses/Disable", may: users, verb: "set", kind: "bus", at: everywhere},
+	{name: "/nusa.v1.Buses/Enable", may: users, verb: "set", kind: "bus", at: everywhere},
+
 	{name: "/nusa.v1.Reservations/Create", may: users, verb: "create", kind: "reservation", at: unknown},
 	{name: "/nusa.v1.Reservations/Get", may: users, verb: "read", kind: "reservation", at: unknown},
 	{name: "/nusa.v1.Reservations/List", may: users, verb: "read", kind: "reservation", at: ofNamespace, list: true},

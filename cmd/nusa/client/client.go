@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/alloc"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/audit"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/auth"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/bus"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/job"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/login"
@@ -76,7 +77,7 @@ func Commands() []*cobra.Command {
 	all := []*cobra.Command{
 		job.Command(), alloc.Command(), reservation.Command(), namespace.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
 		login.Command(), login.LogoutCommand(),
-		top.Command(), uiCommand(), network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), webhook.Command(), audit.Command(), versionCommand(),
+		top.Command(), uiCommand(), network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), webhook.Command(), bus.Command(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork

@@ -34,6 +34,7 @@ type fake struct {
 	island  string          // the region of this fake server
 	info    *nusav1.InfoResponse
 	hooks   *hooksServer
+	buses   *busesServer
 }
 
 // notes has the state that all services of the fake server share.
@@ -74,7 +75,7 @@ func newFake(t *testing.T) *fake {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{notes: &notes{addr: l.Addr().String()}, audit: newAuditServer(t), hooks: &hooksServer{}}
+	f := &fake{notes: &notes{addr: l.Addr().String()}, audit: newAuditServer(t), hooks: &hooksServer{}, buses: &busesServer{}}
 	conns := &connections{Listener: l}
 	f.drop = conns.drop
 	f.die = func() { conns.Close(); conns.drop() }
@@ -89,6 +90,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterAuditServer(s, f.audit)
 	nusav1.RegisterRepairsServer(s, repairsServer{})
 	nusav1.RegisterWebhooksServer(s, f.hooks)
+	nusav1.RegisterBusesServer(s, f.buses)
 	nusav1.RegisterReservationsServer(s, &reservationServer{})
 	nusav1.RegisterSystemServer(s, f)
 	nusav1.RegisterOverviewServer(s, overviewServer{})

@@ -3,4 +3,5 @@
 //
 //	schedule.go   the delays between attempts; what a response means for a delivery
 //	queue.go      Queue: the events that wait for one endpoint
+//	stream.go     Stream: events that are delivered in order; the delays between its attempts
 package delivery
