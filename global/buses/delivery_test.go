@@ -171,9 +171,9 @@ func TestABusThatHangsDelaysNoOther(t *testing.T) {
 	}
 }
 
-// TestAwayForLong: retention removes events while the broker is away. They are counted, an alarm tells it,
+// TestDisconnectedForLong: retention removes events while the broker is away. They are counted, an alarm tells it,
 // and the next message says how many are missing. The memory does not grow: nothing is read meanwhile.
-func TestAwayForLong(t *testing.T) {
+func TestDisconnectedForLong(t *testing.T) {
 	b := newBroker()
 	w := newWorld(t, b.dial)
 	w.set(to("bus", natsURL))

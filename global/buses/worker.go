@@ -101,10 +101,7 @@ func (w *worker) Run(ctx context.Context) {
 	pace := wait.NewPace(readPause, readBurst)
 	for pace.Wait(ctx) {
 		added := w.Source.Added()
-		again := time.Duration(0)
-		for more := true; more; {
-			more, again = w.step(ctx)
-		}
+		again := w.steps(ctx)
 		due, timed := time.Duration(0), false
 		w.mu.Lock()
 		b := w.active()
@@ -159,6 +156,16 @@ func (w *worker) setConnected(yes bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.connected = yes
+}
+
+// steps handles events until there are none, or an attempt fails. again: see step.
+func (w *worker) steps(ctx context.Context) (again time.Duration) {
+	for {
+		more, again := w.step(ctx)
+		if !more {
+			return again
+		}
+	}
 }
 
 // step reads some events and publishes those that are selected. more: it may be called again at once.

@@ -282,3 +282,19 @@ func DeleteWebhook(t *Tx, name string) error {
 func PutProgress(t *Tx, name string, rec *nusav1.WebhookProgress) error {
 	return t.putUnchecked(progressPrefix+name, rec)
 }
+
+// SetObjectAlarm notes the alarm about the objects of a kind, or that there is none. It reports whether
+// the alarm is new.
+func SetObjectAlarm(st *State, kind, text string) (fresh bool) {
+	st.Lock()
+	defer st.Unlock()
+	was := st.ObjectAlarms[kind]
+	if st.ObjectAlarms == nil {
+		st.ObjectAlarms = map[string]string{}
+	}
+	st.ObjectAlarms[kind] = text
+	if text == "" {
+		delete(st.ObjectAlarms, kind)
+	}
+	return text != "" && text != was
+}

@@ -377,22 +377,6 @@ func (st *State) Alarms() (out []string) {
 	return out
 }
 
-// SetObjectAlarm notes the alarm about the objects of a kind, or that there is none. It reports whether
-// the alarm is new.
-func SetObjectAlarm(st *State, kind, text string) (fresh bool) {
-	st.Lock()
-	defer st.Unlock()
-	was := st.ObjectAlarms[kind]
-	if st.ObjectAlarms == nil {
-		st.ObjectAlarms = map[string]string{}
-	}
-	st.ObjectAlarms[kind] = text
-	if text == "" {
-		delete(st.ObjectAlarms, kind)
-	}
-	return text != "" && text != was
-}
-
 // SetServerAlarms notes what an operator has to do about global servers and members of the store.
 func (st *State) SetServerAlarms(alarms []string) {
 	st.Lock()

@@ -6,4 +6,6 @@
 //	dial.go     connections to the addresses that a policy allows
 //	nats.go     NATS JetStream
 //	amqp.go     RabbitMQ, by AMQP 0-9-1
+//
+// The folder brokertest runs real brokers for tests.
 package broker

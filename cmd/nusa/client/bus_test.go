@@ -68,8 +68,8 @@ func TestBus(t *testing.T) {
 		code int
 	}{
 		{[]string{"create", "ops"}, "0 addresses", 1},
-		{[]string{"create", "ops", "--url", "tls://n", "--password-file", filepath.Join(dir, "none")}, "--password-file: ", 1},
-		{[]string{"create", "ops", "--url", "tls://n", "--broker-ca-file", filepath.Join(dir, "none")}, "--broker-ca-file: ", 1},
+		{[]string{"create", "ops", "--url", "tls://n", "--password-file", filepath.Join(dir, "none")}, "no such file", 1},
+		{[]string{"create", "ops", "--url", "tls://n", "--broker-ca-file", filepath.Join(dir, "none")}, "no such file", 1},
 		{[]string{"create", "ops", "--url", "amqps://a,amqps://b", "--user", "nusa", "--password-file", password, "--types", "job.*"}, "bus ops is stored", 0},
 		{[]string{"list"}, "failing", 0},
 		{[]string{"list"}, "ops: no queue is bound", 0},

@@ -3,4 +3,5 @@
 //
 //	process.go   Process: a broker that is killed and started again
 //	nats.go      a NATS server with JetStream, and what its streams have
+//	rabbit.go    a RabbitMQ server, and what its queues have
 package brokertest

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -20,7 +21,7 @@ type Broker struct {
 
 // Flags adds the flags to a command.
 func (b *Broker) Flags(f *pflag.FlagSet) {
-	f.StringSliceVar(&b.urls, "url", nil, "address of the broker: tls://HOST:PORT (NATS) or amqps://HOST:PORT/VHOST (RabbitMQ); repeat it for more servers (required)")
+	f.StringSliceVar(&b.urls, "url", nil, "tls://HOST:PORT (NATS) or amqps://HOST:PORT/VHOST (RabbitMQ), also several (required)")
 	f.StringVar(&b.user, "user", "", "user of the broker")
 	f.StringVar(&b.passwordFile, "password-file", "", "file with the password, the NATS token or the NATS credentials (.creds); - for standard input")
 	f.StringVar(&b.ca, "broker-ca-file", "", "file with the authorities of the broker, in PEM (default: those of the global servers)")
@@ -90,4 +91,14 @@ func Kind(b *nusav1.Broker) string {
 		return "RabbitMQ"
 	}
 	return "?"
+}
+
+// Host returns the host of the first address of a broker.
+func Host(b *nusav1.Broker) string {
+	if len(b.GetUrls()) == 0 {
+		return ""
+	}
+	_, rest, _ := strings.Cut(b.GetUrls()[0], "://")
+	host, _, _ := strings.Cut(rest, "/")
+	return term.OneLine(host)
 }

@@ -95,15 +95,12 @@ func writeList(w *term.Screen, all []*nusav1.Bus) {
 		fmt.Fprintf(w, "no bus; create one with: %s bus create NAME --url tls://…\n", w.Program)
 		return
 	}
-	t := term.NewTable("NAME", "BROKER", "STATE", ">LAG", ">PUBLISHED", ">DROPPED", "#ADDRESS")
+	t := term.NewTable("NAME", "BROKER", "STATE", ">LAG", ">PUBLISHED", ">DROPPED", "#HOST")
 	var notes [][2]string
 	for _, b := range all {
-		st, address := b.GetStatus(), ""
-		if urls := b.GetBroker().GetUrls(); len(urls) > 0 {
-			address = urls[0]
-		}
+		st := b.GetStatus()
 		t.Row(b.GetName(), Kind(b.GetBroker()), w.State(term.Word(st.GetState())), fmt.Sprint(st.GetLag()),
-			fmt.Sprint(st.GetPublished()), fmt.Sprint(st.GetDropped()), term.OneLine(address))
+			fmt.Sprint(st.GetPublished()), fmt.Sprint(st.GetDropped()), Host(b.GetBroker()))
 		if why := st.GetLastError(); why != "" {
 			notes = append(notes, [2]string{b.GetName() + ": ", why})
 		}
