@@ -1,0 +1,75 @@
+//go:build integration
+
+package local_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/rest"
+)
+
+// valid returns a body that the operation accepts, if the test knows one.
+func (c *contract) valid(op rest.Operation) string {
+	const spec = `{"name": "made-by-test", "groups": {"g": {"count": 1, "tasks": {"t": {"driver": "process", "config": {"command": "/bin/sleep", "args": ["600"]}}}}}}`
+	switch op.Name {
+	case "Jobs.Submit", "Jobs.Plan":
+		if op.Verb == http.MethodPut {
+			return `{"name": "hello", "groups": {"web": {"count": 1, "tasks": {"main": {"driver": "process", "config": {"command": "/bin/sleep", "args": ["600"]}, "resources": {"cpu": "50m", "memory": "16MiB"}}}}}}`
+		}
+		return spec
+	case "Jobs.SubmitMany":
+		return `{"spec": ` + spec + `}` + "\n"
+	case "Allocations.Exec":
+		return `{"start": {"allocation": "` + c.values["allocation"] + `", "command": ["/bin/true"]}}` + "\n"
+	case "Regions.Define":
+		return `{"location": {"latitude": 1.283, "longitude": 103.833}, "labels": {"continent": "asia", "country": "sg", "geography": "asia-pacific", "jurisdiction": "sg", "provider": "azure"}, "name": "southeastasia"}`
+	case "Origins.Set":
+		return `{"domain": "made.example.com", "origins": [{"region": "southeastasia", "address": "10.0.0.1:80"}]}`
+	case "Auth.SetRole":
+		return `{"rules": [{"verbs": ["read"], "kinds": ["job"]}]}`
+	case "Auth.SetBinding":
+		return `{"role": "viewer", "subjects": ["operator/x"]}`
+	case "Auth.CreateAccessToken":
+		return `{"roles": ["viewer"], "ttl": "3600s"}`
+	case "Tokens.Create":
+		return `{"role": "agent", "region": "southeastasia"}`
+	case "Members.Ban", "Members.Unban":
+		return `{"role": "agent", "region": "southeastasia", "name": "nobody"}`
+	case "Members.SetPolicy":
+		return `{"region": "southeastasia", "policy": "token"}`
+	case "Webhooks.Set":
+		return `{"webhook": {"name": "made-by-test", "url": "https://hooks.invalid/", "types": ["job.submitted"]}}`
+	case "Webhooks.Rotate", "Webhooks.Test", "Webhooks.Disable", "Webhooks.Enable":
+		return `{}`
+	case "Webhooks.Replay":
+		return `{"from": "1"}`
+	case "Reservations.Create":
+		return `{"cpuMilli": "10", "memoryBytes": "1048576"}`
+	case "Reservations.Claim":
+		return `{"by": "test", "text": "a virtual machine"}`
+	case "Namespaces.Set":
+		return `{"description": "made by a test"}`
+	}
+	return ""
+}
+
+// made notes the id of an object that the test has made, and waits until the object can be used.
+func (c *contract) made(op rest.Operation, status int, body []byte) {
+	c.t.Helper()
+	var made struct{ ID, State string }
+	if op.Name != "Reservations.Create" || status != http.StatusOK || c.values["reservation"] != "" {
+		return
+	}
+	if err := json.Unmarshal(body, &made); err != nil || made.ID == "" {
+		c.t.Fatalf("a reservation without an id: %s", body)
+	}
+	c.values["reservation"] = made.ID
+	for deadline := time.Now().Add(30 * time.Second); made.State != "RESERVATION_STATE_COMPLETED"; <-time.After(50 * time.Millisecond) {
+		_, body := c.do(http.MethodGet, "/v1/reservations/"+made.ID, nil, "")
+		if err := json.Unmarshal(body, &made); err != nil || time.Now().After(deadline) {
+			c.t.Fatalf("the reservation is not completed: %v: %s", err, body)
+		}
+	}
+}
