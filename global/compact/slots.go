@@ -92,9 +92,9 @@ func (s *Slots) find(group string, from int, at string, system bool) (int, bool)
 }
 
 // Put adds a slot, or replaces the one with the same key.
-func (s *Slots) Put(v region.Slot) {
+func (s *Slots) Put(v *region.Slot) {
 	s.namespace, s.job = v.Namespace, v.Job
-	p := pack(&v)
+	p := pack(v)
 	if i, found := s.find(v.Group, v.From, v.Region, v.System); found {
 		s.list[i] = p
 	} else {

@@ -37,7 +37,7 @@ func TestSlotsAreAMap(t *testing.T) {
 				v.Former = []region.FormerOwner{{Region: "d", Generation: 7}}
 			}
 			if rapid.Bool().Draw(t, "put") {
-				s.Put(v)
+				s.Put(&v)
 				want[v.Key()] = v
 			} else {
 				s.Delete(v.Key())

@@ -67,7 +67,7 @@ func TestAccountIsTheSumOfTheSlots(t *testing.T) {
 			for _, s := range slots {
 				for _, c := range ChargesOf(j, &s) {
 					if c.Region == r.Name && c.counts(&r) {
-						want.charge(0, c.Ask, c.Hash, c.size(&r))
+						want.charge(0, *c.Ask, c.Hash, c.size(&r))
 					}
 				}
 			}

@@ -108,7 +108,7 @@ func BenchmarkSubmits(b *testing.B) {
 				for _, a := range MakePlan(s).Actions {
 					i := regionList(s.Regions).index(a.Region)
 					g := &jobs[(n*each)%len(jobs)].Groups[0]
-					accounts[i].Put(s.Regions[i], Charge{Region: a.Region, Key: fmt.Sprint(n, a.Job), Generation: 20, Ask: g.Ask, Hash: g.hash(), Count: 1})
+					accounts[i].Put(s.Regions[i], Charge{Region: a.Region, Key: fmt.Sprint(n, a.Job), Generation: 20, Ask: &g.Ask, Hash: g.hash(), Count: 1})
 					at[i] = true
 				}
 				for range max(1, regions/200) {

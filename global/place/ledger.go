@@ -113,7 +113,7 @@ func (c *charges) add(r *Region, a Ask, hash uint64, n int) {
 func (l *ledger) chargeAll(regions regionList, all []Charge) {
 	for _, c := range all {
 		if r := regions.index(c.Region); r >= 0 && c.counts(regions[r]) {
-			l.charge(r, c.Ask, c.Hash, c.size(regions[r]))
+			l.charge(r, *c.Ask, c.Hash, c.size(regions[r]))
 		}
 	}
 }
@@ -262,7 +262,7 @@ type Charge struct {
 	Key string
 	// Generation: a report that includes this generation, or a later one, includes the charge.
 	Generation int64
-	Ask        Ask
+	Ask        *Ask // nobody may change it
 	Hash       uint64
 	// Count is the number of instances. A System charge takes one instance on each ready node
 	// instead.
@@ -277,7 +277,7 @@ func ChargesOf(j *Job, s *region.Slot) (out []Charge) {
 	if g == nil {
 		return nil
 	}
-	c := Charge{Ask: g.Ask, Hash: g.hash(), Count: s.Count(), System: s.System}
+	c := Charge{Ask: &g.Ask, Hash: g.hash(), Count: s.Count(), System: s.System}
 	if s.ReturnTo != "" && !returnsHeld(s) {
 		c.Region, c.Key, c.Generation = s.ReturnTo, s.Key()+" returns", math.MaxInt64
 		out = append(out, c)
@@ -339,14 +339,14 @@ func (a *Account) Put(r *Region, c Charge) {
 	}
 	n := c.size(r)
 	a.entries[c.Key] = entry{c, n}
-	a.change().add(r, c.Ask, c.Hash, n)
+	a.change().add(r, *c.Ask, c.Hash, n)
 }
 
 // Remove removes the charge with the key, if there is one.
 func (a *Account) Remove(r *Region, key string) {
 	if e, ok := a.entries[key]; ok {
 		delete(a.entries, key)
-		a.change().add(r, e.Ask, e.Hash, -e.n)
+		a.change().add(r, *e.Ask, e.Hash, -e.n)
 	}
 }
 
@@ -361,7 +361,7 @@ func (a *Account) Reported(r *Region) {
 		}
 		e.n = e.size(r)
 		a.entries[key] = e
-		a.sum.add(r, e.Ask, e.Hash, e.n)
+		a.sum.add(r, *e.Ask, e.Hash, e.n)
 	}
 }
 
@@ -376,7 +376,7 @@ func (a *Account) Without(r *Region, some []Charge) Charges {
 	sum := a.sum.clone()
 	for _, c := range some {
 		if e, ok := a.entries[c.Key]; ok && c.Region == r.Name {
-			sum.add(r, e.Ask, e.Hash, -e.n)
+			sum.add(r, *e.Ask, e.Hash, -e.n)
 		}
 	}
 	return Charges{sum}

@@ -49,7 +49,7 @@ func gone(st *state.State) (out []region.Change) {
 	for k := range st.Moved {
 		moved := false
 		for s := range st.Jobs[k].Slots.All() {
-			moved = moved || state.IsMoved(s)
+			moved = moved || state.IsMoved(&s)
 			back := s.ReturnTo
 			if back != "" && isGone(back) {
 				s.ReturnTo = ""

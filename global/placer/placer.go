@@ -311,15 +311,24 @@ func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[sta
 // addEvents adds the events of an action to its transaction.
 func addEvents(t *state.Tx, act place.Action) {
 	job := act.Namespace + "/" + act.Job
-	for _, part := range act.Parts {
-		if act.Kind == place.Takeover {
-			t.EventAt(part.Region, "slot.moved", job, "%s%s from %s to %s: %s", act.Group, region.FormatRange(part.From, part.To), act.Region, part.Region, act.Why)
-		}
-	}
 	if act.Kind != place.Takeover {
-		t.EventAt(act.Region, "slot."+pastTense(act.Kind), job, "%s%s %s %s: %s",
-			act.Group, region.FormatRange(act.From, act.To), preposition(act.Kind), cmp.Or(act.Region, "no region"), act.Why)
+		t.EventAt(act.Region, eventType(act.Kind), job, "%s", &actionText{act.Group, act.Region, preposition(act.Kind), act.Why, act.From, act.To})
+		return
 	}
+	for _, part := range act.Parts {
+		t.EventAt(part.Region, "slot.moved", job, "%s%s from %s to %s: %s", act.Group, region.FormatRange(part.From, part.To), act.Region, part.Region, act.Why)
+	}
+}
+
+// actionText is the message of an event about an action. It is formatted when the event is stored.
+type actionText struct {
+	group, region, preposition, why string
+	from, to                        int
+}
+
+// String returns, for example, "web[0-5] to oslo: it has the highest score".
+func (a *actionText) String() string {
+	return a.group + region.FormatRange(a.from, a.to) + " " + a.preposition + " " + cmp.Or(a.region, "no region") + ": " + a.why
 }
 
 // outdated reports whether an action must not be written any more. There are these reasons: its job
@@ -359,16 +368,17 @@ func preposition(k place.Kind) string {
 	return "to"
 }
 
-func pastTense(k place.Kind) string {
+// eventType returns the type of the event about an action of a kind.
+func eventType(k place.Kind) string {
 	switch k {
 	case place.Offer:
-		return "offered"
+		return "slot.offered"
 	case place.Update:
-		return "updated"
+		return "slot.updated"
 	case place.Stop:
-		return "stopping"
+		return "slot.stopping"
 	}
-	return "revoking"
+	return "slot.revoking"
 }
 
 // subscribe sends the jobs' asks to the regions if the asks have changed.

@@ -84,7 +84,11 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 			continue
 		}
 		out.Ignored = IgnoredNone
-		out.Changes = append(out.Changes, changes...)
+		if out.Changes == nil {
+			out.Changes = changes
+		} else {
+			out.Changes = append(out.Changes, changes...)
+		}
 		if !gaveUp {
 			continue
 		}
@@ -156,29 +160,25 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, gaveUp bool, w
 // and it forgets that answer together with the old range. The new generation makes that answer
 // void.
 func replace(s Slot, from, to int, middle *Slot) []Change {
-	var parts []Slot
-	add := func(part Slot, from, to int) {
+	changes := make([]Change, 0, 1) // most answers are about a whole slot
+	add := func(part *Slot, from, to int) {
 		if from >= to {
 			return
 		}
-		part.From, part.To = from, to
+		changes = append(changes, Change{Slot: *part})
+		added := &changes[len(changes)-1].Slot
+		added.From, added.To = from, to
 		if from != s.From {
-			part.Revision, part.Generation = 0, 0
+			added.Revision, added.Generation = 0, 0
 		}
-		parts = append(parts, part)
 	}
-	add(s, s.From, from)
+	add(&s, s.From, from)
 	if middle != nil {
-		add(*middle, from, to)
+		add(middle, from, to)
 	}
-	add(s, to, s.To)
-
-	var changes []Change
-	if len(parts) == 0 || parts[0].From != s.From {
-		changes = append(changes, Change{Delete: true, Slot: s})
-	}
-	for _, p := range parts {
-		changes = append(changes, Change{Slot: p})
+	add(&s, to, s.To)
+	if len(changes) == 0 || changes[0].Slot.From != s.From {
+		changes = slices.Insert(changes, 0, Change{Delete: true, Slot: s})
 	}
 	return changes
 }

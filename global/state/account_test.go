@@ -39,7 +39,8 @@ func TestAcceptedSlotsAreChargedAfterAnElection(t *testing.T) {
 	put(JobKey{"default", "old"}.recordKey(), &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec("old"), Version: 1}})
 	slot := &nusav1.Slot{Namespace: "default", Job: "old", Group: "web", To: 1, Region: "sea", State: nusav1.SlotState_SLOT_STATE_OFFERED,
 		Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 1}
-	key := slotKey(slotFromProto("default/old/web/0", slot, 0))
+	stored := slotFromProto("default/old/web/0", slot, 0)
+	key := slotKey(&stored)
 	if !strings.HasPrefix(key, slotPrefix) {
 		t.Fatal(key)
 	}

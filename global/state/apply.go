@@ -162,7 +162,8 @@ func (st *State) weigh(j *Job) {
 
 func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	if msg != nil {
-		st.putSlot(slotFromProto(key, msg, revision), revision)
+		slot := slotFromProto(key, msg, revision)
+		st.putSlot(key, &slot, revision)
 		return
 	}
 	if parts := strings.SplitN(key, "/", 3); len(parts) == 3 {
@@ -172,13 +173,13 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 
 func (st *State) removeSlot(j *Job, key string, revision int64) {
 	old, had := j.Slots.Get(key)
-	st.noteSlot(j, old)
+	st.noteSlot(j, &old)
 	st.Room.Count(had, false)
 	st.formerChanged(old.Former, nil)
 	j.Slots.Delete(key)
 	if had {
-		st.recharge(j, old, region.Slot{})
-		st.removeOrders(old, revision)
+		st.recharge(j, &old, &region.Slot{})
+		st.removeOrders(&old, revision)
 		// The result or the rollout may have waited for this slot only.
 		st.Ended[j.Key], st.Rollouts[j.Key] = struct{}{}, struct{}{}
 	}
@@ -188,7 +189,7 @@ func (st *State) removeSlot(j *Job, key string, revision int64) {
 }
 
 // noteSlot records that a slot of a job changes. The lock is held.
-func (st *State) noteSlot(j *Job, old region.Slot) {
+func (st *State) noteSlot(j *Job, old *region.Slot) {
 	j.Changes++
 	st.JobChanged(j)
 	if _, near := st.Near[j.Key]; near {
@@ -200,18 +201,18 @@ func (st *State) noteSlot(j *Job, old region.Slot) {
 	st.slotsChanged(old.Region)
 }
 
-// putSlot changes the state for a slot that is stored at a revision. The lock is held.
-func (st *State) putSlot(s region.Slot, revision int64) {
+// putSlot changes the state for a slot that is stored at a revision. key is Slot.Key. The lock is held.
+func (st *State) putSlot(key string, s *region.Slot, revision int64) {
 	j := st.job(jobOfSlot(s))
 	k := j.Key
-	old, had := j.Slots.Find(&s)
-	st.noteSlot(j, old)
+	old, had := j.Slots.Find(s)
+	st.noteSlot(j, &old)
 	st.Room.Count(had, true)
 	s.Namespace, s.Job = k.Namespace, k.Name
 	j.Slots.Put(s)
 	st.slotsChanged(s.Region)
 	st.formerChanged(old.Former, s.Former)
-	st.recharge(j, old, s)
+	st.recharge(j, &old, s)
 	if !had || s.Vacant || old.From != s.From || old.To != s.To || j.needsPlacer(s) {
 		st.Pending[k] = struct{}{} // a split may leave indices without an owner
 	}
@@ -229,7 +230,7 @@ func (st *State) putSlot(s region.Slot, revision int64) {
 		}
 		st.NotHome[s.Home][k] = struct{}{}
 	}
-	st.putOrders(j, old, s, revision)
+	st.putOrders(j, key, &old, s, revision)
 	mayLeave(st, j)
 }
 
@@ -248,7 +249,7 @@ func (st *State) formerChanged(old, now []region.FormerOwner) {
 
 // IsMoved reports whether a verdict moved a slot: the slot has former owners, or is not at its
 // home.
-func IsMoved(s region.Slot) bool {
+func IsMoved(s *region.Slot) bool {
 	return s.Home != "" || len(s.Former) > 0 || s.ReturnTo != "" || s.Vacant
 }
 
@@ -265,7 +266,7 @@ func (st *State) SlotOrder(name, key string, o Order) *nusav1.SlotOrder {
 		out.Slot, out.Spec = SlotToProto(s), o.record.encoded()
 		return out
 	}
-	i := formerOf(s, name)
+	i := formerOf(&s, name)
 	if i < 0 {
 		return nil
 	}
@@ -288,11 +289,13 @@ func (st *State) slotOf(at, key string) (*Job, region.Slot, bool) {
 	return j, s, ok
 }
 
-// putOrders puts the orders about a slot for its owner and its former owners. old is the slot
-// before the change, or the zero slot if there was none. The lock is held.
-func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
-	key := s.WireKey()
-	rec := st.orderedSpec(j, &old, &s, key)
+// putOrders puts the orders about a slot for its owner and its former owners. key is Slot.Key. old is
+// the slot before the change, or the zero slot if there was none. The lock is held.
+func (st *State) putOrders(j *Job, key string, old, s *region.Slot, revision int64) {
+	if s.System {
+		key = s.WireKey()
+	}
+	rec := st.orderedSpec(j, old, s, key)
 	if old.Region != "" && old.Region != s.Region && formerOf(s, old.Region) < 0 {
 		st.removeOrder(old.Region, old, revision)
 	}
@@ -310,7 +313,7 @@ func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
 		}
 		return
 	}
-	st.putOrder(s.Region, key, Order{revision, rec}, showsAnswer(&old, &s))
+	st.putOrder(s.Region, key, Order{revision, rec}, showsAnswer(old, s))
 }
 
 // putFormerOrders puts the orders about former slots of a region whose record was removed and is
@@ -318,7 +321,7 @@ func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
 func (st *State) putFormerOrders(name string, revision int64) {
 	for k := range st.Moved {
 		for s := range st.Jobs[k].Slots.All() {
-			if formerOf(s, name) >= 0 {
+			if formerOf(&s, name) >= 0 {
 				st.putOrder(name, s.WireKey(), Order{Revision: revision}, false)
 			}
 		}
@@ -363,14 +366,14 @@ func (st *State) putOrder(name, key string, order Order, later bool) {
 }
 
 // removeOrders removes the orders about a slot for its owner and its former owners.
-func (st *State) removeOrders(s region.Slot, revision int64) {
+func (st *State) removeOrders(s *region.Slot, revision int64) {
 	st.removeOrder(s.Region, s, revision)
 	for _, f := range s.Former {
 		st.removeOrder(f.Region, s, revision)
 	}
 }
 
-func (st *State) removeOrder(name string, s region.Slot, revision int64) {
+func (st *State) removeOrder(name string, s *region.Slot, revision int64) {
 	if r := st.Regions[name]; r != nil {
 		r.Orders.DeleteAt(uint64(revision), s.WireKey())
 		r.Wake()
@@ -469,13 +472,13 @@ func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision i
 
 // recharge updates the regions' accounts and the demand for a slot that changed from old to s. The
 // zero slot means that there is no slot. The lock is held.
-func (st *State) recharge(j *Job, old, s region.Slot) {
+func (st *State) recharge(j *Job, old, s *region.Slot) {
 	st.Demand.change(j, old, s)
-	if place.SameCharges(&old, &s) {
+	if place.SameCharges(old, s) {
 		return
 	}
-	st.release(j.Place(), &old)
-	st.charge(j.Place(), &s)
+	st.release(j.Place(), old)
+	st.charge(j.Place(), s)
 }
 
 func (st *State) charge(j *place.Job, s *region.Slot) {

@@ -133,6 +133,7 @@ type Committer struct {
 	// first: see next.
 	submits, others chan commitRequest
 	streams         chan struct{} // has an element for each queued request of a stream
+	last            txSize        // of the latest transaction: the next one is often as large. Only Run uses it
 	ended           chan struct{} // closed when Run has returned
 }
 
@@ -373,7 +374,7 @@ func (b *batch) add(req commitRequest) {
 // collect returns a batch with the first requests and the waiting ones that fit. rest has the first
 // requests that did not fit.
 func (c *Committer) collect(first []commitRequest) (b *batch, rest []commitRequest) {
-	b = &batch{tx: NewTx(c.st), decideMost: math.MaxInt}
+	b = &batch{tx: newTxOf(c.st, c.last), decideMost: math.MaxInt}
 	b.tx.ops = c.store.MaxOps() - 1
 	c.st.Lock()
 	defer c.st.Unlock()
@@ -395,6 +396,7 @@ func (c *Committer) collect(first []commitRequest) (b *batch, rest []commitReque
 		b.stored = c.Decide(b.tx)
 	}
 	b.unsealed = b.tx.sealAudit()
+	c.last = sizeOf(b.tx)
 	return b, first
 }
 
@@ -495,7 +497,8 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 		case ch.job != nil:
 			c.st.applyJob(jobOfKey(ch.key, jobPrefix), ch.job, revision)
 		case ch.slot != nil:
-			c.st.putSlot(storedSlot(ch.slot, revision), revision)
+			slot := storedSlot(ch.slot, revision)
+			c.st.putSlot(ch.key[len(slotPrefix):], &slot, revision)
 		default:
 			c.st.apply(ch.key, ch.msg, revision)
 		}

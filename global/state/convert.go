@@ -347,7 +347,7 @@ func storedSlot(from *region.Slot, revision int64) region.Slot {
 	return s
 }
 
-func formerOf(s region.Slot, name string) int {
+func formerOf(s *region.Slot, name string) int {
 	for i := range s.Former {
 		if s.Former[i].Region == name {
 			return i

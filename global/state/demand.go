@@ -63,7 +63,7 @@ func (d *Demand) add(j *Job) {
 		j.demand = append(j.demand, groupDemand{hash: g.AskHash})
 	}
 	for s := range j.Slots.All() {
-		d.own(j, s, 1)
+		d.own(j, &s, 1)
 	}
 	for i := range j.demand {
 		d.count(j, i)
@@ -87,7 +87,7 @@ func (d *Demand) drop(j *Job) {
 
 // change counts a slot of a job that changed from old to s. The zero slot means that there is no
 // slot.
-func (d *Demand) change(j *Job, old, s region.Slot) {
+func (d *Demand) change(j *Job, old, s *region.Slot) {
 	if i := d.own(j, old, -1); i >= 0 {
 		d.count(j, i)
 	}
@@ -99,7 +99,7 @@ func (d *Demand) change(j *Job, old, s region.Slot) {
 // own adds the instances of a slot, times n, to the owned instances of the slot's group. It returns
 // the position of the group, or -1 if the slot does not count. A slot that is being revoked does not
 // count, because its instances will be placed elsewhere.
-func (d *Demand) own(j *Job, s region.Slot, n int) int {
+func (d *Demand) own(j *Job, s *region.Slot, n int) int {
 	i, ok := slices.BinarySearchFunc(j.Place().Groups, s.Group, func(g place.Group, name string) int { return cmp.Compare(g.Name, name) })
 	if !ok || i >= len(j.demand) || s.System || s.Vacant || s.Desired == region.DesiredRevoke && s.ReturnTo == "" {
 		return -1

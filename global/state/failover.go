@@ -197,7 +197,7 @@ func (st *State) failoverSlots(r *Region, now time.Duration) []failover.Slot {
 	owned := st.slotsOf(r)
 	out := make([]failover.Slot, 0, len(owned))
 	for _, s := range owned {
-		j := st.Jobs[jobOfSlot(s)]
+		j := st.Jobs[jobOfSlot(&s)]
 		f := failover.Slot{
 			Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To, Generation: s.Generation,
 			Bound: s.Bound, Unbound: s.Unbound, Done: s.State == region.Done, System: s.System,

@@ -109,14 +109,14 @@ func Stored(t *Tx, k JobKey) (*Record, int64, error) {
 	if t.State.History.Unread() && !t.State.History.Certain(k.String()) {
 		return nil, 0, ErrRecall
 	}
-	if _, changed := t.find(k.recordKey()); !changed && InHistory(t.State, k) {
+	if _, changed := t.findOf(jobPrefix, k); !changed && InHistory(t.State, k) {
 		r := recalledOf(t.State, k)
 		if r == nil {
 			return nil, 0, ErrRecall
 		}
 		return r.record, r.job.GetRevision(), nil
 	}
-	if ch, changed := t.find(k.historyKey()); changed && ch.puts() {
+	if ch, changed := t.findOf(historyPrefix, k); changed && ch.puts() {
 		return nil, 0, errTxFull // the job leaves memory with this transaction: the next one recalls the job
 	}
 	rec, rev := t.Job(k)
@@ -126,7 +126,7 @@ func Stored(t *Tx, k JobKey) (*Record, int64, error) {
 // pastEnd returns how a batch job in the history ended. It returns false if the job is not in the
 // history.
 func pastEnd(t *Tx, k JobKey) (nusav1.JobState, bool) {
-	_, changed := t.find(k.recordKey())
+	_, changed := t.findOf(jobPrefix, k)
 	if changed || !InHistory(t.State, k) {
 		return 0, false
 	}
@@ -266,7 +266,7 @@ func Leftover(st *State) (k JobKey, some bool) {
 // ForgetLeftover removes slots of a job that is in the history: as many as fit into a transaction.
 func ForgetLeftover(t *Tx, k JobKey) error {
 	j := t.State.Jobs[k]
-	if _, changed := t.find(k.recordKey()); changed || j == nil || j.Record != nil || len(t.slots[k]) > 0 {
+	if _, changed := t.findOf(jobPrefix, k); changed || j == nil || j.Record != nil || len(t.slots[k]) > 0 {
 		return nil
 	}
 	return t.ChangeSlots(deletions(j, maxDeparting))
@@ -293,7 +293,7 @@ func Depart(t *Tx, k JobKey, now time.Time) error {
 	if j == nil || st.History.Unread() {
 		return nil
 	}
-	if _, changed := t.find(k.recordKey()); changed || len(t.slots[k]) > 0 {
+	if _, changed := t.findOf(jobPrefix, k); changed || len(t.slots[k]) > 0 {
 		return nil
 	}
 	status := ended(j, st.Sight())

@@ -201,7 +201,7 @@ func (j *Job) keepDecisions(rec *Record) {
 }
 
 // needsPlacer reports whether a slot differs from what the job's present version needs.
-func (j *Job) needsPlacer(s region.Slot) bool {
+func (j *Job) needsPlacer(s *region.Slot) bool {
 	if j.Record == nil || j.Record.Stopped() {
 		return s.Desired == region.DesiredRun
 	}

@@ -68,9 +68,15 @@ func jobOfKey(key, prefix string) JobKey {
 	return JobKey{namespace, name}
 }
 
-func jobOfSlot(s region.Slot) JobKey { return JobKey{s.Namespace, s.Job} }
+func jobOfSlot(s *region.Slot) JobKey { return JobKey{s.Namespace, s.Job} }
 
-func slotKey(s region.Slot) string { return slotPrefix + s.Key() }
+// slotKey returns the store key of a slot.
+func slotKey(s *region.Slot) string {
+	if s.System {
+		return slotPrefix + s.Key()
+	}
+	return slotPrefix + s.Namespace + "/" + s.Job + "/" + s.Group + "/" + strconv.Itoa(s.From)
+}
 
 // regionKey returns the store key of a region.
 func regionKey(name string) string { return RegionPrefix + name }
@@ -176,7 +182,7 @@ func HeldKeys(st *State, visit func(key string, revision int64)) {
 				visit(k.recordKey(), j.Revision)
 			}
 			for s := range j.Slots.All() {
-				visit(slotKey(s), s.Revision)
+				visit(slotKey(&s), s.Revision)
 			}
 		}
 		st.Unlock()

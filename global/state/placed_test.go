@@ -40,8 +40,10 @@ func TestPlacedRegionsNoticeEachChange(t *testing.T) {
 		"record": func() { r.Record = &nusav1.Region{ClusterId: "o", Cordoned: true} }, "session": func() { r.Session = nil },
 		"report": func() { r.Report = &nusav1.RegionReport{NodesReady: 2} }, "time of the report": func() { r.ReportAt++ },
 		"number of reports": func() { r.Reports++ }, "feature level": func() { st.GlobalLevel++ }, "commits": func() { r.Life.CommitBlocked++ },
-		"charges": func() { r.account.Put(r.reported(), place.Charge{Region: "oslo", Key: "k", Generation: 9, Count: 1}) },
-		"health":  func() { r.Life.Stream++ },
+		"charges": func() {
+			r.account.Put(r.reported(), place.Charge{Region: "oslo", Key: "k", Generation: 9, Ask: &place.Ask{}, Count: 1})
+		},
+		"health": func() { r.Life.Stream++ },
 	} {
 		if at() != last {
 			t.Errorf("before %s: another pointer without a change", what)

@@ -46,7 +46,7 @@ func wideJob(t testing.TB, c *store.MemoryClient, name string, slots int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ops = append(ops, store.Put(slotKey(slot), value))
+		ops = append(ops, store.Put(slotKey(&slot), value))
 	}
 	putKeys(t, c, ops)
 }

@@ -25,7 +25,7 @@ import (
 // Job returns a job's record as the transaction leaves it. The revision is that of the stored
 // record; 0 if this transaction changes the record, or if none is stored.
 func (t *Tx) Job(k JobKey) (*Record, int64) {
-	if ch, ok := t.find(k.recordKey()); ok {
+	if ch, ok := t.findOf(jobPrefix, k); ok {
 		return ch.job, 0
 	}
 	return t.State.JobRecord(k)
@@ -80,17 +80,19 @@ func (t *Tx) PutHealthy(k JobKey, rec *Record, run int64) error {
 func (t *Tx) DeleteHealthy(k JobKey) error { return t.deleteUnchecked(k.healthyKey()) }
 
 // Slots returns the slots of a group as the transaction leaves them. Group "" means all groups.
-func (t *Tx) Slots(k JobKey, group string) []region.Slot {
-	var out []region.Slot
+func (t *Tx) Slots(k JobKey, group string) []region.Slot { return t.AppendSlots(nil, k, group) }
+
+// AppendSlots appends the result of Slots to a list.
+func (t *Tx) AppendSlots(out []region.Slot, k JobKey, group string) []region.Slot {
 	here := t.slots[k]
 	if j := t.State.Jobs[k]; j != nil {
-		out = make([]region.Slot, 0, j.Slots.Len()+len(here))
+		out = slices.Grow(out, j.Slots.Len()+len(here))
 		for s := range j.Slots.All() {
 			if group != "" && s.Group != group {
 				continue
 			}
 			if len(here) > 0 {
-				if _, changed := t.find(slotKey(s)); changed {
+				if _, changed := t.find(slotKey(&s)); changed {
 					continue
 				}
 			}
@@ -114,7 +116,7 @@ func (t *Tx) Given() (out []place.Charge) {
 		}
 		s := storedSlot(ch.slot, ch.known)
 		s.Generation = math.MaxInt64 // so that no report includes the slot
-		if j := t.State.Jobs[jobOfSlot(s)]; j != nil {
+		if j := t.State.Jobs[jobOfSlot(&s)]; j != nil {
 			out = append(out, place.ChargesOf(j.Place(), &s)...)
 		}
 	}
@@ -125,27 +127,26 @@ func (t *Tx) Given() (out []place.Charge) {
 func (t *Tx) Stale(changes []region.Change) bool {
 	for _, c := range changes {
 		var stored int64
-		if j := t.State.Jobs[jobOfSlot(c.Slot)]; j != nil {
+		if j := t.State.Jobs[jobOfSlot(&c.Slot)]; j != nil {
 			stored = j.slotRevision(c.Slot.Key())
 		}
-		if _, changed := t.find(slotKey(c.Slot)); changed || c.Slot.Revision != stored {
+		if _, changed := t.find(slotKey(&c.Slot)); changed || c.Slot.Revision != stored {
 			return true
 		}
 	}
 	return false
 }
 
-// ChangeSlots writes the changes that the cores decided.
+// ChangeSlots writes the changes that the cores decided. The caller must not change them afterwards.
 func (t *Tx) ChangeSlots(changes []region.Change) error {
 	for i := range changes {
 		c := &changes[i]
-		ch := txChange{key: slotKey(c.Slot), known: c.Slot.Revision}
+		ch := txChange{key: slotKey(&c.Slot), known: c.Slot.Revision}
 		if !c.Delete {
-			slot := c.Slot
-			ch.slot = &slot
+			ch.slot = &c.Slot
 		}
 		if _, again := t.at[ch.key]; !again {
-			k := jobOfSlot(c.Slot)
+			k := jobOfSlot(&c.Slot)
 			t.slots[k] = append(t.slots[k], len(t.changes))
 		}
 		if err := t.set(ch); err != nil {
@@ -169,7 +170,7 @@ func (t *Tx) CountSlots(name string) (owned, ended int) {
 		}
 	}
 	t.State.EachSlot(r, func(_ *Job, s region.Slot) {
-		if _, changed := t.find(slotKey(s)); !changed {
+		if _, changed := t.find(slotKey(&s)); !changed {
 			count(s.State == region.Done)
 		}
 	})
@@ -186,7 +187,7 @@ func (t *Tx) CountFormer(region string) int {
 	n := 0
 	for k := range t.State.Moved {
 		for _, s := range t.Slots(k, "") {
-			if formerOf(s, region) >= 0 {
+			if formerOf(&s, region) >= 0 {
 				n++
 			}
 		}

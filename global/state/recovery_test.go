@@ -27,7 +27,7 @@ func TestWorkToLose(t *testing.T) {
 		j.Record = recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Version: 3}})
 		s := region.Slot{Namespace: "default", Job: job, Group: "web", From: from, To: to, Region: owner,
 			Desired: region.DesiredRun, State: region.Accepted, Former: former}
-		j.Slots.Put(s)
+		j.Slots.Put(&s)
 	}
 	slot("api", "tokyo", 0, 2)
 	slot("api", "seoul", 2, 4, region.FormerOwner{Region: "tokyo", Hold: true})

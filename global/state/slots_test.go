@@ -53,7 +53,7 @@ func TestSlotsAreWrittenAsTheGeneratedCodeDoes(t *testing.T) {
 			t.Fatalf("slot %v:\n got  %x, %v\n want %x, %v", s, got, err, want, err2)
 		}
 		read := &nusav1.Slot{}
-		if err := Decode(store.KV{Key: slotKey(s), Value: got}, read); err != nil {
+		if err := Decode(store.KV{Key: slotKey(&s), Value: got}, read); err != nil {
 			t.Fatal(err)
 		}
 		const revision = 99

@@ -48,7 +48,7 @@ func TestStatusOfSummaries(t *testing.T) {
 				// The result of an earlier run does not count either.
 				Result: &nusav1.ResultRecord{Version: version, Run: 60, Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_COMPLETE}},
 			}
-			j.Slots.Put(slot)
+			j.Slots.Put(&slot)
 			if c.sum != nil {
 				j.Summaries.Put("alpha", c.sum)
 			}
@@ -96,7 +96,7 @@ func TestSurplusInstancesStop(t *testing.T) {
 			}
 			putAll(&j.Summaries, c.sums)
 			for _, s := range c.slots {
-				j.Slots.Put(s)
+				j.Slots.Put(&s)
 			}
 			got := j.Status(Sight{})
 			if running := got.GetGroups()["web"].GetCounts().GetRunning(); got.GetState() != c.want || got.GetMessage() != c.message || running != c.running {

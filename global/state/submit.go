@@ -57,7 +57,10 @@ func (t *Tx) SubmitJob(k JobKey, s Submission) (*nusav1.SubmitResponse, error) {
 	if err := checkTypeChange(k, old, s.Spec.job.Type); err != nil {
 		return nil, err
 	}
-	ended := t.batchEnd(k)
+	ended := nusav1.JobState_JOB_STATE_UNSPECIFIED
+	if old != nil {
+		ended = t.batchEnd(k)
+	}
 	if err := checkRunAgain(k, s, old, ended); err != nil {
 		return nil, err
 	}
@@ -93,7 +96,7 @@ func (t *Tx) SubmitJob(k JobKey, s Submission) (*nusav1.SubmitResponse, error) {
 		return nil, err
 	}
 	if _, known := t.State.Jobs[k]; !known && old == nil && stored.Type() != place.System {
-		t.submitFresh(k)
+		t.submitFresh(k, stored)
 	}
 	e := audit.Entry{Verb: "submit", Kind: "job", Namespace: k.Namespace, Name: k.Name, Reason: "version " + strconv.FormatInt(stored.Version(), 10), After: s.Hash}
 	if old != nil {

@@ -77,8 +77,20 @@ type Tx struct {
 const slotBytes = 1024
 
 // NewTx returns an empty transaction.
-func NewTx(st *State) *Tx {
-	return &Tx{State: st, at: map[string]int{}, slots: map[JobKey][]int{}, ops: commitOps}
+func NewTx(st *State) *Tx { return newTxOf(st, txSize{}) }
+
+// txSize is what a transaction has made room for.
+type txSize struct{ changes, slots, events, audit int }
+
+// sizeOf returns the present size of a transaction.
+func sizeOf(t *Tx) txSize { return txSize{len(t.changes), len(t.slots), len(t.events), len(t.audit)} }
+
+// newTxOf returns an empty transaction with room.
+func newTxOf(st *State, n txSize) *Tx {
+	return &Tx{
+		State: st, at: make(map[string]int, n.changes), slots: make(map[JobKey][]int, n.slots), ops: commitOps,
+		changes: make([]txChange, 0, n.changes), events: make([]eventlog.Draft, 0, n.events), audit: make([]audit.Entry, 0, n.audit),
+	}
 }
 
 // mark notes where a request's changes begin, for rollback.
@@ -121,8 +133,7 @@ func (t *Tx) checkSize() error {
 // submitFresh notes that the transaction submits a job that the store does not have, so that its
 // slots can be decided in the same transaction. It reserves writes for as many slots as the job may
 // get, but for at most a quarter of a transaction, because other jobs need some, too.
-func (t *Tx) submitFresh(k JobKey) {
-	rec, _ := t.Job(k)
+func (t *Tx) submitFresh(k JobKey, rec *Record) {
 	slots := 0
 	for i := range rec.place.Groups {
 		g := &rec.place.Groups[i]
@@ -257,6 +268,16 @@ func (t *Tx) trace() (shown bool, err error) {
 
 func (t *Tx) find(key string) (txChange, bool) {
 	if i, ok := t.at[key]; ok {
+		return t.changes[i], true
+	}
+	return txChange{}, false
+}
+
+// findOf is find for the key of a record of a job. It makes no string.
+func (t *Tx) findOf(prefix string, k JobKey) (txChange, bool) {
+	var most [160]byte // longer names are rare
+	key := append(append(append(append(most[:0], prefix...), k.Namespace...), '/'), k.Name...)
+	if i, ok := t.at[string(key)]; ok {
 		return t.changes[i], true
 	}
 	return txChange{}, false

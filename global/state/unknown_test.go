@@ -36,7 +36,7 @@ func cutOffState() *State {
 func TestNothingMayRunWhereAnOperatorSaysSo(t *testing.T) {
 	st := cutOffState()
 	j := &Job{Record: recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 2), Version: 1, Run: 1}}), Revision: 99}
-	j.Slots.Put(region.Slot{
+	j.Slots.Put(&region.Slot{
 		Namespace: "default", Job: "api", Group: "web", To: 2, Region: "alpha", Desired: region.DesiredRun, State: region.Accepted, Run: 1, JobVersion: 1,
 		Former: []region.FormerOwner{{Region: "tokyo", MayRun: true}},
 	})
@@ -151,7 +151,7 @@ func TestStatusOfCutOffRegions(t *testing.T) {
 			}
 			putAll(&j.Summaries, c.sums)
 			for _, s := range c.slots {
-				j.Slots.Put(s)
+				j.Slots.Put(&s)
 				if c.due != nil && s.Region == "tokyo" {
 					st.Regions["tokyo"].Failover = &Failover{Slots: map[string]SlotFailover{s.Key(): *c.due}}
 				}
@@ -187,7 +187,7 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 	st.Clock = func() time.Duration { return now }
 	j := st.job(JobKey{"default", "api"})
 	s := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 2, Region: "tokyo"}
-	j.Slots.Put(s)
+	j.Slots.Put(&s)
 	tokyo := st.Regions["tokyo"]
 	tokyo.Life.Met = true
 	notice := func() (events []string, woken bool) {
@@ -252,7 +252,7 @@ func TestRegionAwaitedAfterAnElection(t *testing.T) {
 	j := st.job(JobKey{"default", "api"})
 	j.Record = recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: &nusav1.JobSpec{Name: "api", Type: nusav1.JobType_JOB_TYPE_SERVICE, Groups: map[string]*nusav1.Group{"web": {Count: proto.Int32(2)}}}}})
 	s := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 2, Region: "tokyo", Desired: region.DesiredRun, State: region.Accepted}
-	j.Slots.Put(s)
+	j.Slots.Put(&s)
 	j.Summaries.Put("tokyo", &nusav1.JobSummary{Groups: map[string]*nusav1.InstanceCounts{"web": {Running: 2}}})
 	for _, c := range []struct {
 		after                    time.Duration
@@ -303,7 +303,7 @@ func TestJobWithoutStoredCountsAfterAnElection(t *testing.T) {
 	j := st.job(JobKey{"default", "api"})
 	j.Record = recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 2)}})
 	s := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 2, Region: "tokyo", Desired: region.DesiredRun, State: region.Accepted}
-	j.Slots.Put(s)
+	j.Slots.Put(&s)
 	now += 2 * time.Second
 	is := j.Status(st.Sight())
 	if c := is.GetGroups()["web"].GetCounts(); c.GetUnknown() != 2 || c.GetPending() != 0 || strings.Contains(is.GetMessage(), "wait") {

@@ -126,8 +126,9 @@ type answerBatch struct {
 	answers []*nusav1.SlotAnswer
 	// at is when the answers arrived.
 	at time.Time
-	// done are the answers that changed a slot.
-	done []applied
+	// done are the answers that changed a slot. slots is reused for each answer.
+	done  []applied
+	slots []region.Slot
 }
 
 // prepare applies the answers. Answers that change nothing, because they are repeated or late, write
@@ -139,7 +140,8 @@ func (b *answerBatch) prepare(t *state.Tx) error {
 		answer := state.AnswerFromProto(p)
 		answer.Fence, answer.At = b.session.fence, b.at
 		k := state.JobKey{Namespace: answer.Namespace, Name: answer.Job}
-		out := region.ApplyAnswer(reachable(t.State, t.Slots(k, answer.Group)), from, answer)
+		b.slots = reachable(t.State, t.AppendSlots(b.slots[:0], k, answer.Group))
+		out := region.ApplyAnswer(b.slots, from, answer)
 		if err := t.ChangeSlots(out.Changes); err != nil {
 			return err
 		}
