@@ -45,19 +45,18 @@ type more struct {
 	returnTo, home  string
 }
 
+// pack returns a slot without its names.
 func pack(s *region.Slot) slot {
 	out := slot{
-		group: unique.Make(s.Group), at: unique.Make(s.Region),
 		state: uint8(max(0, slices.Index(states[:], s.State))), desired: uint8(max(0, slices.Index(desires[:], s.Desired))),
 		generation: s.Generation, revision: s.Revision, version: s.JobVersion, run: s.Run, from: int32(s.From), to: int32(s.To),
 		because: s.PlacedBecause, system: s.System, bound: s.Bound, unbound: s.Unbound, vacant: s.Vacant,
 	}
-	rest := more{
-		hold: s.Hold, stop: s.StopTime, unlessConnected: s.UnlessConnected, reason: s.Reason, message: s.Message,
-		former: s.Former, returnTo: s.ReturnTo, home: s.Home,
-	}
-	if rest.hold != 0 || rest.stop != 0 || rest.unlessConnected || rest.reason+rest.message+rest.returnTo+rest.home != "" || len(rest.former) > 0 {
-		out.more = &rest
+	if s.Hold != 0 || s.StopTime != 0 || s.UnlessConnected || s.Reason != "" || s.Message != "" || s.ReturnTo != "" || s.Home != "" || len(s.Former) > 0 {
+		out.more = &more{
+			hold: s.Hold, stop: s.StopTime, unlessConnected: s.UnlessConnected, reason: s.Reason, message: s.Message,
+			former: s.Former, returnTo: s.ReturnTo, home: s.Home,
+		}
 	}
 	return out
 }
@@ -95,11 +94,17 @@ func (s *Slots) find(group string, from int, at string, system bool) (int, bool)
 func (s *Slots) Put(v *region.Slot) {
 	s.namespace, s.job = v.Namespace, v.Job
 	p := pack(v)
-	if i, found := s.find(v.Group, v.From, v.Region, v.System); found {
-		s.list[i] = p
-	} else {
+	i, found := s.find(v.Group, v.From, v.Region, v.System)
+	if !found {
+		p.group, p.at = unique.Make(v.Group), unique.Make(v.Region)
 		s.list = slices.Insert(s.list, i, p)
+		return
 	}
+	p.group, p.at = s.list[i].group, s.list[i].at
+	if p.at.Value() != v.Region {
+		p.at = unique.Make(v.Region)
+	}
+	s.list[i] = p
 }
 
 // Delete removes the slot with a key.

@@ -312,7 +312,7 @@ func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[sta
 func addEvents(t *state.Tx, act place.Action) {
 	job := act.Namespace + "/" + act.Job
 	if act.Kind != place.Takeover {
-		t.EventAt(act.Region, eventType(act.Kind), job, "%s", &actionText{act.Group, act.Region, preposition(act.Kind), act.Why, act.From, act.To})
+		t.EventText(act.Region, eventType(act.Kind), job, &actionText{act.Group, act.Region, preposition(act.Kind), act.Why, act.From, act.To})
 		return
 	}
 	for _, part := range act.Parts {

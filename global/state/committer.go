@@ -324,53 +324,6 @@ func (c *Committer) refuseWaiting() {
 	}
 }
 
-// batch holds the requests of one transaction.
-type batch struct {
-	tx       *Tx
-	members  []commitRequest
-	refused  []commitRequest
-	refusals []error // one for each refused request
-	// carry is the first request that did not fit. It goes into the next batch.
-	carry *commitRequest
-	// stored is what Decide returned.
-	stored func()
-	// unsealed is the reason why the audit trail cannot be written. While it is set,
-	// nothing is written.
-	unsealed error
-	// decideMost is the number of groups of new jobs at which the batch is full.
-	decideMost int
-}
-
-func (b *batch) full() bool {
-	return b.carry != nil || len(b.members)+len(b.refused) >= commitRequests || b.tx.room >= b.decideMost
-}
-
-// add prepares a request in the transaction. The lock is held.
-func (b *batch) add(req commitRequest) {
-	mark := b.tx.mark()
-	b.tx.by = req.by
-	err := req.prepare(b.tx)
-	if err == nil {
-		err = b.tx.checkConflict(mark)
-	}
-	if err == nil {
-		err = b.tx.checkSize()
-	}
-	if err == nil {
-		b.members = append(b.members, req)
-		return
-	}
-	b.tx.rollback(mark)
-	if errors.Is(err, errTxFull) {
-		if len(b.members) > 0 {
-			b.carry = &req
-			return
-		}
-		err = fmt.Errorf("%w: %w", store.ErrTooLarge, err)
-	}
-	b.refused, b.refusals = append(b.refused, req), append(b.refusals, err)
-}
-
 // collect returns a batch with the first requests and the waiting ones that fit. rest has the first
 // requests that did not fit.
 func (c *Committer) collect(first []commitRequest) (b *batch, rest []commitRequest) {

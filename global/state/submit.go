@@ -106,9 +106,15 @@ func (t *Tx) SubmitJob(k JobKey, s Submission) (*nusav1.SubmitResponse, error) {
 	if err := t.Audit(e); err != nil {
 		return nil, err
 	}
-	t.Event("job.submitted", k.String(), "version %d", stored.Version())
+	t.EventText("", "job.submitted", k.String(), versionText(stored.Version()))
 	return &nusav1.SubmitResponse{Version: stored.Version(), Changed: true, Warnings: warnings}, nil
 }
+
+// versionText is the message of the event about a new version.
+type versionText int64
+
+// String returns, for example, "version 3".
+func (v versionText) String() string { return "version " + strconv.FormatInt(int64(v), 10) }
 
 // NewDryTx returns a transaction that is never stored. In it, a submit without room for it gets a
 // warning instead of a refusal.

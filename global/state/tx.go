@@ -1,6 +1,7 @@
 package state
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/events"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
@@ -173,8 +175,18 @@ func (t *Tx) Event(kind, subject, format string, args ...any) {
 
 // EventAt is Event for an event about a region that its subject does not name.
 func (t *Tx) EventAt(region, kind, subject, format string, args ...any) {
-	t.events = append(t.events, eventlog.Draft{At: time.Now(), Type: kind, Subject: subject, Region: region, Format: format, Args: args})
-	t.size += t.events[len(t.events)-1].Size()
+	t.addEvent(eventlog.Draft{Type: kind, Subject: subject, Region: region, Format: format, Args: args})
+}
+
+// EventText is EventAt with a message that text returns.
+func (t *Tx) EventText(region, kind, subject string, text fmt.Stringer) {
+	t.addEvent(eventlog.Draft{Type: kind, Subject: subject, Region: region, Text: text})
+}
+
+func (t *Tx) addEvent(d eventlog.Draft) {
+	d.At = time.Now()
+	t.events = append(t.events, d)
+	t.size += d.Size()
 }
 
 func (t *Tx) eventBytes() (bytes int) {
@@ -320,4 +332,51 @@ func (t *Tx) deleteUnchecked(key string) error { return t.set(txChange{key: key,
 // putNew writes a record under a key that must not exist.
 func (t *Tx) putNew(key string, m proto.Message, ttl time.Duration) error {
 	return t.set(txChange{key: key, msg: m, ttl: ttl})
+}
+
+// batch holds the requests of one transaction.
+type batch struct {
+	tx       *Tx
+	members  []commitRequest
+	refused  []commitRequest
+	refusals []error // one for each refused request
+	// carry is the first request that did not fit. It goes into the next batch.
+	carry *commitRequest
+	// stored is what Decide returned.
+	stored func()
+	// unsealed is the reason why the audit trail cannot be written. While it is set,
+	// nothing is written.
+	unsealed error
+	// decideMost is the number of groups of new jobs at which the batch is full.
+	decideMost int
+}
+
+func (b *batch) full() bool {
+	return b.carry != nil || len(b.members)+len(b.refused) >= commitRequests || b.tx.room >= b.decideMost
+}
+
+// add prepares a request in the transaction. The lock is held.
+func (b *batch) add(req commitRequest) {
+	mark := b.tx.mark()
+	b.tx.by = req.by
+	err := req.prepare(b.tx)
+	if err == nil {
+		err = b.tx.checkConflict(mark)
+	}
+	if err == nil {
+		err = b.tx.checkSize()
+	}
+	if err == nil {
+		b.members = append(b.members, req)
+		return
+	}
+	b.tx.rollback(mark)
+	if errors.Is(err, errTxFull) {
+		if len(b.members) > 0 {
+			b.carry = &req
+			return
+		}
+		err = fmt.Errorf("%w: %w", store.ErrTooLarge, err)
+	}
+	b.refused, b.refusals = append(b.refused, req), append(b.refusals, err)
 }

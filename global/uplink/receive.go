@@ -203,9 +203,9 @@ func (s *Server) noteAnswers(from string, all []applied) {
 // addAnswerEvents adds the events of an answer that changes a slot to its transaction.
 func addAnswerEvents(t *state.Tx, from string, answer applied) {
 	job := answer.Namespace + "/" + answer.Job
-	text := answerText{group: answer.Group, from: answer.From, to: answer.To, by: from}
+	text := &answerText{group: answer.Group, from: answer.From, to: answer.To, by: from}
 	text.why = cmp.Or(reason.WithMessage(state.ReasonToProto(answer.Reason), answer.Message), answer.why)
-	t.EventAt(from, "slot."+string(answer.State), job, "%s", text)
+	t.EventText(from, "slot."+string(answer.State), job, text)
 	for _, m := range answer.moved {
 		t.EventAt(m.Region, "slot.moved", job, "%s%s from %s to %s: it returns", answer.Group, region.FormatRange(m.From, m.To), from, m.Region)
 	}
@@ -219,7 +219,7 @@ type answerText struct {
 }
 
 // String returns, for example, "web[0-5] by oslo: not enough memory".
-func (a answerText) String() string {
+func (a *answerText) String() string {
 	out := a.group + region.FormatRange(a.from, a.to) + " by " + a.by
 	if a.why != "" {
 		out += ": " + a.why

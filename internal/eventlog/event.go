@@ -23,20 +23,30 @@ type Event struct {
 	Namespace, Region      string
 }
 
-// Draft is an event without a number. Its message is formatted later, so nobody may change Args
-// after a Draft is made.
+// Draft is an event without a number. Its message is formatted later, so nobody may change Text and
+// Args after a Draft is made.
 type Draft struct {
 	At            time.Time
 	Type, Subject string
 	// Region is the region that the event is about, if Place does not return it.
 	Region string
+	// Text is the message. Nil: Format and Args are.
+	Text   fmt.Stringer
 	Format string
 	Args   []any
 }
 
+// message formats the message of a draft.
+func (d *Draft) message() string {
+	if d.Text != nil {
+		return d.Text.String()
+	}
+	return fmt.Sprintf(d.Format, d.Args...)
+}
+
 // Event formats a draft. It cuts texts that are too long.
 func (d *Draft) Event() Event {
-	e := Event{At: d.At, Type: bounded(d.Type, maxType), Subject: bounded(d.Subject, maxSubject), Message: bounded(fmt.Sprintf(d.Format, d.Args...), maxMessage)}
+	e := Event{At: d.At, Type: bounded(d.Type, maxType), Subject: bounded(d.Subject, maxSubject), Message: bounded(d.message(), maxMessage)}
 	e.Namespace, e.Region = Place(e.Type, e.Subject)
 	if d.Region != "" {
 		e.Region = bounded(d.Region, maxSubject)
