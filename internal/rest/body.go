@@ -128,8 +128,8 @@ func (o *operation) wrongType(w http.ResponseWriter, r *http.Request) *problem {
 
 // clip shortens a text of the caller.
 func clip(s string) string {
-	if len(s) > 80 {
-		s = s[:80] + "…"
+	if len(s) > maxShown {
+		s = s[:maxShown] + "…"
 	}
 	return fmt.Sprintf("%q", s)
 }

@@ -16,7 +16,7 @@
 //   - request.go: what a request may have: parameters, headers, an access token; headers of responses
 //   - body.go: bodies and their content types; job files
 //   - fields.go: unknown fields and parameters, with the nearest known ones
-//   - values.go: wrong values of parameters
+//   - values.go: wrong values of parameters and of fields
 //   - marshal.go: messages as JSON, as lines, and as server-sent events
 //   - writer.go: responses: compression, bounds on time, quiet streams
 //   - duplex.go: streams in both directions; terminal.go: exec over a WebSocket

@@ -41,9 +41,12 @@ func decode(data []byte, into proto.Message) []*nusav1.Problem {
 		return c.faults
 	}
 	if err := protojson.Unmarshal(data, into); err != nil {
-		return []*nusav1.Problem{positioned(err)}
+		c.values(trees[0], into.ProtoReflect().Descriptor(), "")
+		if len(c.faults) == 0 {
+			c.faults = append(c.faults, positioned(err))
+		}
 	}
-	return nil
+	return c.faults
 }
 
 // syntax is the fault of a text that is not JSON.

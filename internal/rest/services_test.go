@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/nusa-scheduler/nusa/internal/rest/openapi"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 func TestMain(m *testing.M) {
@@ -111,5 +113,36 @@ func TestUnread(t *testing.T) {
 		if p := unread(err); p.Status != want || strings.Contains(p.Detail, err.Error()) {
 			t.Errorf("%v: %d %s", err, p.Status, p.Detail)
 		}
+	}
+}
+
+// TestWrongValues: each wrong value of a body is named with its path, its line, and what the field takes.
+func TestWrongValues(t *testing.T) {
+	faults := decode([]byte(`{
+  "description": 1.5,
+  "roles": ["viewer", 7],
+  "namespaces": "a",
+  "ttl": "1h",
+  "local": "x"
+}`), &nusav1.CreateAccessTokenRequest{})
+	faults = append(faults, decode([]byte(`{"role": {"rules": [{"verbs": "read"}, 5]}, "force": 1}`), &nusav1.SetRoleRequest{})...)
+	faults = append(faults, decode([]byte(`{"spec": {"type": "JOB_TYPE_SERVISE", "labels": [], "groups": {"g": {"count": "many"}}}}`), &nusav1.SubmitRequest{})...)
+	var got []string
+	for _, f := range faults {
+		got = append(got, fmt.Sprintf("%d:%d %s: %s", f.GetLine(), f.GetColumn(), f.GetField(), f.GetMessage()))
+	}
+	want := `2:18 description: 1.5 is wrong: it must be text
+3:23 roles[1]: 7 is wrong: it must be text
+4:17 namespaces: "a" is wrong: it must be a list
+5:10 ttl: "1h" is wrong: it must be a number of seconds such as 90s or 0.5s
+6:12 local: "x" is wrong: it must be true or false
+1:31 role.rules[0].verbs: "read" is wrong: it must be a list
+1:40 role.rules[1]: 5 is wrong: it must be an object
+1:54 force: 1 is wrong: it must be true or false
+1:19 spec.type: "JOB_TYPE_SERVISE" is wrong: do you mean JOB_TYPE_SERVICE?
+1:49 spec.labels: [] is wrong: it must be an object
+1:79 spec.groups.g.count: "many" is wrong: it must be a whole number, -2147483648..2147483647`
+	if text := strings.Join(got, "\n"); text != want {
+		t.Errorf("the faults are:\n%s\nwant:\n%s", text, want)
 	}
 }

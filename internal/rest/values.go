@@ -8,10 +8,14 @@ import (
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/nusa-scheduler/nusa/internal/suggest"
+	"github.com/nusa-scheduler/nusa/job/doc"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // valueFault says why a parameter cannot have these values, or returns "". grpc-gateway decides what a
@@ -38,6 +42,77 @@ func takes(fd protoreflect.FieldDescriptor, value string) bool {
 	}
 	query := url.Values{string(fd.Name()): {value}}
 	return runtime.PopulateQueryParameters(owner.New().Interface(), query, utilities.NewDoubleArray(nil)) == nil
+}
+
+// values collects the wrong values of a tree that protojson cannot read into a message, because an error
+// of protojson has neither the path of the field nor what it takes.
+func (c *checker) values(n *doc.Node, md protoreflect.MessageDescriptor, path string) {
+	for _, e := range n.Entries {
+		fd := fieldOf(md, e.Key)
+		if fd == nil || e.Value.Kind == doc.Null {
+			continue
+		}
+		at := e.Key
+		if path != "" {
+			at = path + "." + e.Key
+		}
+		switch {
+		case fd.IsMap() && e.Value.Kind == doc.Map:
+			for _, item := range e.Value.Entries {
+				c.value(item.Value, fd.MapValue(), at+"."+item.Key)
+			}
+		case fd.IsList() && e.Value.Kind == doc.List:
+			for i, item := range e.Value.Items {
+				c.value(item, fd, fmt.Sprintf("%s[%d]", at, i))
+			}
+		case fd.IsMap():
+			c.wrong(e.Value, at, "it must be an object")
+		case fd.IsList():
+			c.wrong(e.Value, at, "it must be a list")
+		default:
+			c.value(e.Value, fd, at)
+		}
+	}
+}
+
+// value checks one value: that of a field, or an element of a list or a map.
+func (c *checker) value(v *doc.Node, fd protoreflect.FieldDescriptor, at string) {
+	ours := fd.Message() != nil && !strings.HasPrefix(string(fd.Message().FullName()), "google.protobuf.")
+	switch {
+	case ours && v.Kind == doc.Map:
+		c.values(v, fd.Message(), at)
+	case ours:
+		c.wrong(v, at, "it must be an object")
+	case !readable(v, fd):
+		c.wrong(v, at, kindText(fd, v.Text))
+	}
+}
+
+// maxShown bounds how much of a wrong value an error shows, in bytes.
+const maxShown = 80
+
+// wrong adds a fault.
+func (c *checker) wrong(v *doc.Node, at, text string) {
+	if len(c.faults) < maxFaults {
+		value := string(v.Compact())
+		if len(value) > maxShown {
+			value = strings.ToValidUTF8(value[:maxShown], "") + "…"
+		}
+		c.faults = append(c.faults, &nusav1.Problem{Field: at, Line: int32(v.Line), Column: int32(v.Column), Message: value + " is wrong: " + text})
+	}
+}
+
+// readable reports whether protojson can read a value into a field.
+func readable(v *doc.Node, fd protoreflect.FieldDescriptor) bool {
+	m := dynamicpb.NewMessage(fd.ContainingMessage())
+	value := v.Compact()
+	switch {
+	case fd.ContainingMessage().IsMapEntry():
+		return true // an entry of a map has no JSON of its own
+	case fd.IsList():
+		value = slices.Concat([]byte("["), value, []byte("]"))
+	}
+	return protojson.Unmarshal(slices.Concat([]byte(`{"`+fd.JSONName()+`":`), value, []byte("}")), m) == nil
 }
 
 // kindText says which values a field takes.
