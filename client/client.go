@@ -146,3 +146,23 @@ func (c *Client) Auth() nusav1.AuthClient { return nusav1.NewAuthClient(c.conn) 
 
 // Audit reads the audit trail.
 func (c *Client) Audit() nusav1.AuditClient { return nusav1.NewAuditClient(c.conn) }
+
+// Reservations takes room on nodes for what another system creates there.
+func (c *Client) Reservations() nusav1.ReservationsClient {
+	return nusav1.NewReservationsClient(c.conn)
+}
+
+// Webhooks sends the events of the federation to HTTP endpoints.
+func (c *Client) Webhooks() nusav1.WebhooksClient { return nusav1.NewWebhooksClient(c.conn) }
+
+// Tokens makes, lists and revokes the tokens with which members join.
+func (c *Client) Tokens() nusav1.TokensClient { return nusav1.NewTokensClient(c.conn) }
+
+// Members bans and removes members, and sets how regions let agents join.
+func (c *Client) Members() nusav1.MembersClient { return nusav1.NewMembersClient(c.conn) }
+
+// Keys rotates authorities and keys.
+func (c *Client) Keys() nusav1.KeysClient { return nusav1.NewKeysClient(c.conn) }
+
+// Repairs compares a region with the federation.
+func (c *Client) Repairs() nusav1.RepairsClient { return nusav1.NewRepairsClient(c.conn) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/webhook"
 	"github.com/nusa-scheduler/nusa/regional"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -282,10 +284,14 @@ func (f *federation) global(ctx context.Context, ready chan<- global.Addresses) 
 		Logger:   f.Logger.With("server", "global-1"),
 		Region:   f.Regions[0],
 		Version:  f.Version,
+		Webhooks: webhook.Policy{AllowPrivate: thisMachine, AllowHTTP: true},
 		Ready:    func(a global.Addresses) { ready <- a },
 	})
 	return wrap("global-1", err)
 }
+
+// thisMachine are the networks of this machine, where a receiver of webhooks may be tried.
+var thisMachine = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 func (f *federation) regional(ctx context.Context, i, s int, region, globalAddr string) error {
 	name := fmt.Sprintf("%s-server-%d", region, s+1)
