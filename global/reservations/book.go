@@ -206,6 +206,26 @@ func (b *Book) find(id string) *nusav1.Reservation {
 	return nil
 }
 
+// Find returns reservations by their ids, nil for each that there is not. ok is false until the stored
+// records are read.
+func (b *Book) Find(ids []string) (all []*nusav1.Reservation, ok bool) {
+	select {
+	case <-b.ready:
+	default:
+		return nil, false
+	}
+	b.st.Lock()
+	defer b.st.Unlock()
+	for _, id := range ids {
+		if e := b.byID[id]; e != nil {
+			all = append(all, e.rec)
+			continue
+		}
+		all = append(all, nil)
+	}
+	return all, true
+}
+
 // filter returns the first reservations after an id for which wanted returns true.
 func (b *Book) filter(after string, most int, wanted func(*nusav1.Reservation) bool) (out []*nusav1.Reservation, more bool) {
 	b.st.Lock()

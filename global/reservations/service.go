@@ -58,6 +58,12 @@ func (s *Service) Create(ctx context.Context, req *nusav1.CreateReservationReque
 	if err != nil {
 		return nil, err
 	}
+	return b.Open(ctx, req)
+}
+
+// Open stores a reservation, with the rights of the call of ctx. Without a call everything is allowed that
+// the namespace allows.
+func (b *Book) Open(ctx context.Context, req *nusav1.CreateReservationRequest) (*nusav1.Reservation, error) {
 	request, id, err := checked(req)
 	if err != nil {
 		return nil, err
@@ -274,6 +280,11 @@ func (s *Service) Release(ctx context.Context, req *nusav1.ReleaseReservationReq
 	if err != nil {
 		return nil, err
 	}
+	return b.End(ctx, r, "released by a caller")
+}
+
+// End releases a reservation, unless it has ended.
+func (b *Book) End(ctx context.Context, r *nusav1.Reservation, why string) (*nusav1.Reservation, error) {
 	if r.GetEnded() != nil {
 		return r, nil
 	}
@@ -283,7 +294,7 @@ func (s *Service) Release(ctx context.Context, req *nusav1.ReleaseReservationReq
 			return nil
 		}
 		e := audit.Entry{Verb: "release", Kind: kindReservation, Namespace: r.GetRequest().GetNamespace(), Name: id}
-		return errors.Join(t.Audit(e), b.end(t, id, nusav1.ReservationState_RESERVATION_STATE_RELEASED, 0, "released by a caller"))
+		return errors.Join(t.Audit(e), b.end(t, id, nusav1.ReservationState_RESERVATION_STATE_RELEASED, 0, why))
 	})
 }
 

@@ -70,13 +70,18 @@ func checked(req *nusav1.CreateReservationRequest) (*nusav1.CreateReservationReq
 		return nil, "", rpcerr.Invalid(problems...)
 	}
 	if key != "" {
-		return out, uuid.NewSHA1(keySpace, []byte(out.GetNamespace()+"\x00"+key)).String(), nil
+		return out, IDOf(out.GetNamespace(), key), nil
 	}
 	id, err := uuid.NewV7() // ids that grow with time keep the list in order
 	if err != nil {
 		return nil, "", fmt.Errorf("make an id: %w", err)
 	}
 	return out, id.String(), nil
+}
+
+// IDOf returns the id that follows from an idempotency key.
+func IDOf(namespace, key string) string {
+	return uuid.NewSHA1(keySpace, []byte(namespace+"\x00"+key)).String()
 }
 
 // printOf returns a hash of a checked request.

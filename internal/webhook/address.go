@@ -27,6 +27,9 @@ type Policy struct {
 	AllowHTTP bool
 	// Roots are the authorities that may sign the certificate of an endpoint. Nil: those of the host.
 	Roots *x509.CertPool
+	// Dial opens connections in place of the host's network, for simulations, in which all hosts are
+	// addresses.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
 }
 
 // refused are the networks that no request goes to. A private network, the host itself, and the
@@ -101,6 +104,17 @@ func (p *Policy) control(_ context.Context, _, address string, _ syscall.RawConn
 		return fmt.Errorf("%w: %w", ErrAddress, err)
 	}
 	return p.Check(at.Addr())
+}
+
+// dial opens a connection to an address that the policy allows.
+func (p *Policy) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if p.Dial != nil {
+		if err := p.control(ctx, network, address, nil); err != nil {
+			return nil, err
+		}
+		return p.Dial(ctx, address)
+	}
+	return p.Dialer(handshake).DialContext(ctx, network, address)
 }
 
 // CheckURL returns an error if a URL cannot be the URL of an endpoint. It resolves no name.

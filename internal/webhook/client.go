@@ -34,11 +34,10 @@ type Client struct {
 // NewClient returns a client that opens at most so many connections. It follows no redirect and uses
 // no proxy, because both would lead around the policy.
 func NewClient(p *Policy, connections int) *Client {
-	dialer := p.Dialer(handshake)
 	return &Client{http: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			DialContext: dialer.DialContext, TLSHandshakeTimeout: handshake,
+			DialContext: p.dial, TLSHandshakeTimeout: handshake,
 			TLSClientConfig: &tls.Config{RootCAs: p.Roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true,
 			MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections, IdleConnTimeout: idle,
 			MaxResponseHeaderBytes: maxHeaders, DisableCompression: true,
@@ -53,7 +52,10 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 type Message struct {
 	URL, ID, ContentType string
 	Body                 []byte
-	Secrets              []Secret
+	// Secrets sign the request. Without secrets it has none of the headers of a webhook.
+	Secrets []Secret
+	// Header has further headers.
+	Header map[string]string
 	// At is when the request is made.
 	At time.Time
 }
@@ -92,9 +94,14 @@ func (c *Client) send(ctx context.Context, m Message) Response {
 	}
 	req.Header.Set("Content-Type", m.ContentType)
 	req.Header.Set("User-Agent", "nusa-webhook")
-	req.Header.Set("Webhook-Id", m.ID)
-	req.Header.Set("Webhook-Timestamp", strconv.FormatInt(m.At.Unix(), 10))
-	req.Header.Set("Webhook-Signature", Sign(m.Secrets, m.ID, m.At, m.Body))
+	if len(m.Secrets) > 0 {
+		req.Header.Set("Webhook-Id", m.ID)
+		req.Header.Set("Webhook-Timestamp", strconv.FormatInt(m.At.Unix(), 10))
+		req.Header.Set("Webhook-Signature", Sign(m.Secrets, m.ID, m.At, m.Body))
+	}
+	for name, value := range m.Header {
+		req.Header.Set(name, value)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return Response{Err: Cause(err)}
