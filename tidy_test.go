@@ -37,6 +37,7 @@ var cores = map[string][]string{
 	"global/failover":        {"internal/plant"},
 	"global/room":            {},
 	"global/hooks/delivery":  {},
+	"global/spares/step":     {},
 	"regional/state":         {"topology", "internal/folder", "regional/state/persist", "internal/plant", "security/audit"},
 	"regional/state/persist": {},
 	"regional/voters":        {},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/events"
+	"github.com/nusa-scheduler/nusa/global/spares"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/boottime"
@@ -96,6 +97,8 @@ type Config struct {
 	EventBytes     int64
 	// Webhooks says which endpoints a webhook may have.
 	Webhooks webhook.Policy
+	// SpareCommands are the programs that may be provisioners of spares: paths by name.
+	SpareCommands map[string]string
 	// AuditSink says where entries of the audit trail are also written.
 	AuditSink              auditsink.Config
 	EndedMost, HistoryMost int
@@ -222,7 +225,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Store == nil && len(c.Etcd.Endpoints) == 0 && c.DataDir == "" {
 		return c, errors.New("data directory: required, since etcd is embedded; or name etcd endpoints")
 	}
-	if err := c.Etcd.Outside.Check(); err != nil {
+	if err := errors.Join(c.Etcd.Outside.Check(), spares.CheckPrograms(c.SpareCommands)); err != nil {
 		return c, err
 	}
 	if err := c.AuditSink.Check(); err != nil {

@@ -46,4 +46,5 @@
 //	api          the gRPC services
 //	overview     the stream of the present state for pages
 //	reservations reserves room on nodes for what another system creates there
+//	spares       holds spare hosts for an upgrade; the folder step decides what follows (pure)
 package global

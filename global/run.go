@@ -20,6 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/overview"
 	"github.com/nusa-scheduler/nusa/global/reservations"
 	"github.com/nusa-scheduler/nusa/global/room"
+	"github.com/nusa-scheduler/nusa/global/spares"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/forward"
@@ -114,6 +115,7 @@ func Run(ctx context.Context, cfg Config) error {
 	nusav1.RegisterBusesServer(s.web.GRPC, &buses.Server{Current: s.publisher})
 	nusav1.RegisterOverviewServer(s.web.GRPC, s.overview())
 	nusav1.RegisterReservationsServer(s.web.GRPC, &reservations.Service{Current: s.reservations})
+	nusav1.RegisterSparesServer(s.web.GRPC, &spares.Service{Current: s.spares})
 	return s.run(ctx, addrs)
 }
 
@@ -366,6 +368,14 @@ func (s *server) publisher() *buses.Term {
 func (s *server) reservations() *reservations.Book {
 	if t := s.active.Load(); t != nil {
 		return t.book
+	}
+	return nil
+}
+
+// spares returns the spares of the present term, or nil if this server is not active.
+func (s *server) spares() *spares.Book {
+	if t := s.active.Load(); t != nil {
+		return t.spares
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/repair"
 	"github.com/nusa-scheduler/nusa/global/reservations"
 	"github.com/nusa-scheduler/nusa/global/room"
+	"github.com/nusa-scheduler/nusa/global/spares"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/global/uplink"
@@ -50,6 +51,7 @@ type leadershipTerm struct {
 	buses    *buses.Term
 	overview *overview.Term
 	book     *reservations.Book
+	spares   *spares.Book
 
 	// renew asks the store whether this server is still the elected one. election is the proof, on
 	// Config.Clock: while election lasts, no other server can be elected. The state's lock guards
@@ -122,6 +124,9 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 		},
 	})
 	t.book = reservations.New(reservations.Config{Term: t.api, Retention: cfg.ReservationRetention})
+	t.spares = spares.New(spares.Config{
+		Term: t.api, Reservations: t.book, Policy: &cfg.Webhooks, Programs: cfg.SpareCommands, Retention: cfg.ReservationRetention, Log: cfg.Logger,
+	})
 	t.gather = gather.New(gather.Config{
 		State: t.state, Commit: t.commit, Store: s.store, Client: t.api.AuditOf, Age: cfg.AuditRetention,
 		Most: func() int64 { return t.boundOf(gather.MostBytes) }, Lost: m.observeLost, Stored: m.observeForwarded, Log: cfg.Logger,
@@ -172,7 +177,7 @@ func (t *leadershipTerm) run() error {
 	lost := failoverLoop{
 		state: t.state, commit: t.commit, wake: t.placer.Wake, resign: t.resign, log: t.cfg.Logger, observe: t.observeVerdicts,
 	}
-	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.eventsLoop, t.eventRetentionLoop, t.hooks.Run, t.buses.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run, t.book.Run} {
+	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.eventsLoop, t.eventRetentionLoop, t.hooks.Run, t.buses.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run, t.book.Run, t.spares.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()

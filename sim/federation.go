@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/webhook"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional"
 	"github.com/nusa-scheduler/nusa/sim/simnet"
@@ -149,7 +151,8 @@ func (f *Federation) StartGlobal(i int) *Process {
 		return global.Run(ctx, global.Config{
 			Name: name, GRPCAddr: ip + ":7600", HTTPAddr: "-", Store: p.store,
 			Net: n, Logger: f.log(name), Clock: f.Clock,
-			Ready: func(global.Addresses) { ready() },
+			Webhooks: webhook.Policy{AllowHTTP: true, AllowPrivate: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Dial: n.Dial},
+			Ready:    func(global.Addresses) { ready() },
 		})
 	})
 }

@@ -23,6 +23,8 @@ var kinds = []Kind{
 	kind("job", "read plan submit stop adopt", true, true),
 	kind("allocation", "read stop logs exec", true, true),
 	kind("reservation", "read create claim release", true, true),
+	kind("spare", "read prepare release cancel", true, true),
+	kind("provisioner", "read set remove", false, false),
 	kind("secret", "read reveal set remove", true, true),
 	kind("event", "read", true, true),
 	kind("namespace", "read set remove", true, false),

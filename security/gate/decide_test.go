@@ -48,6 +48,7 @@ var findsItself = []string{
 	"Allocations/Exec", "Allocations/Get", "Allocations/Logs", "Allocations/Stats", "Allocations/Stop", "Jobs/Plan", "Jobs/Submit", "Jobs/SubmitMany",
 	"Nodes/Cordon", "Nodes/Drain", "Nodes/Get", "Nodes/Remove",
 	"Reservations/Claim", "Reservations/Create", "Reservations/Get", "Reservations/Release",
+	"Spares/Cancel", "Spares/Get", "Spares/Prepare", "Spares/Release",
 }
 
 // TestActions writes what each method needs, and which built-in roles have that. Each method that

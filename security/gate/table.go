@@ -174,6 +174,15 @@ var table = []row{
 	{name: "/nusa.v1.Reservations/Release", may: users, verb: "release", kind: "reservation", at: unknown},
 	{name: "/nusa.v1.Reservations/Locate", may: globals},
 
+	{name: "/nusa.v1.Spares/Prepare", may: users, verb: "prepare", kind: "spare", at: unknown},
+	{name: "/nusa.v1.Spares/Get", may: users, verb: "read", kind: "spare", at: unknown},
+	{name: "/nusa.v1.Spares/List", may: users, verb: "read", kind: "spare", at: ofNamespace, list: true},
+	{name: "/nusa.v1.Spares/Release", may: users, verb: "release", kind: "spare", at: unknown},
+	{name: "/nusa.v1.Spares/Cancel", may: users, verb: "cancel", kind: "spare", at: unknown},
+	{name: "/nusa.v1.Spares/SetProvisioner", may: users, verb: "set", kind: "provisioner", at: everywhere},
+	{name: "/nusa.v1.Spares/ListProvisioners", may: users, verb: "read", kind: "provisioner", at: everywhere},
+	{name: "/nusa.v1.Spares/RemoveProvisioner", may: users, verb: "remove", kind: "provisioner", at: everywhere},
+
 	{name: "/nusa.v1.Keys/GetAuthority", may: users, verb: "read", kind: "key", at: everywhere},
 	{name: "/nusa.v1.Keys/RotateAuthority", may: users, verb: "rotate", kind: "key", at: everywhere},
 	{name: "/nusa.v1.Keys/GetRing", may: users, verb: "read", kind: "key", at: ofRegion},
