@@ -22,6 +22,7 @@
 //   - duplex.go: streams in both directions; terminal.go: exec over a WebSocket
 //   - problem.go: errors as problem details (RFC 9457)
 //   - origin.go: requests of pages of other origins
+//   - spare.go: /spare/prepare, which prepares spare hosts
 //   - virtflow.go: the paths of virtflow, which reserve a host for a virtual machine
 //   - pages.go: the document and Swagger UI
 //

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
@@ -22,8 +23,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// The API of virtflow: three paths that reserve a host for a virtual machine. They call the service
-// Reservations, with the rights of the caller and in the namespace default.
+// The API of virtflow: three paths that reserve a host for a virtual machine, and one that prepares spare
+// hosts (spare.go). They call the services Reservations and Spares, with the rights of the caller and in
+// the namespace default.
 
 // noNodes begins the message of a reservation without room, and is what virtflow returns then.
 const noNodes = "No available nodes"
@@ -49,7 +51,7 @@ type scheduleResult struct {
 
 // mountVirtflow adds the paths.
 func mountVirtflow(a *api, mux *http.ServeMux) {
-	add := func(pattern, name string, do func(context.Context, nusav1.ReservationsClient, *http.Request) (any, error)) {
+	add := func(pattern, name string, do func(context.Context, grpc.ClientConnInterface, *http.Request) (any, error)) {
 		op := &operation{name: "Virtflow." + name}
 		mux.Handle(pattern, a.guarded(http.HandlerFunc(func(plain http.ResponseWriter, r *http.Request) {
 			w := newWriter(plain, r)
@@ -74,18 +76,20 @@ func mountVirtflow(a *api, mux *http.ServeMux) {
 	refuse("/schedule", "POST")
 	refuse("/result/{task_id}", "GET, DELETE")
 	add("POST /schedule", "Schedule", schedule)
-	add("GET /result/{task_id}", "Result", func(ctx context.Context, c nusav1.ReservationsClient, r *http.Request) (any, error) {
-		found, err := c.Get(ctx, &nusav1.GetReservationRequest{Id: r.PathValue("task_id")})
+	add("GET /result/{task_id}", "Result", func(ctx context.Context, c grpc.ClientConnInterface, r *http.Request) (any, error) {
+		found, err := nusav1.NewReservationsClient(c).Get(ctx, &nusav1.GetReservationRequest{Id: r.PathValue("task_id")})
 		return resultOf(found), err
 	})
-	add("DELETE /result/{task_id}", "Release", func(ctx context.Context, c nusav1.ReservationsClient, r *http.Request) (any, error) {
-		_, err := c.Release(ctx, &nusav1.ReleaseReservationRequest{Id: r.PathValue("task_id")})
+	add("DELETE /result/{task_id}", "Release", func(ctx context.Context, c grpc.ClientConnInterface, r *http.Request) (any, error) {
+		_, err := nusav1.NewReservationsClient(c).Release(ctx, &nusav1.ReleaseReservationRequest{Id: r.PathValue("task_id")})
 		return scheduleResult{Status: "released"}, err
 	})
+	refuse("/spare/prepare", "POST")
+	add("POST /spare/prepare", "PrepareSpare", prepareSpare)
 }
 
 // virtflow makes the call of a request, and returns the body of the response.
-func virtflow(w *writer, r *http.Request, do func(context.Context, nusav1.ReservationsClient, *http.Request) (any, error)) ([]byte, *problem) {
+func virtflow(w *writer, r *http.Request, do func(context.Context, grpc.ClientConnInterface, *http.Request) (any, error)) ([]byte, *problem) {
 	auth, p := credential(r)
 	if p != nil {
 		return nil, p
@@ -109,7 +113,7 @@ func virtflow(w *writer, r *http.Request, do func(context.Context, nusav1.Reserv
 	if auth != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", auth)
 	}
-	out, err := do(ctx, nusav1.NewReservationsClient(conn), r)
+	out, err := do(ctx, conn, r)
 	var refused *problem
 	if errors.As(err, &refused) {
 		return nil, refused
@@ -128,13 +132,13 @@ func virtflow(w *writer, r *http.Request, do func(context.Context, nusav1.Reserv
 func (p *problem) Error() string { return p.Detail }
 
 // schedule makes a reservation.
-func schedule(ctx context.Context, c nusav1.ReservationsClient, r *http.Request) (any, error) {
+func schedule(ctx context.Context, c grpc.ClientConnInterface, r *http.Request) (any, error) {
 	req, err := readSchedule(r)
 	if err != nil {
 		return nil, err
 	}
 	req.IdempotencyKey = strings.Trim(r.Header.Get("Idempotency-Key"), `"`)
-	made, err := c.Create(ctx, req)
+	made, err := nusav1.NewReservationsClient(c).Create(ctx, req)
 	return map[string]string{"task_id": made.GetId()}, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/rest"
@@ -47,6 +48,35 @@ func (f *fakeReservations) Release(ctx context.Context, r *nusav1.ReleaseReserva
 	return f.Get(ctx, &nusav1.GetReservationRequest{Id: r.GetId()})
 }
 
+// fakeSpares notes the requests.
+type fakeSpares struct {
+	nusav1.UnimplementedSparesServer
+	prepared chan *nusav1.PrepareSpareRequest
+}
+
+func (f *fakeSpares) Prepare(_ context.Context, r *nusav1.PrepareSpareRequest) (*nusav1.Spare, error) {
+	f.prepared <- r
+	return &nusav1.Spare{Id: "spare-1"}, nil
+}
+
+// checkSpares makes requests to /spare/prepare.
+func checkSpares(t *testing.T, url string, f *fakeSpares) {
+	t.Helper()
+	got := send(t, "POST", url+"/spare/prepare", `{"pool": "bare", "count": 2, "cpu": 0.5, "memory": 512, "deadline": 90, "provisioner": "lab"}`, jsonHeader, "Idempotency-Key: k2")
+	if got.StatusCode != 200 || strings.TrimSpace(got.body) != `{"spare_id":"spare-1"}` {
+		t.Fatalf("%d %s", got.StatusCode, got.body)
+	}
+	want := &nusav1.PrepareSpareRequest{Pool: "bare", Count: 2, CpuMilli: 500, MemoryBytes: 512 << 20, Deadline: durationpb.New(90 * time.Second), Provisioner: "lab", IdempotencyKey: "k2"}
+	if req := <-f.prepared; !proto.Equal(req, want) {
+		t.Errorf("prepared %v", req)
+	}
+	for _, c := range []struct{ body, want string }{{`{"deadline": -1}`, "deadline"}, {`{"pools": "x"}`, "pools"}, {`[]`, "the body is not {pool"}} {
+		if got := send(t, "POST", url+"/spare/prepare", c.body, jsonHeader); got.StatusCode != 400 || !strings.Contains(got.body, c.want) {
+			t.Errorf("%s: %d %s", c.body, got.StatusCode, got.body)
+		}
+	}
+}
+
 func TestVirtflow(t *testing.T) {
 	s, err := serve.Open(t.Context(), serve.Options{Net: network.Host(), HTTPAddr: "127.0.0.1:0", Grace: 50 * time.Millisecond})
 	if err != nil {
@@ -54,6 +84,8 @@ func TestVirtflow(t *testing.T) {
 	}
 	f := &fakeReservations{created: make(chan *nusav1.CreateReservationRequest, 1), tokens: make(chan string, 1)}
 	nusav1.RegisterReservationsServer(s.GRPC, f)
+	spares := &fakeSpares{prepared: make(chan *nusav1.PrepareSpareRequest, 1)}
+	nusav1.RegisterSparesServer(s.GRPC, spares)
 	if err := rest.Mount(s, rest.Options{Plain: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +131,7 @@ func TestVirtflow(t *testing.T) {
 			t.Errorf("%s %s %.60s: %d %s", c.verb, c.path, c.body, got.StatusCode, got.body)
 		}
 	}
+	checkSpares(t, url, spares)
 	if got := send(t, "POST", url+"/schedule", `{"requested_cpu": 1, "requested_memory": 1}`, "Content-Type: text/plain"); got.StatusCode != 415 {
 		t.Errorf("a wrong content type: %d %s", got.StatusCode, got.body)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/region"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/reservation"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/server"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/spare"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/token"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/top"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/webhook"
@@ -75,13 +76,13 @@ version was reverted. job plan: 0 no change, 1 changes, 255 error.`,
 // Commands returns the commands of the client, which the caller adds to Root.
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
-		job.Command(), alloc.Command(), reservation.Command(), namespace.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
+		job.Command(), alloc.Command(), reservation.Command(), spare.Command(), namespace.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
 		login.Command(), login.LogoutCommand(),
 		top.Command(), uiCommand(), network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), webhook.Command(), bus.Command(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork
-		if i >= 13 {
+		if i >= 14 {
 			c.GroupID = groupLook
 		}
 	}

@@ -36,6 +36,8 @@ after the last event, and says when events are missing:
   region    defined, connected, disconnected, silent, back, lost, refused,
             confirmed, cordoned, draining, failback, removed
   member    joined, banned, unbanned, removed
+  spare     provisioning, prepared, notified, lost; released, cancelled,
+            failed, expired
   store     filling; restored from an old copy, recovered
   failover  paused, because too many regions fell silent together; resumed
 

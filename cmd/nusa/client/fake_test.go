@@ -92,6 +92,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterWebhooksServer(s, f.hooks)
 	nusav1.RegisterBusesServer(s, f.buses)
 	nusav1.RegisterReservationsServer(s, &reservationServer{})
+	nusav1.RegisterSparesServer(s, &spareServer{})
 	nusav1.RegisterSystemServer(s, f)
 	nusav1.RegisterOverviewServer(s, overviewServer{})
 	ended := make(chan error, 1)
