@@ -123,10 +123,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 			return out
 		},
 	})
-	t.book = reservations.New(reservations.Config{Term: t.api, Retention: cfg.ReservationRetention})
-	t.spares = spares.New(spares.Config{
-		Term: t.api, Reservations: t.book, Policy: &cfg.Webhooks, Programs: cfg.SpareCommands, Retention: cfg.ReservationRetention, Log: cfg.Logger,
-	})
+	t.openBooks()
 	t.gather = gather.New(gather.Config{
 		State: t.state, Commit: t.commit, Store: s.store, Client: t.api.AuditOf, Age: cfg.AuditRetention,
 		Most: func() int64 { return t.boundOf(gather.MostBytes) }, Lost: m.observeLost, Stored: m.observeForwarded, Log: cfg.Logger,
@@ -155,6 +152,14 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	}
 	t.noteConflict()
 	return t, nil
+}
+
+// openBooks makes the reservations and the spares of the term.
+func (t *leadershipTerm) openBooks() {
+	t.book = reservations.New(reservations.Config{Term: t.api, Retention: t.cfg.ReservationRetention})
+	t.spares = spares.New(spares.Config{
+		Term: t.api, Reservations: t.book, Policy: &t.cfg.Webhooks, Programs: t.cfg.SpareCommands, Retention: t.cfg.ReservationRetention, Log: t.cfg.Logger,
+	})
 }
 
 // noteConflict reports that the store must be recovered, with an event and in the log, if an
