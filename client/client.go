@@ -155,6 +155,9 @@ func (c *Client) Reservations() nusav1.ReservationsClient {
 // Webhooks sends the events of the federation to HTTP endpoints.
 func (c *Client) Webhooks() nusav1.WebhooksClient { return nusav1.NewWebhooksClient(c.conn) }
 
+// Buses sends the events of the federation to message brokers.
+func (c *Client) Buses() nusav1.BusesClient { return nusav1.NewBusesClient(c.conn) }
+
 // Tokens makes, lists and revokes the tokens with which members join.
 func (c *Client) Tokens() nusav1.TokensClient { return nusav1.NewTokensClient(c.conn) }
 
