@@ -152,6 +152,9 @@ func (c *Client) Reservations() nusav1.ReservationsClient {
 	return nusav1.NewReservationsClient(c.conn)
 }
 
+// Spares prepares spare hosts for an upgrade, and holds them.
+func (c *Client) Spares() nusav1.SparesClient { return nusav1.NewSparesClient(c.conn) }
+
 // Webhooks sends the events of the federation to HTTP endpoints.
 func (c *Client) Webhooks() nusav1.WebhooksClient { return nusav1.NewWebhooksClient(c.conn) }
 
