@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
-	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,12 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"google.golang.org/genproto/googleapis/api/annotations"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/nusa-scheduler/nusa/client"
 	"github.com/nusa-scheduler/nusa/client/clienttest"
@@ -302,30 +297,5 @@ func TestDependencies(t *testing.T) {
 	}
 	if len(modules) < 3 {
 		t.Errorf("only %v were listed", modules)
-	}
-}
-
-// TestEveryServiceHasItsClient: each service for operators has a method of Client, named like the service.
-func TestEveryServiceHasItsClient(t *testing.T) {
-	checked := 0
-	protoregistry.GlobalFiles.RangeFilesByPackage("nusa.v1", func(f protoreflect.FileDescriptor) bool {
-		for i := range f.Services().Len() {
-			s := f.Services().Get(i)
-			public := false
-			for j := range s.Methods().Len() {
-				public = public || proto.HasExtension(s.Methods().Get(j).Options(), annotations.E_Http)
-			}
-			if !public {
-				continue
-			}
-			checked++
-			if _, ok := reflect.TypeFor[*client.Client]().MethodByName(string(s.Name())); !ok {
-				t.Errorf("Client has no method %s: add it to client.go", s.Name())
-			}
-		}
-		return true
-	})
-	if checked < 15 {
-		t.Errorf("only %d services were found", checked)
 	}
 }
