@@ -49,6 +49,8 @@ func (c *contract) valid(op rest.Operation) string {
 		return `{"cpuMilli": "10", "memoryBytes": "1048576"}`
 	case "Reservations.Claim":
 		return `{"by": "test", "text": "a virtual machine"}`
+	case "Virtflow.Schedule":
+		return `{"requested_cpu": 0.001, "requested_memory": 1}`
 	case "Namespaces.Set":
 		return `{"description": "made by a test"}`
 	}
@@ -72,4 +74,16 @@ func (c *contract) made(op rest.Operation, status int, body []byte) {
 			c.t.Fatalf("the reservation is not completed: %v: %s", err, body)
 		}
 	}
+}
+
+// reserve makes a reservation for each test that reads or ends one.
+func (c *contract) reserve() string {
+	_, body := c.do(http.MethodPost, "/schedule", []byte(c.valid(rest.Operation{Name: "Virtflow.Schedule"})), "application/json")
+	var made struct {
+		ID string `json:"task_id"`
+	}
+	if err := json.Unmarshal(body, &made); err != nil || made.ID == "" {
+		return "x" // no region serves the path
+	}
+	return made.ID
 }

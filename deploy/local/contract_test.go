@@ -129,7 +129,7 @@ func TestContract(t *testing.T) {
 			unserved[name]++
 		}
 	}
-	for _, op := range rest.Operations() {
+	for _, op := range everything() {
 		switch {
 		case served[op.Name] || refusedHere[op.Name] != "":
 		case unserved[op.Name] == 2:
@@ -140,6 +140,9 @@ func TestContract(t *testing.T) {
 	}
 }
 
+// everything returns all operations of the document.
+func everything() []rest.Operation { return append(rest.Operations(), rest.Virtflow()...) }
+
 // inOrder returns the operations, those first that make objects, and those last that end them.
 func inOrder() []rest.Operation {
 	rank := func(op rest.Operation) int {
@@ -148,7 +151,7 @@ func inOrder() []rest.Operation {
 		}
 		return map[string]int{http.MethodPut: 0, http.MethodPost: 1, http.MethodGet: 2, http.MethodDelete: 4}[op.Verb]
 	}
-	out := rest.Operations()
+	out := everything()
 	slices.SortStableFunc(out, func(a, b rest.Operation) int { return rank(a) - rank(b) })
 	return out
 }
@@ -287,6 +290,8 @@ func (c *contract) named(op rest.Operation, parameter string, values map[string]
 		return c.values["reservation"]
 	case parameter == "domain" && service == "Origins":
 		return "made.example.com"
+	case parameter == "task_id":
+		return c.reserve()
 	}
 	return values[parameter]
 }
@@ -453,7 +458,7 @@ func (c *contract) try(op rest.Operation, spec *openapi3.Operation, path string,
 // report prints what was exercised at a tier, and notes what succeeded.
 func (c *contract) report(tier string, served map[string]bool) {
 	var out strings.Builder
-	for _, op := range rest.Operations() {
+	for _, op := range everything() {
 		got := c.got[op.Name]
 		if len(got) == 0 {
 			c.t.Errorf("%s was not exercised at the %s tier", op.Name, tier)
@@ -467,5 +472,5 @@ func (c *contract) report(tier string, served map[string]bool) {
 		}
 		out.WriteByte('\n')
 	}
-	c.t.Logf("the %s tier: %d requests for %d operations\n%s", tier, c.requests, len(rest.Operations()), out.String())
+	c.t.Logf("the %s tier: %d requests for %d operations\n%s", tier, c.requests, len(everything()), out.String())
 }

@@ -6,9 +6,12 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -45,8 +48,8 @@ func (o *operation) limit() int64 {
 }
 
 // readBody reads the body of a request and returns it as the JSON of the message that the operation
-// takes. params are the fields in the path.
-func (o *operation) readBody(w http.ResponseWriter, r *http.Request, params map[string]string) ([]byte, *problem) {
+// takes. params are the fields in the path. set are fields of headers, if the whole request is the body.
+func (o *operation) readBody(w http.ResponseWriter, r *http.Request, params, set map[string]string) ([]byte, *problem) {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, o.limit()))
 	var large *http.MaxBytesError
 	switch {
@@ -56,8 +59,10 @@ func (o *operation) readBody(w http.ResponseWriter, r *http.Request, params map[
 		return nil, unread(err)
 	case o.body == "" && len(data) > 0:
 		return nil, refusal(http.StatusBadRequest, codes.InvalidArgument, "this operation takes no body: name its fields in the query")
-	case o.body == "" || o.body == "*" && len(data) == 0:
+	case o.body == "" || o.body == "*" && len(data) == 0 && len(set) == 0:
 		return nil, nil
+	case len(data) == 0 && len(set) > 0:
+		return o.canonical([]byte("{}"), set)
 	}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	asYAML := false
@@ -77,11 +82,11 @@ func (o *operation) readBody(w http.ResponseWriter, r *http.Request, params map[
 		}
 		return o.marshalJob(spec, params)
 	}
-	return o.canonical(data)
+	return o.canonical(data, set)
 }
 
-// canonical checks a JSON body.
-func (o *operation) canonical(data []byte) ([]byte, *problem) {
+// canonical checks a JSON body, and sets fields of it.
+func (o *operation) canonical(data []byte, set map[string]string) ([]byte, *problem) {
 	md := o.method.Input()
 	if o.body != "*" {
 		md = md.Fields().ByTextName(o.body).Message()
@@ -90,10 +95,24 @@ func (o *operation) canonical(data []byte) ([]byte, *problem) {
 	if err != nil {
 		return nil, problemOf(err)
 	}
-	if faults := decode(data, t.New().Interface()); len(faults) > 0 {
+	m := t.New()
+	if faults := decode(data, m.Interface()); len(faults) > 0 {
 		return nil, invalid(faults...)
 	}
-	return data, nil
+	if len(set) == 0 {
+		return data, nil
+	}
+	for field, value := range set {
+		query := url.Values{field: {value}}
+		if err := runtime.PopulateQueryParameters(m.Interface(), query, utilities.NewDoubleArray(nil)); err != nil {
+			return nil, invalid(&nusav1.Problem{Field: field, Message: clip(value) + " is wrong"})
+		}
+	}
+	out, err := protojson.Marshal(m.Interface())
+	if err != nil {
+		return nil, problemOf(err)
+	}
+	return out, nil
 }
 
 // unread says why a body did not arrive.

@@ -46,3 +46,12 @@ func Operations() []Operation {
 	}
 	return out
 }
+
+// Virtflow returns the operations of virtflow, which are not those of an RPC.
+func Virtflow() []Operation {
+	return []Operation{
+		{Name: "Virtflow.Schedule", Verb: "POST", Path: "/schedule", Template: "/schedule", Body: "*"},
+		{Name: "Virtflow.Result", Verb: "GET", Path: "/result/{task_id}", Template: "/result/{task_id}"},
+		{Name: "Virtflow.Release", Verb: "DELETE", Path: "/result/{task_id}", Template: "/result/{task_id}"},
+	}
+}

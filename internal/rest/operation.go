@@ -46,9 +46,10 @@ func (o *operation) takesJob() bool {
 	return f != nil && f.Message() != nil && f.Message().FullName() == (&nusav1.JobSpec{}).ProtoReflect().Descriptor().FullName()
 }
 
-// has reports whether the request has a field that is neither in the path nor in the body.
+// has reports whether the request has a field that a header can set: it is neither in the path nor the
+// body, and there is one request.
 func (o *operation) has(field string) bool {
-	return o.body != "*" && o.body != field && !slices.Contains(o.params, field) && o.method.Input().Fields().ByName(protoreflect.Name(field)) != nil
+	return !o.duplex() && o.body != field && !slices.Contains(o.params, field) && o.method.Input().Fields().ByName(protoreflect.Name(field)) != nil
 }
 
 // revision returns the field of the request that If-Match sets, or "".

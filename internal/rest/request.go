@@ -107,10 +107,18 @@ func clean(ctx context.Context, c *call, params map[string]string) (*http.Reques
 	if len(faults) > 0 {
 		return nil, invalid(faults...)
 	}
-	if p := op.headers(r, query); p != nil {
+	set, p := op.headers(r)
+	if p != nil {
 		return nil, p
 	}
-	body, p := op.readBody(c.w, r, params)
+	if op.body != "*" {
+		for field, value := range set {
+			query.Del(op.method.Input().Fields().ByName(protoreflect.Name(field)).JSONName())
+			query.Set(field, value)
+		}
+		set = nil
+	}
+	body, p := op.readBody(c.w, r, params, set)
 	if p != nil {
 		return nil, p
 	}
@@ -160,34 +168,34 @@ func printable(token string) bool {
 	return token != "" && len(token) <= 4096
 }
 
-// headers copies what HTTP says in headers to the fields of the request.
-func (o *operation) headers(r *http.Request, query url.Values) *problem {
+// headers returns the fields of the request that HTTP has in headers.
+func (o *operation) headers(r *http.Request) (map[string]string, *problem) {
+	set := map[string]string{}
 	if key := r.Header.Get("Idempotency-Key"); key != "" && o.has("idempotency_key") {
-		query.Set("idempotency_key", strings.Trim(key, `"`))
-		query.Del("idempotencyKey")
+		set["idempotency_key"] = strings.Trim(key, `"`)
 	}
 	if id := r.Header.Get("Last-Event-ID"); id != "" && o.token() != "" {
-		query.Set(o.token(), id)
+		set[o.token()] = id
 	}
 	match, none := r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
 	field := o.revision()
 	if o.verb == http.MethodGet || match == "" && none == "" {
-		return nil
+		return set, nil
 	}
 	if field == "" {
-		return refusal(http.StatusBadRequest, codes.InvalidArgument, "this operation takes neither If-Match nor If-None-Match: it does not check a revision")
+		return nil, refusal(http.StatusBadRequest, codes.InvalidArgument, "this operation takes neither If-Match nor If-None-Match: it does not check a revision")
 	}
 	switch n, err := strconv.ParseUint(strings.Trim(match, `"`), 10, 63); {
 	case match == "" && none == "*":
-		query.Set(field, "-1")
+		set[field] = "-1"
 	case match == "" || none != "":
-		return refusal(http.StatusBadRequest, codes.InvalidArgument, "If-None-Match takes * only, and not together with If-Match")
+		return nil, refusal(http.StatusBadRequest, codes.InvalidArgument, "If-None-Match takes * only, and not together with If-Match")
 	case err != nil || n == 0:
-		return refusal(http.StatusBadRequest, codes.InvalidArgument, `If-Match takes the ETag of an earlier response, for example "42"`)
+		return nil, refusal(http.StatusBadRequest, codes.InvalidArgument, `If-Match takes the ETag of an earlier response, for example "42"`)
 	default:
-		query.Set(field, strconv.FormatUint(n, 10))
+		set[field] = strconv.FormatUint(n, 10)
 	}
-	return nil
+	return set, nil
 }
 
 // respond sets the headers of a response from its message.
@@ -205,7 +213,7 @@ func respond(ctx context.Context, w http.ResponseWriter, m proto.Message) error 
 	}
 	for _, page := range []struct{ from, to protoreflect.Name }{{"next_page_token", "page_token"}, {"next_page", "page"}} {
 		fd := fields.ByName(page.from)
-		if fd == nil || fd.Kind() != protoreflect.StringKind || !c.op.has(string(page.to)) {
+		if fd == nil || fd.Kind() != protoreflect.StringKind || c.op.verb != http.MethodGet || !c.op.has(string(page.to)) {
 			continue
 		}
 		if next := m.ProtoReflect().Get(fd).String(); next != "" {

@@ -89,7 +89,7 @@ func TestDocumentIsValid(t *testing.T) {
 		t.Error(err)
 	}
 	ids := map[string]bool{}
-	for _, op := range Operations() {
+	for _, op := range append(Operations(), Virtflow()...) {
 		item := doc.Paths.Value(op.Template)
 		if item == nil || item.GetOperation(op.Verb) == nil {
 			t.Errorf("the document lacks %s %s", op.Verb, op.Template)
@@ -145,4 +145,32 @@ func TestWrongValues(t *testing.T) {
 	if text := strings.Join(got, "\n"); text != want {
 		t.Errorf("the faults are:\n%s\nwant:\n%s", text, want)
 	}
+}
+
+// TestHeadersOfWholeBodies: headers set fields also where the whole request is the body.
+func TestHeadersOfWholeBodies(t *testing.T) {
+	for _, op := range operations() {
+		if op.name != "Webhooks.Set" || op.verb != http.MethodPut {
+			continue
+		}
+		for body, want := range map[string]string{`{"webhook": {"url": "https://x"}, "revision": "3"}`: "https://x", "": ""} {
+			r := httptest.NewRequest(op.verb, "/v1/webhooks/a", strings.NewReader(body))
+			r.Header.Set("Content-Type", jsonType)
+			r.Header.Set("If-Match", `"5"`)
+			set, p := op.headers(r)
+			if p != nil {
+				t.Fatal(p)
+			}
+			data, p := op.readBody(httptest.NewRecorder(), r, nil, set)
+			if p != nil {
+				t.Fatal(p)
+			}
+			got := &nusav1.SetWebhookRequest{}
+			if faults := decode(data, got); len(faults) > 0 || got.GetRevision() != 5 || got.GetWebhook().GetUrl() != want {
+				t.Errorf("%q became %v: %v", body, got, faults)
+			}
+		}
+		return
+	}
+	t.Error("there is no Webhooks.Set")
 }

@@ -100,6 +100,10 @@ func TestVirtflow(t *testing.T) {
 	if req, token := <-f.created, <-f.tokens; !proto.Equal(req, want) || token != "Bearer abc" {
 		t.Errorf("created %v with %q", req, token)
 	}
+	got = send(t, "POST", url+"/v1/reservations", `{"cpuMilli": "1", "memoryBytes": "1"}`, jsonHeader, "Idempotency-Key: k2")
+	if req := <-f.created; <-f.tokens != "" || got.StatusCode != 200 || req.GetIdempotencyKey() != "k2" || req.GetCpuMilli() != 1 {
+		t.Errorf("%d: a header of a request that is the body became %v", got.StatusCode, req)
+	}
 	for _, c := range []struct {
 		verb, path, body string
 		status           int

@@ -7,4 +7,5 @@
 //	  - schema.go: schemas of messages
 //	  - operation.go: parameters, bodies and responses of operations
 //	  - common.go: what all operations share
+//	  - virtflow.go: the paths of virtflow
 package main

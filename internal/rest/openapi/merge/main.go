@@ -119,6 +119,7 @@ func finish(doc object) error {
 		at(paths, op.Template)[strings.ToLower(op.Verb)] = item
 	}
 	doc["paths"] = paths
+	addVirtflow(doc)
 	prune(doc)
 	return nil
 }
