@@ -296,6 +296,7 @@ const (
 	keyEnter  = kb.Enter
 	keyEscape = kb.Escape
 	keyRight  = kb.ArrowRight
+	keyLeft   = kb.ArrowLeft
 	keyDown   = kb.ArrowDown
 )
 
@@ -313,7 +314,8 @@ func (p *page) axe() {
 		p.t.Log("accessibility is not checked, because axe-core is not installed: run make web")
 		return
 	}
-	p.do(chromedp.Evaluate[chromedp.Void](source))
+	// What the header covers after a scroll is no target.
+	p.do(chromedp.Evaluate[chromedp.Void](source), chromedp.Evaluate[chromedp.Void]("scrollTo(0, 0)"))
 	type violation struct {
 		ID, Impact, Help string
 		Nodes            []struct{ HTML, FailureSummary string }

@@ -17,6 +17,8 @@ var looks = []struct{ name, path, ready string }{
 	{"federation", "/ui/federation", "document.querySelectorAll('main tbody tr').length > 40"},
 	{"federation-region", "/ui/federation?region=jakarta", "document.querySelector('section.panel') !== null"},
 	{"latency", "/ui/latency?by=area", "document.querySelector('main canvas')?.width === 54"},
+	{"latency-groups", "/ui/latency?by=area&closed=asia,us&past=6", "document.querySelector('input[type=range]') !== null"},
+	{"latency-relays", "/ui/latency?show=relay", "document.querySelectorAll('section.panel li').length > 5"},
 	{"latency-edge", "/ui/latency?from=jakarta&to=tokyo", "document.querySelector('section.panel .paths li') !== null"},
 	{"topology", "/ui/topology", "document.querySelector('main h1') !== null"},
 	{"jobs", "/ui/jobs", "document.querySelector('main h1') !== null"},

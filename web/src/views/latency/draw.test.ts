@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { encodeBytes, Matrix, UNKNOWN_RTT } from '../../lib/matrix'
-import { bands, colour, order, paint, pattern, patterned } from './draw'
+import { colour, paint, pattern, patterned } from './draw'
+import { axis, collapse } from './group'
 
 const MEASURED = 1 | (1 << 3)
 const PREDICTED = 1 | (2 << 3)
@@ -16,15 +17,6 @@ function matrix(): Matrix {
   row(1, [300, UNKNOWN_RTT, UNKNOWN_RTT], [MEASURED, 0, UNREACHABLE])
   return m
 }
-
-describe('order', () => {
-  it('sorts by the label, then by name', () => {
-    const group = (r: string) => (r === 'c' ? '1' : '2')
-    const sorted = order(['b', 'a', 'c'], group)
-    expect(sorted).toEqual([2, 1, 0])
-    expect(bands(['b', 'a', 'c'], sorted, group)).toEqual([{ label: '1', from: 0, to: 1 }, { label: '2', from: 1, to: 3 }])
-  })
-})
 
 describe('colour', () => {
   const m = matrix()
@@ -50,21 +42,21 @@ describe('pattern', () => {
 
 describe('paint', () => {
   it('paints the colours of the cells', () => {
-    const m = matrix()
-    for (const show of ['rtt', 'loss', 'difference'] as const) {
+    const m = collapse(matrix(), axis(['b', 'a', 'c'], () => '', () => false), 50)
+    m.state[1]! |= 128
+    for (const show of ['rtt', 'loss', 'difference', 'relay'] as const) {
       const image = { data: new Uint8ClampedArray(36), width: 3, height: 3 } as ImageData
-      paint(image, m, [1, 0, 2], show, 50, false)
-      for (const [i, [from, to]] of [[1, 1], [1, 0], [1, 2], [0, 1], [0, 0], [0, 2]].entries()) {
-        const want = colour(m, show, 50, from!, to!, false)
-        for (const k of [0, 1, 2]) expect(Math.abs(image.data[4 * i + k]! - want[k]!), `${show} ${from} ${to}`).toBeLessThanOrEqual(4)
+      paint(image, m, show, 50, false)
+      for (let i = 0; i < 9; i++) {
+        const want = colour(m, show, 50, Math.floor(i / 3), i % 3, false)
+        for (const k of [0, 1, 2]) expect(Math.abs(image.data[4 * i + k]! - want[k]!), `${show} ${i}`).toBeLessThanOrEqual(4)
       }
     }
   })
   it('paints a matrix of 1,000 regions completely', () => {
     const big = new Matrix(Array.from({ length: 1000 }, (_, i) => `r${i}`))
     const image = { data: new Uint8ClampedArray(4_000_000), width: 1000, height: 1000 } as ImageData
-    const sorted = big.columns.map((_, i) => i)
-    paint(image, big, sorted, 'rtt', 50, true)
+    paint(image, big, 'rtt', 50, true)
     expect(image.data[3_999_999]).toBe(255)
   })
 })

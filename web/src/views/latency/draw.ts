@@ -1,44 +1,16 @@
 // The heat map of the latency matrix as pixels. One pixel is one cell; the canvas scales the image.
 
 import { at, background, differencePosition, differenceRamp, lossPosition, lossRamp, mix, rttPosition, rttRamp, type RGB } from '../../lib/colour'
-import { kindOf, UNKNOWN_LOSS, UNKNOWN_RTT, type Kind, type Matrix, type Percentile } from '../../lib/matrix'
+import { edgeRelay, kindOf, UNKNOWN_LOSS, UNKNOWN_RTT, type Kind, type Matrix, type Percentile } from '../../lib/matrix'
 
 /** Show is what the colour of a cell means. */
-export type Show = 'rtt' | 'loss' | 'difference'
-
-/** order returns the positions of the columns, sorted by the value of a label and then by name. */
-export function order(columns: string[], group: (region: string) => string): number[] {
-  return columns
-    .map((name, i) => ({ i, name, group: group(name) }))
-    .sort((a, b) => (a.group < b.group ? -1 : a.group > b.group ? 1 : a.name < b.name ? -1 : 1))
-    .map((x) => x.i)
-}
-
-/** Band is a run of neighbours with the same value of the label. */
-export interface Band {
-  label: string
-  from: number
-  to: number
-}
-
-/** bands returns the runs of an order. */
-export function bands(columns: string[], sorted: number[], group: (region: string) => string): Band[] {
-  const out: Band[] = []
-  sorted.forEach((c, i) => {
-    const label = group(columns[c]!)
-    const last = out[out.length - 1]
-    if (last && last.label === label) last.to = i + 1
-    else out.push({ label, from: i, to: i + 1 })
-  })
-  return out
-}
+export type Show = 'rtt' | 'loss' | 'difference' | 'relay'
 
 const UNREACHABLE = (dark: boolean): RGB => (dark ? [120, 30, 40] : [214, 60, 70])
 
 /** colour returns the colour of a cell. Values that were not measured are mixed with the background. */
 export function colour(m: Matrix, show: Show, p: Percentile, from: number, to: number, dark: boolean): RGB {
   const none = background(dark)
-  if (from === to) return none
   const i = from * m.size + to
   const kind = kindOf(m.state[i]!)
   if (kind === 'unreachable') return UNREACHABLE(dark)
@@ -50,21 +22,25 @@ export function colour(m: Matrix, show: Show, p: Percentile, from: number, to: n
   const out = rtts[i]!
   if (out === UNKNOWN_RTT) return none
   let c: RGB
-  if (show === 'rtt') c = at(rttRamp, rttPosition(out / 10), dark)
+  if (show === 'rtt' || show === 'relay') c = at(rttRamp, rttPosition(out / 10), dark)
   else {
     const back = rtts[to * m.size + from]!
     if (back === UNKNOWN_RTT) return none
     c = at(differenceRamp, differencePosition((out - back) / Math.max(out, back, 1)), dark)
   }
+  if (show === 'relay' && !edgeRelay(m.state[i]!)) return mix(c, none, FAINT)
   return kind === 'measured' ? c : mix(c, none, kind === 'doubtful' ? 0.3 : 0.5)
 }
+
+/** FAINT is how much of the background a cell has that the view leaves aside. */
+const FAINT = 0.85
 
 const RTT_STEPS = new Uint8Array(65536)
 for (let v = 0; v < RTT_STEPS.length; v++) RTT_STEPS[v] = Math.round(255 * Math.min(1, rttPosition(v / 10)))
 
 /** pixels returns 256 colours of a scale as pixels, mixed with the background by a share. */
 function pixels(show: Show, dark: boolean, fade: number): Uint32Array {
-  const ramp = show === 'rtt' ? rttRamp : show === 'loss' ? lossRamp : differenceRamp
+  const ramp = show === 'rtt' || show === 'relay' ? rttRamp : show === 'loss' ? lossRamp : differenceRamp
   return Uint32Array.from({ length: 256 }, (_, i) => pixel(mix(at(ramp, i / 255, dark), background(dark), fade)))
 }
 
@@ -73,31 +49,28 @@ const pixel = (c: RGB): number => ((255 << 24) | (c[2] << 16) | (c[1] << 8) | c[
 /** FADES is how much of the background a cell has, by its state byte. */
 const FADES = Uint8Array.from({ length: 256 }, (_, s) => ({ measured: 0, doubtful: 1, unreachable: 3 } as Partial<Record<Kind, number>>)[kindOf(s)] ?? 2)
 
-/** paint writes the image of the matrix in an order. The colours are those of colour(), in 256 steps. */
-export function paint(image: ImageData, m: Matrix, sorted: number[], show: Show, p: Percentile, dark: boolean): void {
-  const n = sorted.length
-  const size = m.size
+/** paint writes the image of a matrix. The colours are those of colour(), in 256 steps. */
+export function paint(image: ImageData, m: Matrix, show: Show, p: Percentile, dark: boolean): void {
+  const n = m.size
   const out = new Uint32Array(image.data.buffer, image.data.byteOffset, n * n)
-  const scales = [pixels(show, dark, 0), pixels(show, dark, show === 'loss' ? 0 : 0.3), pixels(show, dark, show === 'loss' ? 0 : 0.5)]
+  const fades = show === 'loss' ? [0, 0, 0, 0, 0] : [0, 0.3, 0.5, 0, FAINT]
+  const scales = fades.map((f) => pixels(show, dark, f))
   const none = pixel(background(dark))
   const cut = pixel(UNREACHABLE(dark))
   const rtts = m.rtts(p)
-  let o = 0
+  let i = 0
   for (let r = 0; r < n; r++) {
-    const from = sorted[r]!
-    for (let c = 0; c < n; c++, o++) {
-      const to = sorted[c]!
-      const i = from * size + to
-      const fade = FADES[m.state[i]!]!
-      if (from === to) out[o] = none
-      else if (fade === 3) out[o] = cut
-      else if (show === 'loss') out[o] = m.loss[i] === UNKNOWN_LOSS ? none : scales[0]![Math.round(255 * lossPosition(m.loss[i]! / 200))]!
+    for (let c = 0; c < n; c++, i++) {
+      const state = m.state[i]!
+      const fade = FADES[state]!
+      if (fade === 3) out[i] = cut
+      else if (show === 'loss') out[i] = m.loss[i] === UNKNOWN_LOSS ? none : scales[0]![Math.round(255 * lossPosition(m.loss[i]! / 200))]!
       else {
         const v = rtts[i]!
-        const back = show === 'difference' ? rtts[to * size + from]! : 0
-        if (v === UNKNOWN_RTT || back === UNKNOWN_RTT) out[o] = none
-        else if (show === 'rtt') out[o] = scales[fade]![RTT_STEPS[v]!]!
-        else out[o] = scales[fade]![Math.max(0, Math.min(255, Math.round(255 * differencePosition((v - back) / Math.max(v, back, 1)))))]!
+        const back = show === 'difference' ? rtts[c * n + r]! : 0
+        if (v === UNKNOWN_RTT || back === UNKNOWN_RTT) out[i] = none
+        else if (show === 'difference') out[i] = scales[fade]![Math.max(0, Math.min(255, Math.round(255 * differencePosition((v - back) / Math.max(v, back, 1)))))]!
+        else out[i] = scales[show === 'relay' && !edgeRelay(state) ? 4 : fade]![RTT_STEPS[v]!]!
       }
     }
   }
@@ -127,7 +100,7 @@ export function pattern(kind: Kind): [number, number, number, number][] {
 }
 
 /** drawPatterns draws the patterns of a matrix whose cells have this size. */
-export function drawPatterns(context: CanvasRenderingContext2D, m: Matrix, sorted: number[], cell: number, dark: boolean): void {
+export function drawPatterns(context: CanvasRenderingContext2D, m: Matrix, cell: number, dark: boolean): void {
   context.clearRect(0, 0, context.canvas.width, context.canvas.height)
   if (cell < LEAST_PATTERN) return
   // Light and dark below the line: it is seen on every colour of the scales.
@@ -135,13 +108,14 @@ export function drawPatterns(context: CanvasRenderingContext2D, m: Matrix, sorte
     context.strokeStyle = colour
     context.lineWidth = width * Math.min(2, Math.max(1, cell / 12))
     context.beginPath()
-    sorted.forEach((from, r) => sorted.forEach((to, c) => {
-      if (from === to) return
-      for (const [x1, y1, x2, y2] of pattern(kindOf(m.state[from * m.size + to]!))) {
+    m.state.forEach((s, i) => {
+      const c = i % m.size
+      const r = (i - c) / m.size
+      for (const [x1, y1, x2, y2] of pattern(kindOf(s))) {
         context.moveTo((c + x1) * cell, (r + y1) * cell)
         context.lineTo((c + x2) * cell, (r + y2) * cell)
       }
-    }))
+    })
     context.stroke()
   }
 }

@@ -21,6 +21,8 @@ export interface HistoryTrend {
 }
 
 export interface HistorySeries {
+  /** The other region of an edge. */
+  key?: string
   start?: Timestamp
   step?: Duration
   fields?: HistoryField[]

@@ -1,0 +1,45 @@
+import { describe, expect, it } from 'vitest'
+import { load, Past, points } from './past'
+
+const begin = Date.parse('2026-03-01T00:00:00Z')
+const series = (key: string, mean: number[], count: number[]) => ({
+  key, start: '2026-03-01T00:00:00Z', step: '60s',
+  fields: [{ name: 'p50_ms', mean, count }, { name: 'loss', mean: mean.map(() => 0.05), count }],
+})
+
+describe('Past', () => {
+  it('is the matrix at each time', () => {
+    const past = new Past(['a', 'b'], begin, 60_000)
+    past.add('a', [series('b', [10, 0, 30], [1, 0, 1]), series('unknown', [1], [1])], 'p50_ms')
+    expect([0, 1, 2, 3].map((i) => past.matrix(i).rtt(50, 0, 1))).toEqual([10, NaN, 30, NaN])
+    expect(past.matrix(0).loss[1]).toBe(10)
+    expect(past.matrix(0).state[1]).toBe(9)
+    expect(past.matrix(1).state[1]).toBe(0)
+    expect(past.matrix(0).rtt(50, 1, 0)).toBeNaN()
+  })
+  it('ignores what is outside', () => {
+    const past = new Past(['a', 'b'], begin + 60_000, 60_000)
+    past.add('a', [series('b', Array(points + 9).fill(7), Array(points + 9).fill(1))], 'p50_ms')
+    expect(past.matrix(0).rtt(50, 0, 1)).toBe(7)
+    expect(past.matrix(points - 1).rtt(50, 0, 1)).toBe(7)
+  })
+})
+
+describe('load', () => {
+  it('asks for few regions at a time, and counts those that do not answer', async () => {
+    const past = new Past(['a', 'b', 'c', 'd', 'e'], begin, 60_000)
+    let now = 0
+    let most = 0
+    const steps: number[] = []
+    const failed = await load(past, 'p50_ms', async (region) => {
+      most = Math.max(most, ++now)
+      await new Promise((r) => setTimeout(r, 1))
+      now--
+      if (region === 'c') throw new Error('no answer')
+      return [series('a', [5], [1])]
+    }, (n) => steps.push(n), 2)
+    expect([failed, most, steps]).toEqual([1, 2, [1, 2, 3, 4, 5]])
+    expect(past.matrix(0).rtt(50, 1, 0)).toBe(5)
+    expect(past.matrix(0).rtt(50, 2, 0)).toBeNaN()
+  })
+})
