@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -112,6 +113,7 @@ type page struct {
 	mu     sync.Mutex
 	faults []string
 	bytes  int64
+	asked  []string
 	// ignored are parts of faults that the test expects.
 	ignored []string
 }
@@ -195,6 +197,8 @@ func (p *page) event(ev any) {
 	case *network.EventRequestWillBeSent:
 		if u, err := url.Parse(ev.Request.URL); err != nil || u.Host != p.host && u.Scheme != "about" && u.Scheme != "blob" {
 			p.faults = append(p.faults, "request to another server: "+ev.Request.URL)
+		} else if strings.HasPrefix(u.Path, "/v1/") {
+			p.asked = append(p.asked, u.Path)
 		}
 	case *network.EventDataReceived:
 		p.bytes += max(ev.EncodedDataLength, ev.DataLength)
@@ -206,6 +210,13 @@ func (p *page) ignore(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ignored = append(p.ignored, text)
+}
+
+// requests returns the paths below /v1 that the tab has asked for, in order.
+func (p *page) requests() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.asked)
 }
 
 // received returns the number of bytes that the tab has received.

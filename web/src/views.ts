@@ -18,5 +18,6 @@ export const views: View[] = [
   { name: 'latency', title: 'Latency', keys: 'g l', load: () => import('./views/latency/Latency.svelte'), want: { edges: true } },
   { name: 'topology', title: 'Topology', keys: 'g t', load: () => import('./views/topology/Topology.svelte') },
   { name: 'jobs', title: 'Jobs', keys: 'g j', load: () => import('./views/jobs/Jobs.svelte') },
+  { name: 'reservations', title: 'Reservations', keys: 'g r', load: () => import('./views/reservations/Reservations.svelte') },
   { name: 'events', title: 'Events', keys: 'g e', load: () => import('./views/events/Events.svelte') },
 ]

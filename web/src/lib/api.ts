@@ -109,12 +109,20 @@ export async function call<T>(method: 'POST' | 'PUT' | 'DELETE', path: string, b
 /** Frame is a line of a stream: a message, or the error that ended the stream. */
 type Frame<T> = { result?: T; error?: { code?: number; message?: string; httpCode?: number; http_code?: number; status?: number; detail?: string } }
 
+// A browser keeps a page that was left, with its connections, and allows few connections to a server. So the
+// streams end with the page. If the user comes back, the page begins again.
+const left = new AbortController()
+if (typeof window !== 'undefined') {
+  window.addEventListener('pagehide', () => left.abort())
+  window.addEventListener('pageshow', (e) => { if (e.persisted) location.reload() })
+}
+
 /**
  * stream reads newline JSON until the signal, and calls back for each message. It returns when the
  * server ends the stream, and throws if it cannot be opened or breaks. onBytes hears of every chunk.
  */
 export async function stream<T>(path: string, query: Query, signal: AbortSignal, onMessage: (m: T) => void, onBytes?: (n: number) => void): Promise<void> {
-  const r = await send('GET', address(path, query), { signal, headers: { Accept: 'application/x-ndjson' } })
+  const r = await send('GET', address(path, query), { signal: AbortSignal.any([signal, left.signal]), headers: { Accept: 'application/x-ndjson' } })
   const reader = r.body!.getReader()
   const lines = new Lines()
   try {

@@ -1,0 +1,57 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"testing"
+
+	"github.com/nusa-scheduler/nusa/web/fixture"
+)
+
+// TestJobPage: the page of a job in the middle of a rollout says how far it is, and why its instances are where they are.
+func TestJobPage(t *testing.T) {
+	t.Parallel()
+	_, address := serve(t, fixture.Options{Regions: 54})
+	p := open(t, address+"/ui/jobs?job=default/api-01", desk)
+	p.see("have the new version, 3 are outdated, at most 2 at a time, reverts if it fails")
+	p.see("Version 2 failed, and the job has the spec of version 1 again")
+	p.see("Instances by region and node")
+	p.click("button", "Map")
+	p.wait("document.querySelectorAll('svg.map .number').length === 3")
+	p.click("section[aria-label^=Why] button", "Table")
+	p.click("section[aria-label^=Why] td button", "Nodes")
+	p.see("Nodes of amsterdam")
+	p.see("amsterdam-n1")
+	p.click("button[aria-label^='Logs of web']", "Logs")
+	p.see("ready, task log")
+	p.see("job.submitted")
+}
+
+// TestTerminal: a terminal begins when the user says so. It knows its size, and says how the command ended.
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	_, address := serve(t, fixture.Options{Regions: 12, Token: "secret-token"})
+	p := open(t, address+"/ui/jobs?job=default/api-01#token=secret-token", desk)
+	p.click("button[aria-label^='Terminal of web']", "Terminal")
+	p.wait("document.querySelector('form select')?.value === 'log'")
+	p.click("button", "Start")
+	p.wait("document.activeElement?.tagName === 'TEXTAREA'")
+	p.see("log $")
+	p.press("hello", keyEnter)
+	p.see("HELLO")
+	p.axe()
+	p.press("size", keyEnter)
+	p.wait(`/\[\d{2,3},\d{2}\]/.test(document.querySelector('.screen').innerText)`)
+	p.press("exit", keyEnter)
+	p.see("The command has ended with exit code 3.")
+}
+
+// TestEditJob: a stored job opens in the editor.
+func TestEditJob(t *testing.T) {
+	t.Parallel()
+	_, address := serve(t, fixture.Options{Regions: 12})
+	p := open(t, address+"/ui/jobs?job=default/api-01", desk)
+	p.click("a", "Edit")
+	p.wait(`document.querySelector('textarea')?.value.includes('"maxParallel": 2')`)
+	p.axe()
+}
