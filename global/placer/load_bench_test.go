@@ -123,11 +123,10 @@ func (p *loaded) answer(b *testing.B) (slots int) {
 }
 
 func accept(t *state.Tx, from string, offered []*nusav1.Slot) error {
-	var slots []region.Slot
 	for _, s := range offered {
 		k := state.JobKey{Namespace: s.GetNamespace(), Name: s.GetJob()}
-		slots = t.AppendSlots(slots[:0], k, s.GetGroup())
-		out := region.ApplyAnswer(slots, from, region.Answer{
+		t.Scratch = t.AppendSlots(t.Scratch[:0], k, s.GetGroup())
+		out := region.ApplyAnswer(t.Scratch, from, region.Answer{
 			Namespace: k.Namespace, Job: k.Name, Group: s.GetGroup(), From: int(s.GetFrom()), To: int(s.GetTo()), Generation: s.GetGeneration(), State: region.Accepted,
 		})
 		if err := t.ChangeSlots(out.Changes); err != nil {

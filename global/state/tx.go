@@ -73,6 +73,9 @@ type Tx struct {
 	raise int64
 	// dry: the transaction is never stored.
 	dry bool
+	// Scratch is memory for AppendSlots that the requests of the transaction share. Its content is
+	// valid only within a request.
+	Scratch []region.Slot
 }
 
 // slotBytes is the size that is reserved for each slot that Decide will add.

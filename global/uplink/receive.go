@@ -126,9 +126,8 @@ type answerBatch struct {
 	answers []*nusav1.SlotAnswer
 	// at is when the answers arrived.
 	at time.Time
-	// done are the answers that changed a slot. slots is reused for each answer.
-	done  []applied
-	slots []region.Slot
+	// done are the answers that changed a slot.
+	done []applied
 }
 
 // prepare applies the answers. Answers that change nothing, because they are repeated or late, write
@@ -140,8 +139,8 @@ func (b *answerBatch) prepare(t *state.Tx) error {
 		answer := state.AnswerFromProto(p)
 		answer.Fence, answer.At = b.session.fence, b.at
 		k := state.JobKey{Namespace: answer.Namespace, Name: answer.Job}
-		b.slots = reachable(t.State, t.AppendSlots(b.slots[:0], k, answer.Group))
-		out := region.ApplyAnswer(b.slots, from, answer)
+		t.Scratch = reachable(t.State, t.AppendSlots(t.Scratch[:0], k, answer.Group))
+		out := region.ApplyAnswer(t.Scratch, from, answer)
 		if err := t.ChangeSlots(out.Changes); err != nil {
 			return err
 		}
