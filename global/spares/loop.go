@@ -175,7 +175,9 @@ func (b *Book) configOf(rec *nusav1.SpareRecord) step.Config {
 // carryOut carries out the effects of a step. Reservations are made and released before it returns;
 // requests go on.
 func (b *Book) carryOut(ctx context.Context, requests *errgroup.Group, e *entry, effects []step.Effect) {
+	b.st.Lock()
 	rec := e.rec
+	b.st.Unlock()
 	var g errgroup.Group
 	g.SetLimit(writes)
 	for _, effect := range effects {
