@@ -174,6 +174,7 @@ func TestSecretsStayWhereTheyBelong(t *testing.T) {
 	c.work(secret)
 	c.logins()
 	c.webhooks()
+	c.spares()
 	c.mistakes(used)
 	c.noCores()
 	c.search()

@@ -4,11 +4,14 @@ package local_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -162,4 +165,31 @@ func TestSpareHosts(t *testing.T) {
 	}
 	id = again.GetId()
 	awaitState(nusav1.SpareState_SPARE_STATE_READY) // all hosts are free again
+}
+
+// spares gives the secrets of provisioners and of a callback to the server, and runs the commands about
+// spares. Only the store has the secrets.
+func (c *canaries) spares() {
+	c.Helper()
+	server := []string{"--addr", c.addr(0), "--identity", filepath.Join(c.dir, "g1", "operator")}
+	given := func(secret string) string {
+		file := filepath.Join(c.TempDir(), "secret")
+		if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
+			c.Fatal(err)
+		}
+		return file
+	}
+	hook, callback := webhook.NewSecret().Reveal(), webhook.NewSecret().Reveal()
+	const token = "canary-of-a-pipeline-8d20"
+	c.addWebhook("the secret of a provisioner", hook)
+	c.addWebhook("the secret of a callback", callback)
+	c.list = append(c.list, canary{"the token of a pipeline", [][]byte{[]byte(hex.EncodeToString([]byte(token))), []byte(base64.StdEncoding.EncodeToString([]byte(token))), []byte(token)}, storeFiles(c)})
+	for _, args := range [][]string{
+		{"spare", "provisioner", "set", "lab", "--webhook", "https://lab.invalid/hosts", "--secret-file", given(hook)},
+		{"spare", "provisioner", "set", "ci", "--gitlab", "https://git.invalid/trigger", "--secret-file", given(token)},
+		{"spare", "prepare", "--detach", "--count", "9", "--provisioner", "ci", "--callback-url", "https://up.invalid/x", "--callback-secret-file", given(callback)},
+		{"spare", "provisioner", "list", "-o", "json"}, {"spare", "list", "-o", "json"}, {"audit", "list", "-o", "json"},
+	} {
+		c.run(true, nil, append(args, server...)...)
+	}
 }
