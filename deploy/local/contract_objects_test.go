@@ -5,6 +5,7 @@ package local_test
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/rest"
@@ -49,6 +50,16 @@ func (c *contract) valid(op rest.Operation) string {
 		return `{"cpuMilli": "10", "memoryBytes": "1048576"}`
 	case "Reservations.Claim":
 		return `{"by": "test", "text": "a virtual machine"}`
+	case "Buses.Set":
+		return `{"bus": {"name": "made-by-test", "broker": {"urls": ["tls://broker.invalid:4222"]}, "types": ["job.submitted"]}}`
+	case "Buses.Disable", "Buses.Enable", "Buses.Test":
+		return `{}`
+	case "Spares.Prepare":
+		return `{"count": 1, "cpuMilli": "10", "memoryBytes": "1048576"}`
+	case "Spares.Cancel", "Spares.Release":
+		return `{}`
+	case "Spares.SetProvisioner":
+		return `{"provisioner": {"name": "made-by-test", "webhook": {"url": "https://provision.invalid/"}}, "secret": "whsec_` + strings.Repeat("A", 40) + `"}`
 	case "Virtflow.Schedule":
 		return `{"requested_cpu": 0.001, "requested_memory": 1}`
 	case "Namespaces.Set":
@@ -61,13 +72,17 @@ func (c *contract) valid(op rest.Operation) string {
 func (c *contract) made(op rest.Operation, status int, body []byte) {
 	c.t.Helper()
 	var made struct{ ID, State string }
-	if op.Name != "Reservations.Create" || status != http.StatusOK || c.values["reservation"] != "" {
+	kind := map[string]string{"Reservations.Create": "reservation", "Spares.Prepare": "spare"}[op.Name]
+	if kind == "" || status != http.StatusOK || c.values[kind] != "" {
 		return
 	}
 	if err := json.Unmarshal(body, &made); err != nil || made.ID == "" {
-		c.t.Fatalf("a reservation without an id: %s", body)
+		c.t.Fatalf("a %s without an id: %s", kind, body)
 	}
-	c.values["reservation"] = made.ID
+	c.values[kind] = made.ID
+	if kind == "spare" {
+		return // it can be read and cancelled in every state
+	}
 	for deadline := time.Now().Add(30 * time.Second); made.State != "RESERVATION_STATE_COMPLETED"; <-time.After(50 * time.Millisecond) {
 		_, body := c.do(http.MethodGet, "/v1/reservations/"+made.ID, nil, "")
 		if err := json.Unmarshal(body, &made); err != nil || time.Now().After(deadline) {

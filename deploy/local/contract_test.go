@@ -288,6 +288,8 @@ func (c *contract) named(op rest.Operation, parameter string, values map[string]
 		return c.values["node"]
 	case parameter == "id" && service == "Reservations" && c.values["reservation"] != "":
 		return c.values["reservation"]
+	case parameter == "id" && service == "Spares" && c.values["spare"] != "":
+		return c.values["spare"]
 	case parameter == "domain" && service == "Origins":
 		return "made.example.com"
 	case parameter == "task_id":
