@@ -77,7 +77,7 @@ oracle: ## compare plans of 100,000 random regions and federations with a brute-
 # One package after the other: engines that start together slow each other down. Tests that mostly
 # wait run at the same time.
 integration: build ## test real processes and engines: kill -9, recovery, Docker, Incus, brokers, a browser, the docs' commands
-	$(TEST) $(TESTFLAGS) -p 1 -parallel 6 -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./web/e2e ./agent/driver/docker ./agent/driver/incus ./global/buses
+	$(TEST) $(TESTFLAGS) -p 1 -parallel 6 -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./web/e2e ./agent/driver/docker ./agent/driver/incus ./global/buses ./global/intakes
 
 bench: build ## run every benchmark, into bench/RESULTS.md: half an hour on a quiet machine
 	$(GO) run ./bench -out bench/RESULTS.md

@@ -44,6 +44,7 @@
 //	hooks        sends events to the endpoints of webhooks; the folder delivery decides when (pure)
 //	buses        publishes events to message brokers
 //	api          the gRPC services
+//	intakes      submits jobs that messages of brokers contain
 //	overview     the stream of the present state for pages
 //	reservations reserves room on nodes for what another system creates there
 //	spares       holds spare hosts for an upgrade; the folder step decides what follows (pure)

@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/buses"
 	"github.com/nusa-scheduler/nusa/global/hooks"
+	"github.com/nusa-scheduler/nusa/global/intakes"
 	"github.com/nusa-scheduler/nusa/global/overview"
 	"github.com/nusa-scheduler/nusa/global/reservations"
 	"github.com/nusa-scheduler/nusa/global/room"
@@ -76,9 +77,10 @@ type server struct {
 	// sink writes entries of the audit trail elsewhere. nil: nowhere.
 	sink *auditsink.Sink
 	bans bans
-	// hooks and buses are the metrics of the webhooks and the buses.
-	hooks *hooks.Metrics
-	buses *buses.Metrics
+	// hooks, buses and intakes are the metrics of the webhooks, the buses and the intakes.
+	hooks   *hooks.Metrics
+	buses   *buses.Metrics
+	intakes *intakes.Metrics
 }
 
 // Run serves until ctx ends or a fatal error occurs. When Run returns, everything that it started
@@ -102,7 +104,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	s := &server{cfg: cfg, log: cfg.Logger, hub: tunnel.NewHub(tunnel.Options{}), denials: recorder.NewQueue(), sink: auditsink.New(cfg.AuditSink, cfg.Name, cfg.Logger)}
 	defer s.hub.Close()
-	s.metrics, s.hooks, s.buses = newMetrics(&s.active), hooks.NewMetrics(), buses.NewMetrics()
+	s.metrics, s.hooks, s.buses, s.intakes = newMetrics(&s.active), hooks.NewMetrics(), buses.NewMetrics(), intakes.NewMetrics()
 	addrs, closeStore, err := s.open(ctx, dir)
 	if err != nil {
 		return err
@@ -113,6 +115,7 @@ func Run(ctx context.Context, cfg Config) error {
 	s.services().Register(s.web.GRPC)
 	nusav1.RegisterWebhooksServer(s.web.GRPC, &hooks.Server{Current: s.sender})
 	nusav1.RegisterBusesServer(s.web.GRPC, &buses.Server{Current: s.publisher})
+	nusav1.RegisterIntakesServer(s.web.GRPC, &intakes.Server{Current: s.taker})
 	nusav1.RegisterOverviewServer(s.web.GRPC, s.overview())
 	nusav1.RegisterReservationsServer(s.web.GRPC, &reservations.Service{Current: s.reservations})
 	nusav1.RegisterSparesServer(s.web.GRPC, &spares.Service{Current: s.spares})
@@ -219,7 +222,7 @@ func (s *server) listen(ctx context.Context) error {
 	}
 	s.web = web
 	page.Mount(web.Mux)
-	if err := errors.Join(web.Registry.Register(s.metrics), web.Registry.Register(s.hooks), web.Registry.Register(s.buses), g.Register(web.Registry), s.sink.Register(web.Registry)); err != nil {
+	if err := errors.Join(web.Registry.Register(s.metrics), web.Registry.Register(s.hooks), web.Registry.Register(s.buses), web.Registry.Register(s.intakes), g.Register(web.Registry), s.sink.Register(web.Registry)); err != nil {
 		return errors.Join(fmt.Errorf("metrics: %w", err), web.Close())
 	}
 	if err := rest.Mount(web, rest.Options{Origins: s.cfg.HTTPOrigins, Plain: id == nil}); err != nil {
@@ -360,6 +363,14 @@ func (s *server) sender() *hooks.Sender {
 func (s *server) publisher() *buses.Term {
 	if t := s.active.Load(); t != nil {
 		return t.buses
+	}
+	return nil
+}
+
+// taker returns what takes jobs from message brokers, or nil while this server is not the active one.
+func (s *server) taker() *intakes.Term {
+	if t := s.active.Load(); t != nil {
+		return t.intakes
 	}
 	return nil
 }

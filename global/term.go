@@ -12,6 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/buses"
 	"github.com/nusa-scheduler/nusa/global/gather"
 	"github.com/nusa-scheduler/nusa/global/hooks"
+	"github.com/nusa-scheduler/nusa/global/intakes"
 	"github.com/nusa-scheduler/nusa/global/latency"
 	"github.com/nusa-scheduler/nusa/global/overview"
 	"github.com/nusa-scheduler/nusa/global/placer"
@@ -49,6 +50,7 @@ type leadershipTerm struct {
 	// hooks delivers events to webhooks, and buses to message brokers.
 	hooks    *hooks.Sender
 	buses    *buses.Term
+	intakes  *intakes.Term
 	overview *overview.Term
 	book     *reservations.Book
 	spares   *spares.Book
@@ -136,9 +138,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	t.hooks = hooks.New(hooks.Config{
 		State: t.state, Commit: t.commit, Source: t.state.Events, Policy: &cfg.Webhooks, Metrics: s.hooks, Log: cfg.Logger,
 	})
-	t.buses = buses.NewTerm(buses.Config{
-		State: t.state, Commit: t.commit, Store: s.store, Source: t.state.Events, Policy: &cfg.Webhooks, Metrics: s.buses, Log: cfg.Logger,
-	})
+	t.connectBrokers(s)
 	err = t.state.Load(ctx, s.store)
 	if err == nil {
 		err = t.countCandidates(ctx)
@@ -162,6 +162,16 @@ func (t *leadershipTerm) openBooks() {
 	})
 }
 
+// connectBrokers makes what publishes to message brokers, and takes jobs from them.
+func (t *leadershipTerm) connectBrokers(s *server) {
+	t.buses = buses.NewTerm(buses.Config{
+		State: t.state, Commit: t.commit, Store: s.store, Source: t.state.Events, Policy: &t.cfg.Webhooks, Metrics: s.buses, Log: t.cfg.Logger,
+	})
+	t.intakes = intakes.NewTerm(intakes.Config{
+		State: t.state, Commit: t.commit, Store: s.store, Policy: &t.cfg.Webhooks, Secure: t.cfg.Identity != nil, API: t.api, Metrics: s.intakes, Log: t.cfg.Logger,
+	})
+}
+
 // noteConflict reports that the store must be recovered, with an event and in the log, if an
 // earlier term or the beginning of this term has found that.
 func (t *leadershipTerm) noteConflict() {
@@ -182,7 +192,7 @@ func (t *leadershipTerm) run() error {
 	lost := failoverLoop{
 		state: t.state, commit: t.commit, wake: t.placer.Wake, resign: t.resign, log: t.cfg.Logger, observe: t.observeVerdicts,
 	}
-	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.eventsLoop, t.eventRetentionLoop, t.hooks.Run, t.buses.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run, t.book.Run, t.spares.Run} {
+	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.eventsLoop, t.eventRetentionLoop, t.hooks.Run, t.buses.Run, t.intakes.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run, t.book.Run, t.spares.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()

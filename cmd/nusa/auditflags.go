@@ -33,8 +33,8 @@ func eventFlags(f *pflag.FlagSet, retention *time.Duration, mib *int64, policy *
 func webhookFlags(f *pflag.FlagSet, policy *webhook.Policy) (read func() error) {
 	var allow []string
 	var caFile string
-	f.StringSliceVar(&allow, "webhook-allow-private", nil, "private networks to which webhooks and buses may send, such as 10.1.0.0/16 (default: none)")
-	f.BoolVar(&policy.AllowHTTP, "webhook-allow-http", false, "let webhooks and buses send without TLS")
+	f.StringSliceVar(&allow, "webhook-allow-private", nil, "private networks that webhooks, buses and intakes may reach, such as 10.1.0.0/16 (default: none)")
+	f.BoolVar(&policy.AllowHTTP, "webhook-allow-http", false, "let webhooks, buses and intakes connect without TLS")
 	f.StringVar(&caFile, "webhook-ca-file", "", "file with the authorities of webhook endpoints and brokers, in PEM (default: those of the host)")
 	return func() error {
 		for _, text := range allow {

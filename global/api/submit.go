@@ -68,6 +68,34 @@ func SubmitWith(ctx context.Context, term *Term, spec *nusav1.JobSpec, also func
 	return err
 }
 
+// SubmitFor begins a submit that no call makes, for example one by a message. by is the caller for the audit
+// trail. ctx has the rights: see rights.With. Submits take effect in the order in which they began. finish
+// waits for the result, which is a status.
+func SubmitFor(ctx context.Context, term *Term, req *nusav1.SubmitRequest, by audit.Call) (finish func(context.Context) error) {
+	raw, err := proto.Marshal(req)
+	if err != nil {
+		return func(context.Context) error { return fmt.Errorf("encode the job: %w", err) }
+	}
+	begin := func() (finishSubmit, error) {
+		return beginSubmit(ctx, term, submits.NewRequest(raw), 1, func(_ audit.Call, prepare func(*state.Tx) error) (wait func(context.Context) (int64, error)) {
+			return term.Commit.SubmitBy(by, prepare)
+		})
+	}
+	wait, err := begin()
+	return func(ctx context.Context) error {
+		for range recallTries {
+			if err == nil {
+				_, err = wait(ctx)
+			}
+			if !errors.Is(err, state.ErrRecall) {
+				break
+			}
+			wait, err = begin()
+		}
+		return rpcError(err)
+	}
+}
+
 // queueSubmit is Committer.SubmitBy, or waits for room.
 type queueSubmit func(by audit.Call, prepare func(*state.Tx) error) (wait func(context.Context) (int64, error))
 

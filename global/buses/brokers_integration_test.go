@@ -111,12 +111,15 @@ func TestRabbitKilledInTheMiddle(t *testing.T) {
 		t.Errorf("with a queue: %s", got)
 	}
 	survive(t, w, r, func() []brokertest.Message { return r.Messages("events")[1:] })
+	last := ""
+	t.Cleanup(func() { t.Log("the latest error:", last) })
 	bad := toReal(r.URL())
 	bad.Secrets.Password = "wrong-password"
 	w.set(bad)
 	w.log.add("job.submitted", "a/b")
 	w.awaitStatus("bus", "a wrong password", func(s *nusav1.BusStatus) bool {
 		w.advance(time.Minute)
+		last = s.GetLastError()
 		return strings.Contains(s.GetLastError(), "ACCESS_REFUSED") || strings.Contains(s.GetLastError(), "username or password")
 	})
 }

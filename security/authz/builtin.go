@@ -10,7 +10,7 @@ import (
 var builtin = []Role{
 	role("admin", "allow * *"),
 	role("operator",
-		"allow * job,allocation,reservation,spare,provisioner,namespace,node,region,topology,origin,event,webhook,bus",
+		"allow * job,allocation,reservation,spare,provisioner,namespace,node,region,topology,origin,event,webhook,bus,intake",
 		"allow read,set,remove secret",
 		"allow read,reconcile,recover system",
 		"allow read token,role,key"),

@@ -34,6 +34,7 @@ var kinds = []Kind{
 	kind("origin", "read set remove", false, true),
 	kind("webhook", "read set send remove", false, true),
 	kind("bus", "read set send remove", false, true),
+	kind("intake", "read set remove", false, true),
 	kind("system", "read reconcile recover", false, true),
 	kind("token", "read create revoke", false, true),
 	kind("role", "read set remove", false, true),

@@ -167,6 +167,13 @@ var table = []row{
 	{name: "/nusa.v1.Buses/Disable", may: users, verb: "set", kind: "bus", at: everywhere},
 	{name: "/nusa.v1.Buses/Enable", may: users, verb: "set", kind: "bus", at: everywhere},
 
+	{name: "/nusa.v1.Intakes/Set", may: users, verb: "set", kind: "intake", at: everywhere},
+	{name: "/nusa.v1.Intakes/Get", may: users, verb: "read", kind: "intake", at: everywhere},
+	{name: "/nusa.v1.Intakes/List", may: users, verb: "read", kind: "intake", at: everywhere},
+	{name: "/nusa.v1.Intakes/Delete", may: users, verb: "remove", kind: "intake", at: everywhere},
+	{name: "/nusa.v1.Intakes/Disable", may: users, verb: "set", kind: "intake", at: everywhere},
+	{name: "/nusa.v1.Intakes/Enable", may: users, verb: "set", kind: "intake", at: everywhere},
+
 	{name: "/nusa.v1.Reservations/Create", may: users, verb: "create", kind: "reservation", at: unknown},
 	{name: "/nusa.v1.Reservations/Get", may: users, verb: "read", kind: "reservation", at: unknown},
 	{name: "/nusa.v1.Reservations/List", may: users, verb: "read", kind: "reservation", at: ofNamespace, list: true},

@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/auth"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/bus"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/intake"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/job"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/login"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/namespace"
@@ -78,7 +79,7 @@ func Commands() []*cobra.Command {
 	all := []*cobra.Command{
 		job.Command(), alloc.Command(), reservation.Command(), spare.Command(), namespace.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
 		login.Command(), login.LogoutCommand(),
-		top.Command(), uiCommand(), network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), webhook.Command(), bus.Command(), audit.Command(), versionCommand(),
+		top.Command(), uiCommand(), network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), webhook.Command(), bus.Command(), intake.Command(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork

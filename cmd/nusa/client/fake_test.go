@@ -91,6 +91,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterRepairsServer(s, repairsServer{})
 	nusav1.RegisterWebhooksServer(s, f.hooks)
 	nusav1.RegisterBusesServer(s, f.buses)
+	nusav1.RegisterIntakesServer(s, intakesServer{buses: f.buses})
 	nusav1.RegisterReservationsServer(s, &reservationServer{})
 	nusav1.RegisterSparesServer(s, &spareServer{})
 	nusav1.RegisterSystemServer(s, f)

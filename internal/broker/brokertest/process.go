@@ -12,7 +12,7 @@ import (
 )
 
 // patience is how long a broker may take to start.
-const patience = 60 * time.Second
+const patience = 150 * time.Second
 
 // Process is a broker that can be killed and started again with its data.
 type Process struct {
