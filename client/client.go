@@ -161,6 +161,9 @@ func (c *Client) Webhooks() nusav1.WebhooksClient { return nusav1.NewWebhooksCli
 // Buses sends the events of the federation to message brokers.
 func (c *Client) Buses() nusav1.BusesClient { return nusav1.NewBusesClient(c.conn) }
 
+// Intakes takes jobs from message brokers.
+func (c *Client) Intakes() nusav1.IntakesClient { return nusav1.NewIntakesClient(c.conn) }
+
 // Tokens makes, lists and revokes the tokens with which members join.
 func (c *Client) Tokens() nusav1.TokensClient { return nusav1.NewTokensClient(c.conn) }
 

@@ -175,6 +175,7 @@ func TestSecretsStayWhereTheyBelong(t *testing.T) {
 	c.logins()
 	c.webhooks()
 	c.spares()
+	c.buses()
 	c.mistakes(used)
 	c.noCores()
 	c.search()

@@ -173,3 +173,24 @@ func (c *canaries) webhooks() {
 	}
 	c.addWebhook("a secret of a webhook that the server made", strings.TrimSpace(string(text)))
 }
+
+// buses gives passwords to a bus and an intake, and runs the commands about them. Only the store has the
+// passwords.
+func (c *canaries) buses() {
+	c.Helper()
+	server := []string{"--addr", c.addr(0), "--identity", filepath.Join(c.dir, "g1", "operator")}
+	const password = "canary-of-a-broker-7d1f"
+	file := filepath.Join(c.TempDir(), "password")
+	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
+		c.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"bus", "create", "canary", "--url", "tls://bus.invalid", "--user", "nusa", "--password-file", file}, {"bus", "test", "canary"},
+		{"bus", "list", "-o", "json"}, {"bus", "show", "canary", "-o", "json"}, {"bus", "disable", "canary"}, {"bus", "enable", "canary"},
+		{"intake", "create", "canary", "--url", "amqps://bus.invalid", "--user", "nusa", "--password-file", file}, {"intake", "list", "-o", "json"},
+		{"intake", "show", "canary", "-o", "json"}, {"audit", "list", "-o", "json"},
+	} {
+		c.run(args[1] != "test", nil, append(args, server...)...)
+	}
+	c.list = append(c.list, canary{"the password of a broker", [][]byte{[]byte(password)}, storeFiles(c)})
+}
