@@ -40,11 +40,9 @@ func (c *contract) valid(op rest.Operation) string {
 		return `{"role": "agent", "region": "southeastasia", "name": "nobody"}`
 	case "Members.SetPolicy":
 		return `{"region": "southeastasia", "policy": "token"}`
-	case "Buses.Set":
-		return `{"bus": {"name": "made-by-test", "broker": {"urls": ["tls://bus.invalid:4222"]}, "types": ["job.submitted"]}}`
 	case "Intakes.Set":
 		return `{"intake": {"name": "made-by-test", "broker": {"urls": ["amqps://bus.invalid"], "user": "nusa"}}, "secrets": {"password": "x"}}`
-	case "Buses.Test", "Buses.Disable", "Buses.Enable", "Intakes.Disable", "Intakes.Enable":
+	case "Intakes.Disable", "Intakes.Enable":
 		return `{}`
 	case "Webhooks.Set":
 		return `{"webhook": {"name": "made-by-test", "url": "https://hooks.invalid/", "types": ["job.submitted"]}}`
