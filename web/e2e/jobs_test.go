@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/nusa-scheduler/nusa/web/fixture"
@@ -54,4 +55,24 @@ func TestEditJob(t *testing.T) {
 	p.click("a", "Edit")
 	p.wait(`document.querySelector('textarea')?.value.includes('"maxParallel": 2')`)
 	p.axe()
+}
+
+// TestReleaseSpare: the release of spare hosts and of reserved room wants the id first.
+func TestReleaseSpare(t *testing.T) {
+	t.Parallel()
+	s, address := serve(t, fixture.Options{Regions: 12})
+	p := open(t, address+"/ui/reservations?show=spares", desk)
+	p.click("main td button", "Release")
+	p.wait("document.querySelector('dialog button.primary').disabled")
+	p.fill("dialog input", "59a7e000")
+	p.click("dialog button.primary", "Release")
+	p.see("Spare 59a7e000: release begins.")
+	p.navigate(address + "/ui/reservations")
+	p.click("main td button", "Release")
+	p.fill("dialog input", "5e5e0000")
+	p.click("dialog button.primary", "Release")
+	p.see("Reservation 5e5e0000 is released.")
+	if got, want := fmt.Sprint(s.Calls()), "[POST /v1/spares/59a7e000-0000-4000-8000-000000000002:release DELETE /v1/reservations/5e5e0000-0000-4000-8000-000000000000]"; got != want {
+		t.Errorf("the page called %s, want %s", got, want)
+	}
 }

@@ -29,6 +29,7 @@ var looks = []struct{ name, path, ready string }{
 	{"job-table", "/ui/jobs?job=default/api-01", "document.querySelectorAll('section[aria-label^=Why] tbody tr').length > 5 && document.querySelectorAll('section[aria-label=Instances] tbody tr').length > 6"},
 	{"topology-node", "/ui/topology?region=" + firstRegion + "&node=00000000-0000-0000-0000-000000000001", "document.body.innerText.includes('runs out in about') && document.body.innerText.includes('EPYC')"},
 	{"reservations", "/ui/reservations", "document.querySelectorAll('main tbody tr').length === 12"},
+	{"spares", "/ui/reservations?show=spares", "document.querySelectorAll('main tbody tr').length === 2"},
 	{"events", "/ui/events", "document.querySelector('main h1') !== null"},
 }
 
