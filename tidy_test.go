@@ -38,6 +38,7 @@ var cores = map[string][]string{
 	"global/room":            {},
 	"global/hooks/delivery":  {},
 	"global/spares/step":     {},
+	"job/times":              {"github.com/robfig/cron/v3"},
 	"regional/state":         {"topology", "internal/folder", "regional/state/persist", "internal/plant", "security/audit"},
 	"regional/state/persist": {},
 	"regional/voters":        {},

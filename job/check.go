@@ -1,10 +1,18 @@
 package job
 
 import (
+	"fmt"
 	"net/url"
+	"path"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
+	_ "time/tzdata" // a host may have no time zones, or old ones
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/job/times"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -77,4 +85,262 @@ func checkReachable(c *checker, at, label string, t *nusav1.Task, g *nusav1.Grou
 	case t.GetDriver() == "incus" && kind == "virtual-machine":
 		c.fail(at, "cannot be reached in a virtual machine, which has a network of its own")
 	}
+}
+
+// Bounds of schedules and of what a dispatch gives to a run.
+const (
+	MaxPayload = 64 << 10
+	// MaxMeta bounds one meta value, and MaxMetaSum all values of a dispatch with their names.
+	MaxMeta, MaxMetaSum = 4 << 10, 16 << 10
+	// MaxBuffer bounds the runs of a schedule that wait.
+	MaxBuffer = 1000
+
+	maxTemplateName = 40        // the name of a run has 23 bytes more
+	maxTemplateSize = 512 << 10 // a run adds its payload and variables
+	maxCron         = 16
+	maxExclusions   = 64
+	maxMetaNames    = 32
+	spareLabels     = 4 // labels and variables that a run adds
+	spareEnv        = 3 + maxMetaNames
+	minEvery        = 10 * time.Second
+	maxEvery        = 8760 * time.Hour
+	maxJitter       = 24 * time.Hour
+)
+
+// IsTemplate reports whether a job does not run itself, but begins runs: jobs of their own.
+func IsTemplate(spec *nusav1.JobSpec) bool {
+	return spec.GetSchedule() != nil || spec.GetParameterized() != nil
+}
+
+// Labels of a run: the name of its job, and its time.
+const (
+	LabelRunOf   = "nusa-run-of"
+	LabelRunTime = "nusa-run-time"
+)
+
+// RuleOf returns when a schedule fires. The error names the first wrong field, with its path below
+// `schedule`.
+func RuleOf(s *nusav1.Schedule) (*times.Rule, error) {
+	r, wrong := ruleOf(s)
+	if len(wrong) > 0 {
+		return nil, wrong[:1]
+	}
+	return r, nil
+}
+
+func ruleOf(s *nusav1.Schedule) (*times.Rule, Errors) {
+	var errs Errors
+	fail := func(field string, err error) {
+		if err != nil {
+			errs = append(errs, Problem{Field: field, Message: err.Error()})
+		}
+	}
+	r := &times.Rule{Zone: time.UTC, Every: s.GetEvery().AsDuration()}
+	if name := s.GetTimeZone(); name != "" {
+		zone, err := time.LoadLocation(name)
+		if err != nil || name == "Local" || len(name) > 64 {
+			return nil, Errors{{Field: "time_zone", Message: fmt.Sprintf("there is no time zone %q: give a name such as Europe/Berlin", clip(name))}}
+		}
+		r.Zone = zone
+	}
+	for i, text := range s.GetCron() {
+		p, err := times.ParseCron(text)
+		fail(fmt.Sprintf("cron[%d]", i), err)
+		r.Patterns = append(r.Patterns, p)
+	}
+	for i, c := range s.GetCalendars() {
+		p, err := times.ParseCalendar(times.DaysText{Years: c.GetYears(), Months: c.GetMonths(), Days: c.GetDays(), Weekdays: c.GetWeekdays()}, c.GetAt())
+		fail(fmt.Sprintf("calendars[%d]", i), err)
+		r.Patterns = append(r.Patterns, p)
+	}
+	first := func(field, text string) (at time.Time) {
+		if text != "" {
+			var err error
+			at, _, err = times.ParseMoment(text, r.Zone)
+			fail(field, err)
+		}
+		return at
+	}
+	last := func(field, text string) (at time.Time) { // the first time after it
+		if text == "" {
+			return at
+		}
+		at, date, err := times.ParseMoment(text, r.Zone)
+		fail(field, err)
+		if date {
+			return times.NextDay(at, r.Zone)
+		}
+		return at.Add(time.Second)
+	}
+	r.Start, r.End = first("start", s.GetStart()), last("end", s.GetEnd())
+	for i, e := range s.GetExclude() {
+		field := fmt.Sprintf("exclude[%d]", i)
+		x := times.Exclusion{From: first(field+".from", e.GetFrom()), Until: last(field+".to", e.GetTo())}
+		if text := (times.DaysText{Years: e.GetYears(), Months: e.GetMonths(), Days: e.GetDays(), Weekdays: e.GetWeekdays()}); text != (times.DaysText{}) {
+			d, err := times.ParseDays(text)
+			fail(field, err)
+			x.Days = &d
+		} else if e.GetFrom() == "" && e.GetTo() == "" {
+			fail(field, fmt.Errorf("excludes everything: give from, to, weekdays, days, months or years"))
+		}
+		r.Exclude = append(r.Exclude, x)
+	}
+	return r, errs
+}
+
+// checkTemplate validates the fields of a job that begins runs.
+func checkTemplate(c *checker, spec *nusav1.JobSpec) {
+	if !IsTemplate(spec) {
+		return
+	}
+	field := "schedule"
+	if spec.GetSchedule() == nil {
+		field = "parameterized"
+	} else if spec.GetParameterized() != nil {
+		c.fail("parameterized", "not together with schedule: a schedule gives its runs no payload and no meta values")
+	}
+	if t := spec.GetType(); t != nusav1.JobType_JOB_TYPE_UNSPECIFIED && t != nusav1.JobType_JOB_TYPE_BATCH {
+		c.fail("type", "a job with %s is a batch job: its runs end", field)
+	}
+	if n := len(spec.GetName()); n > maxTemplateName {
+		c.fail("name", "%d characters, with %s the limit is %d: the names of its runs are longer", n, field, maxTemplateName)
+	}
+	if n := proto.Size(spec); n > maxTemplateSize {
+		c.fail("", "the job is %d bytes, with %s the limit is %s", n, field, FormatBytes(maxTemplateSize))
+	}
+	c.count("labels", len(spec.GetLabels()), MaxLabels-spareLabels, "labels, besides those of runs")
+	for _, name := range sorted(spec.GetGroups()) {
+		for _, task := range sorted(spec.GetGroups()[name].GetTasks()) {
+			t, at := spec.GetGroups()[name].GetTasks()[task], c.join(c.join(c.join("groups", name), "tasks"), task)
+			c.count(c.join(at, "env"), len(t.GetEnv()), MaxEnv-spareEnv, "variables, besides those of runs")
+			c.count(c.join(at, "templates"), len(t.GetTemplates()), MaxTemplates-1, "templates, besides the payload")
+		}
+	}
+	if spec.GetSchedule() != nil {
+		checkSchedule(c, "schedule", spec.GetSchedule())
+	} else {
+		checkParameterized(c, "parameterized", spec.GetParameterized())
+	}
+}
+
+func checkSchedule(c *checker, p string, s *nusav1.Schedule) {
+	if len(s.GetCron())+len(s.GetCalendars()) == 0 && s.GetEvery() == nil {
+		c.fail(p, "says no time: give cron, calendars or every")
+		return
+	}
+	before := c.wrong
+	c.wrong = false
+	defer func() { c.wrong = c.wrong || before }()
+	c.count(c.join(p, "cron"), len(s.GetCron()), maxCron, "expressions")
+	c.count(c.join(p, "calendars"), len(s.GetCalendars()), maxCron, "calendars")
+	c.count(c.join(p, "exclude"), len(s.GetExclude()), maxExclusions, "exclusions")
+	c.duration(c.join(p, "every"), s.GetEvery(), minEvery, maxEvery)
+	if d := s.GetEvery().AsDuration(); d%time.Second != 0 {
+		c.fail(c.join(p, "every"), "%s is not a whole number of seconds", FormatDuration(d))
+	}
+	c.duration(c.join(p, "jitter"), s.GetJitter(), 0, maxJitter)
+	c.duration(c.join(p, "catch_up"), s.GetCatchUp(), time.Minute, 720*time.Hour)
+	c.known(c.join(p, "overlap"), s.GetOverlap())
+	if s.GetBuffer() != 0 {
+		c.number(c.join(p, "buffer"), s.GetBuffer(), 1, MaxBuffer)
+		if s.GetOverlap() != nusav1.Overlap_OVERLAP_BUFFER_ALL {
+			c.fail(c.join(p, "buffer"), "only with overlap: buffer_all")
+		}
+	}
+	c.number(c.join(p, "pause_after_failures"), s.GetPauseAfterFailures(), 0, maxAttempts)
+	checkRunHistory(c, c.join(p, "history"), s.GetHistory())
+	if c.wrong {
+		return // bounds first: the search below may take long without them
+	}
+	r, wrong := ruleOf(s)
+	for _, e := range wrong {
+		c.fail(c.under(p, "."+e.Field), "%s", e.Message)
+	}
+	if len(wrong) == 0 {
+		checkFires(c, p, s, r)
+	}
+}
+
+// epoch is a time before every time of a schedule.
+var epoch = time.Unix(0, 0)
+
+// checkFires refuses a schedule, or a part of one, that never fires.
+func checkFires(c *checker, p string, s *nusav1.Schedule, r *times.Rule) {
+	for i := range r.Patterns {
+		alone := times.Rule{Zone: r.Zone, Patterns: r.Patterns[i : i+1]}
+		if _, ok := alone.Next(epoch); !ok {
+			at, text := fmt.Sprintf("%s.cron[%d]", p, i), ""
+			if i < len(s.GetCron()) {
+				text = fmt.Sprintf("%q ", clip(s.GetCron()[i]))
+			} else {
+				at = fmt.Sprintf("%s.calendars[%d]", p, i-len(s.GetCron()))
+			}
+			c.fail(at, "%snever fires: no such date exists", text)
+			return
+		}
+	}
+	if _, ok := r.Next(epoch); !ok {
+		c.fail(p, "never fires: start, end and exclude leave no time")
+	}
+}
+
+func checkRunHistory(c *checker, p string, h *nusav1.RunHistory) {
+	if h.GetCount() != 0 {
+		c.number(c.join(p, "count"), h.GetCount(), 1, 1000)
+	}
+	c.duration(c.join(p, "age"), h.GetAge(), time.Minute, 8760*time.Hour)
+}
+
+var metaName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,62}$`)
+
+func checkParameterized(c *checker, p string, s *nusav1.Parameterized) {
+	c.known(c.join(p, "payload"), s.GetPayload())
+	if f := s.GetPayloadFile(); f != "" {
+		at := c.join(p, "payload_file")
+		c.text(at, f, 255)
+		switch {
+		case s.GetPayload() == nusav1.Payload_PAYLOAD_FORBIDDEN:
+			c.fail(at, "not together with payload: forbidden")
+		case path.IsAbs(f) || path.Clean(f) != f || f == "." || f == ".." || strings.HasPrefix(f, "../"):
+			c.fail(at, "%q is not a clean path below the task's folder", clip(f))
+		}
+	}
+	seen := map[string]bool{}
+	names := slices.Concat(s.GetMetaRequired(), s.GetMetaOptional())
+	if len(names) > maxMetaNames {
+		c.fail(c.join(p, "meta_optional"), "%d names with meta_required, the limit is %d", len(names), maxMetaNames)
+		return
+	}
+	for i, name := range names {
+		at := fmt.Sprintf("%s.meta_required[%d]", p, i)
+		if n := len(s.GetMetaRequired()); i >= n {
+			at = fmt.Sprintf("%s.meta_optional[%d]", p, i-n)
+		}
+		switch {
+		case !metaName.MatchString(name):
+			c.fail(at, "%q is not a name: 1 to 63 of letters, digits and _, starting with a letter", clip(name))
+		case seen[name]:
+			c.fail(at, "%s is given twice", name)
+		}
+		seen[name] = true
+	}
+	checkRunHistory(c, c.join(p, "history"), s.GetHistory())
+}
+
+// RunVariables returns the names of the variables that the runs of a job have in addition to Variables.
+func RunVariables(spec *nusav1.JobSpec) (out []string) {
+	switch {
+	case spec.GetSchedule() != nil:
+		return []string{"NUSA_RUN_OF", "NUSA_RUN_TIME"}
+	case spec.GetParameterized() != nil:
+		out = []string{"NUSA_RUN_OF", "NUSA_RUN_TIME"}
+		p := spec.GetParameterized()
+		if p.GetPayload() != nusav1.Payload_PAYLOAD_FORBIDDEN {
+			out = append(out, "NUSA_PAYLOAD_FILE")
+		}
+		for _, name := range slices.Concat(p.GetMetaRequired(), p.GetMetaOptional()) {
+			out = append(out, "NUSA_META_"+name)
+		}
+	}
+	return out
 }

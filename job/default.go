@@ -34,20 +34,54 @@ const (
 	defaultCheckTimeout  = 2 * time.Second
 	defaultCheckDeadline = 5 * time.Minute
 	defaultCheckFailures = 3
+	defaultCatchUp       = time.Hour
+	defaultBuffer        = 100
+	defaultRunCount      = 20
+	defaultRunAge        = 168 * time.Hour
+	defaultPayloadFile   = "payload"
 )
 
 // Default sets, in place, every field that has a default and is absent. A second call
 // changes nothing. Default also accepts specs that Validate refuses.
 func Default(spec *nusav1.JobSpec) {
 	or(&spec.Namespace, DefaultNamespace)
+	if IsTemplate(spec) {
+		or(&spec.Type, nusav1.JobType_JOB_TYPE_BATCH)
+	}
 	or(&spec.Type, nusav1.JobType_JOB_TYPE_SERVICE)
 	orPtr(&spec.Priority, defaultPriority)
 	defaultRegions(spec.Regions)
+	defaultRuns(spec)
 	for _, g := range spec.Groups {
 		if g != nil {
 			defaultGroup(g, spec.Type)
 		}
 	}
+}
+
+// defaultRuns sets the defaults of a job that begins runs.
+func defaultRuns(spec *nusav1.JobSpec) {
+	if s := spec.Schedule; s != nil {
+		or(&s.Overlap, nusav1.Overlap_OVERLAP_SKIP)
+		if s.Overlap == nusav1.Overlap_OVERLAP_BUFFER_ALL {
+			or(&s.Buffer, defaultBuffer)
+		}
+		orDuration(&s.CatchUp, defaultCatchUp)
+		defaultRunHistory(&s.History)
+	}
+	if p := spec.Parameterized; p != nil {
+		or(&p.Payload, nusav1.Payload_PAYLOAD_OPTIONAL)
+		if p.Payload != nusav1.Payload_PAYLOAD_FORBIDDEN {
+			or(&p.PayloadFile, defaultPayloadFile)
+		}
+		defaultRunHistory(&p.History)
+	}
+}
+
+func defaultRunHistory(field **nusav1.RunHistory) {
+	h := orMessage(field)
+	or(&h.Count, defaultRunCount)
+	orDuration(&h.Age, defaultRunAge)
 }
 
 func defaultRegions(r *nusav1.RegionsSpec) {

@@ -13,7 +13,7 @@
 //   - quantity.go: sizes, CPU and durations as text
 //   - default.go: defaults; export.go: a file without them
 //   - validate.go, validate_group.go, validate_files.go: the limits of a spec
-//   - check.go: the limits of health checks
+//   - check.go: the limits of health checks, of schedules and of parameterized jobs
 //   - driver.go, driver_engine.go: the settings of the known drivers
 //   - variables.go: references of the form ${NUSA_…}
 //   - support.go: what is not supported yet; warnings and notes for the author
@@ -26,5 +26,5 @@
 //   - sample.go: a commented job file to start from
 //
 // The folder doc reads YAML and JSON into a tree with positions, and writes such trees. The folder
-// confine compares a job with the limits of its namespace.
+// times says when a schedule fires, and the folder confine compares a job with the limits of its namespace.
 package job

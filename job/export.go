@@ -24,11 +24,34 @@ func Export(spec *nusav1.JobSpec, format Format) ([]byte, error) {
 func undefault(spec *nusav1.JobSpec) {
 	dropPtr(&spec.Priority, defaultPriority)
 	undefaultRegions(spec.Regions)
+	undefaultRuns(spec)
 	for _, g := range spec.Groups {
 		if g != nil {
 			undefaultGroup(g)
 		}
 	}
+}
+
+func undefaultRuns(spec *nusav1.JobSpec) {
+	if s := spec.Schedule; s != nil {
+		drop(&s.Overlap, nusav1.Overlap_OVERLAP_SKIP)
+		drop(&s.Buffer, defaultBuffer)
+		dropDuration(&s.CatchUp, defaultCatchUp)
+		undefaultRunHistory(&s.History)
+	}
+	if p := spec.Parameterized; p != nil {
+		drop(&p.Payload, nusav1.Payload_PAYLOAD_OPTIONAL)
+		drop(&p.PayloadFile, defaultPayloadFile)
+		undefaultRunHistory(&p.History)
+	}
+}
+
+func undefaultRunHistory(field **nusav1.RunHistory) {
+	if h := *field; h != nil {
+		drop(&h.Count, defaultRunCount)
+		dropDuration(&h.Age, defaultRunAge)
+	}
+	dropEmpty(field)
 }
 
 func undefaultRegions(r *nusav1.RegionsSpec) {

@@ -226,6 +226,7 @@ func (c *checker) job(spec *nusav1.JobSpec) {
 		c.number("priority", spec.GetPriority(), 0, 100)
 	}
 	c.labels("labels", spec.GetLabels())
+	checkTemplate(c, spec)
 	c.regions("regions", spec.GetRegions())
 	if len(spec.GetGroups()) == 0 {
 		c.fail("groups", "is missing: a job has at least one group")

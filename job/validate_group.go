@@ -44,7 +44,7 @@ func (c *checker) group(p, key string, g *nusav1.Group, spec *nusav1.JobSpec) {
 	}
 	c.count(c.join(p, "tasks"), len(g.GetTasks()), MaxTasks, "tasks")
 	for _, k := range sorted(g.GetTasks()) {
-		c.task(c.join(c.join(p, "tasks"), k), k, g.GetTasks()[k], g, spec.GetType())
+		c.task(c.join(c.join(p, "tasks"), k), k, g.GetTasks()[k], g, spec)
 	}
 }
 
@@ -150,7 +150,7 @@ func (c *checker) volumes(p string, volumes map[string]*nusav1.Volume) {
 	}
 }
 
-func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group, kind nusav1.JobType) {
+func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group, spec *nusav1.JobSpec) {
 	t = present(t)
 	c.key(p, key)
 	c.name(c.join(p, "driver"), t.GetDriver())
@@ -158,8 +158,8 @@ func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group, kind nusa
 	c.resources(c.join(p, "resources"), t.GetResources())
 	c.env(c.join(p, "env"), t.GetEnv())
 	c.files(p, t)
-	checkReferences(c, p, t, g)
-	checkHealth(c, c.join(p, "check"), t, g, kind)
+	checkReferences(c, p, t, g, RunVariables(spec))
+	checkHealth(c, c.join(p, "check"), t, g, spec.GetType())
 	if l := t.GetLogs(); l != nil {
 		if l.GetFiles() != 0 {
 			c.number(c.under(p, ".logs.files"), l.GetFiles(), 1, 100)

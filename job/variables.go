@@ -21,9 +21,9 @@ var Variables = [...]string{
 }
 
 // checkReferences validates every reference ${NUSA_…} of a task. Agents decline a task
-// that refers to an unknown variable.
-func checkReferences(c *checker, p string, t *nusav1.Task, g *nusav1.Group) {
-	known := Variables[:]
+// that refers to an unknown variable. further are the variables that the runs of a job have besides.
+func checkReferences(c *checker, p string, t *nusav1.Task, g *nusav1.Group, further []string) {
+	known := append(Variables[:len(Variables):len(Variables)], further...)
 	for _, label := range sorted(g.GetPorts()) {
 		known = append(known[:len(known):len(known)], "NUSA_PORT_"+label)
 	}

@@ -46,6 +46,15 @@ func checkSpec(spec *nusav1.JobSpec, region string) error {
 // job.Default sets are allowed.
 func checkRegionFields(spec *nusav1.JobSpec, region string) job.Errors {
 	out := checkRegionsSpec("regions", spec.GetRegions(), region)
+	if job.IsTemplate(spec) {
+		field := "schedule"
+		if spec.GetSchedule() == nil {
+			field = "parameterized"
+		}
+		out = append(out, job.Problem{
+			Field: field, Reason: nusav1.Reason_REASON_UNSUPPORTED, Message: "only for jobs of the federation: submit the job to a global server",
+		})
+	}
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
 		g := spec.GetGroups()[name]
 		out = append(out, checkRegionsSpec("groups."+name+".regions", g.GetRegions(), region)...)

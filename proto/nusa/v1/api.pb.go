@@ -719,7 +719,9 @@ type PlanResponse struct {
 	// Like SubmitResponse.warnings.
 	Warnings []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Revision of the stored job, for check_revision. 0 for a new job.
-	Revision      int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Only for a job with a schedule: the next times at which it would run, at most five.
+	NextRuns      []*timestamppb.Timestamp `protobuf:"bytes,7,rep,name=next_runs,json=nextRuns,proto3" json:"next_runs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -794,6 +796,13 @@ func (x *PlanResponse) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *PlanResponse) GetNextRuns() []*timestamppb.Timestamp {
+	if x != nil {
+		return x.NextRuns
+	}
+	return nil
 }
 
 // DiffLine is one changed field.
@@ -7667,14 +7676,15 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
 	"\x06region\x18\x03 \x01(\tR\x06region\"3\n" +
 	"\vPlanRequest\x12$\n" +
-	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\"\xc8\x02\n" +
+	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\"\x81\x03\n" +
 	"\fPlanResponse\x12%\n" +
 	"\x04diff\x18\x01 \x03(\v2\x11.nusa.v1.DiffLineR\x04diff\x12#\n" +
 	"\x05slots\x18\x02 \x03(\v2\r.nusa.v1.SlotR\x05slots\x12?\n" +
 	"\bunplaced\x18\x03 \x03(\v2#.nusa.v1.PlanResponse.UnplacedEntryR\bunplaced\x126\n" +
 	"\vexplanation\x18\x04 \x01(\v2\x14.nusa.v1.ExplanationR\vexplanation\x12\x1a\n" +
 	"\bwarnings\x18\x05 \x03(\tR\bwarnings\x12\x1a\n" +
-	"\brevision\x18\x06 \x01(\x03R\brevision\x1a;\n" +
+	"\brevision\x18\x06 \x01(\x03R\brevision\x127\n" +
+	"\tnext_runs\x18\a \x03(\v2\x1a.google.protobuf.TimestampR\bnextRuns\x1a;\n" +
 	"\rUnplacedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"D\n" +
@@ -8407,15 +8417,15 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*JobSpec)(nil),                 // 109: nusa.v1.JobSpec
 	(*Problem)(nil),                 // 110: nusa.v1.Problem
 	(*Slot)(nil),                    // 111: nusa.v1.Slot
-	(*Job)(nil),                     // 112: nusa.v1.Job
-	(*CountedReason)(nil),           // 113: nusa.v1.CountedReason
-	(Divide)(0),                     // 114: nusa.v1.Divide
-	(Reason)(0),                     // 115: nusa.v1.Reason
-	(*Allocation)(nil),              // 116: nusa.v1.Allocation
-	(*RegionDefinition)(nil),        // 117: nusa.v1.RegionDefinition
-	(*Region)(nil),                  // 118: nusa.v1.Region
-	(*Node)(nil),                    // 119: nusa.v1.Node
-	(*timestamppb.Timestamp)(nil),   // 120: google.protobuf.Timestamp
+	(*timestamppb.Timestamp)(nil),   // 112: google.protobuf.Timestamp
+	(*Job)(nil),                     // 113: nusa.v1.Job
+	(*CountedReason)(nil),           // 114: nusa.v1.CountedReason
+	(Divide)(0),                     // 115: nusa.v1.Divide
+	(Reason)(0),                     // 116: nusa.v1.Reason
+	(*Allocation)(nil),              // 117: nusa.v1.Allocation
+	(*RegionDefinition)(nil),        // 118: nusa.v1.RegionDefinition
+	(*Region)(nil),                  // 119: nusa.v1.Region
+	(*Node)(nil),                    // 120: nusa.v1.Node
 	(*Location)(nil),                // 121: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
@@ -8431,223 +8441,224 @@ var file_nusa_v1_api_proto_depIdxs = []int32{
 	111, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
 	101, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
 	19,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
-	8,   // 12: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	102, // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	112, // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
-	15,  // 15: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
-	8,   // 16: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
-	8,   // 17: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	109, // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
-	20,  // 19: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	107, // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
-	23,  // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
-	24,  // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	113, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
-	22,  // 24: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
-	21,  // 25: nusa.v1.GroupExplanation.near:type_name -> nusa.v1.NearFare
-	114, // 26: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
-	107, // 27: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
-	107, // 28: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
-	1,   // 29: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
-	0,   // 30: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
-	107, // 31: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
-	107, // 32: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
-	107, // 33: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
-	107, // 34: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
-	107, // 35: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
-	115, // 36: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
-	25,  // 37: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	26,  // 38: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	115, // 39: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
-	25,  // 40: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	26,  // 41: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	107, // 42: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
-	8,   // 43: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	116, // 44: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
-	15,  // 45: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	103, // 46: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	34,  // 47: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
-	104, // 48: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
-	107, // 49: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
-	107, // 50: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
-	43,  // 51: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
-	47,  // 52: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
-	117, // 53: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	105, // 54: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	118, // 55: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	119, // 56: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	15,  // 57: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	119, // 58: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
-	0,   // 59: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,   // 60: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	107, // 61: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	107, // 62: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	107, // 63: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	107, // 64: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	107, // 65: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	107, // 66: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	64,  // 67: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	118, // 68: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	119, // 69: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	15,  // 70: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	107, // 71: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
-	65,  // 72: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
-	61,  // 73: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	107, // 74: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
-	69,  // 75: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	107, // 76: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	107, // 77: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	71,  // 78: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	107, // 79: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
-	107, // 80: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 81: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	107, // 82: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 83: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	107, // 84: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	107, // 85: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	107, // 86: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	107, // 87: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	74,  // 88: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	106, // 89: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	107, // 90: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
-	107, // 91: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	107, // 92: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	120, // 93: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	120, // 94: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	107, // 95: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	77,  // 96: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	15,  // 97: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	120, // 98: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	107, // 99: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	107, // 100: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	78,  // 101: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	79,  // 102: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	120, // 103: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	120, // 104: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	120, // 105: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	81,  // 106: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	82,  // 107: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	107, // 108: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	80,  // 109: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	80,  // 110: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	107, // 111: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	121, // 112: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	90,  // 113: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	90,  // 114: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	107, // 115: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	71,  // 116: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	93,  // 117: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	107, // 118: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	107, // 119: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	121, // 120: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	93,  // 121: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	107, // 122: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
-	107, // 123: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 124: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 125: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	107, // 126: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
-	120, // 127: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	98,  // 128: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
-	98,  // 129: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
-	34,  // 130: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	38,  // 131: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 132: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 133: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 134: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 135: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 136: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 137: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 138: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	27,  // 139: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 140: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 141: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	28,  // 142: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	30,  // 143: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	30,  // 144: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	31,  // 145: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	33,  // 146: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	36,  // 147: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	48,  // 148: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	49,  // 149: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	51,  // 150: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	52,  // 151: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	51,  // 152: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	49,  // 153: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	51,  // 154: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	39,  // 155: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
-	40,  // 156: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
-	41,  // 157: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
-	44,  // 158: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
-	54,  // 159: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	56,  // 160: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	57,  // 161: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	58,  // 162: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	59,  // 163: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	62,  // 164: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	66,  // 165: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	68,  // 166: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	91,  // 167: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	66,  // 168: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	72,  // 169: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	75,  // 170: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	83,  // 171: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	84,  // 172: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	86,  // 173: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	88,  // 174: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	94,  // 175: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	99,  // 176: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	96,  // 177: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
-	6,   // 178: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 179: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 180: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	112, // 181: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 182: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 183: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 184: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 185: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	112, // 186: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 187: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	29,  // 188: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	116, // 189: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	116, // 190: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	32,  // 191: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	35,  // 192: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	37,  // 193: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	118, // 194: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	50,  // 195: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	118, // 196: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	118, // 197: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	53,  // 198: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	118, // 199: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	46,  // 200: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	118, // 201: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
-	118, // 202: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
-	42,  // 203: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
-	45,  // 204: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
-	55,  // 205: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	119, // 206: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	119, // 207: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	119, // 208: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	60,  // 209: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	63,  // 210: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	67,  // 211: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	70,  // 212: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	92,  // 213: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	67,  // 214: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	73,  // 215: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	76,  // 216: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	80,  // 217: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	85,  // 218: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	87,  // 219: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	89,  // 220: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	95,  // 221: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	100, // 222: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	97,  // 223: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
-	178, // [178:224] is the sub-list for method output_type
-	132, // [132:178] is the sub-list for method input_type
-	132, // [132:132] is the sub-list for extension type_name
-	132, // [132:132] is the sub-list for extension extendee
-	0,   // [0:132] is the sub-list for field type_name
+	112, // 12: nusa.v1.PlanResponse.next_runs:type_name -> google.protobuf.Timestamp
+	8,   // 13: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
+	102, // 14: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	113, // 15: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	15,  // 16: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
+	8,   // 17: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
+	8,   // 18: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
+	109, // 19: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	20,  // 20: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
+	107, // 21: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	23,  // 22: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
+	24,  // 23: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
+	114, // 24: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	22,  // 25: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
+	21,  // 26: nusa.v1.GroupExplanation.near:type_name -> nusa.v1.NearFare
+	115, // 27: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
+	107, // 28: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
+	107, // 29: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
+	1,   // 30: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
+	0,   // 31: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
+	107, // 32: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
+	107, // 33: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	107, // 34: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	107, // 35: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	107, // 36: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	116, // 37: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	25,  // 38: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	26,  // 39: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
+	116, // 40: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	25,  // 41: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	26,  // 42: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
+	107, // 43: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	8,   // 44: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
+	117, // 45: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	15,  // 46: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
+	103, // 47: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	34,  // 48: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
+	104, // 49: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
+	107, // 50: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
+	107, // 51: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
+	43,  // 52: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
+	47,  // 53: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
+	118, // 54: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	105, // 55: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	119, // 56: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	120, // 57: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	15,  // 58: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	120, // 59: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	0,   // 60: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,   // 61: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	107, // 62: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	107, // 63: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	107, // 64: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	107, // 65: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	107, // 66: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	107, // 67: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	64,  // 68: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	119, // 69: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	120, // 70: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	15,  // 71: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	107, // 72: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
+	65,  // 73: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
+	61,  // 74: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	107, // 75: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
+	69,  // 76: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	107, // 77: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	107, // 78: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	71,  // 79: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	107, // 80: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
+	107, // 81: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 82: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	107, // 83: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 84: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	107, // 85: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	107, // 86: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	107, // 87: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	107, // 88: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	74,  // 89: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	106, // 90: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	107, // 91: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
+	107, // 92: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	107, // 93: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	112, // 94: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	112, // 95: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	107, // 96: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	77,  // 97: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	15,  // 98: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	112, // 99: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	107, // 100: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	107, // 101: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	78,  // 102: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	79,  // 103: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	112, // 104: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	112, // 105: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	112, // 106: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	81,  // 107: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	82,  // 108: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	107, // 109: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	80,  // 110: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	80,  // 111: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	107, // 112: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	121, // 113: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	90,  // 114: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	90,  // 115: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	107, // 116: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	71,  // 117: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	93,  // 118: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	107, // 119: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	107, // 120: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	121, // 121: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	93,  // 122: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	107, // 123: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
+	107, // 124: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 125: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 126: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	107, // 127: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
+	112, // 128: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	98,  // 129: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
+	98,  // 130: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
+	34,  // 131: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	38,  // 132: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 133: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 134: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 135: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 136: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 137: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 138: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 139: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	27,  // 140: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 141: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 142: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	28,  // 143: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	30,  // 144: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	30,  // 145: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	31,  // 146: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	33,  // 147: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	36,  // 148: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	48,  // 149: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	49,  // 150: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	51,  // 151: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	52,  // 152: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	51,  // 153: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	49,  // 154: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	51,  // 155: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	39,  // 156: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
+	40,  // 157: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
+	41,  // 158: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
+	44,  // 159: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
+	54,  // 160: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	56,  // 161: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	57,  // 162: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	58,  // 163: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	59,  // 164: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	62,  // 165: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	66,  // 166: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	68,  // 167: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	91,  // 168: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	66,  // 169: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	72,  // 170: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	75,  // 171: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	83,  // 172: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	84,  // 173: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	86,  // 174: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	88,  // 175: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	94,  // 176: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	99,  // 177: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	96,  // 178: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
+	6,   // 179: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 180: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 181: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	113, // 182: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 183: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 184: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 185: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 186: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	113, // 187: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 188: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	29,  // 189: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	117, // 190: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	117, // 191: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	32,  // 192: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	35,  // 193: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	37,  // 194: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	119, // 195: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	50,  // 196: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	119, // 197: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	119, // 198: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	53,  // 199: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	119, // 200: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	46,  // 201: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	119, // 202: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
+	119, // 203: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
+	42,  // 204: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
+	45,  // 205: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
+	55,  // 206: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	120, // 207: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	120, // 208: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	120, // 209: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	60,  // 210: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	63,  // 211: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	67,  // 212: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	70,  // 213: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	92,  // 214: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	67,  // 215: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	73,  // 216: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	76,  // 217: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	80,  // 218: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	85,  // 219: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	87,  // 220: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	89,  // 221: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	95,  // 222: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	100, // 223: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	97,  // 224: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
+	179, // [179:225] is the sub-list for method output_type
+	133, // [133:179] is the sub-list for method input_type
+	133, // [133:133] is the sub-list for extension type_name
+	133, // [133:133] is the sub-list for extension extendee
+	0,   // [0:133] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }

@@ -80,6 +80,128 @@ func (JobType) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{0}
 }
 
+// Overlap says what happens if a run is due while an earlier run has not ended.
+type Overlap int32
+
+const (
+	Overlap_OVERLAP_UNSPECIFIED Overlap = 0
+	// The run is skipped. Default.
+	Overlap_OVERLAP_SKIP Overlap = 1
+	// The run waits. While one run waits, later ones are skipped.
+	Overlap_OVERLAP_BUFFER_ONE Overlap = 2
+	// The run waits, with at most `buffer` others.
+	Overlap_OVERLAP_BUFFER_ALL Overlap = 3
+	// The earlier run is stopped. The run begins once no instance of it runs.
+	Overlap_OVERLAP_CANCEL Overlap = 4
+	// The earlier run is stopped, and the run begins at once.
+	Overlap_OVERLAP_TERMINATE Overlap = 5
+	// Both run, at most 100 at once.
+	Overlap_OVERLAP_ALLOW Overlap = 6
+)
+
+// Enum value maps for Overlap.
+var (
+	Overlap_name = map[int32]string{
+		0: "OVERLAP_UNSPECIFIED",
+		1: "OVERLAP_SKIP",
+		2: "OVERLAP_BUFFER_ONE",
+		3: "OVERLAP_BUFFER_ALL",
+		4: "OVERLAP_CANCEL",
+		5: "OVERLAP_TERMINATE",
+		6: "OVERLAP_ALLOW",
+	}
+	Overlap_value = map[string]int32{
+		"OVERLAP_UNSPECIFIED": 0,
+		"OVERLAP_SKIP":        1,
+		"OVERLAP_BUFFER_ONE":  2,
+		"OVERLAP_BUFFER_ALL":  3,
+		"OVERLAP_CANCEL":      4,
+		"OVERLAP_TERMINATE":   5,
+		"OVERLAP_ALLOW":       6,
+	}
+)
+
+func (x Overlap) Enum() *Overlap {
+	p := new(Overlap)
+	*p = x
+	return p
+}
+
+func (x Overlap) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Overlap) Descriptor() protoreflect.EnumDescriptor {
+	return file_nusa_v1_job_proto_enumTypes[1].Descriptor()
+}
+
+func (Overlap) Type() protoreflect.EnumType {
+	return &file_nusa_v1_job_proto_enumTypes[1]
+}
+
+func (x Overlap) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Overlap.Descriptor instead.
+func (Overlap) EnumDescriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
+// Payload says whether a dispatch has a payload.
+type Payload int32
+
+const (
+	Payload_PAYLOAD_UNSPECIFIED Payload = 0
+	// Default.
+	Payload_PAYLOAD_OPTIONAL  Payload = 1
+	Payload_PAYLOAD_REQUIRED  Payload = 2
+	Payload_PAYLOAD_FORBIDDEN Payload = 3
+)
+
+// Enum value maps for Payload.
+var (
+	Payload_name = map[int32]string{
+		0: "PAYLOAD_UNSPECIFIED",
+		1: "PAYLOAD_OPTIONAL",
+		2: "PAYLOAD_REQUIRED",
+		3: "PAYLOAD_FORBIDDEN",
+	}
+	Payload_value = map[string]int32{
+		"PAYLOAD_UNSPECIFIED": 0,
+		"PAYLOAD_OPTIONAL":    1,
+		"PAYLOAD_REQUIRED":    2,
+		"PAYLOAD_FORBIDDEN":   3,
+	}
+)
+
+func (x Payload) Enum() *Payload {
+	p := new(Payload)
+	*p = x
+	return p
+}
+
+func (x Payload) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Payload) Descriptor() protoreflect.EnumDescriptor {
+	return file_nusa_v1_job_proto_enumTypes[2].Descriptor()
+}
+
+func (Payload) Type() protoreflect.EnumType {
+	return &file_nusa_v1_job_proto_enumTypes[2]
+}
+
+func (x Payload) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Payload.Descriptor instead.
+func (Payload) EnumDescriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
 // Divide says how the instances of a group are divided among its regions.
 type Divide int32
 
@@ -126,11 +248,11 @@ func (x Divide) String() string {
 }
 
 func (Divide) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[1].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[3].Descriptor()
 }
 
 func (Divide) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[1]
+	return &file_nusa_v1_job_proto_enumTypes[3]
 }
 
 func (x Divide) Number() protoreflect.EnumNumber {
@@ -139,7 +261,7 @@ func (x Divide) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Divide.Descriptor instead.
 func (Divide) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 // Unknown says what a required `near` does if its edge was never measured, or is stale or
@@ -183,11 +305,11 @@ func (x Unknown) String() string {
 }
 
 func (Unknown) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[2].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[4].Descriptor()
 }
 
 func (Unknown) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[2]
+	return &file_nusa_v1_job_proto_enumTypes[4]
 }
 
 func (x Unknown) Number() protoreflect.EnumNumber {
@@ -196,7 +318,7 @@ func (x Unknown) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Unknown.Descriptor instead.
 func (Unknown) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 // Running says what happens to running work when contact is lost.
@@ -235,11 +357,11 @@ func (x Running) String() string {
 }
 
 func (Running) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[3].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[5].Descriptor()
 }
 
 func (Running) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[3]
+	return &file_nusa_v1_job_proto_enumTypes[5]
 }
 
 func (x Running) Number() protoreflect.EnumNumber {
@@ -248,7 +370,7 @@ func (x Running) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Running.Descriptor instead.
 func (Running) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 // Reconcile says which of two attempts stays after contact is restored.
@@ -287,11 +409,11 @@ func (x Reconcile) String() string {
 }
 
 func (Reconcile) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[4].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[6].Descriptor()
 }
 
 func (Reconcile) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[4]
+	return &file_nusa_v1_job_proto_enumTypes[6]
 }
 
 func (x Reconcile) Number() protoreflect.EnumNumber {
@@ -300,7 +422,7 @@ func (x Reconcile) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Reconcile.Descriptor instead.
 func (Reconcile) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 // FailbackMode says who decides about a return.
@@ -344,11 +466,11 @@ func (x FailbackMode) String() string {
 }
 
 func (FailbackMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[5].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[7].Descriptor()
 }
 
 func (FailbackMode) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[5]
+	return &file_nusa_v1_job_proto_enumTypes[7]
 }
 
 func (x FailbackMode) Number() protoreflect.EnumNumber {
@@ -357,7 +479,7 @@ func (x FailbackMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FailbackMode.Descriptor instead.
 func (FailbackMode) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 // SlotState advances from offered to accepted, rejected, returned or revoked. A slot that
@@ -421,11 +543,11 @@ func (x SlotState) String() string {
 }
 
 func (SlotState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[6].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[8].Descriptor()
 }
 
 func (SlotState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[6]
+	return &file_nusa_v1_job_proto_enumTypes[8]
 }
 
 func (x SlotState) Number() protoreflect.EnumNumber {
@@ -434,7 +556,7 @@ func (x SlotState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotState.Descriptor instead.
 func (SlotState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 // SlotDesired is what the global tier wants for a slot.
@@ -482,11 +604,11 @@ func (x SlotDesired) String() string {
 }
 
 func (SlotDesired) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[7].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[9].Descriptor()
 }
 
 func (SlotDesired) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[7]
+	return &file_nusa_v1_job_proto_enumTypes[9]
 }
 
 func (x SlotDesired) Number() protoreflect.EnumNumber {
@@ -495,7 +617,7 @@ func (x SlotDesired) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotDesired.Descriptor instead.
 func (SlotDesired) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 // JobState summarizes a job.
@@ -555,11 +677,11 @@ func (x JobState) String() string {
 }
 
 func (JobState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[8].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[10].Descriptor()
 }
 
 func (JobState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[8]
+	return &file_nusa_v1_job_proto_enumTypes[10]
 }
 
 func (x JobState) Number() protoreflect.EnumNumber {
@@ -568,7 +690,7 @@ func (x JobState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobState.Descriptor instead.
 func (JobState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 // JobSpec is the canonical form of a job file, at most 1 MiB encoded. YAML and
@@ -590,7 +712,12 @@ type JobSpec struct {
 	// Sets of groups that must share a region; at most 32.
 	Colocate []*Colocation `protobuf:"bytes,7,rep,name=colocate,proto3" json:"colocate,omitempty"`
 	// Free labels to display and to filter by. At most 64.
-	Labels        map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The job runs at set times: each run is a batch job of its own. Only in batch jobs of the federation.
+	Schedule *Schedule `protobuf:"bytes,9,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	// The job runs when a caller dispatches it: each run is a batch job of its own. Only in batch jobs of
+	// the federation, and not together with schedule.
+	Parameterized *Parameterized `protobuf:"bytes,10,opt,name=parameterized,proto3" json:"parameterized,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -681,6 +808,485 @@ func (x *JobSpec) GetLabels() map[string]string {
 	return nil
 }
 
+func (x *JobSpec) GetSchedule() *Schedule {
+	if x != nil {
+		return x.Schedule
+	}
+	return nil
+}
+
+func (x *JobSpec) GetParameterized() *Parameterized {
+	if x != nil {
+		return x.Parameterized
+	}
+	return nil
+}
+
+// Schedule says when a job runs. A time counts if any of cron, calendars and every has it. A time of a
+// day that a change of the clock skips counts at the end of the change, and a time that occurs twice
+// counts the first time. A cron expression for every hour follows the time line instead.
+type Schedule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Cron expressions with five fields, or @hourly, @daily, @weekly, @monthly, @yearly. At most 16.
+	Cron []string `protobuf:"bytes,1,rep,name=cron,proto3" json:"cron,omitempty"`
+	// Calendars; at most 16.
+	Calendars []*Calendar `protobuf:"bytes,2,rep,name=calendars,proto3" json:"calendars,omitempty"`
+	// An interval, 10s..8760h, counted from start, or without start from 1970-01-01T00:00:00Z.
+	Every *durationpb.Duration `protobuf:"bytes,3,opt,name=every,proto3" json:"every,omitempty"`
+	// IANA name of the time zone. Default UTC.
+	TimeZone string `protobuf:"bytes,4,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
+	// Each run is delayed by a part of this time that its job and its time determine. At most 24h.
+	// Default 0s.
+	Jitter  *durationpb.Duration `protobuf:"bytes,5,opt,name=jitter,proto3" json:"jitter,omitempty"`
+	Overlap Overlap              `protobuf:"varint,6,opt,name=overlap,proto3,enum=nusa.v1.Overlap" json:"overlap,omitempty"`
+	// Only with overlap buffer_all: how many runs may wait, 1..1000. Default 100.
+	Buffer int32 `protobuf:"varint,7,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	// A run that could not begin on time, for example because no server was elected, still begins within
+	// this time. 1m..720h, default 1h.
+	CatchUp *durationpb.Duration `protobuf:"bytes,8,opt,name=catch_up,json=catchUp,proto3" json:"catch_up,omitempty"`
+	// The first time that counts: 2026-12-24 or 2026-12-24T18:00 in the time zone, or RFC 3339.
+	Start string `protobuf:"bytes,9,opt,name=start,proto3" json:"start,omitempty"`
+	// The last time that counts, in the form of start. A date includes its day.
+	End string `protobuf:"bytes,10,opt,name=end,proto3" json:"end,omitempty"`
+	// Times that do not count; at most 64.
+	Exclude []*Exclusion `protobuf:"bytes,11,rep,name=exclude,proto3" json:"exclude,omitempty"`
+	// The schedule pauses after this many failed runs in a row. 0..1000, default 0: it never does.
+	PauseAfterFailures int32       `protobuf:"varint,12,opt,name=pause_after_failures,json=pauseAfterFailures,proto3" json:"pause_after_failures,omitempty"`
+	History            *RunHistory `protobuf:"bytes,13,opt,name=history,proto3" json:"history,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *Schedule) Reset() {
+	*x = Schedule{}
+	mi := &file_nusa_v1_job_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Schedule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Schedule) ProtoMessage() {}
+
+func (x *Schedule) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Schedule.ProtoReflect.Descriptor instead.
+func (*Schedule) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Schedule) GetCron() []string {
+	if x != nil {
+		return x.Cron
+	}
+	return nil
+}
+
+func (x *Schedule) GetCalendars() []*Calendar {
+	if x != nil {
+		return x.Calendars
+	}
+	return nil
+}
+
+func (x *Schedule) GetEvery() *durationpb.Duration {
+	if x != nil {
+		return x.Every
+	}
+	return nil
+}
+
+func (x *Schedule) GetTimeZone() string {
+	if x != nil {
+		return x.TimeZone
+	}
+	return ""
+}
+
+func (x *Schedule) GetJitter() *durationpb.Duration {
+	if x != nil {
+		return x.Jitter
+	}
+	return nil
+}
+
+func (x *Schedule) GetOverlap() Overlap {
+	if x != nil {
+		return x.Overlap
+	}
+	return Overlap_OVERLAP_UNSPECIFIED
+}
+
+func (x *Schedule) GetBuffer() int32 {
+	if x != nil {
+		return x.Buffer
+	}
+	return 0
+}
+
+func (x *Schedule) GetCatchUp() *durationpb.Duration {
+	if x != nil {
+		return x.CatchUp
+	}
+	return nil
+}
+
+func (x *Schedule) GetStart() string {
+	if x != nil {
+		return x.Start
+	}
+	return ""
+}
+
+func (x *Schedule) GetEnd() string {
+	if x != nil {
+		return x.End
+	}
+	return ""
+}
+
+func (x *Schedule) GetExclude() []*Exclusion {
+	if x != nil {
+		return x.Exclude
+	}
+	return nil
+}
+
+func (x *Schedule) GetPauseAfterFailures() int32 {
+	if x != nil {
+		return x.PauseAfterFailures
+	}
+	return 0
+}
+
+func (x *Schedule) GetHistory() *RunHistory {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+// Calendar has times of the day on some dates. A date must match all fields that are set.
+type Calendar struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Times of the day: 09:00 or 17:30:15. 1..48.
+	At []string `protobuf:"bytes,1,rep,name=at,proto3" json:"at,omitempty"`
+	// Such as mon-fri, or tue#2 for the second Tuesday of a month, or fri#-1 for the last Friday.
+	Weekdays string `protobuf:"bytes,2,opt,name=weekdays,proto3" json:"weekdays,omitempty"`
+	// Days of the month, such as 1,10-15. -1 is the last day.
+	Days string `protobuf:"bytes,3,opt,name=days,proto3" json:"days,omitempty"`
+	// Such as jan,apr-jun.
+	Months string `protobuf:"bytes,4,opt,name=months,proto3" json:"months,omitempty"`
+	// Such as 2026-2028, within 1970..2399.
+	Years         string `protobuf:"bytes,5,opt,name=years,proto3" json:"years,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Calendar) Reset() {
+	*x = Calendar{}
+	mi := &file_nusa_v1_job_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Calendar) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Calendar) ProtoMessage() {}
+
+func (x *Calendar) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
+func (*Calendar) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Calendar) GetAt() []string {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Calendar) GetWeekdays() string {
+	if x != nil {
+		return x.Weekdays
+	}
+	return ""
+}
+
+func (x *Calendar) GetDays() string {
+	if x != nil {
+		return x.Days
+	}
+	return ""
+}
+
+func (x *Calendar) GetMonths() string {
+	if x != nil {
+		return x.Months
+	}
+	return ""
+}
+
+func (x *Calendar) GetYears() string {
+	if x != nil {
+		return x.Years
+	}
+	return ""
+}
+
+// Exclusion is a set of times that do not count. A time must match all fields that are set.
+type Exclusion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first excluded time, in the form of Schedule.start.
+	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// The last excluded time. A date includes its day.
+	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// As in Calendar.
+	Weekdays string `protobuf:"bytes,3,opt,name=weekdays,proto3" json:"weekdays,omitempty"`
+	// As in Calendar.
+	Days string `protobuf:"bytes,4,opt,name=days,proto3" json:"days,omitempty"`
+	// As in Calendar.
+	Months string `protobuf:"bytes,5,opt,name=months,proto3" json:"months,omitempty"`
+	// As in Calendar.
+	Years         string `protobuf:"bytes,6,opt,name=years,proto3" json:"years,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Exclusion) Reset() {
+	*x = Exclusion{}
+	mi := &file_nusa_v1_job_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Exclusion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Exclusion) ProtoMessage() {}
+
+func (x *Exclusion) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
+func (*Exclusion) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Exclusion) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Exclusion) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *Exclusion) GetWeekdays() string {
+	if x != nil {
+		return x.Weekdays
+	}
+	return ""
+}
+
+func (x *Exclusion) GetDays() string {
+	if x != nil {
+		return x.Days
+	}
+	return ""
+}
+
+func (x *Exclusion) GetMonths() string {
+	if x != nil {
+		return x.Months
+	}
+	return ""
+}
+
+func (x *Exclusion) GetYears() string {
+	if x != nil {
+		return x.Years
+	}
+	return ""
+}
+
+// RunHistory limits the runs of a job that have ended. Older ones are forgotten.
+type RunHistory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1..1000, default 20.
+	Count int32 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	// 1m..8760h, default 168h.
+	Age           *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunHistory) Reset() {
+	*x = RunHistory{}
+	mi := &file_nusa_v1_job_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunHistory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunHistory) ProtoMessage() {}
+
+func (x *RunHistory) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunHistory.ProtoReflect.Descriptor instead.
+func (*RunHistory) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RunHistory) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *RunHistory) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+// Parameterized says what a dispatch of a job may give to the run. Tasks get each meta value as the
+// variable NUSA_META_NAME, and texts of the tasks can refer to ${NUSA_META_NAME}.
+type Parameterized struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Payload Payload                `protobuf:"varint,1,opt,name=payload,proto3,enum=nusa.v1.Payload" json:"payload,omitempty"`
+	// Path of the payload's file, below the folder of each task. Default "payload".
+	PayloadFile string `protobuf:"bytes,2,opt,name=payload_file,json=payloadFile,proto3" json:"payload_file,omitempty"`
+	// Names of meta values that a dispatch must have: letters, digits and _. At most 32 with meta_optional.
+	MetaRequired []string `protobuf:"bytes,3,rep,name=meta_required,json=metaRequired,proto3" json:"meta_required,omitempty"`
+	// Names of meta values that a dispatch may have. Others are refused.
+	MetaOptional  []string    `protobuf:"bytes,4,rep,name=meta_optional,json=metaOptional,proto3" json:"meta_optional,omitempty"`
+	History       *RunHistory `protobuf:"bytes,5,opt,name=history,proto3" json:"history,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Parameterized) Reset() {
+	*x = Parameterized{}
+	mi := &file_nusa_v1_job_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Parameterized) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Parameterized) ProtoMessage() {}
+
+func (x *Parameterized) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Parameterized.ProtoReflect.Descriptor instead.
+func (*Parameterized) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Parameterized) GetPayload() Payload {
+	if x != nil {
+		return x.Payload
+	}
+	return Payload_PAYLOAD_UNSPECIFIED
+}
+
+func (x *Parameterized) GetPayloadFile() string {
+	if x != nil {
+		return x.PayloadFile
+	}
+	return ""
+}
+
+func (x *Parameterized) GetMetaRequired() []string {
+	if x != nil {
+		return x.MetaRequired
+	}
+	return nil
+}
+
+func (x *Parameterized) GetMetaOptional() []string {
+	if x != nil {
+		return x.MetaOptional
+	}
+	return nil
+}
+
+func (x *Parameterized) GetHistory() *RunHistory {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
 // Colocation is a set of groups that must share a region.
 type Colocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -692,7 +1298,7 @@ type Colocation struct {
 
 func (x *Colocation) Reset() {
 	*x = Colocation{}
-	mi := &file_nusa_v1_job_proto_msgTypes[1]
+	mi := &file_nusa_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -704,7 +1310,7 @@ func (x *Colocation) String() string {
 func (*Colocation) ProtoMessage() {}
 
 func (x *Colocation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[1]
+	mi := &file_nusa_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -717,7 +1323,7 @@ func (x *Colocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Colocation.ProtoReflect.Descriptor instead.
 func (*Colocation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Colocation) GetGroups() []string {
@@ -746,7 +1352,7 @@ type RegionsSpec struct {
 
 func (x *RegionsSpec) Reset() {
 	*x = RegionsSpec{}
-	mi := &file_nusa_v1_job_proto_msgTypes[2]
+	mi := &file_nusa_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -758,7 +1364,7 @@ func (x *RegionsSpec) String() string {
 func (*RegionsSpec) ProtoMessage() {}
 
 func (x *RegionsSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[2]
+	mi := &file_nusa_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -771,7 +1377,7 @@ func (x *RegionsSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionsSpec.ProtoReflect.Descriptor instead.
 func (*RegionsSpec) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RegionsSpec) GetAllow() []*RegionSelector {
@@ -822,7 +1428,7 @@ type RegionSelector struct {
 
 func (x *RegionSelector) Reset() {
 	*x = RegionSelector{}
-	mi := &file_nusa_v1_job_proto_msgTypes[3]
+	mi := &file_nusa_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -834,7 +1440,7 @@ func (x *RegionSelector) String() string {
 func (*RegionSelector) ProtoMessage() {}
 
 func (x *RegionSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[3]
+	mi := &file_nusa_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -847,7 +1453,7 @@ func (x *RegionSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionSelector.ProtoReflect.Descriptor instead.
 func (*RegionSelector) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RegionSelector) GetName() string {
@@ -876,7 +1482,7 @@ type Preference struct {
 
 func (x *Preference) Reset() {
 	*x = Preference{}
-	mi := &file_nusa_v1_job_proto_msgTypes[4]
+	mi := &file_nusa_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +1494,7 @@ func (x *Preference) String() string {
 func (*Preference) ProtoMessage() {}
 
 func (x *Preference) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[4]
+	mi := &file_nusa_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +1507,7 @@ func (x *Preference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preference.ProtoReflect.Descriptor instead.
 func (*Preference) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Preference) GetSelector() *RegionSelector {
@@ -945,7 +1551,7 @@ type Near struct {
 
 func (x *Near) Reset() {
 	*x = Near{}
-	mi := &file_nusa_v1_job_proto_msgTypes[5]
+	mi := &file_nusa_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1563,7 @@ func (x *Near) String() string {
 func (*Near) ProtoMessage() {}
 
 func (x *Near) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[5]
+	mi := &file_nusa_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1576,7 @@ func (x *Near) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Near.ProtoReflect.Descriptor instead.
 func (*Near) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Near) GetSelector() *RegionSelector {
@@ -1042,7 +1648,7 @@ type RegionSpread struct {
 
 func (x *RegionSpread) Reset() {
 	*x = RegionSpread{}
-	mi := &file_nusa_v1_job_proto_msgTypes[6]
+	mi := &file_nusa_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1054,7 +1660,7 @@ func (x *RegionSpread) String() string {
 func (*RegionSpread) ProtoMessage() {}
 
 func (x *RegionSpread) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[6]
+	mi := &file_nusa_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1067,7 +1673,7 @@ func (x *RegionSpread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionSpread.ProtoReflect.Descriptor instead.
 func (*RegionSpread) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RegionSpread) GetMin() int32 {
@@ -1126,7 +1732,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_nusa_v1_job_proto_msgTypes[7]
+	mi := &file_nusa_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1744,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[7]
+	mi := &file_nusa_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1757,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Group) GetCount() int32 {
@@ -1279,7 +1885,7 @@ type Affinity struct {
 
 func (x *Affinity) Reset() {
 	*x = Affinity{}
-	mi := &file_nusa_v1_job_proto_msgTypes[8]
+	mi := &file_nusa_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1897,7 @@ func (x *Affinity) String() string {
 func (*Affinity) ProtoMessage() {}
 
 func (x *Affinity) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[8]
+	mi := &file_nusa_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1910,7 @@ func (x *Affinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
 func (*Affinity) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Affinity) GetExpression() string {
@@ -1333,7 +1939,7 @@ type NodeSpread struct {
 
 func (x *NodeSpread) Reset() {
 	*x = NodeSpread{}
-	mi := &file_nusa_v1_job_proto_msgTypes[9]
+	mi := &file_nusa_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1951,7 @@ func (x *NodeSpread) String() string {
 func (*NodeSpread) ProtoMessage() {}
 
 func (x *NodeSpread) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[9]
+	mi := &file_nusa_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1964,7 @@ func (x *NodeSpread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSpread.ProtoReflect.Descriptor instead.
 func (*NodeSpread) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeSpread) GetBy() string {
@@ -1383,7 +1989,7 @@ type Disconnect struct {
 
 func (x *Disconnect) Reset() {
 	*x = Disconnect{}
-	mi := &file_nusa_v1_job_proto_msgTypes[10]
+	mi := &file_nusa_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +2001,7 @@ func (x *Disconnect) String() string {
 func (*Disconnect) ProtoMessage() {}
 
 func (x *Disconnect) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[10]
+	mi := &file_nusa_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +2014,7 @@ func (x *Disconnect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disconnect.ProtoReflect.Descriptor instead.
 func (*Disconnect) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Disconnect) GetNode() *DisconnectLevel {
@@ -1449,7 +2055,7 @@ type DisconnectLevel struct {
 
 func (x *DisconnectLevel) Reset() {
 	*x = DisconnectLevel{}
-	mi := &file_nusa_v1_job_proto_msgTypes[11]
+	mi := &file_nusa_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +2067,7 @@ func (x *DisconnectLevel) String() string {
 func (*DisconnectLevel) ProtoMessage() {}
 
 func (x *DisconnectLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[11]
+	mi := &file_nusa_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +2080,7 @@ func (x *DisconnectLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectLevel.ProtoReflect.Descriptor instead.
 func (*DisconnectLevel) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DisconnectLevel) GetAfter() *durationpb.Duration {
@@ -1519,7 +2125,7 @@ type Failback struct {
 
 func (x *Failback) Reset() {
 	*x = Failback{}
-	mi := &file_nusa_v1_job_proto_msgTypes[12]
+	mi := &file_nusa_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +2137,7 @@ func (x *Failback) String() string {
 func (*Failback) ProtoMessage() {}
 
 func (x *Failback) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[12]
+	mi := &file_nusa_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +2150,7 @@ func (x *Failback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failback.ProtoReflect.Descriptor instead.
 func (*Failback) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Failback) GetMode() FailbackMode {
@@ -1574,7 +2180,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_nusa_v1_job_proto_msgTypes[13]
+	mi := &file_nusa_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +2192,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[13]
+	mi := &file_nusa_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +2205,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Port) GetTo() int32 {
@@ -1632,7 +2238,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_nusa_v1_job_proto_msgTypes[14]
+	mi := &file_nusa_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +2250,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[14]
+	mi := &file_nusa_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +2263,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Volume) GetSource() string {
@@ -1711,7 +2317,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_nusa_v1_job_proto_msgTypes[15]
+	mi := &file_nusa_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +2329,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[15]
+	mi := &file_nusa_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +2342,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Task) GetDriver() string {
@@ -1837,7 +2443,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_nusa_v1_job_proto_msgTypes[16]
+	mi := &file_nusa_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +2455,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[16]
+	mi := &file_nusa_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +2468,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Artifact) GetSource() string {
@@ -1908,7 +2514,7 @@ type Template struct {
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_nusa_v1_job_proto_msgTypes[17]
+	mi := &file_nusa_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +2526,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[17]
+	mi := &file_nusa_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2539,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Template) GetText() string {
@@ -1985,7 +2591,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_nusa_v1_job_proto_msgTypes[18]
+	mi := &file_nusa_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2603,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[18]
+	mi := &file_nusa_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2616,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Check) GetKind() isCheck_Kind {
@@ -2110,7 +2716,7 @@ type HTTPCheck struct {
 
 func (x *HTTPCheck) Reset() {
 	*x = HTTPCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[19]
+	mi := &file_nusa_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2728,7 @@ func (x *HTTPCheck) String() string {
 func (*HTTPCheck) ProtoMessage() {}
 
 func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[19]
+	mi := &file_nusa_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2741,7 @@ func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPCheck.ProtoReflect.Descriptor instead.
 func (*HTTPCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HTTPCheck) GetPort() string {
@@ -2163,7 +2769,7 @@ type TCPCheck struct {
 
 func (x *TCPCheck) Reset() {
 	*x = TCPCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[20]
+	mi := &file_nusa_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2175,7 +2781,7 @@ func (x *TCPCheck) String() string {
 func (*TCPCheck) ProtoMessage() {}
 
 func (x *TCPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[20]
+	mi := &file_nusa_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2188,7 +2794,7 @@ func (x *TCPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPCheck.ProtoReflect.Descriptor instead.
 func (*TCPCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TCPCheck) GetPort() string {
@@ -2210,7 +2816,7 @@ type CommandCheck struct {
 
 func (x *CommandCheck) Reset() {
 	*x = CommandCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[21]
+	mi := &file_nusa_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2828,7 @@ func (x *CommandCheck) String() string {
 func (*CommandCheck) ProtoMessage() {}
 
 func (x *CommandCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[21]
+	mi := &file_nusa_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2841,7 @@ func (x *CommandCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandCheck.ProtoReflect.Descriptor instead.
 func (*CommandCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CommandCheck) GetCommand() []string {
@@ -2258,7 +2864,7 @@ type Logs struct {
 
 func (x *Logs) Reset() {
 	*x = Logs{}
-	mi := &file_nusa_v1_job_proto_msgTypes[22]
+	mi := &file_nusa_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2270,7 +2876,7 @@ func (x *Logs) String() string {
 func (*Logs) ProtoMessage() {}
 
 func (x *Logs) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[22]
+	mi := &file_nusa_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2283,7 +2889,7 @@ func (x *Logs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Logs.ProtoReflect.Descriptor instead.
 func (*Logs) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Logs) GetFiles() int32 {
@@ -2315,7 +2921,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_nusa_v1_job_proto_msgTypes[23]
+	mi := &file_nusa_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2933,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[23]
+	mi := &file_nusa_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2946,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Restart) GetAttempts() int32 {
@@ -2378,7 +2984,7 @@ type Reschedule struct {
 
 func (x *Reschedule) Reset() {
 	*x = Reschedule{}
-	mi := &file_nusa_v1_job_proto_msgTypes[24]
+	mi := &file_nusa_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2996,7 @@ func (x *Reschedule) String() string {
 func (*Reschedule) ProtoMessage() {}
 
 func (x *Reschedule) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[24]
+	mi := &file_nusa_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +3009,7 @@ func (x *Reschedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reschedule.ProtoReflect.Descriptor instead.
 func (*Reschedule) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Reschedule) GetAttempts() int32 {
@@ -2433,7 +3039,7 @@ type Backoff struct {
 
 func (x *Backoff) Reset() {
 	*x = Backoff{}
-	mi := &file_nusa_v1_job_proto_msgTypes[25]
+	mi := &file_nusa_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +3051,7 @@ func (x *Backoff) String() string {
 func (*Backoff) ProtoMessage() {}
 
 func (x *Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[25]
+	mi := &file_nusa_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +3064,7 @@ func (x *Backoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backoff.ProtoReflect.Descriptor instead.
 func (*Backoff) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Backoff) GetFrom() *durationpb.Duration {
@@ -2491,7 +3097,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_nusa_v1_job_proto_msgTypes[26]
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2503,7 +3109,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[26]
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2516,7 +3122,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Update) GetMaxParallel() int32 {
@@ -2600,7 +3206,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_nusa_v1_job_proto_msgTypes[27]
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2612,7 +3218,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[27]
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2625,7 +3231,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Slot) GetNamespace() string {
@@ -2811,7 +3417,7 @@ type FormerOwner struct {
 
 func (x *FormerOwner) Reset() {
 	*x = FormerOwner{}
-	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	mi := &file_nusa_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2823,7 +3429,7 @@ func (x *FormerOwner) String() string {
 func (*FormerOwner) ProtoMessage() {}
 
 func (x *FormerOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	mi := &file_nusa_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2836,7 +3442,7 @@ func (x *FormerOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormerOwner.ProtoReflect.Descriptor instead.
 func (*FormerOwner) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FormerOwner) GetRegion() string {
@@ -2919,7 +3525,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_nusa_v1_job_proto_msgTypes[29]
+	mi := &file_nusa_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2931,7 +3537,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[29]
+	mi := &file_nusa_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2944,7 +3550,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Job) GetSpec() *JobSpec {
@@ -3025,7 +3631,7 @@ type Reverted struct {
 
 func (x *Reverted) Reset() {
 	*x = Reverted{}
-	mi := &file_nusa_v1_job_proto_msgTypes[30]
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +3643,7 @@ func (x *Reverted) String() string {
 func (*Reverted) ProtoMessage() {}
 
 func (x *Reverted) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[30]
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +3656,7 @@ func (x *Reverted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reverted.ProtoReflect.Descriptor instead.
 func (*Reverted) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Reverted) GetVersion() int64 {
@@ -3088,7 +3694,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +3706,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +3719,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *JobStatus) GetState() JobState {
@@ -3160,7 +3766,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	mi := &file_nusa_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3172,7 +3778,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	mi := &file_nusa_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3185,7 +3791,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GroupStatus) GetDesired() int32 {
@@ -3260,7 +3866,7 @@ type UnknownInstances struct {
 
 func (x *UnknownInstances) Reset() {
 	*x = UnknownInstances{}
-	mi := &file_nusa_v1_job_proto_msgTypes[33]
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3272,7 +3878,7 @@ func (x *UnknownInstances) String() string {
 func (*UnknownInstances) ProtoMessage() {}
 
 func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[33]
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3285,7 +3891,7 @@ func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownInstances.ProtoReflect.Descriptor instead.
 func (*UnknownInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UnknownInstances) GetRegion() string {
@@ -3362,7 +3968,7 @@ type InstanceCounts struct {
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[34]
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3374,7 +3980,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[34]
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3387,7 +3993,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *InstanceCounts) GetPending() int32 {
@@ -3479,7 +4085,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3491,7 +4097,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3504,7 +4110,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -3546,7 +4152,7 @@ var File_nusa_v1_job_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x11nusa/v1/job.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13nusa/v1/types.proto\"\xe2\x03\n" +
+	"\x11nusa/v1/job.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13nusa/v1/types.proto\"\xcf\x04\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12$\n" +
@@ -3555,14 +4161,55 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\aregions\x18\x05 \x01(\v2\x14.nusa.v1.RegionsSpecR\aregions\x124\n" +
 	"\x06groups\x18\x06 \x03(\v2\x1c.nusa.v1.JobSpec.GroupsEntryR\x06groups\x12/\n" +
 	"\bcolocate\x18\a \x03(\v2\x13.nusa.v1.ColocationR\bcolocate\x124\n" +
-	"\x06labels\x18\b \x03(\v2\x1c.nusa.v1.JobSpec.LabelsEntryR\x06labels\x1aI\n" +
+	"\x06labels\x18\b \x03(\v2\x1c.nusa.v1.JobSpec.LabelsEntryR\x06labels\x12-\n" +
+	"\bschedule\x18\t \x01(\v2\x11.nusa.v1.ScheduleR\bschedule\x12<\n" +
+	"\rparameterized\x18\n" +
+	" \x01(\v2\x16.nusa.v1.ParameterizedR\rparameterized\x1aI\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12$\n" +
 	"\x05value\x18\x02 \x01(\v2\x0e.nusa.v1.GroupR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
-	"\t_priority\"$\n" +
+	"\t_priority\"\x81\x04\n" +
+	"\bSchedule\x12\x12\n" +
+	"\x04cron\x18\x01 \x03(\tR\x04cron\x12/\n" +
+	"\tcalendars\x18\x02 \x03(\v2\x11.nusa.v1.CalendarR\tcalendars\x12/\n" +
+	"\x05every\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05every\x12\x1b\n" +
+	"\ttime_zone\x18\x04 \x01(\tR\btimeZone\x121\n" +
+	"\x06jitter\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x06jitter\x12*\n" +
+	"\aoverlap\x18\x06 \x01(\x0e2\x10.nusa.v1.OverlapR\aoverlap\x12\x16\n" +
+	"\x06buffer\x18\a \x01(\x05R\x06buffer\x124\n" +
+	"\bcatch_up\x18\b \x01(\v2\x19.google.protobuf.DurationR\acatchUp\x12\x14\n" +
+	"\x05start\x18\t \x01(\tR\x05start\x12\x10\n" +
+	"\x03end\x18\n" +
+	" \x01(\tR\x03end\x12,\n" +
+	"\aexclude\x18\v \x03(\v2\x12.nusa.v1.ExclusionR\aexclude\x120\n" +
+	"\x14pause_after_failures\x18\f \x01(\x05R\x12pauseAfterFailures\x12-\n" +
+	"\ahistory\x18\r \x01(\v2\x13.nusa.v1.RunHistoryR\ahistory\"x\n" +
+	"\bCalendar\x12\x0e\n" +
+	"\x02at\x18\x01 \x03(\tR\x02at\x12\x1a\n" +
+	"\bweekdays\x18\x02 \x01(\tR\bweekdays\x12\x12\n" +
+	"\x04days\x18\x03 \x01(\tR\x04days\x12\x16\n" +
+	"\x06months\x18\x04 \x01(\tR\x06months\x12\x14\n" +
+	"\x05years\x18\x05 \x01(\tR\x05years\"\x8d\x01\n" +
+	"\tExclusion\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12\x1a\n" +
+	"\bweekdays\x18\x03 \x01(\tR\bweekdays\x12\x12\n" +
+	"\x04days\x18\x04 \x01(\tR\x04days\x12\x16\n" +
+	"\x06months\x18\x05 \x01(\tR\x06months\x12\x14\n" +
+	"\x05years\x18\x06 \x01(\tR\x05years\"O\n" +
+	"\n" +
+	"RunHistory\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x05R\x05count\x12+\n" +
+	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\xd7\x01\n" +
+	"\rParameterized\x12*\n" +
+	"\apayload\x18\x01 \x01(\x0e2\x10.nusa.v1.PayloadR\apayload\x12!\n" +
+	"\fpayload_file\x18\x02 \x01(\tR\vpayloadFile\x12#\n" +
+	"\rmeta_required\x18\x03 \x03(\tR\fmetaRequired\x12#\n" +
+	"\rmeta_optional\x18\x04 \x03(\tR\fmetaOptional\x12-\n" +
+	"\ahistory\x18\x05 \x01(\v2\x13.nusa.v1.RunHistoryR\ahistory\"$\n" +
 	"\n" +
 	"Colocation\x12\x16\n" +
 	"\x06groups\x18\x01 \x03(\tR\x06groups\"\xe4\x01\n" +
@@ -3828,7 +4475,20 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x14JOB_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10JOB_TYPE_SERVICE\x10\x01\x12\x12\n" +
 	"\x0eJOB_TYPE_BATCH\x10\x02\x12\x13\n" +
-	"\x0fJOB_TYPE_SYSTEM\x10\x03*l\n" +
+	"\x0fJOB_TYPE_SYSTEM\x10\x03*\xa2\x01\n" +
+	"\aOverlap\x12\x17\n" +
+	"\x13OVERLAP_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fOVERLAP_SKIP\x10\x01\x12\x16\n" +
+	"\x12OVERLAP_BUFFER_ONE\x10\x02\x12\x16\n" +
+	"\x12OVERLAP_BUFFER_ALL\x10\x03\x12\x12\n" +
+	"\x0eOVERLAP_CANCEL\x10\x04\x12\x15\n" +
+	"\x11OVERLAP_TERMINATE\x10\x05\x12\x11\n" +
+	"\rOVERLAP_ALLOW\x10\x06*e\n" +
+	"\aPayload\x12\x17\n" +
+	"\x13PAYLOAD_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10PAYLOAD_OPTIONAL\x10\x01\x12\x14\n" +
+	"\x10PAYLOAD_REQUIRED\x10\x02\x12\x15\n" +
+	"\x11PAYLOAD_FORBIDDEN\x10\x03*l\n" +
 	"\x06Divide\x12\x16\n" +
 	"\x12DIVIDE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fDIVIDE_CAPACITY\x10\x01\x12\x0f\n" +
@@ -3891,159 +4551,178 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_job_proto_rawDescData
 }
 
-var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
-	(Divide)(0),                   // 1: nusa.v1.Divide
-	(Unknown)(0),                  // 2: nusa.v1.Unknown
-	(Running)(0),                  // 3: nusa.v1.Running
-	(Reconcile)(0),                // 4: nusa.v1.Reconcile
-	(FailbackMode)(0),             // 5: nusa.v1.FailbackMode
-	(SlotState)(0),                // 6: nusa.v1.SlotState
-	(SlotDesired)(0),              // 7: nusa.v1.SlotDesired
-	(JobState)(0),                 // 8: nusa.v1.JobState
-	(*JobSpec)(nil),               // 9: nusa.v1.JobSpec
-	(*Colocation)(nil),            // 10: nusa.v1.Colocation
-	(*RegionsSpec)(nil),           // 11: nusa.v1.RegionsSpec
-	(*RegionSelector)(nil),        // 12: nusa.v1.RegionSelector
-	(*Preference)(nil),            // 13: nusa.v1.Preference
-	(*Near)(nil),                  // 14: nusa.v1.Near
-	(*RegionSpread)(nil),          // 15: nusa.v1.RegionSpread
-	(*Group)(nil),                 // 16: nusa.v1.Group
-	(*Affinity)(nil),              // 17: nusa.v1.Affinity
-	(*NodeSpread)(nil),            // 18: nusa.v1.NodeSpread
-	(*Disconnect)(nil),            // 19: nusa.v1.Disconnect
-	(*DisconnectLevel)(nil),       // 20: nusa.v1.DisconnectLevel
-	(*Failback)(nil),              // 21: nusa.v1.Failback
-	(*Port)(nil),                  // 22: nusa.v1.Port
-	(*Volume)(nil),                // 23: nusa.v1.Volume
-	(*Task)(nil),                  // 24: nusa.v1.Task
-	(*Artifact)(nil),              // 25: nusa.v1.Artifact
-	(*Template)(nil),              // 26: nusa.v1.Template
-	(*Check)(nil),                 // 27: nusa.v1.Check
-	(*HTTPCheck)(nil),             // 28: nusa.v1.HTTPCheck
-	(*TCPCheck)(nil),              // 29: nusa.v1.TCPCheck
-	(*CommandCheck)(nil),          // 30: nusa.v1.CommandCheck
-	(*Logs)(nil),                  // 31: nusa.v1.Logs
-	(*Restart)(nil),               // 32: nusa.v1.Restart
-	(*Reschedule)(nil),            // 33: nusa.v1.Reschedule
-	(*Backoff)(nil),               // 34: nusa.v1.Backoff
-	(*Update)(nil),                // 35: nusa.v1.Update
-	(*Slot)(nil),                  // 36: nusa.v1.Slot
-	(*FormerOwner)(nil),           // 37: nusa.v1.FormerOwner
-	(*Job)(nil),                   // 38: nusa.v1.Job
-	(*Reverted)(nil),              // 39: nusa.v1.Reverted
-	(*JobStatus)(nil),             // 40: nusa.v1.JobStatus
-	(*GroupStatus)(nil),           // 41: nusa.v1.GroupStatus
-	(*UnknownInstances)(nil),      // 42: nusa.v1.UnknownInstances
-	(*InstanceCounts)(nil),        // 43: nusa.v1.InstanceCounts
-	(*CountedReason)(nil),         // 44: nusa.v1.CountedReason
-	nil,                           // 45: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 46: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 47: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 48: nusa.v1.Group.PortsEntry
-	nil,                           // 49: nusa.v1.Group.VolumesEntry
-	nil,                           // 50: nusa.v1.Group.TasksEntry
-	nil,                           // 51: nusa.v1.Task.EnvEntry
-	nil,                           // 52: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 53: nusa.v1.GroupStatus.RegionsEntry
-	(*Location)(nil),              // 54: nusa.v1.Location
-	(*durationpb.Duration)(nil),   // 55: google.protobuf.Duration
-	(*structpb.Struct)(nil),       // 56: google.protobuf.Struct
-	(*Resources)(nil),             // 57: nusa.v1.Resources
-	(Reason)(0),                   // 58: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 59: google.protobuf.Timestamp
+	(Overlap)(0),                  // 1: nusa.v1.Overlap
+	(Payload)(0),                  // 2: nusa.v1.Payload
+	(Divide)(0),                   // 3: nusa.v1.Divide
+	(Unknown)(0),                  // 4: nusa.v1.Unknown
+	(Running)(0),                  // 5: nusa.v1.Running
+	(Reconcile)(0),                // 6: nusa.v1.Reconcile
+	(FailbackMode)(0),             // 7: nusa.v1.FailbackMode
+	(SlotState)(0),                // 8: nusa.v1.SlotState
+	(SlotDesired)(0),              // 9: nusa.v1.SlotDesired
+	(JobState)(0),                 // 10: nusa.v1.JobState
+	(*JobSpec)(nil),               // 11: nusa.v1.JobSpec
+	(*Schedule)(nil),              // 12: nusa.v1.Schedule
+	(*Calendar)(nil),              // 13: nusa.v1.Calendar
+	(*Exclusion)(nil),             // 14: nusa.v1.Exclusion
+	(*RunHistory)(nil),            // 15: nusa.v1.RunHistory
+	(*Parameterized)(nil),         // 16: nusa.v1.Parameterized
+	(*Colocation)(nil),            // 17: nusa.v1.Colocation
+	(*RegionsSpec)(nil),           // 18: nusa.v1.RegionsSpec
+	(*RegionSelector)(nil),        // 19: nusa.v1.RegionSelector
+	(*Preference)(nil),            // 20: nusa.v1.Preference
+	(*Near)(nil),                  // 21: nusa.v1.Near
+	(*RegionSpread)(nil),          // 22: nusa.v1.RegionSpread
+	(*Group)(nil),                 // 23: nusa.v1.Group
+	(*Affinity)(nil),              // 24: nusa.v1.Affinity
+	(*NodeSpread)(nil),            // 25: nusa.v1.NodeSpread
+	(*Disconnect)(nil),            // 26: nusa.v1.Disconnect
+	(*DisconnectLevel)(nil),       // 27: nusa.v1.DisconnectLevel
+	(*Failback)(nil),              // 28: nusa.v1.Failback
+	(*Port)(nil),                  // 29: nusa.v1.Port
+	(*Volume)(nil),                // 30: nusa.v1.Volume
+	(*Task)(nil),                  // 31: nusa.v1.Task
+	(*Artifact)(nil),              // 32: nusa.v1.Artifact
+	(*Template)(nil),              // 33: nusa.v1.Template
+	(*Check)(nil),                 // 34: nusa.v1.Check
+	(*HTTPCheck)(nil),             // 35: nusa.v1.HTTPCheck
+	(*TCPCheck)(nil),              // 36: nusa.v1.TCPCheck
+	(*CommandCheck)(nil),          // 37: nusa.v1.CommandCheck
+	(*Logs)(nil),                  // 38: nusa.v1.Logs
+	(*Restart)(nil),               // 39: nusa.v1.Restart
+	(*Reschedule)(nil),            // 40: nusa.v1.Reschedule
+	(*Backoff)(nil),               // 41: nusa.v1.Backoff
+	(*Update)(nil),                // 42: nusa.v1.Update
+	(*Slot)(nil),                  // 43: nusa.v1.Slot
+	(*FormerOwner)(nil),           // 44: nusa.v1.FormerOwner
+	(*Job)(nil),                   // 45: nusa.v1.Job
+	(*Reverted)(nil),              // 46: nusa.v1.Reverted
+	(*JobStatus)(nil),             // 47: nusa.v1.JobStatus
+	(*GroupStatus)(nil),           // 48: nusa.v1.GroupStatus
+	(*UnknownInstances)(nil),      // 49: nusa.v1.UnknownInstances
+	(*InstanceCounts)(nil),        // 50: nusa.v1.InstanceCounts
+	(*CountedReason)(nil),         // 51: nusa.v1.CountedReason
+	nil,                           // 52: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 53: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 54: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 55: nusa.v1.Group.PortsEntry
+	nil,                           // 56: nusa.v1.Group.VolumesEntry
+	nil,                           // 57: nusa.v1.Group.TasksEntry
+	nil,                           // 58: nusa.v1.Task.EnvEntry
+	nil,                           // 59: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 60: nusa.v1.GroupStatus.RegionsEntry
+	(*durationpb.Duration)(nil),   // 61: google.protobuf.Duration
+	(*Location)(nil),              // 62: nusa.v1.Location
+	(*structpb.Struct)(nil),       // 63: google.protobuf.Struct
+	(*Resources)(nil),             // 64: nusa.v1.Resources
+	(Reason)(0),                   // 65: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 66: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,  // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
-	11, // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	45, // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
-	10, // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	46, // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
-	12, // 5: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
-	13, // 6: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
-	14, // 7: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
-	15, // 8: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
-	1,  // 9: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	47, // 10: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
-	12, // 11: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
-	12, // 12: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	54, // 13: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	55, // 14: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
-	2,  // 15: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
-	18, // 16: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
-	19, // 17: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	48, // 18: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	49, // 19: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	50, // 20: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
-	33, // 21: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	55, // 22: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
-	35, // 23: nusa.v1.Group.update:type_name -> nusa.v1.Update
-	11, // 24: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
-	17, // 25: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
-	20, // 26: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
-	20, // 27: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
-	4,  // 28: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	55, // 29: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
-	3,  // 30: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
-	21, // 31: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
-	5,  // 32: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	55, // 33: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	56, // 34: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	57, // 35: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	51, // 36: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
-	25, // 37: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
-	26, // 38: nusa.v1.Task.templates:type_name -> nusa.v1.Template
-	27, // 39: nusa.v1.Task.check:type_name -> nusa.v1.Check
-	31, // 40: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	55, // 41: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
-	32, // 42: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
-	28, // 43: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
-	29, // 44: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
-	30, // 45: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	55, // 46: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	55, // 47: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	55, // 48: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	55, // 49: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	55, // 50: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
-	34, // 51: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
-	55, // 52: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	55, // 53: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	6,  // 54: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
-	7,  // 55: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	58, // 56: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	55, // 57: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
-	37, // 58: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	55, // 59: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	59, // 60: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	55, // 61: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
-	9,  // 62: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	59, // 63: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	40, // 64: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	39, // 65: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	8,  // 66: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	52, // 67: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	43, // 68: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	53, // 69: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	44, // 70: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	36, // 71: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	42, // 72: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	55, // 73: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	43, // 74: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	55, // 75: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	58, // 76: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	16, // 77: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	22, // 78: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	23, // 79: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	24, // 80: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	41, // 81: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	43, // 82: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	83, // [83:83] is the sub-list for method output_type
-	83, // [83:83] is the sub-list for method input_type
-	83, // [83:83] is the sub-list for extension type_name
-	83, // [83:83] is the sub-list for extension extendee
-	0,  // [0:83] is the sub-list for field type_name
+	18, // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
+	52, // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	17, // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
+	53, // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	12, // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
+	16, // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
+	13, // 7: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
+	61, // 8: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	61, // 9: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	1,  // 10: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
+	61, // 11: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	14, // 12: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
+	15, // 13: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
+	61, // 14: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	2,  // 15: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
+	15, // 16: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
+	19, // 17: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
+	20, // 18: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
+	21, // 19: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
+	22, // 20: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
+	3,  // 21: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
+	54, // 22: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	19, // 23: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
+	19, // 24: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
+	62, // 25: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	61, // 26: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	4,  // 27: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
+	25, // 28: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
+	26, // 29: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
+	55, // 30: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	56, // 31: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	57, // 32: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	40, // 33: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
+	61, // 34: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	42, // 35: nusa.v1.Group.update:type_name -> nusa.v1.Update
+	18, // 36: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
+	24, // 37: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
+	27, // 38: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
+	27, // 39: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
+	6,  // 40: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
+	61, // 41: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	5,  // 42: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
+	28, // 43: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
+	7,  // 44: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
+	61, // 45: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	63, // 46: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	64, // 47: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	58, // 48: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	32, // 49: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
+	33, // 50: nusa.v1.Task.templates:type_name -> nusa.v1.Template
+	34, // 51: nusa.v1.Task.check:type_name -> nusa.v1.Check
+	38, // 52: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
+	61, // 53: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	39, // 54: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
+	35, // 55: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
+	36, // 56: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
+	37, // 57: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
+	61, // 58: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	61, // 59: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	61, // 60: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	61, // 61: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	61, // 62: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	41, // 63: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
+	61, // 64: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	61, // 65: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	8,  // 66: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
+	9,  // 67: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
+	65, // 68: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	61, // 69: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	44, // 70: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
+	61, // 71: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	66, // 72: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	61, // 73: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	11, // 74: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	66, // 75: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	47, // 76: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	46, // 77: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	10, // 78: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	59, // 79: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	50, // 80: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	60, // 81: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	51, // 82: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	43, // 83: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	49, // 84: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	61, // 85: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	50, // 86: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	61, // 87: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	65, // 88: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	23, // 89: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	29, // 90: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	30, // 91: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	31, // 92: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	48, // 93: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	50, // 94: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	95, // [95:95] is the sub-list for method output_type
+	95, // [95:95] is the sub-list for method input_type
+	95, // [95:95] is the sub-list for extension type_name
+	95, // [95:95] is the sub-list for extension extendee
+	0,  // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -4053,23 +4732,23 @@ func file_nusa_v1_job_proto_init() {
 	}
 	file_nusa_v1_types_proto_init()
 	file_nusa_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[5].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[7].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[11].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[18].OneofWrappers = []any{
+	file_nusa_v1_job_proto_msgTypes[10].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[12].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[16].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[23].OneofWrappers = []any{
 		(*Check_Http)(nil),
 		(*Check_Tcp)(nil),
 		(*Check_Command)(nil),
 	}
-	file_nusa_v1_job_proto_msgTypes[23].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[24].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[28].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
-			NumEnums:      9,
-			NumMessages:   45,
+			NumEnums:      11,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
