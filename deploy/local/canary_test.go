@@ -316,7 +316,8 @@ func (c *canaries) search() {
 	}
 	for i := range c.list { // the search finds each planted secret
 		for _, place := range c.list[i].places {
-			if text, err := os.ReadFile(filepath.Join(c.dir, place)); err != nil || !bytes.Contains(text, c.list[i].forms[2]) {
+			text, err := os.ReadFile(filepath.Join(c.dir, place))
+			if err != nil || !slices.ContainsFunc(c.list[i].forms, func(form []byte) bool { return bytes.Contains(text, form) }) {
 				c.Errorf("%s is not in %s: %v", c.list[i].name, place, err)
 			}
 		}

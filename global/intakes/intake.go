@@ -43,7 +43,8 @@ func newIntake(rec *nusav1.IntakeRecord, policy *webhook.Policy) (*intake, error
 
 // filled returns an intake with its defaults.
 func filled(in *nusav1.Intake) *nusav1.Intake {
-	out := proto.CloneOf(in)
+	out := &nusav1.Intake{}
+	proto.Merge(out, in)
 	out.Namespace = cmp.Or(out.GetNamespace(), job.DefaultNamespace)
 	out.InFlight = cmp.Or(out.GetInFlight(), defaultInFlight)
 	if in.GetBroker().GetKind() == nusav1.BrokerKind_BROKER_KIND_NATS {

@@ -177,6 +177,9 @@ func TestBadIntakes(t *testing.T) {
 			t.Errorf("%s: %v, %v", field, err, problems)
 		}
 	}
+	if _, err := w.api.Set(t.Context(), &nusav1.SetIntakeRequest{}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a request without an intake: %v", err)
+	}
 	ok := from("nats", "nats://127.0.0.1")
 	ok.Intake.Stream, ok.Intake.Subject = "JOBS", "jobs.*.new.>"
 	if got := w.set(ok); got.GetDeadLetter() != "nusa.dead.nats" || got.GetInFlight() != 32 || strings.Contains(got.String(), "pa55") {
