@@ -74,10 +74,12 @@ oracle: ## compare plans of 100,000 random regions and federations with a brute-
 	$(TEST) ./global/place -run '^TestIndexDecidesAsBruteForce$$' -rapid.checks=100000 -count=1 -timeout 2h -v
 	$(TEST) ./global/place -run '^TestNearGroupsGoWhereBruteForceSends$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 
-# One package after the other: engines that start together slow each other down. Tests that mostly
-# wait run at the same time.
+# Engines that start together slow each other down. So their packages run one after the other, beside
+# deploy/local, which takes the longest and mostly waits. BROKERS leaves out what make test has run.
+BROKERS  := NATS|Rabbit
 integration: build ## test real processes and engines: kill -9, recovery, Docker, Incus, brokers, a browser, the docs' commands
-	$(TEST) $(TESTFLAGS) -p 1 -parallel 6 -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./web/e2e ./agent/driver/docker ./agent/driver/incus ./global/buses ./global/intakes
+	$(TEST) $(TESTFLAGS) -p 2 -parallel 6 -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./web/e2e ./agent/driver/docker ./agent/driver/incus
+	$(TEST) $(TESTFLAGS) -p 2 -tags=$(TAGS),integration -count=1 -timeout 5m -run '$(BROKERS)' ./global/buses ./global/intakes
 
 bench: build ## run every benchmark, into bench/RESULTS.md: half an hour on a quiet machine
 	$(GO) run ./bench -out bench/RESULTS.md

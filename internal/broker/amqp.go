@@ -250,7 +250,7 @@ func publishing(m Message) amqp.Publishing {
 // CheckName returns an error if a text is not the name of an exchange or a queue.
 func CheckName(s string) error {
 	if len(s) > maxSubject || strings.HasPrefix(s, "amq.") || strings.ContainsAny(s, "\x00\r\n") {
-		return fmt.Errorf("%.140q: a name has at most %d bytes, and does not begin with amq.", s, maxSubject)
+		return fmt.Errorf("%.140q: a name has at most %d bytes, and does not begin with \"amq.\"", s, maxSubject)
 	}
 	return nil
 }

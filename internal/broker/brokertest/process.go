@@ -1,7 +1,6 @@
 package brokertest
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -77,7 +76,7 @@ func (p *Process) Kill() {
 	p.cmd = nil
 }
 
-func tail(text []byte) string { return fmt.Sprintf("%s", text[max(0, len(text)-2000):]) }
+func tail(text []byte) string { return string(text[max(0, len(text)-2000):]) }
 
 // find returns the path of a program. The test is skipped if it is not installed.
 func find(t testing.TB, what string, places ...string) string {
