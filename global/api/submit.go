@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/failover"
@@ -70,7 +72,7 @@ func SubmitWith(ctx context.Context, term *Term, spec *nusav1.JobSpec, also func
 
 // SubmitFor begins a submit that no call makes, for example one by a message. by is the caller for the audit
 // trail. ctx has the rights: see rights.With. Submits take effect in the order in which they began. finish
-// waits for the result, which is a status.
+// waits for the result, which is a status. FAILED_PRECONDITION is about the job, never about the server.
 func SubmitFor(ctx context.Context, term *Term, req *nusav1.SubmitRequest, by audit.Call) (finish func(context.Context) error) {
 	raw, err := proto.Marshal(req)
 	if err != nil {
@@ -91,6 +93,9 @@ func SubmitFor(ctx context.Context, term *Term, req *nusav1.SubmitRequest, by au
 				break
 			}
 			wait, err = begin()
+		}
+		if errors.Is(err, state.ErrConflict) {
+			return status.Error(codes.Unavailable, err.Error())
 		}
 		return rpcError(err)
 	}

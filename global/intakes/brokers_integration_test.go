@@ -88,6 +88,40 @@ func TestTakesFromNATS(t *testing.T) {
 	survive(t, w, n.Kill, n.Start, func() []brokertest.Message { return n.Messages("DEAD") })
 }
 
+// TestOwnDeadLetters: an intake whose consumer would take its own dead letters takes nothing, and says why. It says
+// so, too, if the consumer takes another subject. A stream that is made again has new messages.
+func TestOwnDeadLetters(t *testing.T) {
+	n := brokertest.StartNATS(t)
+	n.Stream("ALL", "jobs.>", "nusa.dead.>")
+	publish := func(id string) {
+		t.Helper()
+		if _, err := n.Connect().Publish(t.Context(), "jobs.new", []byte(jobFile(id))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newWorld(t, nil)
+	req := from("orders", n.URL())
+	req.Secrets.Password, req.Intake.Stream = brokertest.Password, "ALL"
+	fault := func(text string) func() bool {
+		return func() bool { return strings.Contains(w.get("orders").GetStatus().GetLastError(), text) }
+	}
+	w.set(req)
+	w.await("the reason", fault(`it takes "nusa.dead.orders", the subject of its dead letters`))
+	req.Intake.Subject = "jobs.*"
+	w.set(req)
+	publish("a")
+	w.await("a job", func() bool { w.advance(60e9); return len(w.jobs()) == 1 })
+	req.Intake.Subject = "jobs.>"
+	w.set(req)
+	w.await("the reason", fault(`it takes the subjects ["jobs.*"], and not "jobs.>"`))
+	if err := n.Connect().DeleteStream(t.Context(), "ALL"); err != nil {
+		t.Fatal(err)
+	}
+	n.Stream("ALL", "jobs.>", "nusa.dead.>")
+	publish("b")
+	w.await("a job of the new stream", func() bool { w.advance(60e9); return len(w.jobs()) == 2 })
+}
+
 func TestTakesFromRabbit(t *testing.T) {
 	r := brokertest.StartRabbit(t)
 	w := newWorld(t, nil)

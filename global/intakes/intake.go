@@ -22,6 +22,7 @@ const (
 // intake is an intake as the work needs it. It is not changed.
 type intake struct {
 	*nusav1.Intake
+	id     string // of the record
 	target *broker.Target
 	from   broker.Intake
 }
@@ -34,7 +35,7 @@ func newIntake(rec *nusav1.IntakeRecord, policy *webhook.Policy) (*intake, error
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("%s: %s", problems[0].Field, problems[0].Message)
 	}
-	return &intake{Intake: in, target: target, from: broker.Intake{
+	return &intake{Intake: in, id: rec.GetId(), target: target, from: broker.Intake{
 		Queue: in.GetQueue(), Exchange: in.GetExchange(), Keys: in.GetKeys(),
 		Stream: in.GetStream(), Durable: "nusa-" + in.GetName(), Subject: in.GetSubject(),
 		DeadLetter: in.GetDeadLetter(), InFlight: int(in.GetInFlight()),

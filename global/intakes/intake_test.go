@@ -1,6 +1,7 @@
 package intakes
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -30,15 +31,18 @@ func TestRequests(t *testing.T) {
 		"grops":                good("1", "name: a\ngrops: {}\n"),
 		"message":              good("1", "\x00\xff\xfe"),
 	} {
-		if _, bad := request(in, d); !strings.Contains(bad, want) || len(bad) > maxReason+8 {
+		if _, bad := request(in, "id1", d); !strings.Contains(bad, want) || len(bad) > maxReason+8 {
 			t.Errorf("%s: %q", want, bad)
 		}
 	}
-	req, bad := request(in, good("1", jobFile("api")))
-	again, _ := request(in, good("1", jobFile("api")))
-	json, badJSON := request(in, good("2", `{"name": "api", "groups": {"web": {"tasks": {"t": {"driver": "process", "config": {"command": "/bin/true"}, "resources": {"cpu": "10m", "memory": "1MiB"}}}}}}`))
+	req, bad := request(in, "id1", good("1", jobFile("api")))
+	again, _ := request(in, "id1", good("1", jobFile("api")))
+	json, badJSON := request(in, "id1", good("2", `{"name": "api", "groups": {"web": {"tasks": {"t": {"driver": "process", "config": {"command": "/bin/true"}, "resources": {"cpu": "10m", "memory": "1MiB"}}}}}}`))
 	if bad != "" || badJSON != "" || req.GetSpec().GetNamespace() != "pay" || req.GetIdempotencyKey() == "" || req.GetIdempotencyKey() != again.GetIdempotencyKey() || json.GetIdempotencyKey() == req.GetIdempotencyKey() {
 		t.Errorf("%v %v %v %v %v", bad, badJSON, req, again, json)
+	}
+	if other, _ := request(in, "id2", good("1", jobFile("api"))); other.GetIdempotencyKey() == req.GetIdempotencyKey() {
+		t.Error("an intake that was created again takes the messages of the earlier one for its own")
 	}
 	if n := len(req.GetIdempotencyKey()); n > 128 || strings.Contains(req.GetIdempotencyKey(), "/") {
 		t.Errorf("key of %d bytes", n)
@@ -48,8 +52,8 @@ func TestRequests(t *testing.T) {
 func TestDecide(t *testing.T) {
 	for code, want := range map[codes.Code]verdict{
 		codes.OK: taken, codes.ResourceExhausted: hold, codes.Unavailable: hold, codes.DeadlineExceeded: hold, codes.Canceled: hold,
-		codes.Internal: hold, codes.FailedPrecondition: hold, codes.Unknown: hold, codes.Aborted: hold,
-		codes.InvalidArgument: bury, codes.NotFound: bury, codes.AlreadyExists: bury, codes.PermissionDenied: bury,
+		codes.Internal: hold, codes.Unauthenticated: hold, codes.Unknown: hold, codes.Aborted: hold,
+		codes.InvalidArgument: bury, codes.NotFound: bury, codes.AlreadyExists: bury, codes.PermissionDenied: bury, codes.FailedPrecondition: bury,
 	} {
 		if got := decide(status.Error(code, "x")); got != want {
 			t.Errorf("%s: %d, want %d", code, got, want)
@@ -118,6 +122,33 @@ func TestAFullSystemSlowsTheIntake(t *testing.T) {
 			t.Fatalf("job %d is %s: the order is not that of the messages", i, name)
 		}
 	}
+}
+
+// TestNoDeadLetters: while the broker takes no dead letter, the intake fails with longer and longer pauses and an
+// alarm, although each connection opens.
+func TestNoDeadLetters(t *testing.T) {
+	b := newBroker()
+	w := newWorld(t, b.dial)
+	b.refuse(errors.New("no stream has it"))
+	b.add("bad", "name: [")
+	w.set(from("orders", rabbitURL))
+	for i := range 6 {
+		w.await("an attempt", func() bool { return w.get("orders").GetStatus().GetFailed() > uint64(i) })
+		w.advance(2 * time.Minute)
+	}
+	w.await("a further attempt", func() bool { return w.get("orders").GetStatus().GetFailed() > 6 })
+	if next := w.get("orders").GetStatus().GetNextAttempt().AsTime().Sub(w.now()); next < 50*time.Second {
+		t.Errorf("the pause after seven attempts is %s", next)
+	}
+	w.await("the alarm", func() bool {
+		w.term.alarm()
+		return strings.Contains(strings.Join(w.state.Alarms(), "\n"), "intakes: orders")
+	})
+	b.refuse(nil)
+	w.await("the dead letter", func() bool { w.advance(time.Minute); _, buried, _ := b.count(); return buried == 1 })
+	w.await("no fault", func() bool {
+		return w.get("orders").GetStatus().GetState() == nusav1.BusState_BUS_STATE_OK
+	})
 }
 
 // TestKilledInTheMiddle: connections and terms end while messages are taken. Each job is submitted, with one
@@ -208,10 +239,12 @@ func TestRightsOfAnIntake(t *testing.T) {
 	now := time.Now()
 	set, err := rights.New(&nusav1.AuthSet{
 		Version:  1,
-		Bindings: []*nusav1.AuthBinding{{Name: "b", Role: "submitter", Subjects: []string{"operator/jane"}, Namespaces: []string{"pay"}}},
+		Bindings: []*nusav1.AuthBinding{{Name: "b", Role: "submitter", Subjects: []string{"operator/jane", "user/*@corp"}, Namespaces: []string{"pay"}}},
 		Tokens: []*nusav1.AccessToken{
 			{Accessor: "aaaaaaaa", Roles: []string{"submitter"}, Created: timestamppb.New(now), Expires: timestamppb.New(now.Add(time.Hour))},
+			{Accessor: "cccccccc", User: "user/ann@corp", Created: timestamppb.New(now), Expires: timestamppb.New(now.Add(time.Hour))},
 		},
+		Providers: []*nusav1.AuthProvider{{Name: "corp"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -223,6 +256,7 @@ func TestRightsOfAnIntake(t *testing.T) {
 	}{
 		{"operator/jane", "pay", 0, ""}, {"operator/jane", "web", 0, "may not submit"}, {"operator/joe", "pay", 0, "may not submit"},
 		{"token/aaaaaaaa", "pay", 0, ""}, {"token/aaaaaaaa", "pay", 2 * time.Hour, "has expired"}, {"token/bbbbbbbb", "pay", 0, "there is no token"},
+		{"user/ann@corp", "pay", 0, ""}, {"user/ann@corp", "pay", 2 * time.Hour, "has expired"}, {"user/bob@corp", "pay", 0, "has expired or was revoked"},
 		{"nonsense", "pay", 0, "is not a principal"}, {"operator/root", "pay", 0, "may not submit"},
 	} {
 		call, err := callOf(set, c.principal, c.namespace, now.Add(c.at))

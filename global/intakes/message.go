@@ -18,8 +18,10 @@ import (
 // maxReason bounds the reason of a dead letter, in bytes.
 const maxReason = 800
 
-// request returns what a message asks for. bad is why it can never be taken, or "".
-func request(in *nusav1.Intake, d *broker.Delivery) (req *nusav1.SubmitRequest, bad string) {
+// request returns what a message asks for. bad is why it can never be taken, or "". id is that of the
+// intake's record. It is in the idempotency key, so that an intake that was created again knows nothing of the
+// messages of the earlier one, and that nobody else can use the key first.
+func request(in *nusav1.Intake, id string, d *broker.Delivery) (req *nusav1.SubmitRequest, bad string) {
 	switch {
 	case d.ID == "":
 		return nil, "the message has no message-id: without one, a repetition looks like a new message"
@@ -34,7 +36,7 @@ func request(in *nusav1.Intake, d *broker.Delivery) (req *nusav1.SubmitRequest, 
 		return nil, fmt.Sprintf("namespace: the job is for %q, and the intake is for %q", ns, in.GetNamespace())
 	}
 	spec.Namespace = in.GetNamespace()
-	hash := sha256.Sum256([]byte(in.GetName() + "\x00" + d.ID))
+	hash := sha256.Sum256([]byte(id + "\x00" + d.ID))
 	return &nusav1.SubmitRequest{Spec: spec, IdempotencyKey: "intake-" + hex.EncodeToString(hash[:])}, ""
 }
 
@@ -51,12 +53,13 @@ const (
 )
 
 // decide returns what follows from the result of a submit. A full system, a lost election, and a fault of the
-// intake itself concern every message: the message waits. A fault of the message is a dead letter.
+// intake itself concern every message: the message waits. A fault of the message is a dead letter, for example
+// a job that cannot become one of another type.
 func decide(err error) verdict {
 	switch status.Code(err) {
 	case codes.OK:
 		return taken
-	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.OutOfRange, codes.PermissionDenied:
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.OutOfRange, codes.PermissionDenied, codes.FailedPrecondition:
 		return bury
 	}
 	return hold

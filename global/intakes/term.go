@@ -126,7 +126,7 @@ func (t *Term) submit(ctx context.Context, in *nusav1.Intake, message string, re
 	call, err := t.callOf(in.GetPrincipal(), in.GetNamespace())
 	if err != nil {
 		// Not PERMISSION_DENIED: the fault is that of the intake, and its messages wait.
-		err = status.Errorf(codes.FailedPrecondition, "%s: store the intake again as an operator who may", status.Convert(err).Message())
+		err = status.Errorf(codes.Unauthenticated, "%s: store the intake again as an operator who may", status.Convert(err).Message())
 		return func(context.Context) error { return err }
 	}
 	if call != nil {
@@ -157,7 +157,8 @@ func callOf(set *rights.Set, principal, namespace string, now time.Time) (*right
 		return nil, status.Error(codes.PermissionDenied, err.Error())
 	}
 	call := &rights.Call{Set: set, Who: who, Verb: "submit", Kind: "job"}
-	if who.Credential != "" && !strings.HasPrefix(principal, "operator/") {
+	// A user whose login has ended may still be the subject of a binding.
+	if !strings.HasPrefix(principal, "operator/") {
 		token, _ := set.Object("token", who.Credential).(*nusav1.AccessToken)
 		if token == nil || !now.Before(token.GetExpires().AsTime()) {
 			return nil, status.Errorf(codes.PermissionDenied, "the access token of %s has expired or was revoked", principal)

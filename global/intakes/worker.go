@@ -48,6 +48,8 @@ type worker struct {
 	fault   string
 	failing time.Time
 	dead    string
+	// stuck: the fault is about messages, so a new connection does not end it.
+	stuck bool
 }
 
 // Set replaces the intake.
@@ -122,6 +124,24 @@ func (w *worker) setConnected(yes bool) {
 	w.connected = yes
 }
 
+// connect notes that there is a connection, which ends a fault that is not about messages.
+func (w *worker) connect() {
+	w.setConnected(true)
+	w.mu.Lock()
+	stuck := w.stuck
+	w.mu.Unlock()
+	if !stuck {
+		w.succeeded()
+	}
+}
+
+// stick notes that the fault that follows is about messages.
+func (w *worker) stick() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stuck = true
+}
+
 // serve takes messages over one connection, until it fails or the intake changes.
 func (w *worker) serve(ctx context.Context, in *intake) error {
 	dialed, cancel := context.WithTimeoutCause(ctx, connectTime, fmt.Errorf("no connection within %s", connectTime))
@@ -130,8 +150,7 @@ func (w *worker) serve(ctx context.Context, in *intake) error {
 	if err != nil {
 		return err
 	}
-	w.setConnected(true)
-	w.succeeded()
+	w.connect()
 	ctx, cancel = context.WithCancel(ctx)
 	arrived, ended := make(chan *broker.Delivery, in.from.InFlight), make(chan error, 1)
 	var taking sync.WaitGroup
@@ -194,7 +213,7 @@ type item struct {
 }
 
 func (w *worker) item(in *intake, d *broker.Delivery) *item {
-	req, bad := request(in.Intake, d)
+	req, bad := request(in.Intake, in.id, d)
 	return &item{d, req, bad}
 }
 
@@ -251,6 +270,7 @@ func (w *worker) handle(ctx context.Context, in *intake, conn broker.Consumer, b
 		}
 		if follows == hold {
 			again = append(again, it)
+			w.stick()
 			w.failed(errors.New(reason))
 			continue
 		}
@@ -277,6 +297,7 @@ func (w *worker) conclude(ctx context.Context, conn broker.Consumer, it *item, f
 		return nil
 	}
 	if err := conn.Bury(ctx, it.Delivery, reason); err != nil {
+		w.stick()
 		return err
 	}
 	w.note(&w.counts.dead, reason)
@@ -331,7 +352,7 @@ func (w *worker) note(count *uint64, dead string) {
 func (w *worker) succeeded() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.failures, w.due, w.fault, w.failing = 0, time.Time{}, "", time.Time{}
+	w.failures, w.due, w.fault, w.failing, w.stuck = 0, time.Time{}, "", time.Time{}, false
 }
 
 // failed notes that an attempt failed.

@@ -34,6 +34,7 @@ type fakeBroker struct {
 	acked   map[string]int
 	held    int
 	down    bool
+	refused error // of dead letters
 	conns   []*fakeConn
 }
 
@@ -64,6 +65,13 @@ func (b *fakeBroker) dial(_ context.Context, _ *broker.Target, from broker.Intak
 	c := &fakeConn{fakeBroker: b, unacked: map[*broker.Delivery]bool{}, most: from.InFlight, lost: make(chan struct{})}
 	b.conns = append(b.conns, c)
 	return c, nil
+}
+
+// refuse lets the broker take no dead letters.
+func (b *fakeBroker) refuse(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refused = err
 }
 
 // drop ends all connections.
@@ -138,8 +146,14 @@ func (c *fakeConn) Ack(_ context.Context, d *broker.Delivery) error {
 
 func (c *fakeConn) Bury(ctx context.Context, d *broker.Delivery, reason string) error {
 	c.mu.Lock()
-	c.buried[d.ID] = reason
+	refused := c.refused
+	if refused == nil {
+		c.buried[d.ID] = reason
+	}
 	c.mu.Unlock()
+	if refused != nil {
+		return refused
+	}
 	return c.Ack(ctx, d)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +51,11 @@ func (c *natsConn) consume(ctx context.Context, from Intake) (jetstream.Messages
 		return nil, fmt.Errorf("stream %q: %w", from.Stream, err)
 	}
 	consumer, err := stream.Consumer(ctx, from.Durable)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+	missing := errors.Is(err, jetstream.ErrConsumerNotFound)
+	if err == nil || missing {
+		err = checkFilters(stream, consumer, from)
+	}
+	if err == nil && missing {
 		consumer, err = stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
 			Durable: from.Durable, FilterSubject: from.Subject, AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait,
 			MaxAckPending: MaxInFlight, DeliverPolicy: jetstream.DeliverAllPolicy,
@@ -60,6 +65,45 @@ func (c *natsConn) consume(ctx context.Context, from Intake) (jetstream.Messages
 		return nil, fmt.Errorf("consumer %q of stream %q: %w", from.Durable, from.Stream, err)
 	}
 	return consumer.Messages(jetstream.PullMaxMessages(from.InFlight), jetstream.PullExpiry(heartbeat), jetstream.PullHeartbeat(heartbeat/2))
+}
+
+// checkFilters returns an error if the consumer, which is nil if it is missing, does not take what it should. Its
+// filter is not changed, because servers of NATS before 2.10 then pass on no message.
+func checkFilters(stream jetstream.Stream, consumer jetstream.Consumer, from Intake) error {
+	filters := []string{from.Subject}
+	if consumer != nil {
+		filters = append(slices.Clone(consumer.CachedInfo().Config.FilterSubjects), consumer.CachedInfo().Config.FilterSubject)
+	}
+	filters = slices.DeleteFunc(filters, func(f string) bool { return f == "" })
+	switch {
+	case from.Subject != "" && !slices.Equal(filters, []string{from.Subject}):
+		return fmt.Errorf("it takes the subjects %q, and not %q: delete the consumer, or make an intake with another name", filters, from.Subject)
+	case takes(stream.CachedInfo().Config.Subjects, filters, from.DeadLetter):
+		return fmt.Errorf("it takes %q, the subject of its dead letters: give the intake a subject that leaves it out, or another subject for dead letters", from.DeadLetter)
+	}
+	return nil
+}
+
+// takes reports whether a consumer with some filters takes a subject of a stream. Without filters it takes all.
+func takes(stream, filters []string, subject string) bool {
+	matches := func(pattern string) bool { return matchSubject(pattern, subject) }
+	return slices.ContainsFunc(stream, matches) && (len(filters) == 0 || slices.ContainsFunc(filters, matches))
+}
+
+// matchSubject reports whether a subject matches a pattern, in which * is one part, and > the rest.
+func matchSubject(pattern, subject string) bool {
+	want, have := strings.Split(pattern, "."), strings.Split(subject, ".")
+	for i, part := range want {
+		switch {
+		case i == len(have):
+			return false
+		case part == ">":
+			return true
+		case part != "*" && part != have[i]:
+			return false
+		}
+	}
+	return len(want) == len(have)
 }
 
 // Next implements Consumer.
@@ -75,7 +119,8 @@ func (c *natsConsumer) Next(ctx context.Context) (*Delivery, error) {
 	}
 	d := &Delivery{ID: m.Headers().Get(nats.MsgIdHdr), Key: m.Subject(), content: m.Headers().Get("Content-Type"), raw: m}
 	if meta, err := m.Metadata(); d.ID == "" && err == nil {
-		d.ID = fmt.Sprintf("%s-%s-%d", noID, meta.Stream, meta.Sequence.Stream)
+		// The time tells the messages of a stream that was made again from those of the earlier one.
+		d.ID = fmt.Sprintf("%s-%s-%d-%d", noID, meta.Stream, meta.Sequence.Stream, meta.Timestamp.UnixNano())
 	}
 	d.Body, d.TooLarge = bounded(m.Data())
 	return d, nil
