@@ -42,6 +42,31 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// TestAStoredSecretStays: a stored secret goes to no other address, and is used by no other kind.
+func TestAStoredSecretStays(t *testing.T) {
+	policy := &webhook.Policy{}
+	awx := func(url string) *nusav1.Provisioner {
+		return &nusav1.Provisioner{Name: "lab", Kind: &nusav1.Provisioner_Awx{Awx: &nusav1.AwxProvisioner{Url: url}}}
+	}
+	gitlab := &nusav1.Provisioner{Name: "lab", Kind: &nusav1.Provisioner_Gitlab{Gitlab: &nusav1.GitlabProvisioner{Url: "https://awx.example/x", Ref: "main"}}}
+	program := &nusav1.Provisioner{Name: "lab", Kind: &nusav1.Provisioner_Command{Command: &nusav1.CommandProvisioner{Program: "add"}}}
+	kept := &nusav1.ProvisionerRecord{Provisioner: awx("https://awx.example/x"), Secret: "oauth"}
+	for _, c := range []struct {
+		p      *nusav1.Provisioner
+		given  string
+		secret string
+		ok     bool
+	}{
+		{awx("https://awx.example/x"), "", "oauth", true}, {awx("https://other.example/x"), "", "", false}, {gitlab, "", "", false},
+		{awx("https://other.example/x"), "new", "new", true}, {gitlab, "new", "new", true}, {program, "", "", true},
+	} {
+		rec, err := checkProvisioner(&nusav1.SetProvisionerRequest{Provisioner: c.p, Secret: c.given}, kept, policy)
+		if (err == nil) != c.ok || rec.GetSecret() != c.secret || err != nil && strings.Contains(err.Error(), "oauth") {
+			t.Errorf("%v with %q: secret %q, %v", c.p, c.given, rec.GetSecret(), err)
+		}
+	}
+}
+
 func TestResults(t *testing.T) {
 	for status, final := range map[int]bool{200: false, 302: true, 400: true, 401: true, 404: true, 408: false, 409: false, 429: false, 500: false, 503: false, 0: false} {
 		if got := resultOf(webhook.Response{Status: status, Err: "no"}); got.Final != final {

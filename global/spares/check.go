@@ -124,8 +124,9 @@ func checkProvisioner(req *nusav1.SetProvisionerRequest, kept *nusav1.Provisione
 	p.Timeout = f.span(p.Timeout, "provisioner.timeout", minTimeout, maxTimeout, defaultTimeout)
 	p.JoinTimeout = f.span(p.JoinTimeout, "provisioner.join_timeout", minJoin, maxJoin, defaultJoin)
 	secret := strings.TrimSpace(req.GetSecret())
-	if secret == "" {
+	if secret == "" && p.GetCommand() == nil {
 		secret = kept.GetSecret()
+		f.check(secret == "" || addressOf(p) == addressOf(kept.GetProvisioner()), "secret", "the address or the kind changes: give the secret again")
 	}
 	f.check(len(secret) <= maxSecret, "secret", "must be at most %d bytes", maxSecret)
 	where := func(field, raw string) {
@@ -157,6 +158,20 @@ func checkProvisioner(req *nusav1.SetProvisionerRequest, kept *nusav1.Provisione
 	}
 	p.Revision = kept.GetProvisioner().GetRevision() + 1
 	return &nusav1.ProvisionerRecord{Provisioner: p, Secret: secret}, nil
+}
+
+// addressOf returns where a provisioner is called, with its kind. A stored secret goes nowhere else, because who
+// may set a provisioner may not know its secret.
+func addressOf(p *nusav1.Provisioner) string {
+	switch kind := p.GetKind().(type) {
+	case *nusav1.Provisioner_Webhook:
+		return "webhook " + kind.Webhook.GetUrl()
+	case *nusav1.Provisioner_Gitlab:
+		return "gitlab " + kind.Gitlab.GetUrl()
+	case *nusav1.Provisioner_Awx:
+		return "awx " + kind.Awx.GetUrl()
+	}
+	return ""
 }
 
 // token reports whether a text can be a token in a header.

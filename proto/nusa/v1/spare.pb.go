@@ -1137,7 +1137,8 @@ type SetProvisionerRequest struct {
 	Provisioner *Provisioner           `protobuf:"bytes,1,opt,name=provisioner,proto3" json:"provisioner,omitempty"`
 	// What proves that the request is by this federation. Webhook: the secret that signs, whsec_ and
 	// base64 text. GitLab: the trigger token. AWX: the OAuth token. Command: none. At most 1 KiB. Empty:
-	// the provisioner keeps its secret. No call returns it.
+	// the provisioner keeps its secret. With another kind or URL, the secret must be given again, so that it
+	// goes to no other host. No call returns it.
 	Secret string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
 	// Fail with ABORTED unless the record has this revision. 0: do not check. -1: fail unless there is no
 	// record.
