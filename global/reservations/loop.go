@@ -298,13 +298,14 @@ func (b *Book) forget(ctx context.Context, now time.Time) {
 	for {
 		b.st.Lock()
 		var ids []string
+		var taken []ended
 		for len(b.ended) > 0 && len(ids) < together {
 			first := b.ended[0]
 			if e := b.byID[first.id]; e != nil && e.rec.GetEnded() != nil {
 				if len(b.ended) <= endedMost && now.Sub(first.at) < b.cfg.Retention {
 					break
 				}
-				ids = append(ids, first.id)
+				ids, taken = append(ids, first.id), append(taken, first)
 			}
 			b.ended = b.ended[1:]
 		}
@@ -321,6 +322,9 @@ func (b *Book) forget(ctx context.Context, now time.Time) {
 			return nil
 		})
 		if err != nil {
+			b.st.Lock()
+			b.ended = append(taken, b.ended...) // they are still stored
+			b.st.Unlock()
 			return
 		}
 	}
