@@ -70,11 +70,12 @@ func bounded(s string, most int) string {
 
 // Place returns the namespace and the region of an event, as its type and its subject show them. The
 // subject of an event about a job is "namespace/job", and "namespace/job@region" for a job of one
-// region. The subject of an event about a region begins with the region's name.
+// region. That of an event about a reservation or a spare is "namespace/id". The subject of an event about a
+// region begins with the region's name.
 func Place(kind, subject string) (namespace, region string) {
 	family, _, _ := strings.Cut(kind, ".")
 	switch family {
-	case "job", "slot", "instance", "latency":
+	case "job", "slot", "instance", "latency", "reservation", "spare":
 		namespace, rest, named := strings.Cut(subject, "/")
 		if !named {
 			return "", ""

@@ -86,6 +86,8 @@ func TestPlaceOfAnEvent(t *testing.T) {
 		{"job.submitted", "default/api", "default", ""},
 		{"job.stopped", "default/api@tokyo", "default", "tokyo"},
 		{"slot.offered", "team/web", "team", ""},
+		{"reservation.failed", "team/018f", "team", ""},
+		{"spare.prepared", "team/018f", "team", ""},
 		{"region.lost", "tokyo", "", "tokyo"},
 		{"node.cordoned", "tokyo/n1", "", "tokyo"},
 		{"node.lost", "tokyo", "", "tokyo"},
