@@ -38,7 +38,7 @@
 //	quorum   forms and maintains the Raft group
 //
 // The decisions are in pure cores: state (the meaning of the committed log), sched (which
-// node runs each instance), accept (the answers to the global tier), presence (which nodes
+// node runs each instance), pools (what the policies of node pools weigh), accept (the answers to the global tier), presence (which nodes
 // are lost), regionlease (how long the region's lease lasts) and voters (which servers vote
 // in the Raft group).
 package regional

@@ -37,6 +37,7 @@ func TestOracle(t *testing.T) {
 		jobs := 0
 		for range rapid.IntRange(1, 4).Draw(t, "rounds") {
 			jobs = w.arrivals(t, nodes, jobs)
+			w.drawLoads(t, nodes)
 			in := w.input()
 			p := planner.Make(in)
 			if fresh := sched.Make(in); !reflect.DeepEqual(p, fresh) {
@@ -45,7 +46,7 @@ func TestOracle(t *testing.T) {
 			if err := sched.Check(in, p); err != nil {
 				t.Fatalf("%v\n%s", err, p)
 			}
-			w.checkExplain(checkPlan(t, in, p))
+			w.checkExplain(w.checkPlan(t, in, p))
 			if len(p.Places) < 8 { // checkShape makes one more plan
 				w.checkShape(t, in)
 			}
@@ -92,7 +93,7 @@ func countRules(seen map[string]int, in sched.Input, p *sched.Plan) {
 			count("placed: whole gpu", g.ShareMilli == 1000)
 			count("placed: part of a gpu", g.ShareMilli < 1000)
 		}
-		for _, term := range []string{"fit", "affinity", "anti-affinity", "spread", "reschedule"} {
+		for _, term := range []string{"fit", "affinity", "anti-affinity", "spread", "reschedule", "cpu use", "memory use", "quota"} {
 			count("placed: score by "+term, strings.Contains(pl.Why, " "+term+" "))
 		}
 	}

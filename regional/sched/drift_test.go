@@ -18,7 +18,7 @@ func TestCheck(t *testing.T) {
 	if wrong := k.Check(view); len(wrong) > 0 || k.nodes != nil {
 		t.Errorf("without a cache: %v", wrong)
 	}
-	k.table(view)
+	k.table(view, nil)
 	if wrong := k.Check(view); len(wrong) > 0 || k.nodes == nil {
 		t.Errorf("an equal cache: %v", wrong)
 	}
@@ -30,13 +30,13 @@ func TestCheck(t *testing.T) {
 		"dedicated":      func(n *node) { n.dedicated = 1 },
 	} {
 		k.current = false
-		k.table(view)
+		k.table(view, nil)
 		plant(&k.nodes.nodes[1])
 		if wrong := k.Check(view); !slices.Equal(wrong, []string{"n2"}) || k.nodes != nil {
 			t.Errorf("%s: %v differ, the cache is dropped: %t", name, wrong, k.nodes == nil)
 		}
 		k.current = false
-		k.table(view)
+		k.table(view, nil)
 		if wrong := k.Check(view); len(wrong) > 0 {
 			t.Errorf("%s: after the repair %v", name, wrong)
 		}

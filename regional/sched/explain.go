@@ -52,6 +52,7 @@ func ExplainAsk(in Input, job *state.Job, group string) []NodeFit {
 	}
 	key := state.GroupKey{Namespace: job.Key.Namespace, Job: job.Key.Job, Group: group, Local: job.Key.Local}
 	t := newNodeTable(in.View)
+	t.weigh(in.Load)
 	f := newFilter(t, in.Funcs, &spec.Ask, job.Key)
 	e := &explainer{filter: f, onNode: map[string]int32{}, onValue: map[string]int32{}, last: map[string]*state.Alloc{}}
 	for a := range in.View.GroupAllocs(key) {

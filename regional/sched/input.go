@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/plant"
+	"github.com/nusa-scheduler/nusa/regional/pools"
 	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -33,6 +34,9 @@ type Input struct {
 	// node was seen just now.
 	Absence func(nodeID string) presence.Absence
 	Funcs   Funcs
+	// Load is what the policies of pools weigh besides resources. nil: no pool has a policy. It
+	// only decides where the next instances go.
+	Load *pools.Load
 	// LogSuspect is true while the log may be an old copy. The plan then places nothing
 	// that a lease binds.
 	LogSuspect bool

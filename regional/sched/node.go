@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/nusa-scheduler/nusa/regional/pools"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -11,9 +12,10 @@ import (
 type node struct {
 	*state.Node
 	pos int32 // index in the table; the table is sorted by id
-	// stamp grows with every change of the free resources.
+	// stamp grows with every change of the free resources, and of load.
 	stamp uint32
 	free  state.Resources
+	load  pools.NodeLoad // what the score weighs besides resources
 	// allocs is how many allocations the node is charged for.
 	allocs int32
 	ports  []int32  // in use, sorted
@@ -38,6 +40,7 @@ type node struct {
 type nodeTable struct {
 	view  *state.View
 	nodes []node
+	load  *pools.Load // from which the nodes have theirs
 	byNum map[uint32]int32
 	// dedicatedJobs counts, for each job, the nodes on which it has dedicated allocations.
 	// Other jobs are missing.
@@ -68,6 +71,23 @@ func newNodeTable(view *state.View) *nodeTable {
 		t.dedicate(&t.nodes[pos], u.Dedicated, u.DedicatedJob)
 	}
 	return t
+}
+
+// weigh gives each node its part of a load. If the load is the one that the nodes have, it does nothing.
+func (t *nodeTable) weigh(load *pools.Load) {
+	if load == t.load {
+		return
+	}
+	t.load = load
+	for i := range t.nodes {
+		n := &t.nodes[i]
+		if next := load.Of(n.Node); next != n.load {
+			n.load = next
+			n.stamp++
+			t.changed = append(t.changed, n.pos)
+		}
+	}
+	t.beforePlan = len(t.changed)
 }
 
 // present yields the nodes that have not left.

@@ -20,6 +20,8 @@ type oracle struct {
 	// empty: all allocations are ignored. closed: a node counts although it takes no work
 	// now.
 	empty, closed bool
+	// loads are what the pools weigh. nil: nothing.
+	loads *loads
 }
 
 // score returns the score of a node for one more instance. It returns false if the node
@@ -80,7 +82,7 @@ func (o *oracle) score(n *state.Node, declined []string) (float64, bool) {
 	if o.ask.Spread != "" {
 		s -= float64(sameValue)
 	}
-	return s, true
+	return s + o.loads.oracleScore(n, allocs), true
 }
 
 // failures counts an instance's failed attempts in a row, for each node.

@@ -178,7 +178,7 @@ func (d *decision) systemSlot() {
 	for _, a := range d.live {
 		live[a.Index] = append(live[a.Index], a)
 	}
-	t := d.p.cache.table(d.p.in.View)
+	t := d.p.cache.table(d.p.in.View, d.p.in.Load)
 	f := newFilter(t, d.p.in.Funcs, &d.spec.Ask, d.g.Key.JobKey())
 	var full Unplaced
 	refused := newTally(f)

@@ -25,6 +25,7 @@ type reservation struct {
 type planChecker struct {
 	*rapid.T
 	in    sched.Input
+	loads *loads
 	plan  *sched.Plan
 	fork  *state.State
 	index uint64
@@ -39,8 +40,8 @@ type planChecker struct {
 // checkPlan goes through the groups in the plan's order. Each chosen node must be as good
 // as the oracle's best at that point. Unplaced instances must fit nowhere. Nodes must be
 // reserved for instances that have waited long.
-func checkPlan(t *rapid.T, in sched.Input, p *sched.Plan) *planChecker {
-	j := &planChecker{T: t, in: in, plan: p, fork: in.View.Fork(), index: in.View.Index()}
+func (w *world) checkPlan(t *rapid.T, in sched.Input, p *sched.Plan) *planChecker {
+	j := &planChecker{T: t, in: in, loads: &w.loads, plan: p, fork: in.View.Fork(), index: in.View.Index()}
 	stops := sched.Plan{Stops: p.Stops}
 	for _, c := range stops.Commands(nil, 1000) {
 		j.apply(c)
@@ -96,7 +97,7 @@ func (j *planChecker) isReserved(node string) bool {
 func (j *planChecker) place(pl *sched.Place) {
 	view := j.fork.Snapshot()
 	job, _ := view.Job(pl.Key.JobKey(), pl.JobVersion)
-	o := &oracle{view: view, key: pl.Key, ask: &job.Group(pl.Key.Group).Ask}
+	o := &oracle{view: view, key: pl.Key, ask: &job.Group(pl.Key.Group).Ask, loads: j.loads}
 	// The view is older than the plan. In it, allocations that the plan gives up on lost
 	// nodes have not ended yet.
 	inst := j.in.View.Instance(pl.Key, pl.Index)
@@ -310,7 +311,7 @@ func (w *world) checkExplain(j *planChecker) {
 		}
 		job, _ := in.View.Job(g.Key.JobKey(), g.Slots[len(g.Slots)-1].JobVersion)
 		for _, v := range sched.ExplainAsk(in, job, g.Key.Group) {
-			o := &oracle{view: in.View, key: g.Key, ask: &job.Group(g.Key.Group).Ask}
+			o := &oracle{view: in.View, key: g.Key, ask: &job.Group(g.Key.Group).Ask, loads: j.loads}
 			n, _ := in.View.Node(v.NodeID)
 			_, more := o.score(n, nil)
 			taken := int32(0)

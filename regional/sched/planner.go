@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/regional/pools"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -91,8 +92,9 @@ func (k *Planner) Make(in Input) *Plan {
 	return p.plan
 }
 
-// table returns the nodes of the view, without the resources that the plan has used so far.
-func (k *Planner) table(view *state.View) *nodeTable {
+// table returns the nodes of the view, without the resources that the plan has used so far. Their scores
+// weigh the load.
+func (k *Planner) table(view *state.View, load *pools.Load) *nodeTable {
 	if k.current {
 		return k.nodes
 	}
@@ -102,9 +104,11 @@ func (k *Planner) table(view *state.View) *nodeTable {
 		k.onNode = make([]int32, len(k.nodes.nodes))
 		clear(k.rankings)
 		clear(k.feasible)
+		k.nodes.weigh(load)
 		return k.nodes
 	}
 	k.nodes.update(view)
+	k.nodes.weigh(load)
 	k.trim()
 	return k.nodes
 }
@@ -140,7 +144,7 @@ func (k *Planner) trim() {
 // ranking returns the ranking of the nodes for an ask. A job that has dedicated instances
 // gets a ranking of its own, because its dedicated nodes refuse other jobs.
 func (k *Planner) ranking(in *Input, ask *state.Ask, job state.JobKey) *ranking {
-	t := k.table(in.View)
+	t := k.table(in.View, in.Load)
 	if !ask.Dedicated && t.dedicatedJobs[job] == 0 {
 		job = state.JobKey{}
 	}
@@ -248,7 +252,7 @@ func (k *Planner) Check(view *state.View) (wrong []string) {
 		return nil
 	}
 	k.current = false
-	cached := k.table(view)
+	cached := k.table(view, k.nodes.load)
 	k.current = false
 	defer func() { k.releaseView() }()
 	fresh := newNodeTable(view)

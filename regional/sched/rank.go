@@ -99,7 +99,11 @@ func newRanking(f *filter, s *feasible, old *ranking) *ranking {
 		r.fitting++
 		r.pushed[i] = n.stamp + 1
 		h := &r.heaps[s.bucket[i]]
-		*h = append(*h, entry{score + s.affinity[i], n.pos, n.stamp})
+		whole := score + s.affinity[i]
+		if n.load.Weighs() {
+			whole += loadScore(n)
+		}
+		*h = append(*h, entry{whole, n.pos, n.stamp})
 	}
 	for b := range r.heaps {
 		r.heaps[b].build()

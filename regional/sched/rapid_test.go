@@ -101,7 +101,7 @@ func TestRandomLife(t *testing.T) {
 			if err := sched.Check(in, p); err != nil {
 				t.Fatalf("%v\n%s", err, p)
 			}
-			w.checkExplain(checkPlan(t, in, p))
+			w.checkExplain(w.checkPlan(t, in, p))
 			w.checkShape(t, in)
 			switch rapid.IntRange(0, 4).Draw(t, "apply") {
 			case 0:

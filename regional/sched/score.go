@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/nusa-scheduler/nusa/regional/pools"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -78,7 +79,61 @@ func (f *filter) spreadValue(n *node) string {
 
 // baseScore returns the sum of the terms that do not depend on the group's other instances.
 func (f *filter) baseScore(n *node, affinity float64) float64 {
-	return fitScore(n.Capacity, n.free, f.ask.Resources) + affinity
+	score := fitScore(n.Capacity, n.free, f.ask.Resources) + affinity
+	if n.load.Weighs() {
+		score += loadScore(n)
+	}
+	return score
+}
+
+// loadScore returns the terms of the pool's policy: the measured use of the node, and how full its
+// instance quota is with one more instance. What is unknown, or has no bound, adds nothing.
+func loadScore(n *node) float64 {
+	w, use := n.load.Weights, n.load.Use
+	return useScore(w.CPU, use.CPU) + useScore(w.Memory, use.Memory) + quotaScore(w.Quota, n)
+}
+
+// useScore returns the term of a measured use in percent.
+func useScore(weight int32, percent int8) float64 {
+	if percent == pools.Unknown {
+		return 0
+	}
+	return pools.Score(weight, float64(percent)/100)
+}
+
+// quotaScore returns the term of the instance quota. A node without a quota is never full.
+func quotaScore(weight int32, n *node) float64 {
+	if n.InstanceQuota <= 0 {
+		return 0
+	}
+	return pools.Score(weight, float64(n.allocs+1)/float64(n.MaxAllocs()))
+}
+
+// loadTerms appends the terms of loadScore. Each says what it weighs, also if that adds nothing.
+func loadTerms(out []Term, n *node) []Term {
+	w, use := n.load.Weights, n.load.Use
+	for _, t := range []struct {
+		name    string
+		weight  int32
+		percent int8
+	}{{"cpu use", w.CPU, use.CPU}, {"memory use", w.Memory, use.Memory}} {
+		switch {
+		case t.weight == 0:
+		case t.percent == pools.Unknown:
+			out = append(out, Term{Name: t.name, Detail: "unknown"})
+		default:
+			out = append(out, Term{Name: t.name, Value: useScore(t.weight, t.percent), Detail: strconv.Itoa(int(t.percent)) + "%"})
+		}
+	}
+	switch {
+	case w.Quota == 0:
+	case n.InstanceQuota <= 0:
+		out = append(out, Term{Name: "quota", Detail: "none"})
+	default:
+		detail := strconv.Itoa(int(n.allocs)+1) + " of " + strconv.Itoa(int(n.MaxAllocs()))
+		out = append(out, Term{Name: "quota", Value: quotaScore(w.Quota, n), Detail: detail})
+	}
+	return out
 }
 
 // placedCounts are the numbers of the group's instances on a node and on its spread value.
@@ -89,6 +144,9 @@ func (f *filter) scoreTerms(out []Term, n *node, affinity float64, placed placed
 	out = append(out, Term{Name: "fit", Value: fitScore(n.Capacity, n.free, f.ask.Resources)})
 	if affinity != 0 {
 		out = append(out, Term{Name: "affinity", Value: affinity})
+	}
+	if n.load.Weighs() {
+		out = loadTerms(out, n)
 	}
 	if placed.onNode > 0 {
 		out = append(out, Term{Name: "anti-affinity", Value: apartScore(placed.onNode), Detail: strconv.Itoa(int(placed.onNode)) + " here"})

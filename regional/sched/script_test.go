@@ -84,6 +84,7 @@ type world struct {
 	ids      int
 	gen      int64
 	link     bool
+	loads    loads
 	out      strings.Builder
 	// shadow gets the same commands. It may have been restored in between.
 	shadow *state.State
@@ -110,7 +111,7 @@ func (w *world) input() sched.Input {
 	for id, c := range w.contacts {
 		contacts[id] = *c
 	}
-	return sched.Input{View: view, NowUnixNano: w.now, NodeLease: testLease, Funcs: testFuncs, Absence: func(id string) presence.Absence {
+	return sched.Input{View: view, NowUnixNano: w.now, NodeLease: testLease, Funcs: testFuncs, Load: w.loads.next(view), Absence: func(id string) presence.Absence {
 		n, _ := view.Node(id)
 		c := contacts[id]
 		return c.Absence(n.Status, boot)
@@ -277,6 +278,9 @@ func (w *world) run(t *testing.T, where, line string) {
 		if d := a.duration("region", 0); d > 0 && res.Err == nil {
 			res = w.apply(state.Command{JoinFederation: &state.JoinFederation{FederationID: "f", Term: 1, Nonce: "n", Fence: 1, Lease: d}})
 		}
+	case "policy", "use":
+		w.loads.run(a)
+		return
 	case "level":
 		res = w.apply(state.Command{SetLimits: &state.SetLimits{FeatureLevel: uint32(a.int("to", 0))}})
 	case "informed": // the supervisors of a node know all orders
