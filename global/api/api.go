@@ -58,6 +58,7 @@ func (s *Services) Register(to grpc.ServiceRegistrar) {
 	nusav1.RegisterTokensServer(to, &tokensAPI{s: s})
 	nusav1.RegisterMembersServer(to, &membersAPI{s: s})
 	nusav1.RegisterKeysServer(to, &keysAPI{s: s})
+	nusav1.RegisterPoolsServer(to, &poolsAPI{s: s})
 	s.Enroll.Register(to)
 }
 

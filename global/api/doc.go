@@ -10,7 +10,7 @@
 //	submit.go       Jobs: Submit, SubmitMany
 //	explain.go      Jobs: Plan, Explain
 //	allocations.go  Allocations
-//	nodes.go        Nodes
+//	nodes.go        Nodes, Pools
 //	namespaces.go   Namespaces: what the jobs of a namespace may ask for
 //	regions.go      Regions
 //	moves.go        Regions: Drain, Failback

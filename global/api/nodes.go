@@ -179,3 +179,90 @@ func eventKind(set bool, yes, no string) string {
 	}
 	return no
 }
+
+// poolsAPI is the Pools service over all regions. Each region keeps its own policies.
+type poolsAPI struct {
+	nusav1.UnimplementedPoolsServer
+	s *Services
+}
+
+// region returns the term of this server and the service of a region.
+func (p *poolsAPI) region(name string) (*Term, nusav1.PoolsClient, error) {
+	term, err := p.s.term()
+	if err != nil {
+		return nil, nil, err
+	}
+	if name == "" {
+		return nil, nil, invalid("region", "must name a region, because each region has its own policies")
+	}
+	conn, err := term.dial(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return term, nusav1.NewPoolsClient(conn), nil
+}
+
+// List implements nusav1.PoolsServer.
+func (p *poolsAPI) List(ctx context.Context, req *nusav1.ListPoolsRequest) (*nusav1.ListPoolsResponse, error) {
+	term, err := p.s.term()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	if name := req.GetRegion(); name != "" {
+		if _, err := term.region(name); err != nil {
+			return nil, err
+		}
+		names = []string{name}
+	}
+	conns, errs := term.reach(names)
+	parts, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (*nusav1.ListPoolsResponse, error) {
+		return nusav1.NewPoolsClient(c.conn).List(ctx, &nusav1.ListPoolsRequest{Region: c.name})
+	})
+	out := &nusav1.ListPoolsResponse{Errors: append(errs, failed...)}
+	for _, part := range parts {
+		out.Pools = append(out.Pools, part.GetPools()...)
+	}
+	if call := rights.Of(ctx); call.Filtered() {
+		out.Pools = slices.DeleteFunc(out.Pools, func(x *nusav1.Pool) bool { return !call.May("", x.GetRegion()) })
+	}
+	slices.SortFunc(out.Pools, func(x, y *nusav1.Pool) int {
+		return cmp.Or(cmp.Compare(x.GetRegion(), y.GetRegion()), cmp.Compare(x.GetName(), y.GetName()))
+	})
+	return out, nil
+}
+
+// Get implements nusav1.PoolsServer.
+func (p *poolsAPI) Get(ctx context.Context, req *nusav1.GetPoolRequest) (*nusav1.Pool, error) {
+	_, c, err := p.region(req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	return c.Get(ctx, req)
+}
+
+// Set implements nusav1.PoolsServer. The region has an entry of its own once the policy is stored.
+func (p *poolsAPI) Set(ctx context.Context, req *nusav1.SetPoolRequest) (*nusav1.Pool, error) {
+	term, c, err := p.region(req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	e := audit.Entry{Verb: "set", Kind: "pool", Name: req.GetPool().GetName(), Region: req.GetRegion(), Outcome: audit.Started}
+	if err := term.record(ctx, e); err != nil {
+		return nil, err
+	}
+	return c.Set(ctx, req)
+}
+
+// Remove implements nusav1.PoolsServer.
+func (p *poolsAPI) Remove(ctx context.Context, req *nusav1.RemovePoolRequest) (*nusav1.RemovePoolResponse, error) {
+	term, c, err := p.region(req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	e := audit.Entry{Verb: "remove", Kind: "pool", Name: req.GetName(), Region: req.GetRegion(), Outcome: audit.Started}
+	if err := term.record(ctx, e); err != nil {
+		return nil, err
+	}
+	return c.Remove(ctx, req)
+}

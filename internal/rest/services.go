@@ -26,6 +26,7 @@ var services = []binding{
 	bind(nusav1.NewTokensClient, gateway.RegisterTokensHandlerClient),
 	bind(nusav1.NewMembersClient, gateway.RegisterMembersHandlerClient),
 	bind(nusav1.NewKeysClient, gateway.RegisterKeysHandlerClient),
+	bind(nusav1.NewPoolsClient, gateway.RegisterPoolsHandlerClient),
 	bind(nusav1.NewNamespacesClient, gateway.RegisterNamespacesHandlerClient),
 	bind(nusav1.NewRepairsClient, gateway.RegisterRepairsHandlerClient),
 	bind(nusav1.NewReservationsClient, gateway.RegisterReservationsHandlerClient),

@@ -14,6 +14,7 @@
 //	groups.go       Jobs: the watch of group counts
 //	allocations.go  Allocations: list, get, stop, and calls passed on to agents
 //	nodes.go        Nodes
+//	pools.go        Pools
 //	regions.go      Regions, and the comparison of the servers' states
 //	federation.go   Regions: the move to another federation; alarms for an operator
 //	topology.go     Topology: matrix, paths, distances
@@ -27,5 +28,4 @@
 //	keys.go         Keys: the agents that do not have the roots that they should
 //	siblings.go     Siblings: calls between the servers of the region
 //	system.go       System and Repairs
-//	errors.go       statuses that several services return
 package api

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/origins"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/series"
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/topo"
@@ -192,6 +194,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 	nusav1.RegisterTokensServer(g, tokens{s: s})
 	nusav1.RegisterMembersServer(g, members{s: s})
 	nusav1.RegisterKeysServer(g, keys{s: s})
+	nusav1.RegisterPoolsServer(g, nodePools{s: s})
 	s.Enroll.Register(g)
 	nusav1.RegisterAuditServer(g, audits{s: s})
 	nusav1.RegisterRepairsServer(g, repairs{s: s})
@@ -213,6 +216,11 @@ func (s *Server) master() (*Master, error) {
 		return m, nil
 	}
 	return nil, raftlog.ErrNoMaster
+}
+
+// notFound returns the status NOT_FOUND for an object of a kind and a name.
+func notFound(kind, name, format string, args ...any) error {
+	return rpcerr.NotFound(kind, name, fmt.Sprintf(format, args...))
 }
 
 // errStopping ends the streams of a server that stops.

@@ -22,6 +22,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/repair"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/uplink"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/security/trust"
 )
 
@@ -119,8 +120,12 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 	region := cfg.Region.GetName()
 	epoch := fmt.Sprintf("%s/%d/%d", cfg.Cluster.ID, cfg.Cluster.Incarnation, cfg.Term)
 	m.Events = eventlog.New(epoch)
+	load := &loads{
+		clock: cfg.Clock, interval: cfg.StatsInterval, log: m.log,
+		stats: func(id string, now time.Duration) (wire.NodeStats, bool) { return m.Agents.Stats(id, now) },
+	}
 	m.Planner = newPlanner(plannerConfig{
-		nodeLease: cfg.NodeLease, exprs: newExprs(region),
+		nodeLease: cfg.NodeLease, exprs: newExprs(region), load: load.at,
 		absences:       func(view *state.View) func(string) presence.Absence { return m.Agents.Absences(view) },
 		connected:      func() bool { return m.Uplink.Connected() },
 		logIsOld:       func() bool { return m.Agents.OldLog() != "" },

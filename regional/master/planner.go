@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/nusa-scheduler/nusa/regional/accept"
+	"github.com/nusa-scheduler/nusa/regional/pools"
 	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/sched"
@@ -39,6 +40,8 @@ type plannerConfig struct {
 	// absences returns a function that returns how long a node of the view has been absent.
 	absences func(*state.View) func(nodeID string) presence.Absence
 	exprs    *exprs
+	// load returns what the policies of pools weigh.
+	load func(*state.View) *pools.Load
 	// connected reports whether a session with the global tier exists.
 	connected func() bool
 	// logIsOld reports whether a node runs an order that the log does not have.
@@ -82,7 +85,7 @@ func newPlanner(cfg plannerConfig) *Planner { return &Planner{cfg: cfg, planner:
 func (p *Planner) Input(view *state.View) sched.Input {
 	return sched.Input{
 		View: view, NowUnixNano: time.Now().UnixNano(), NodeLease: p.cfg.nodeLease, Absence: p.cfg.absences(view), Funcs: p.cfg.exprs.funcs(),
-		LogSuspect: p.cfg.logSuspect(),
+		Load: p.cfg.load(view), LogSuspect: p.cfg.logSuspect(),
 	}
 }
 

@@ -15,6 +15,7 @@
 //	agentmessage.go  the envelope of an agent's message
 //	reports.go       the decoder of reports
 //	stats.go         the decoder of a node's statistics
+//	pools.go         policies of node pools, and their documents in the log
 //	scan.go          reads the fields of an encoded message
 //	fields.go        the numbers of the fields that are read and written by hand
 package wire

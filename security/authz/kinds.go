@@ -29,6 +29,7 @@ var kinds = []Kind{
 	kind("event", "read", true, true),
 	kind("namespace", "read set remove", true, false),
 	kind("node", "read cordon drain remove register ban", false, true),
+	kind("pool", "read set remove", false, true),
 	kind("region", "read define cordon drain failback verify rebind lose remove ban", false, true),
 	kind("topology", "read check", false, true),
 	kind("origin", "read set remove", false, true),

@@ -75,6 +75,12 @@ func ofNode(req any) (place, bool) {
 	return place{region: r.GetRegion(), name: r.GetId()}, true
 }
 
+// ofPool is for the policy of a node pool.
+func ofPool(req any) (place, bool) {
+	r, ok := req.(*nusav1.SetPoolRequest)
+	return place{region: r.GetRegion(), name: r.GetPool().GetName()}, ok
+}
+
 // ofName is for requests whose name is that of a region.
 func ofName(req any) (place, bool) {
 	r, ok := req.(interface{ GetName() string })
@@ -121,7 +127,7 @@ func ofNamespaceName(req any) (place, bool) {
 	return place{namespace: r.GetName(), name: r.GetName()}, true
 }
 
-// ofMember is for requests that name a member of a region, or a region.
+// ofMember is for requests that name a member or a pool of a region, or a region.
 func ofMember(req any) (place, bool) {
 	r, ok := req.(interface {
 		GetRegion() string

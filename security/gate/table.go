@@ -106,6 +106,11 @@ var table = []row{
 	{name: "/nusa.v1.Nodes/Cordon", may: users, verb: "cordon", kind: "node", at: ofNode},
 	{name: "/nusa.v1.Nodes/Remove", may: users, verb: "remove", kind: "node", at: ofNode},
 
+	{name: "/nusa.v1.Pools/List", may: users, verb: "read", kind: "pool", at: ofRegion, list: true},
+	{name: "/nusa.v1.Pools/Get", may: users, verb: "read", kind: "pool", at: ofMember},
+	{name: "/nusa.v1.Pools/Set", may: users, verb: "set", kind: "pool", at: ofPool},
+	{name: "/nusa.v1.Pools/Remove", may: users, verb: "remove", kind: "pool", at: ofMember},
+
 	{name: "/nusa.v1.Topology/Get", may: users, verb: "read", kind: "topology", at: everywhere},
 	{name: "/nusa.v1.Topology/Matrix", may: usersAndServers, verb: "read", kind: "topology", at: everywhere},
 	{name: "/nusa.v1.Topology/Path", may: users, verb: "read", kind: "topology", at: everywhere},
