@@ -152,6 +152,9 @@ func (c *Client) Reservations() nusav1.ReservationsClient {
 	return nusav1.NewReservationsClient(c.conn)
 }
 
+// Pools keeps what counts in the scores of the nodes of a pool.
+func (c *Client) Pools() nusav1.PoolsClient { return nusav1.NewPoolsClient(c.conn) }
+
 // Spares prepares spare hosts for an upgrade, and holds them.
 func (c *Client) Spares() nusav1.SparesClient { return nusav1.NewSparesClient(c.conn) }
 

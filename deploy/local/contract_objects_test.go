@@ -64,6 +64,8 @@ func (c *contract) valid(op rest.Operation) string {
 		return `{}`
 	case "Spares.SetProvisioner":
 		return `{"provisioner": {"name": "made-by-test", "webhook": {"url": "https://provision.invalid/"}}, "secret": "whsec_` + strings.Repeat("A", 40) + `"}`
+	case "Pools.Set":
+		return `{"pool": {"weights": {"cpu": 60, "quota": 20}}}`
 	case "Virtflow.Schedule":
 		return `{"requested_cpu": 0.001, "requested_memory": 1}`
 	case "Namespaces.Set":

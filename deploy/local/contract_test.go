@@ -278,6 +278,10 @@ func (c *contract) path(op rest.Operation, spec *openapi3.Operation, values map[
 func (c *contract) named(op rest.Operation, parameter string, values map[string]string) string {
 	service, _, _ := strings.Cut(op.Name, ".")
 	switch {
+	case service == "Pools" && parameter == "region":
+		return "southeastasia"
+	case service == "Pools":
+		return "default" // it has nodes
 	case parameter == "name" && (op.Name == "Regions.Define" || strings.HasPrefix(op.Template, "/v1/regions/")):
 		return "southeastasia"
 	case (parameter == "name" || strings.HasSuffix(parameter, ".name")) && service != "Jobs":

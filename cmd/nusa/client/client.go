@@ -22,6 +22,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/network"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/node"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/operator"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/pool"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/region"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/reservation"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/server"
@@ -77,13 +78,13 @@ version was reverted. job plan: 0 no change, 1 changes, 255 error.`,
 // Commands returns the commands of the client, which the caller adds to Root.
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
-		job.Command(), alloc.Command(), reservation.Command(), spare.Command(), namespace.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
+		job.Command(), alloc.Command(), reservation.Command(), spare.Command(), namespace.Command(), region.Command(), node.Command(), pool.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
 		login.Command(), login.LogoutCommand(),
 		top.Command(), uiCommand(), network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), webhook.Command(), bus.Command(), intake.Command(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork
-		if i >= 14 {
+		if i >= 15 {
 			c.GroupID = groupLook
 		}
 	}

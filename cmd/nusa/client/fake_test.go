@@ -94,6 +94,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterIntakesServer(s, intakesServer{buses: f.buses})
 	nusav1.RegisterReservationsServer(s, &reservationServer{})
 	nusav1.RegisterSparesServer(s, &spareServer{})
+	nusav1.RegisterPoolsServer(s, &poolServer{})
 	nusav1.RegisterSystemServer(s, f)
 	nusav1.RegisterOverviewServer(s, overviewServer{})
 	ended := make(chan error, 1)

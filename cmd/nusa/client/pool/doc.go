@@ -1,0 +1,2 @@
+// Package pool has the commands `nusa pool`: the scoring policies of node pools.
+package pool
