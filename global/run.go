@@ -29,6 +29,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	"github.com/nusa-scheduler/nusa/internal/weblogin"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/auditsink"
 	"github.com/nusa-scheduler/nusa/security/gate"
@@ -222,6 +223,7 @@ func (s *server) listen(ctx context.Context) error {
 	}
 	s.web = web
 	page.Mount(web.Mux)
+	weblogin.Mount(web.Mux, weblogin.Options{Plain: id == nil})
 	if err := errors.Join(web.Registry.Register(s.metrics), web.Registry.Register(s.hooks), web.Registry.Register(s.buses), web.Registry.Register(s.intakes), g.Register(web.Registry), s.sink.Register(web.Registry)); err != nil {
 		return errors.Join(fmt.Errorf("metrics: %w", err), web.Close())
 	}

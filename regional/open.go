@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/rest"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	"github.com/nusa-scheduler/nusa/internal/weblogin"
 	"github.com/nusa-scheduler/nusa/probe"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/api"
@@ -155,6 +156,7 @@ func (s *server) openAddresses(ctx context.Context) error {
 	})
 	if err == nil {
 		web.Mount(s.serve.Mux)
+		weblogin.Refuse(s.serve.Mux, "this is a server of a region, and people log in at the global tier: open the page of a global server, or give a token")
 		err = errors.Join(s.gate.Register(s.serve.Registry), s.counters.register(s), s.sink.Register(s.serve.Registry),
 			rest.Mount(s.serve, rest.Options{Origins: cfg.HTTPOrigins, Plain: cfg.Identity == nil}))
 	}

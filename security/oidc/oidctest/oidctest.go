@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"sync"
 	"testing"
@@ -42,6 +43,8 @@ type Provider struct {
 
 	mu        sync.Mutex
 	exchanges []Exchange
+	// pages are addresses to which the provider sends browsers, besides those of 127.0.0.1/callback.
+	pages []string
 }
 
 // Exchange has the secrets of a login: what a client sent for tokens, and the tokens.
@@ -81,12 +84,15 @@ func (p *Provider) record(next http.Handler) http.Handler {
 }
 
 // people is the example storage with groups, and with a client that may use both flows.
-type people struct{ *storage.Storage }
+type people struct {
+	*storage.Storage
+	of *Provider
+}
 
 // GetClientByClientID implements op.Storage.
 func (p *people) GetClientByClientID(ctx context.Context, id string) (op.Client, error) {
 	c, err := p.Storage.GetClientByClientID(ctx, id)
-	return native{c}, err
+	return native{c, p.of}, err
 }
 
 // SetUserinfoFromRequest adds the groups of a user to the ID token.
@@ -97,7 +103,17 @@ func (p *people) SetUserinfoFromRequest(ctx context.Context, info *oidc.UserInfo
 	return p.Storage.SetUserinfoFromRequest(ctx, info, token, scopes)
 }
 
-type native struct{ op.Client }
+type native struct {
+	op.Client
+	of *Provider
+}
+
+// RedirectURIs implements op.Client.
+func (n native) RedirectURIs() []string {
+	n.of.mu.Lock()
+	defer n.of.mu.Unlock()
+	return append(slices.Clone(n.of.pages), n.Client.RedirectURIs()...)
+}
 
 func (native) GrantTypes() []oidc.GrantType {
 	return []oidc.GrantType{oidc.GrantTypeCode, oidc.GrantTypeDeviceCode}
@@ -113,7 +129,7 @@ func New(t testing.TB) *Provider {
 	p.server = httptest.NewTLSServer(p.record(mux))
 	t.Cleanup(p.server.Close)
 	client := storage.NativeClient(ClientID, "http://127.0.0.1/callback")
-	p.storage = &people{storage.NewStorageWithClients(storage.NewUserStore(p.server.URL), map[string]*storage.Client{ClientID: client})}
+	p.storage = &people{storage.NewStorageWithClients(storage.NewUserStore(p.server.URL), map[string]*storage.Client{ClientID: client}), p}
 	provider, err := op.NewProvider(&op.Config{
 		CryptoKey: sha256.Sum256([]byte("test")), CodeMethodS256: true, AuthMethodPost: true,
 		DeviceAuthorization: op.DeviceAuthorizationConfig{Lifetime: time.Minute, PollInterval: time.Second, UserFormPath: "/device", UserCode: op.UserCodeBase20},
@@ -147,6 +163,41 @@ func (p *Provider) Stored() *nusav1.AuthProvider {
 		Name: "corp", Issuer: p.URL(), ClientId: ClientID, Scopes: []string{"email"}, Roots: p.Roots(),
 		Rules: []*nusav1.ProviderRule{{Role: "operator", Condition: `"ops" in claims.groups`}, {Role: "viewer", Condition: `claims.groups.exists(g, g.startsWith("d"))`}},
 	}
+}
+
+// Allow adds an address to which the provider may send browsers.
+func (p *Provider) Allow(address string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pages = append(p.pages, address)
+}
+
+// Answer opens an address as a browser of the user does, who then logs in. It returns the address to which
+// the provider sends the browser.
+func (p *Provider) Answer(address string) *url.URL {
+	p.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var out *url.URL
+	browser := &http.Client{Transport: p.server.Client().Transport, Jar: jar, CheckRedirect: func(r *http.Request, _ []*http.Request) error {
+		if "https://"+r.URL.Host == p.URL() {
+			return nil
+		}
+		out = r.URL
+		return http.ErrUseLastResponse
+	}}
+	resp, err := browser.Get(address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	resp.Body.Close()
+	browser.CloseIdleConnections()
+	if out == nil {
+		p.t.Fatalf("the provider answers %s, and does not send the browser on", resp.Status)
+	}
+	return out
 }
 
 // Browse opens an address as a browser of the user does, who then logs in. It returns the status of the

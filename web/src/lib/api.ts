@@ -67,12 +67,12 @@ async function failure(r: Response): Promise<ApiError> {
   return new ApiError(r.status, message.trim(), Array.isArray(faults) ? faults : [], body)
 }
 
-async function send(method: string, path: string, options: { body?: unknown; signal?: AbortSignal; type?: string; headers?: Record<string, string> } = {}): Promise<Response> {
+async function send(method: string, path: string, options: { body?: unknown; signal?: AbortSignal; type?: string; headers?: Record<string, string>; cookies?: boolean } = {}): Promise<Response> {
   const init: RequestInit = {
     method,
     headers: headers({ Accept: 'application/json', ...options.headers }),
     cache: 'no-store',
-    credentials: 'omit',
+    credentials: options.cookies ? 'same-origin' : 'omit',
     redirect: 'error',
   }
   if (options.signal) init.signal = options.signal
@@ -102,7 +102,7 @@ export async function get<T>(path: string, query?: Query, signal?: AbortSignal):
 }
 
 /** call sends a message: post('/v1/regions/x:cordon', {cordon: true}). */
-export async function call<T>(method: 'POST' | 'PUT' | 'DELETE', path: string, body?: unknown, options: { type?: string; headers?: Record<string, string>; signal?: AbortSignal } = {}): Promise<T> {
+export async function call<T>(method: 'POST' | 'PUT' | 'DELETE', path: string, body?: unknown, options: { type?: string; headers?: Record<string, string>; signal?: AbortSignal; cookies?: boolean } = {}): Promise<T> {
   return json<T>(await send(method, path, { ...options, body: body ?? (method === 'DELETE' ? undefined : {}) }))
 }
 

@@ -1,6 +1,23 @@
-import { hooks } from './api'
+import { call, hooks } from './api'
+import { route } from './router.svelte'
 
 const KEY = 'nusa.token'
+/** Where the user was before the login at a provider. */
+const BACK = 'nusa.back'
+const BASE = import.meta.env.BASE_URL
+/** The address to which a provider sends the browser. */
+const DONE = BASE + 'login/done'
+
+/** takeAnswer reads what a provider has put into the address, and removes it from the address bar. */
+function takeAnswer(): Record<string, string> | undefined {
+  if (location.pathname !== DONE) return undefined
+  const q = new URLSearchParams(location.search)
+  const back = sessionStorage.getItem(BACK) ?? ''
+  sessionStorage.removeItem(BACK)
+  route.go(back.startsWith(BASE) ? back : BASE, true)
+  const of = (name: string): string => q.get(name) ?? ''
+  return { state: of('state'), code: of('code'), error: of('error'), description: of('error_description'), iss: of('iss') }
+}
 
 /** takeToken reads the token of the fragment #token=…, and removes it from the address bar. */
 function takeToken(): string {
@@ -17,8 +34,11 @@ class Session {
   locked = $state(false)
   /** Why the login is shown again. */
   why = $state('')
+  /** The server checks the answer of a provider. */
+  checking = $state(false)
 
   begin(): void {
+    const answer = takeAnswer()
     const given = takeToken()
     this.token = given || (sessionStorage.getItem(KEY) ?? '')
     if (given) sessionStorage.setItem(KEY, given)
@@ -28,6 +48,27 @@ class Session {
       const again = takeToken()
       if (again) this.login(again)
     })
+    if (answer) void this.finish(answer)
+  }
+
+  /** leave opens the address at which a provider asks the user to log in. */
+  async leave(provider: string): Promise<void> {
+    const { address } = await call<{ address: string }>('POST', BASE + 'login/begin', { provider }, { cookies: true })
+    sessionStorage.setItem(BACK, location.pathname + location.search)
+    location.assign(address)
+  }
+
+  /** finish gives the server the answer of a provider for a token. */
+  private async finish(answer: Record<string, string>): Promise<void> {
+    this.lock('')
+    this.checking = true
+    try {
+      this.login((await call<{ token: string }>('POST', BASE + 'login/finish', answer, { cookies: true })).token)
+    } catch (err) {
+      this.why = `The login has failed: ${(err as Error).message}`
+    } finally {
+      this.checking = false
+    }
   }
 
   login(token: string): void {
