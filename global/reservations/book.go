@@ -23,8 +23,9 @@ const (
 	claimKind  = "reservation-claims"
 )
 
-// endedMost bounds the records of reservations that have ended. The oldest are forgotten first.
-const endedMost = 100_000
+// endedMost and endedBytes bound the records of reservations that have ended. The oldest are forgotten first. No
+// limit on jobs counts these records, because their jobs are gone.
+const endedMost, endedBytes = 100_000, 256 << 20
 
 // Config configures a Book.
 type Config struct {
@@ -41,6 +42,8 @@ type Book struct {
 	open  map[string]*entry // processing
 	held  map[string]*entry // completed
 	ended []ended           // in the order in which they ended; it may have ids that are forgotten
+	// bytes is about what the records of ended take in the store, and most bounds it.
+	bytes, most int
 	// wake is notified when a reservation became open.
 	wake notify.Signal
 	// ready is closed when the stored records are read.
@@ -48,8 +51,18 @@ type Book struct {
 }
 
 type ended struct {
-	id string
-	at time.Time
+	id    string
+	at    time.Time
+	bytes int
+}
+
+// sizeOf returns about how many bytes a record takes in the store, with the text of its claim.
+func sizeOf(rec *nusav1.ReservationRecord) int {
+	n := proto.Size(rec)
+	if rec.GetReservation().GetClaim() != nil {
+		n += maxBy + maxText
+	}
+	return n
 }
 
 // entry is one reservation. Its record is never changed in place.
@@ -66,7 +79,7 @@ type entry struct {
 
 // New returns the book of a term. It must be made before the term serves, and Run must be called.
 func New(cfg Config) *Book {
-	b := &Book{cfg: cfg, st: cfg.Term.State, byID: map[string]*entry{}, open: map[string]*entry{}, held: map[string]*entry{}, ready: make(chan struct{})}
+	b := &Book{cfg: cfg, st: cfg.Term.State, byID: map[string]*entry{}, open: map[string]*entry{}, held: map[string]*entry{}, ready: make(chan struct{}), most: endedBytes}
 	b.st.Lock()
 	defer b.st.Unlock()
 	if b.st.Others == nil {
@@ -103,7 +116,8 @@ func (b *Book) apply(id string, m proto.Message) {
 		b.held[id] = e
 	default:
 		if !over {
-			b.ended = append(b.ended, ended{id, e.rec.GetEnded().AsTime()})
+			b.ended = append(b.ended, ended{id, e.rec.GetEnded().AsTime(), sizeOf(rec)})
+			b.bytes += sizeOf(rec)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package reservations
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,10 +15,10 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestForgetsAfterAFailure: old records whose removal fails once are removed later.
-func TestForgetsAfterAFailure(t *testing.T) {
+// newBook returns a book with reservations that ended now. broken is a committer that does not run.
+func newBook(t *testing.T, many int, fill func(*nusav1.Reservation)) (b *Book, broken *state.Committer, now time.Time) {
+	t.Helper()
 	mem := store.NewMemory().Client()
-	defer mem.Close()
 	e, err := mem.Campaign(t.Context(), state.ElectionPrefix, "me", time.Minute)
 	if err != nil {
 		t.Fatal(err)
@@ -27,28 +28,61 @@ func TestForgetsAfterAFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	commit := state.NewCommitter(st, mem, e.Guard())
-	b := New(Config{Term: api.NewTerm(api.TermConfig{State: st, Store: mem, Commit: commit}), Retention: time.Hour})
-	ctx, cancel := context.WithCancel(t.Context())
+	b = New(Config{Term: api.NewTerm(api.TermConfig{State: st, Store: mem, Commit: commit}), Retention: time.Hour})
+	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = commit.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
-	now := time.Now()
-	const many = 2*together + 5
+	t.Cleanup(func() { cancel(); <-ended; mem.Close() })
+	now = time.Now()
 	for i := range many {
 		rec := &nusav1.ReservationRecord{Reservation: &nusav1.Reservation{
 			Id: fmt.Sprintf("id-%03d", i), State: nusav1.ReservationState_RESERVATION_STATE_RELEASED, Ended: timestamppb.New(now),
 		}}
+		fill(rec.GetReservation())
 		if _, err := commit.Do(ctx, func(t *state.Tx) error { return state.PutOther(t, recordKey(rec.GetReservation().GetId()), rec) }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	failing, end := context.WithCancel(ctx)
+	return b, state.NewCommitter(st, mem, e.Guard()), now
+}
+
+func (b *Book) left() (ids []string) {
+	all, _ := b.filter("", 1000, func(*nusav1.Reservation) bool { return true })
+	for _, r := range all {
+		ids = append(ids, r.GetId())
+	}
+	return ids
+}
+
+// TestForgetsAfterAFailure: old records whose removal fails once are removed later.
+func TestForgetsAfterAFailure(t *testing.T) {
+	b, broken, now := newBook(t, 2*together+5, func(*nusav1.Reservation) {})
+	failing, end := context.WithCancel(t.Context())
 	end()
-	b.cfg.Term.Commit = state.NewCommitter(st, mem, e.Guard()) // does not run
+	works, bytes := b.cfg.Term.Commit, b.bytes
+	b.cfg.Term.Commit = broken // does not run
 	b.forget(failing, now.Add(2*time.Hour))
-	b.cfg.Term.Commit = commit
-	b.forget(ctx, now.Add(2*time.Hour))
-	if left, _ := b.filter("", many, func(*nusav1.Reservation) bool { return true }); len(left) > 0 {
-		t.Errorf("%d of %d records are left", len(left), many)
+	if b.bytes != bytes {
+		t.Errorf("%d bytes, want %d", b.bytes, bytes)
+	}
+	b.cfg.Term.Commit = works
+	b.forget(t.Context(), now.Add(2*time.Hour))
+	if left := b.left(); len(left) > 0 || b.bytes != 0 {
+		t.Errorf("%d records are left, %d bytes", len(left), b.bytes)
+	}
+}
+
+// TestEndedRecordsAreBounded: many large requests of reservations that have ended do not fill the store.
+func TestEndedRecordsAreBounded(t *testing.T) {
+	b, _, now := newBook(t, 40, func(r *nusav1.Reservation) {
+		r.Request = &nusav1.CreateReservationRequest{Constraints: []string{strings.Repeat("x", 10_000)}}
+	})
+	b.most = 100_000
+	b.forget(t.Context(), now)
+	if left := b.left(); len(left) != 9 || left[0] != "id-031" || b.bytes > b.most {
+		t.Errorf("%v are left, %d bytes", left, b.bytes)
+	}
+	if claimed := (&nusav1.Reservation{Claim: &nusav1.ReservationClaim{By: "x"}}); sizeOf(&nusav1.ReservationRecord{Reservation: claimed}) < maxText {
+		t.Error("the text of a claim does not count")
 	}
 }

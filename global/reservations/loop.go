@@ -302,12 +302,12 @@ func (b *Book) forget(ctx context.Context, now time.Time) {
 		for len(b.ended) > 0 && len(ids) < together {
 			first := b.ended[0]
 			if e := b.byID[first.id]; e != nil && e.rec.GetEnded() != nil {
-				if len(b.ended) <= endedMost && now.Sub(first.at) < b.cfg.Retention {
+				if len(b.ended) <= endedMost && b.bytes <= b.most && now.Sub(first.at) < b.cfg.Retention {
 					break
 				}
 				ids, taken = append(ids, first.id), append(taken, first)
 			}
-			b.ended = b.ended[1:]
+			b.ended, b.bytes = b.ended[1:], b.bytes-first.bytes
 		}
 		b.st.Unlock()
 		if len(ids) == 0 {
@@ -324,6 +324,9 @@ func (b *Book) forget(ctx context.Context, now time.Time) {
 		if err != nil {
 			b.st.Lock()
 			b.ended = append(taken, b.ended...) // they are still stored
+			for _, again := range taken {
+				b.bytes += again.bytes
+			}
 			b.st.Unlock()
 			return
 		}
