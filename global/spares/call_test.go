@@ -67,6 +67,16 @@ func TestAStoredSecretStays(t *testing.T) {
 	}
 }
 
+// TestLargeRequests: a request is stored with each step, and given to programs in one variable.
+func TestLargeRequests(t *testing.T) {
+	for n, ok := range map[int]bool{30 << 10: true, 33 << 10: false} {
+		_, _, err := checked(&nusav1.PrepareSpareRequest{Constraints: []string{strings.Repeat("x", n)}}, &webhook.Policy{})
+		if (err == nil) != ok {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
 func TestResults(t *testing.T) {
 	for status, final := range map[int]bool{200: false, 302: true, 400: true, 401: true, 404: true, 408: false, 409: false, 429: false, 500: false, 503: false, 0: false} {
 		if got := resultOf(webhook.Response{Status: status, Err: "no"}); got.Final != final {

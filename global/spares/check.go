@@ -28,6 +28,7 @@ const (
 	minJoin, maxJoin, defaultJoin         = time.Second, 24 * time.Hour, 15 * time.Minute
 	maxRegions, maxLabels, maxConstraints = 16, 15, 16
 	maxKey, maxRef, maxSecret             = 128, 255, 1024
+	maxRequest                            = 32 << 10
 )
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
@@ -85,6 +86,7 @@ func checked(req *nusav1.PrepareSpareRequest, policy *webhook.Policy) (*nusav1.P
 	f.check(len(out.GetConstraints()) <= maxConstraints, "constraints", "at most %d are allowed", maxConstraints)
 	f.check(len(out.GetLabels()) <= maxLabels, "labels", "at most %d are allowed", maxLabels)
 	f.check(!strings.ContainsRune(out.GetIdempotencyKey(), 0) && len(out.GetIdempotencyKey()) <= maxKey, "idempotency_key", "must be at most %d bytes", maxKey)
+	f.check(proto.Size(out) <= maxRequest, "constraints", "the request has %d bytes, at most %d are allowed", proto.Size(out), maxRequest)
 	if out.GetCallbackUrl() != "" {
 		err := policy.CheckURL(out.GetCallbackUrl())
 		f.check(err == nil, "callback_url", "%v", err)

@@ -108,7 +108,7 @@ func (SpareState) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_spare_proto_rawDescGZIP(), []int{0}
 }
 
-// PrepareSpareRequest says which hosts to prepare.
+// PrepareSpareRequest says which hosts to prepare. It has at most 32 KiB.
 type PrepareSpareRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Namespace of the reservations. Default "default".
