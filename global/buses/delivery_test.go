@@ -129,6 +129,7 @@ func TestARefusedMessageRepeatsNoOther(t *testing.T) {
 	if _, err := w.api.Enable(t.Context(), &nusav1.EnableBusRequest{Name: "bus", Skip: true}); err != nil {
 		t.Fatal(err)
 	}
+	w.mustHave("bus.skipped", "by an operator")
 	b.set(func() { b.refuse = -1 })
 	n := w.log.add("job.submitted", "a/c")
 	w.await("the next event", func() bool { return len(b.messages()) == 1 })

@@ -61,7 +61,7 @@ func notFound(name string) error {
 const byOperator = "by an operator"
 
 // kindOf returns the type of the event for a verb of the audit trail.
-var kindOf = map[string]string{"set": "bus.set", "delete": "bus.deleted", "disable": "bus.disabled", "enable": "bus.enabled"}
+var kindOf = map[string]string{"set": "bus.set", "delete": "bus.deleted", "disable": "bus.disabled", "enable": "bus.enabled", "skip": "bus.skipped"}
 
 // Set implements nusav1.BusesServer.
 func (s *Server) Set(ctx context.Context, req *nusav1.SetBusRequest) (*nusav1.Bus, error) {
@@ -94,7 +94,8 @@ func (s *Server) Set(ctx context.Context, req *nusav1.SetBusRequest) (*nusav1.Bu
 }
 
 // change replaces the record of a bus, with an entry in the audit trail and an event. decide returns the
-// new record; one that is equal but for its revision means no change.
+// new record; one that is equal but for its revision means no change. The verb skip changes what is published,
+// not the record.
 func (t *Term) change(ctx context.Context, name, verb string, decide func(tx *state.Tx, old *nusav1.BusRecord) (*nusav1.BusRecord, error)) (*nusav1.Bus, error) {
 	var next *nusav1.BusRecord
 	_, err := t.Commit.Do(ctx, func(tx *state.Tx) error {
@@ -106,10 +107,13 @@ func (t *Term) change(ctx context.Context, name, verb string, decide func(tx *st
 		}
 		next = proto.CloneOf(next)
 		next.Bus.Revision = old.GetBus().GetRevision()
-		if proto.Equal(old, next) {
+		same := proto.Equal(old, next)
+		if same && verb != "skip" {
 			return nil
 		}
-		next.Bus.Revision = objects.NextRevision(tx, old.GetBus().GetRevision())
+		if !same {
+			next.Bus.Revision = objects.NextRevision(tx, old.GetBus().GetRevision())
+		}
 		// The hash of a bus does not cover its secrets, because the trail is shown to others.
 		e := audit.Entry{Verb: verb, Kind: "bus", Name: name, After: state.AuditHash(next.GetBus())}
 		if old != nil {
@@ -119,6 +123,9 @@ func (t *Term) change(ctx context.Context, name, verb string, decide func(tx *st
 			return err
 		}
 		tx.Event(kindOf[verb], name, "%s", byOperator)
+		if same {
+			return nil
+		}
 		return t.buses.Put(tx, name, next)
 	})
 	if err != nil {
@@ -198,6 +205,17 @@ func (s *Server) Enable(ctx context.Context, req *nusav1.EnableBusRequest) (*nus
 	t, err := s.term(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if req.GetSkip() { // first, so that what is left out is not published for a moment
+		_, err := t.change(ctx, req.GetName(), "skip", func(_ *state.Tx, old *nusav1.BusRecord) (*nusav1.BusRecord, error) {
+			if old == nil {
+				return nil, notFound(req.GetName())
+			}
+			return old, nil
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	if w, ok := t.crew.Of(req.GetName()); ok {
 		w.hurry(req.GetSkip())

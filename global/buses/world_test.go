@@ -249,6 +249,18 @@ func (w *world) get(name string) *nusav1.Bus {
 }
 
 // await waits until a condition holds.
+// mustHave fails the test unless there is an event with a text.
+func (w *world) mustHave(kind, text string) {
+	w.t.Helper()
+	all, _, err := w.state.Events.After(w.t.Context(), 0, 1000)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if !slices.ContainsFunc(all, func(e *nusav1.Event) bool { return e.GetType() == kind && e.GetMessage() == text }) {
+		w.t.Errorf("no event %s: %s", kind, text)
+	}
+}
+
 func (w *world) await(what string, holds func() bool) {
 	w.t.Helper()
 	deadline := time.After(patience)

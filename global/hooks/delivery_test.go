@@ -250,6 +250,8 @@ func TestReplays(t *testing.T) {
 	if e.accepted[14] != 1 {
 		t.Error("an event before the first one was sent again")
 	}
+	w.mustHave("webhook.replayed", "event 3, by an operator")
+	w.mustHave("webhook.replayed", "all events from 15 on, by an operator")
 	w.log.retain(10)
 	for _, req := range []*nusav1.ReplayWebhookRequest{
 		{What: &nusav1.ReplayWebhookRequest_Id{Id: "fed-4"}}, {What: &nusav1.ReplayWebhookRequest_Id{Id: "other-15"}}, {What: &nusav1.ReplayWebhookRequest_Id{Id: "fed-21"}},
@@ -271,6 +273,7 @@ func TestSkip(t *testing.T) {
 	if _, err := w.api.Enable(t.Context(), &nusav1.EnableWebhookRequest{Name: "hook", Skip: true}); err != nil {
 		t.Fatal(err)
 	}
+	w.mustHave("webhook.skipped", "by an operator")
 	later := w.log.add("job.submitted", "a/b", "a")
 	e.await(t, "the later event", func() bool { return e.accepted[later] == 1 })
 	w.advance(48 * time.Hour)

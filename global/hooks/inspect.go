@@ -111,6 +111,9 @@ func (s *Server) Replay(ctx context.Context, req *nusav1.ReplayWebhookRequest) (
 		if len(events) == 0 || cloudevent.ID(events[0]) != what.Id {
 			return nil, status.Errorf(codes.OutOfRange, "the log does not have event %.80s: retention has removed it, or it is of another log", what.Id)
 		}
+		if _, err := sender.change(ctx, req.GetName(), fmt.Sprintf("event %d, by an operator", number), unchanged(req.GetName(), "replay")); err != nil {
+			return nil, err
+		}
 		if !r.again(number) {
 			return nil, status.Errorf(codes.ResourceExhausted, "so many deliveries wait for webhook %s that no other fits: wait, or run nusa webhook enable --skip", req.GetName())
 		}
@@ -130,6 +133,9 @@ func (s *Server) Replay(ctx context.Context, req *nusav1.ReplayWebhookRequest) (
 				oldest = events[0].GetNumber()
 			}
 			return nil, status.Errorf(codes.OutOfRange, "retention has removed event %d: the oldest is %d", what.From, oldest)
+		}
+		if _, err := sender.change(ctx, req.GetName(), fmt.Sprintf("all events from %d on, by an operator", what.From), unchanged(req.GetName(), "replay")); err != nil {
+			return nil, err
 		}
 		r.rewind(what.From - 1)
 		return &nusav1.ReplayWebhookResponse{Events: last - what.From + 1}, nil

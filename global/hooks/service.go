@@ -94,10 +94,12 @@ const byOperator = "by an operator"
 // kindOf returns the type of the event for a verb of the audit trail.
 var kindOf = map[string]string{
 	"set": "webhook.set", "remove": "webhook.removed", "rotate": "webhook.rotated", "disable": "webhook.disabled", "enable": "webhook.enabled",
+	"skip": "webhook.skipped", "replay": "webhook.replayed",
 }
 
 // change replaces the record of a webhook, with an entry in the audit trail and an event with the text
-// why. decide returns the new record and the verb; the same record means no change.
+// why. decide returns the new record and the verb; the same record means no change. The verbs skip and replay
+// change what is sent, not the record.
 func (s *Sender) change(ctx context.Context, name, why string, decide func(t *state.Tx, old *nusav1.WebhookRecord, revision int64) (*nusav1.WebhookRecord, string, error)) (*nusav1.Webhook, error) {
 	var next *nusav1.WebhookRecord
 	changed, revision := false, int64(0)
@@ -110,7 +112,7 @@ func (s *Sender) change(ctx context.Context, name, why string, decide func(t *st
 			return err
 		}
 		changed, revision = !proto.Equal(old, next), known
-		if !changed {
+		if !changed && verb != "skip" && verb != "replay" {
 			return nil
 		}
 		// The hash of a webhook does not cover its secrets, because the trail is shown to others.
@@ -122,6 +124,9 @@ func (s *Sender) change(ctx context.Context, name, why string, decide func(t *st
 			return err
 		}
 		t.Event(kindOf[verb], name, "%s", why)
+		if !changed {
+			return nil
+		}
 		return state.PutWebhook(t, next)
 	})
 	if err != nil {
@@ -255,10 +260,25 @@ func (s *Server) Enable(ctx context.Context, req *nusav1.EnableWebhookRequest) (
 	if err != nil {
 		return nil, err
 	}
+	if req.GetSkip() { // first, so that what is left out is not sent for a moment
+		if _, err := sender.change(ctx, req.GetName(), byOperator, unchanged(req.GetName(), "skip")); err != nil {
+			return nil, err
+		}
+	}
 	if r := sender.of(req.GetName()); r != nil {
 		r.hurry(req.GetSkip())
 	}
 	return s.enable(ctx, req.GetName(), "")
+}
+
+// unchanged is for Sender.change: the record stays, and the verb is audited.
+func unchanged(name, verb string) func(*state.Tx, *nusav1.WebhookRecord, int64) (*nusav1.WebhookRecord, string, error) {
+	return func(_ *state.Tx, old *nusav1.WebhookRecord, _ int64) (*nusav1.WebhookRecord, string, error) {
+		if old == nil {
+			return nil, "", notFound(name)
+		}
+		return old, verb, nil
+	}
 }
 
 // enable stores whether a webhook is disabled: why is empty if it is not.

@@ -281,6 +281,18 @@ func (w *world) awaitStatus(name, what string, holds func(*nusav1.WebhookStatus)
 	await(w.t, name+": "+what, &w.log.added, func() bool { return holds(w.get(name).GetStatus()) })
 }
 
+// mustHave fails the test unless there is an event with a text.
+func (w *world) mustHave(kind, text string) {
+	w.t.Helper()
+	all, _, err := w.state.Events.After(w.t.Context(), 0, 1000)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if !slices.ContainsFunc(all, func(e *nusav1.Event) bool { return e.GetType() == kind && e.GetMessage() == text }) {
+		w.t.Errorf("no event %s: %s", kind, text)
+	}
+}
+
 // awaitSaved waits until the stored progress of a webhook holds.
 func (w *world) awaitSaved(name, what string, holds func(*nusav1.WebhookProgress) bool) {
 	w.t.Helper()
