@@ -13,7 +13,7 @@ LDFLAGS  := -s -w -X github.com/nusa-scheduler/nusa/internal/serve.Version=$(VER
 # go test with the failures repeated at the end.
 TEST     := GO=$(GO) .ci/gotest
 
-.PHONY: build web web-test demo test race fuzz vulncheck check sim sim-planted proto oracle integration bench bench-quick clean help
+.PHONY: build web web-test demo test race fuzz vulncheck check sim sim-planted proto gpu-check oracle integration bench bench-quick clean help
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ proto: ## generate code and the OpenAPI document from proto/
 	@rm -rf bin/openapi
 	$(TOOL) buf generate
 	$(GO) run ./internal/rest/openapi/merge bin/openapi internal/rest/openapi/openapi.json
+
+gpu-check: ## print the accelerators that an agent on this machine finds
+	@$(GO) run ./agent/gpu/check
 
 oracle: ## compare plans of 100,000 random regions and federations with a brute-force oracle: some minutes
 	$(TEST) ./regional/sched -run '^TestOracle$$' -rapid.checks=100000 -count=1 -timeout 2h -v

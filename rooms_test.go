@@ -25,7 +25,7 @@ var layers = map[string][]string{
 	"global":   {"store", "room", "region", "recovery", "failover", "place/rank", "place", "latency", "compact", "history", "idempotency", "events", "state", "gather", "repair", "uplink", "placer", "objects", "hooks/delivery", "hooks", "buses", "api", "intakes", "reservations", "spares/step", "spares", "overview"},
 	"regional": {"state/persist", "state", "trail", "presence", "pools", "sched", "accept", "regionlease", "gossip", "voters", "quorum", "wire", "raftlog", "events", "metrics", "nodes", "repair", "peers", "uplink", "api", "reserved", "overview", "master"},
 	"agent": {
-		"lease", "health", "reconcile", "retry", "facts", "driver", "driver/mounts", "supervise/slim", "supervise", "setup",
+		"lease", "health", "reconcile", "retry", "facts", "gpu", "driver", "driver/mounts", "supervise/slim", "supervise", "setup",
 		"driver/docker", "driver/incus", "driver/process", "driver/plugin", "driver/reserve", "driver/mock", "driver/drivertest",
 		"store", "engine", "master", "api", "ordertest",
 	},

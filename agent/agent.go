@@ -126,7 +126,7 @@ func assemble(ctx context.Context, cfg Config, dir *serve.DataDir, st *store.Sto
 		Node: engine.Node{ID: st.NodeID, Region: cfg.Region, AllocsDir: dir.Path(allocsDir), Path: taskPath(), ProcessUser: cfg.ProcessUser, Setup: cfg.setup,
 			Reach: engine.Reach{Dial: cfg.Net.Dial, RemoteHosts: cfg.remoteHosts, OwnAddress: inv.Address, Drivers: cfg.Drivers}},
 		Host: reconcile.Host{CPUMilli: c.GetCpuMilli(), MemoryBytes: c.GetMemoryBytes(), DiskBytes: c.GetDiskBytes(),
-			Quota: cfg.InstanceQuota, Drivers: inv.drivers()},
+			GPUMilli: int64(len(inv.Get().GetGpus())) * 1000, Quota: cfg.InstanceQuota, Drivers: inv.drivers()},
 		TasksChanged: inv.setTasks, PortsInUse: func(ports []int) map[int]bool { return portsInUse(cfg.Net, ports) },
 		MaxRetainedBytes: cfg.MaxRetainedBytes, MaxRetainedFolders: cfg.MaxRetainedFolders,
 	}, contents)
@@ -159,7 +159,7 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 	if r.cfg.ReleaseMemory {
 		g.Go(func() error { return releaseAtRest(gctx, r.engine.Changed, releaseMemory) })
 	}
-	g.Go(func() error { return r.inventory.run(gctx, r.engine.SetDrivers) })
+	g.Go(func() error { return r.inventory.run(gctx, r.engine.SetHost) })
 	g.Go(func() error {
 		select {
 		case <-r.engine.Ready():

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/reserve"
 	"github.com/nusa-scheduler/nusa/agent/engine"
 	"github.com/nusa-scheduler/nusa/agent/facts"
+	"github.com/nusa-scheduler/nusa/agent/gpu"
 	"github.com/nusa-scheduler/nusa/agent/setup"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 	"github.com/nusa-scheduler/nusa/internal/boottime"
@@ -134,6 +136,9 @@ type Config struct {
 	DockerAuth string
 	// DockerPrivileged lets jobs run privileged containers.
 	DockerPrivileged bool
+	// GPUs returns the accelerators of the host that this agent may give to tasks. Default: all
+	// accelerators, unless several agents share the machine.
+	GPUs func(context.Context) ([]gpu.Device, error)
 	// Plugins maps the name of a further driver to the path of its executable (package
 	// agent/driver/plugin). At most 16 are allowed.
 	Plugins map[string]string
@@ -263,6 +268,12 @@ func (c Config) withParts() (Config, error) {
 	c.setup, err = c.newSetup(filepath.Join(c.DataDir, allocsDir))
 	if err != nil {
 		return c, err
+	}
+	if c.GPUs == nil {
+		c.GPUs = gpu.Host{}.Devices
+		if len(c.Drivers) > 0 || c.SharedMachine != "" { // another agent may give the same devices to its tasks
+			c.GPUs = func(context.Context) ([]gpu.Device, error) { return nil, nil }
+		}
 	}
 	if len(c.Drivers) > 0 {
 		c.Drivers, c.closeDrivers = maps.Clone(c.Drivers), func() {}

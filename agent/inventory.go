@@ -31,6 +31,10 @@ type inventory struct {
 	mu    sync.Mutex
 	now   *nusav1.NodeInventory // replaced as a whole, never changed in place
 	tasks int
+
+	// gpuProblems are the problems of accelerators that are logged, by address. Only the
+	// goroutine that inspects the host uses the map.
+	gpuProblems map[string]string
 }
 
 // newInventory inspects the host for the first time.
@@ -54,9 +58,9 @@ func (inv *inventory) Get() *nusav1.NodeInventory {
 // Changed returns a channel that the next change of the inventory closes.
 func (inv *inventory) Changed() <-chan struct{} { return inv.changed.C() }
 
-// run inspects the host repeatedly until ctx ends. setDrivers passes the state of the drivers
-// to the engine.
-func (inv *inventory) run(ctx context.Context, setDrivers func(context.Context, map[string]reconcile.Driver) bool) error {
+// run inspects the host repeatedly until ctx ends. setHost passes the state of the drivers and
+// the number of accelerators to the engine.
+func (inv *inventory) run(ctx context.Context, setHost func(context.Context, map[string]reconcile.Driver, int) bool) error {
 	tick := time.NewTicker(inspectEvery)
 	defer tick.Stop()
 	for {
@@ -79,7 +83,7 @@ func (inv *inventory) run(ctx context.Context, setDrivers func(context.Context, 
 		inv.mu.Lock()
 		inv.now = now
 		inv.mu.Unlock()
-		if !setDrivers(ctx, inv.drivers()) {
+		if !setHost(ctx, inv.drivers(), len(now.GetGpus())) {
 			return nil
 		}
 		inv.changed.Notify()
@@ -114,15 +118,42 @@ func (inv *inventory) inspect(ctx context.Context) (*nusav1.NodeInventory, error
 	if allow, ok := inv.cfg.setup.VolumesAllow(); ok {
 		out.VolumesAllow = &nusav1.VolumesAllow{Folders: allow}
 	}
+	out.Gpus = inv.gpus(ctx)
 	for _, name := range slices.Sorted(maps.Keys(inv.cfg.Drivers)) {
 		f := inv.cfg.Drivers[name].Fingerprint(ctx)
 		if err := inv.cfg.setup.CanSecrets(); err != nil && slices.Contains(f.Capabilities, driver.CapSecrets) {
 			f.Capabilities = slices.DeleteFunc(slices.Clone(f.Capabilities), func(c string) bool { return c == driver.CapSecrets })
 			f.Message = strings.TrimPrefix(f.Message+"; no secrets: "+err.Error(), "; ")
 		}
+		f.Capabilities = slices.Sorted(slices.Values(append([]string{driver.CapLifecycle}, f.Capabilities...)))
 		out.Drivers = append(out.Drivers, &nusav1.DriverInfo{Name: name, Healthy: f.Healthy, Version: f.Version, Message: engine.Clip(f.Message), Capabilities: f.Capabilities})
 	}
 	return out, nil
+}
+
+// gpus returns the accelerators that are healthy. It logs each problem once. A node whose
+// accelerators cannot be inspected offers none.
+func (inv *inventory) gpus(ctx context.Context) []*nusav1.GPUDevice {
+	devices, err := inv.cfg.GPUs(ctx)
+	problems := map[string]string{}
+	if err != nil {
+		problems[""] = err.Error()
+	}
+	var out []*nusav1.GPUDevice
+	for _, d := range devices {
+		if d.Problem != "" {
+			problems[d.Address] = d.Problem
+			continue
+		}
+		out = append(out, &nusav1.GPUDevice{Id: d.UUID, Model: d.Model, MemoryBytes: d.MemoryBytes, Address: d.Address})
+	}
+	for at, why := range problems {
+		if inv.gpuProblems[at] != why && ctx.Err() == nil {
+			inv.cfg.Logger.Warn("an accelerator is not offered", "address", at, "reason", why)
+		}
+	}
+	inv.gpuProblems = problems
+	return out
 }
 
 // capacity returns the resources that the scheduler may use: the configured values, or this

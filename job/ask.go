@@ -102,6 +102,9 @@ func AskOf(g *nusav1.Group) Ask {
 // ends. A group that a lease binds needs this capability.
 const selfFencing = "self_fencing"
 
+// wholeGPU is a whole device in thousandths.
+const wholeGPU = 1000
+
 // Capabilities returns Needs as one sorted list of texts such as "docker/exec".
 func (a Ask) Capabilities() []string {
 	var out []string
@@ -131,6 +134,18 @@ func (a *Ask) need(t *nusav1.Task, g *nusav1.Group) {
 	}
 	if t.GetCheck().GetCommand() != nil {
 		needs = append(needs, "exec")
+	}
+	if t.GetLifecycle() != nil || t.GetLeader() || t.GetShutdownDelay().AsDuration() > 0 {
+		needs = append(needs, "lifecycle")
+	}
+	switch g := t.GetResources().GetGpu(); {
+	case g.GetShareMilli() > 0 && g.GetShareMilli() < wholeGPU:
+		needs = append(needs, "gpu_share")
+	case g.GetCount() > 0 || g.GetShareMilli() > 0:
+		needs = append(needs, "gpu")
+	}
+	if t.GetKillSignal() != "" {
+		needs = append(needs, "kill_signal")
 	}
 	if bound(g) {
 		needs = append(needs, selfFencing)

@@ -49,7 +49,8 @@ var forms = map[protoreflect.FullName]string{
 	"nusa.v1.Check":        "{http: {port: http, path: /}, interval: 10s}", "nusa.v1.HTTPCheck": "{port: http, path: /}", "nusa.v1.TCPCheck": "{port: http}",
 	"nusa.v1.CommandCheck": "[test, -e, ready]", "nusa.v1.CommandCheck.command": "[test, -e, ready]",
 	"nusa.v1.Logs": "{files: 3, size: 10MiB}", "nusa.v1.Restart": "{attempts: 3, window: 10m}",
-	structName: "{command: sleep}",
+	"nusa.v1.Lifecycle": "{hook: prestart, sidecar: true}",
+	structName:          "{command: sleep}",
 }
 
 // form returns " such as EXAMPLE" for an error about the form of a value, or "" if there
@@ -87,6 +88,8 @@ var wordings = map[string]string{
 	"depends_on":        "jobs that wait for other jobs are not supported yet",
 	"termination_grace": "kill_timeout, of a task, sets it",
 	"stop_grace_period": "kill_timeout, of a task, sets it",
+	"stop_signal":       "kill_signal, of a task, sets it",
+	"init_containers":   "lifecycle: {hook: prestart}, of a task, runs it before the others",
 }
 
 // wording returns a hint for an unknown field: what to write instead if another scheduler

@@ -61,8 +61,7 @@ func TestUnsupported(t *testing.T) {
 	spec := mustParse(t, string(data))
 	spec.Groups["cache"].Disconnect = &nusav1.Disconnect{Region: &nusav1.DisconnectLevel{Running: nusav1.Running_RUNNING_STOP}}
 	want := strings.TrimSpace(`
-groups.web.update.canary: not supported yet
-groups.web.tasks.server.resources.gpu: not supported yet by driver process`)
+groups.web.update.canary: not supported yet`)
 	got := Unsupported(spec)
 	if got.Error() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
@@ -187,15 +186,15 @@ groups:
     volumes: {data: {source: /srv}, conf: {source: /etc/x, read_only: true}}
     tasks:
       x: {driver: process, config: {command: x, args: [-v], user: u, dir: d}, resources: {cpu: 500m, memory: 1GiB, disk: 1MiB, gpu: {count: 1, model: [b, a]}}}
-      y: {driver: incus, config: {image: x, command: x}, resources: {disk: 2MiB, gpu: {count: 2, model: [a]}}, secrets: [s], check: {command: [x]}}
+      y: {driver: incus, config: {image: x, command: x}, resources: {disk: 2MiB}, secrets: [s], check: {command: [x]}}
       z: {driver: process, config: {command: x}}
 `)
 	Default(spec)
 	got := AskOf(spec.Groups["g"])
 	want := Ask{
-		CPUMilli: 700, MemoryBytes: 1<<30 + 2*defaultMemory, DiskBytes: 3 << 20, GPUCount: 3, GPUModels: []string{"a", "b"},
+		CPUMilli: 700, MemoryBytes: 1<<30 + 2*defaultMemory, DiskBytes: 3 << 20, GPUCount: 1, GPUModels: []string{"a", "b"},
 		Drivers: []string{"incus", "process"},
-		Needs:   map[string][]string{"incus": {"exec", "mounts", "secrets", "volumes"}, "process": {"mounts", "user", "volumes"}}, Ports: []PortAsk{{"a", 0, 8080}, {"b", 80, 0}, {"c", 22, 0}},
+		Needs:   map[string][]string{"incus": {"exec", "mounts", "secrets", "volumes"}, "process": {"gpu", "mounts", "user", "volumes"}}, Ports: []PortAsk{{"a", 0, 8080}, {"b", 80, 0}, {"c", 22, 0}},
 		Pool: "fast", Dedicated: true, Constraints: []string{"node.cpu_cores > 1"}, SpreadBy: "node.name",
 		Affinities: []AffinityAsk{{`node.os == "linux"`, 5}}, Apart: []string{"db", "web"},
 		Volumes: []string{"/etc/x", "/srv"},
@@ -206,7 +205,7 @@ groups:
 	if s, d := got.StaticPorts(), got.DynamicPorts(); !reflect.DeepEqual(s, []int32{22, 80}) || d != 1 {
 		t.Errorf("static %v, dynamic %d", s, d)
 	}
-	if r := got.Resources(); r.GetCpuMilli() != 700 || r.GetGpu().GetCount() != 3 {
+	if r := got.Resources(); r.GetCpuMilli() != 700 || r.GetGpu().GetCount() != 1 {
 		t.Errorf("resources %v", r)
 	}
 	if r := AskOf(&nusav1.Group{}).Resources(); r.GetGpu() != nil {

@@ -61,7 +61,11 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 				c.refuse(c.join(at, "driver"), fmt.Sprintf("there is no driver %q%s", clip(t.GetDriver()), didYouMean(t.GetDriver(), drivers)))
 				continue
 			}
-			refuse(t.GetResources().GetGpu().GetCount() > 0 || t.GetResources().GetGpu().GetShareMilli() > 0, c.under(at, ".resources.gpu"), by)
+			gpu := t.GetResources().GetGpu()
+			part := gpu.GetShareMilli() > 0 && gpu.GetShareMilli() < wholeGPU
+			gives := t.GetDriver() == "process" || t.GetDriver() == "docker"
+			refuse(!gives && gpu.GetCount()+gpu.GetShareMilli() > 0 && slices.Contains(drivers, t.GetDriver()), c.under(at, ".resources.gpu"), by)
+			refuse(gives && part, c.under(at, ".resources.gpu.share"), by)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,6 +47,7 @@ func (c *checker) group(p, key string, g *nusav1.Group, spec *nusav1.JobSpec) {
 	for _, k := range sorted(g.GetTasks()) {
 		c.task(c.join(c.join(p, "tasks"), k), k, g.GetTasks()[k], g, spec)
 	}
+	c.order(c.join(p, "tasks"), g)
 }
 
 // instances validates the number of instances, also against the number of their regions.
@@ -169,6 +171,7 @@ func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group, spec *nus
 		}
 	}
 	c.killTimeout(c.join(p, "kill_timeout"), t, g)
+	c.lifecycle(p, t, g)
 	if r := t.GetRestart(); r != nil {
 		at := c.join(p, "restart")
 		if r.Attempts != nil {
@@ -239,5 +242,68 @@ func (c *checker) env(p string, env map[string]string) {
 			c.fail(at, "names that start with NUSA_ are set by the agent")
 		}
 		c.argument(at, env[k], len(k)+len("="))
+	}
+}
+
+// maxShutdownDelay bounds shutdown_delay.
+const maxShutdownDelay = 10 * time.Minute
+
+// killSignals are the values of kill_signal.
+var killSignals = []string{"SIGABRT", "SIGALRM", "SIGCONT", "SIGHUP", "SIGINT", "SIGKILL", "SIGPIPE", "SIGPWR", "SIGQUIT", "SIGTERM",
+	"SIGUSR1", "SIGUSR2", "SIGWINCH"}
+
+// lifecycle validates when a task runs and how it is asked to end.
+func (c *checker) lifecycle(p string, t *nusav1.Task, g *nusav1.Group) {
+	if name := t.GetKillSignal(); name != "" && !slices.Contains(killSignals, name) {
+		c.fail(c.join(p, "kill_signal"), "%q is not one of %s", clip(name), strings.Join(killSignals, ", "))
+	}
+	c.duration(c.join(p, "shutdown_delay"), t.GetShutdownDelay(), 0, maxShutdownDelay)
+	if t.GetLeader() && t.GetLifecycle() != nil {
+		c.fail(c.join(p, "leader"), "a task with a lifecycle cannot lead: the leader is a main task")
+	}
+	l := t.GetLifecycle()
+	if l == nil {
+		return
+	}
+	at := c.join(p, "lifecycle")
+	hook := l.GetHook()
+	switch {
+	case hook == nusav1.LifecycleHook_LIFECYCLE_HOOK_UNSPECIFIED:
+		c.fail(c.join(at, "hook"), "is missing: prestart, poststart or poststop")
+		return
+	case hook == nusav1.LifecycleHook_LIFECYCLE_HOOK_POSTSTOP && l.GetSidecar():
+		c.fail(c.join(at, "sidecar"), "a poststop task ends by itself: leave sidecar out")
+	case hook == nusav1.LifecycleHook_LIFECYCLE_HOOK_POSTSTOP && bound(g):
+		c.fail(c.join(at, "hook"), "poststop is not possible with %s: when the lease has ended nothing may run here", bindingSetting(g))
+	}
+	if t.GetCheck() != nil && !l.GetSidecar() {
+		c.fail(c.join(p, "check"), "a task that ends by itself has no check: its exit code is its result")
+	}
+	if !l.GetSidecar() && t.GetShutdownDelay().AsDuration() > 0 {
+		c.fail(c.join(p, "shutdown_delay"), "nobody calls a task that ends by itself: leave it out")
+	}
+}
+
+// order validates which tasks of a group lead and which follow.
+func (c *checker) order(p string, g *nusav1.Group) {
+	leader, main, gpus := "", false, ""
+	for _, k := range sorted(g.GetTasks()) {
+		t := g.GetTasks()[k]
+		if d := t.GetResources().GetGpu(); d.GetCount() > 0 || d.GetShareMilli() > 0 {
+			if gpus != "" {
+				c.fail(c.under(c.join(p, k), ".resources.gpu"), "%s has the accelerators of the instance already: one task of a group can have them", gpus)
+			}
+			gpus = k
+		}
+		main = main || t.GetLifecycle() == nil
+		if t.GetLeader() && leader != "" {
+			c.fail(c.join(c.join(p, k), "leader"), "%s leads already", leader)
+		}
+		if t.GetLeader() {
+			leader = k
+		}
+	}
+	if !main && len(g.GetTasks()) > 0 {
+		c.fail(p, "no main task: at least one task has no lifecycle")
 	}
 }

@@ -33,11 +33,13 @@ type Allocations struct {
 	log    *slog.Logger
 	logs   chan struct{} // bounds the streams of logs
 	execs  chan struct{} // bounds the commands that run at the same time
+	files  chan struct{} // bounds the files that are sent at the same time
 }
 
 // New returns the service over an engine.
 func New(e *engine.Engine, log *slog.Logger) *Allocations {
-	return &Allocations{engine: e, log: log, logs: make(chan struct{}, maxLogs), execs: make(chan struct{}, MaxExecs)}
+	return &Allocations{engine: e, log: log, logs: make(chan struct{}, maxLogs), execs: make(chan struct{}, MaxExecs),
+		files: make(chan struct{}, maxFiles)}
 }
 
 // List returns the allocations on this node. With `all` the result includes the ended

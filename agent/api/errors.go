@@ -20,7 +20,7 @@ func lookupError(err error) error {
 		return status.Error(codes.InvalidArgument, err.Error())
 	case errors.Is(err, engine.ErrUnknown):
 		return status.Error(codes.NotFound, err.Error())
-	case errors.Is(err, engine.ErrNoDriver):
+	case errors.Is(err, engine.ErrNoDriver), errors.Is(err, engine.ErrNotRunning):
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return status.FromContextError(err).Err()

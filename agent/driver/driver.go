@@ -80,10 +80,11 @@ const (
 	// CapRecover: tasks outlive the agent, and the next agent adopts them.
 	CapRecover = "recover"
 	// CapExec: the method Exec works. CapStats: the method Stats works. CapUpdate: the
-	// method Update changes the limits of a running run.
+	// method Update changes the limits of a running run. CapSignal: the method Signal works.
 	CapExec   = "exec"
 	CapStats  = "stats"
 	CapUpdate = "update"
+	CapSignal = "signal"
 	// CapVolumes: the task sees its Volumes. CapMounts: volumes are mounts, so the driver
 	// honours their Target and ReadOnly. CapSecrets: the task sees SecretsDir, and no other
 	// program does.
@@ -92,6 +93,13 @@ const (
 	CapSecrets = "secrets"
 	// CapUser: tasks can run as another user than the agent's.
 	CapUser = "user"
+	// CapKillSignal: the driver honours Task.KillSignal.
+	CapKillSignal = "kill_signal"
+	// CapGPU: the run gets the accelerators in Task.GPUs.
+	CapGPU = "gpu"
+	// CapLifecycle: the agent knows when the tasks of a group start and stop. The agent adds it to
+	// each driver, so that no agent of an earlier version gets a job that relies on it.
+	CapLifecycle = "lifecycle"
 )
 
 // Driver runs tasks. An ID names a run. A run starts at most once in the life of the data
@@ -138,6 +146,9 @@ type Driver interface {
 	// Update changes the limits of a running run. Errors: ErrNotFound,
 	// ErrNotRunning, ErrUnsupported.
 	Update(ctx context.Context, id ID, r Resources) error
+	// Signal sends a signal, 1..64, to the first process of a running run. Errors:
+	// ErrNotFound, ErrNotRunning, ErrUnsupported.
+	Signal(ctx context.Context, id ID, signal int) error
 	// Size returns the size of a run's retained output in bytes, or 0 if the size is
 	// unknown.
 	Size(ctx context.Context, id ID) (int64, error)
@@ -206,6 +217,11 @@ type Task struct {
 	// A master waits until both times have passed before it replaces the instance.
 	Lease     lease.Deadline
 	StopGrace time.Duration
+	// GPUs are the UUIDs of the accelerators that only this run may use.
+	GPUs []string
+	// KillSignal is the signal that asks the run to end, 1..64. 0 means SIGTERM, or the stop signal of
+	// the image.
+	KillSignal int
 }
 
 // ContainerSecrets is the folder of secrets in a task that has its own file system.
@@ -304,12 +320,17 @@ type Status struct {
 	Signal   int // the signal that ended the command; 0: none
 	Cause    Cause
 	Message  string
+	// Final says that a run that could not be started cannot be started later either.
+	Final bool `json:",omitempty"`
 }
 
 // StartError returns the error of Start for a run with this status: ErrStart if the
 // run could not be started, else nil.
 func (s Status) StartError() error {
-	if s.Cause == CauseStartFailed {
+	switch {
+	case s.Cause == CauseStartFailed && s.Final:
+		return fmt.Errorf("%w: %s", ErrFinal, s.Message)
+	case s.Cause == CauseStartFailed:
 		return fmt.Errorf("%w: %s", ErrStart, s.Message)
 	}
 	return nil

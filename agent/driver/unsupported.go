@@ -2,7 +2,7 @@ package driver
 
 import "context"
 
-// Unsupported implements Exec, Stats and Update for a Driver whose engine lacks them. Embed
+// Unsupported implements Exec, Stats, Update and Signal for a Driver whose engine lacks them. Embed
 // it in the type of that driver.
 type Unsupported struct{}
 
@@ -16,3 +16,6 @@ func (Unsupported) Stats(context.Context, ID) (Stats, error) { return Stats{}, E
 
 // Update returns ErrUnsupported: the engine cannot change limits.
 func (Unsupported) Update(context.Context, ID, Resources) error { return ErrUnsupported }
+
+// Signal returns ErrUnsupported: the engine sends no signals.
+func (Unsupported) Signal(context.Context, ID, int) error { return ErrUnsupported }

@@ -48,7 +48,7 @@ func (e *Engine) apply(do reconcile.Action) {
 	case reconcile.Start:
 		e.startRun(a, do)
 	case reconcile.Close:
-		a.act.Closing = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message}
+		a.act.Closing = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message, Since: e.cfg.Timeline.Now()}
 	case reconcile.StopRun:
 		e.stopRun(a, do)
 	case reconcile.End:
@@ -189,7 +189,7 @@ func (e *Engine) adoptLater(a *alloc, t reconcile.TaskActual, drv driver.Driver,
 func (e *Engine) resume(a *alloc, do reconcile.Action) {
 	e.log.Info("the task starts again", "alloc", do.Alloc, "task", do.Task, "run", do.Run+1)
 	t := a.act.Tasks[do.Task]
-	a.setTask(do.Task, reconcile.TaskActual{Phase: reconcile.Waiting, Run: do.Run + 1, Restarts: t.Restarts, RunsSinceHealthy: max(0, t.RunsSinceHealthy-1)})
+	a.setTask(do.Task, t.Again(do.Run+1))
 	a.act.Started = time.Time{} // the time of the pause does not count for max_runtime
 	addEvent(a.detail(do.Task), time.Now(), "restarting", "the task was stopped together with the agent")
 }

@@ -126,7 +126,7 @@ func (a *alloc) runEnded(name string, end reconcile.TaskActual, onTimeline time.
 	a.setTask(name, end)
 	end.Finished = finished
 	d := a.detail(name)
-	setEnd(d, end, a.spec.Batch && end.ExitCode == 0 && end.Signal == 0 && end.Reason == "")
+	setEnd(d, end, a.task(name).Done(a.spec.Batch, end))
 	message := fmt.Sprintf("exit code %d", end.ExitCode)
 	if end.Message != "" && end.Reason != reconcile.ReasonUnhealthy { // an earlier event has end.Message
 		message += ": " + end.Message

@@ -206,9 +206,10 @@ func (e *Engine) post(f func()) {
 // again.
 func (e *Engine) Wake(ctx context.Context) { e.do(ctx, func() {}) }
 
-// SetDrivers replaces the states of the drivers that the plans use.
-func (e *Engine) SetDrivers(ctx context.Context, drivers map[string]reconcile.Driver) bool {
-	return e.do(ctx, func() { e.host.Drivers = drivers })
+// SetHost replaces the states of the drivers, and the number of accelerators, that the plans
+// use.
+func (e *Engine) SetHost(ctx context.Context, drivers map[string]reconcile.Driver, gpus int) bool {
+	return e.do(ctx, func() { e.host.Drivers, e.host.GPUMilli = drivers, int64(gpus)*1000 })
 }
 
 // publish gives changed records to the store's writer, then changed reports to the
@@ -286,9 +287,7 @@ func (e *Engine) Pause(ctx context.Context) (killTimeout time.Duration, ok bool)
 
 func (e *Engine) longestKillTimeout() (longest time.Duration) {
 	for _, a := range e.allocs {
-		for _, t := range a.spec.Tasks {
-			longest = max(longest, t.KillTimeout)
-		}
+		longest = max(longest, reconcile.StopTime(a.spec))
 	}
 	return longest
 }

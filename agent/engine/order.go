@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
@@ -51,6 +52,7 @@ const (
 	maxInterval = 24 * time.Hour
 	minInterval = 10 * time.Millisecond
 	maxTimeout  = time.Hour
+	maxDelay    = 10 * time.Minute
 )
 
 // order is a decoded order of an allocation.
@@ -231,6 +233,17 @@ func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) (bad error) {
 	return bad
 }
 
+// wholeGPUs returns the number of whole devices that a task asks for.
+func wholeGPUs(g *nusav1.GPU) int {
+	switch {
+	case g.GetShareMilli() > 0 && g.GetShareMilli() < 1000:
+		return 0
+	case g.GetShareMilli() > 0:
+		return 1
+	}
+	return int(g.GetCount())
+}
+
 // within returns v, or the nearest bound if v is outside of least..most.
 func within[T cmp.Ordered](least, v, most T) T { return min(max(least, v), most) }
 
@@ -241,6 +254,10 @@ func taskFromProto(name string, t *nusav1.Task) reconcile.Task {
 	if t.GetKillTimeout() != nil {
 		out.KillTimeout = within(0, t.GetKillTimeout().AsDuration(), maxKill)
 	}
+	out.Hook = map[nusav1.LifecycleHook]reconcile.Hook{nusav1.LifecycleHook_LIFECYCLE_HOOK_PRESTART: reconcile.Prestart,
+		nusav1.LifecycleHook_LIFECYCLE_HOOK_POSTSTART: reconcile.Poststart, nusav1.LifecycleHook_LIFECYCLE_HOOK_POSTSTOP: reconcile.Poststop}[t.GetLifecycle().GetHook()]
+	out.Sidecar, out.Leader = out.Hook != reconcile.Main && out.Hook != reconcile.Poststop && t.GetLifecycle().GetSidecar(), t.GetLeader()
+	out.ShutdownDelay = within(0, t.GetShutdownDelay().AsDuration(), maxDelay)
 	r := t.GetRestart()
 	if r != nil && r.Attempts != nil {
 		out.Restart.Attempts = within(0, int(r.GetAttempts()), maxRestarts)
@@ -292,6 +309,20 @@ func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node Node
 		Logs:      driver.LogBounds{Files: defaultLogFiles, SizeBytes: defaultLogBytes},
 		StopGrace: taskFromProto(name, t).KillTimeout,
 	}}
+	if want := wholeGPUs(t.GetResources().GetGpu()); want > 0 {
+		for _, grant := range o.wire.GetGpus() {
+			to.task.GPUs = append(to.task.GPUs, grant.GetDevice())
+		}
+		if len(to.task.GPUs) != want {
+			return to, fmt.Errorf("resources.gpu: %d devices are asked, and the order names %d", want, len(to.task.GPUs))
+		}
+	}
+	if name := t.GetKillSignal(); name != "" {
+		to.task.KillSignal = int(unix.SignalNum(name))
+		if to.task.KillSignal == 0 {
+			return to, fmt.Errorf("kill_signal: %q is not the name of a signal, such as SIGINT", name)
+		}
+	}
 	if n := t.GetLogs().GetFiles(); n > 0 {
 		to.task.Logs.Files = int(n)
 	}

@@ -22,6 +22,8 @@ var (
 	ErrInvalid = errors.New("invalid request")
 	// ErrUnknown: this node has no such allocation.
 	ErrUnknown = errors.New("unknown allocation")
+	// ErrNotRunning: no task of the request is running.
+	ErrNotRunning = errors.New("not running")
 	// ErrNoDriver: the agent no longer has the task's driver.
 	ErrNoDriver = errors.New("no driver")
 )

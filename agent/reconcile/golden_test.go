@@ -96,7 +96,7 @@ func (w *world) apply(a Action) {
 	case Decline:
 		act.End = &Outcome{State: a.State, Declined: true, Reason: a.Reason, Message: a.Message}
 	case Close:
-		act.Closing = &Outcome{State: a.State, Reason: a.Reason, Message: a.Message}
+		act.Closing = &Outcome{State: a.State, Reason: a.Reason, Message: a.Message, Since: epoch.Add(w.now)}
 	case End:
 		act.End = &Outcome{State: a.State, Reason: a.Reason, Message: a.Message}
 	case Remove:
@@ -164,7 +164,7 @@ func (w *world) event(f []string) {
 			*t = t.WithHealth(map[string]health.Phase{"healthy": health.Healthy, "unhealthy": health.Unhealthy}[f[0]], strings.Join(f[2:], " "))
 		})
 		w.actual[id] = act
-	case "up", "exit", "fail", "unknown", "killed", "uncertain":
+	case "up", "exit", "fail", "unknown", "killed", "uncertain", "restart":
 		w.taskEvent(f, args)
 	case "state":
 		if got := StateOf(*w.allocs[f[1]], w.actual[f[1]]).String(); got != f[2] {
@@ -221,6 +221,8 @@ func (w *world) addAlloc(id string, args map[string]string) {
 	a := &Alloc{ID: id, Ask: Ask{Drivers: []string{"process"}}}
 	restart := Restart{Attempts: 0, Window: 10 * time.Minute, Delay: time.Second}
 	names, checked := []string{"main"}, map[string]bool{}
+	hooks, sidecars, delays, leader := map[string]Hook{}, map[string]bool{}, map[string]time.Duration{}, ""
+	kinds := map[string]Hook{"prestart": Prestart, "poststart": Poststart, "poststop": Poststop}
 	for _, k := range slices.Sorted(maps.Keys(args)) {
 		v := args[k]
 		switch k {
@@ -233,6 +235,16 @@ func (w *world) addAlloc(id string, args map[string]string) {
 			for _, n := range strings.Split(v, ",") {
 				checked[n] = true
 			}
+		case "prestart", "poststart", "poststop": // names, a sidecar with + after its name
+			for _, n := range strings.Split(v, ",") {
+				n, sidecar := strings.CutSuffix(n, "+")
+				hooks[n], sidecars[n] = kinds[k], sidecar
+			}
+		case "delay":
+			n, d, _ := strings.Cut(v, ":")
+			delays[n] = w.duration(d)
+		case "leader":
+			leader = v
 		case "window":
 			restart.Window = w.duration(v)
 		case "tasks":
@@ -263,7 +275,8 @@ func (w *world) addAlloc(id string, args map[string]string) {
 	}
 	a.Ask.Fenced = a.Binding != lease.None
 	for _, n := range names {
-		a.Tasks = append(a.Tasks, Task{Name: n, KillTimeout: 10 * time.Second, Restart: restart, Checked: checked[n]})
+		a.Tasks = append(a.Tasks, Task{Name: n, KillTimeout: 10 * time.Second, Restart: restart, Checked: checked[n],
+			Hook: hooks[n], Sidecar: sidecars[n], Leader: n == leader, ShutdownDelay: delays[n]})
 	}
 	w.allocs[id] = a
 }
@@ -282,6 +295,8 @@ func (w *world) taskEvent(f []string, args map[string]string) {
 			if act.Started.IsZero() {
 				act.Started = epoch.Add(w.now)
 			}
+		case "restart": // an operator asks for another run
+			t.RestartAsked, t.Finished = true, time.Time{}
 		case "unknown":
 			t.Phase = Unknown
 		case "uncertain":

@@ -79,6 +79,14 @@ type Task struct {
 	Restart     Restart
 	// Checked says that the task counts as running only after its check has passed.
 	Checked bool
+	// Hook says when the task runs. Sidecar says that a task with a hook runs as long as the
+	// main tasks.
+	Hook    Hook
+	Sidecar bool
+	// Leader says that the other tasks end with this one.
+	Leader bool
+	// ShutdownDelay is the time between an order to stop and the stop of the task.
+	ShutdownDelay time.Duration
 }
 
 // Restart is the restart policy of a task on this node. It allows at most Attempts restarts
@@ -111,6 +119,9 @@ type Outcome struct {
 	Declined bool
 	Reason   Reason
 	Message  string
+	// Since is the time at which the allocation began to end. The zero time belongs to records
+	// of an earlier version.
+	Since time.Time `json:",omitzero"`
 }
 
 // TaskActual is the actual state of a task on this node. It is stored as JSON, so the JSON
@@ -144,6 +155,8 @@ type TaskActual struct {
 	// the driver does not know the run yet. To start the same run again is safe, because a
 	// run starts at most once. Before any other action the run must be stopped.
 	StartUncertain bool `json:"Doubt,omitempty"`
+	// RestartAsked says that an operator asked for another run in place of the latest one.
+	RestartAsked bool `json:",omitempty"`
 }
 
 func (t TaskActual) live() bool {
@@ -155,8 +168,12 @@ func (t TaskActual) startUncertain() bool { return t.Phase == Waiting && t.Start
 
 // Finish returns the task after the end of its latest run. A stop because of failed checks
 // counts as a failure of the run, like an exit. An end by a lease is no failure, so
-// RunsSinceHealthy does not count that run.
+// RunsSinceHealthy does not count that run. After a stop that an operator asked for, the task
+// waits for its next run.
 func (t TaskActual) Finish(end TaskActual) TaskActual {
+	if end.Reason == StoppedByAgent && t.RestartAsked && t.Lapse == "" && t.Health != health.Unhealthy {
+		return t.Again(end.Run + 1)
+	}
 	switch {
 	case end.Reason != StoppedByAgent:
 	case t.Lapse != "":
@@ -171,9 +188,16 @@ func (t TaskActual) Finish(end TaskActual) TaskActual {
 	return end
 }
 
+// Again returns the task before a run that replaces the latest one although the task has not
+// failed.
+func (t TaskActual) Again(run int) TaskActual {
+	return TaskActual{Phase: Waiting, Run: run, Restarts: t.Restarts, RunsSinceHealthy: max(0, t.RunsSinceHealthy-1)}
+}
+
 // Started returns the task after the start of a run.
 func (t TaskActual) Started(task Task, run int) TaskActual {
 	t.Phase, t.Run, t.Health, t.UnhealthyReason, t.Lapse, t.StartUncertain = Launching, run, health.Waiting, "", "", false
+	t.RestartAsked = false
 	if task.Checked {
 		t.RunsSinceHealthy++
 	}
@@ -279,21 +303,22 @@ func (p *Plan) alloc(in Input, a Alloc, act Actual, room *capacity) {
 	if closing == nil {
 		closing = p.outcome(in, a, act)
 		if closing != nil {
-			p.beginClose(a, act, *closing)
+			p.beginClose(in, a, act, *closing)
 			return
 		}
 	}
 	if closing != nil {
-		p.continueClose(a, act, *closing)
+		p.continueClose(in, a, act, *closing)
 		return
 	}
 	p.underLease(in, a, act)
 }
 
 // beginClose records the outcome of an allocation and begins to stop it.
-func (p *Plan) beginClose(a Alloc, act Actual, o Outcome) {
+func (p *Plan) beginClose(in Input, a Alloc, act Actual, o Outcome) {
+	o.Since = in.Now
 	p.add(Action{Kind: Close, Alloc: a.ID, State: o.State, Reason: o.Reason, Message: o.Message})
-	p.continueClose(a, act, o)
+	p.continueClose(in, a, act, o)
 }
 
 // pause stops the running tasks of an allocation and changes nothing else.
@@ -329,7 +354,7 @@ func NothingRuns(act Actual) bool {
 func (p *Plan) admit(in Input, a Alloc, act Actual, room *capacity) {
 	uncertain := slices.ContainsFunc(a.Tasks, func(t Task) bool { return act.Tasks[t.Name].startUncertain() })
 	if uncertain && a.Want != Run {
-		p.beginClose(a, act, Outcome{State: Stopped, Reason: a.WantReason, Message: a.WantMessage})
+		p.beginClose(in, a, act, Outcome{State: Stopped, Reason: a.WantReason, Message: a.WantMessage})
 		return
 	}
 	if a.Want != Run {
@@ -341,7 +366,7 @@ func (p *Plan) admit(in Input, a Alloc, act Actual, room *capacity) {
 	}
 	reason, message := room.declineReason(a.Ask)
 	if uncertain && reason != "" {
-		p.beginClose(a, act, Outcome{State: Failed, Reason: reason, Message: message})
+		p.beginClose(in, a, act, Outcome{State: Failed, Reason: reason, Message: message})
 		return
 	}
 	if reason != "" {
@@ -362,8 +387,8 @@ func (p *Plan) outcome(in Input, a Alloc, act Actual) *Outcome {
 	if o := failure(a, act); o != nil {
 		return o
 	}
-	if completed(a, act) {
-		return &Outcome{State: Complete, Message: "every task exited with 0"}
+	if message := completed(a, act); message != "" {
+		return &Outcome{State: Complete, Message: message}
 	}
 	if in.Host.Leaving {
 		return &Outcome{State: Stopped, Reason: ReasonAgentLeaving, Message: "the agent leaves"}
@@ -397,21 +422,6 @@ func (p *Plan) underLease(in Input, a Alloc, act Actual) {
 	}
 }
 
-// continueClose stops the running tasks and ends the allocation once nothing runs.
-func (p *Plan) continueClose(a Alloc, act Actual, o Outcome) {
-	live := false
-	for _, t := range a.Tasks {
-		ta := act.Tasks[t.Name]
-		live = live || ta.live() || ta.startUncertain()
-		if ta.Phase == Up || ta.startUncertain() {
-			p.add(Action{Kind: StopRun, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Reason: o.Reason, Message: o.Message})
-		}
-	}
-	if !live {
-		p.add(Action{Kind: End, Alloc: a.ID, State: o.State, Reason: o.Reason, Message: o.Message})
-	}
-}
-
 // cleanUp removes an allocation that has ended and that the region has forgotten.
 func (p *Plan) cleanUp(a Alloc, act Actual) {
 	if a.Want == Forget {
@@ -428,9 +438,14 @@ const lapsedPause = time.Second
 func (p *Plan) run(in Input, a Alloc, act Actual) {
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]
+		if !ta.live() && !mayBegin(a, act, t) {
+			continue
+		}
 		switch {
 		case ta.Phase == Up && ta.Health == health.Unhealthy:
 			p.add(Action{Kind: StopRun, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Reason: ReasonUnhealthy, Message: "it " + ta.UnhealthyReason})
+		case ta.Phase == Up && ta.RestartAsked:
+			p.add(Action{Kind: StopRun, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Message: "an operator asked for a restart"})
 		case ta.Phase == Waiting:
 			// The driver does not know the recorded run, so that run never began.
 			p.add(Action{Kind: Start, Alloc: a.ID, Task: t.Name, Run: max(1, ta.Run), Message: "not running yet"})
@@ -440,7 +455,7 @@ func (p *Plan) run(in Input, a Alloc, act Actual) {
 			} else {
 				p.add(Action{Kind: Start, Alloc: a.ID, Task: t.Name, Run: ta.Run + 1, Reason: ta.Reason, Message: "the lease is back"})
 			}
-		case ta.Phase == Ended && !done(a, ta):
+		case ta.Phase == Ended && !done(a, t, ta):
 			if at := ta.Finished.Add(t.Restart.Delay); in.Now.Before(at) {
 				p.wakeAt(at)
 			} else {

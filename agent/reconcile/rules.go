@@ -6,21 +6,6 @@ import (
 	"time"
 )
 
-// done reports whether a task needs no further run.
-func done(a Alloc, t TaskActual) bool {
-	return a.Batch && t.Phase == Ended && t.ExitCode == 0 && t.Signal == 0 && t.Reason == ""
-}
-
-// completed reports whether every task of a batch allocation is done.
-func completed(a Alloc, act Actual) bool {
-	for _, t := range a.Tasks {
-		if !done(a, act.Tasks[t.Name]) {
-			return false
-		}
-	}
-	return true
-}
-
 // ofLease reports whether a reason says that a lease ended the run.
 func ofLease(r Reason) bool { return r == ReasonLeaseExpired || r == ReasonRegionLease }
 
@@ -32,7 +17,7 @@ func (t TaskActual) Lapsed() bool { return t.Phase == Ended && ofLease(t.Reason)
 // lease.
 func AwaitsLease(a Alloc, act Actual) bool {
 	for _, t := range a.Tasks {
-		if ta := act.Tasks[t.Name]; ta.Lapsed() || ta.Phase == Waiting {
+		if ta := act.Tasks[t.Name]; ta.Lapsed() || ta.Phase == Waiting && mayBegin(a, act, t) {
 			return true
 		}
 	}
@@ -57,7 +42,7 @@ func lapsed(a Alloc, act Actual) bool {
 func failure(a Alloc, act Actual) *Outcome {
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]
-		if ta.Phase != Ended || done(a, ta) || ta.Lapsed() {
+		if ta.Phase != Ended || done(a, t, ta) || ta.Lapsed() || t.Hook == Poststop {
 			continue
 		}
 		if ta.Final || ta.Reason == ReasonUnsupported {
@@ -165,7 +150,7 @@ func StateOf(a Alloc, act Actual) State {
 	up := len(a.Tasks) > 0
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]
-		up = up && (ta.serving(t) || done(a, ta))
+		up = up && (t.Hook >= Poststart && t.once() || done(a, t, ta) || !(t.Hook == Prestart && t.once()) && ta.serving(t))
 	}
 	if up {
 		return Running
@@ -173,12 +158,14 @@ func StateOf(a Alloc, act Actual) State {
 	return max(act.Reached, Starting)
 }
 
-// awaitsOthers reports whether every task either serves, waits for its check or waits for a
-// lease. Such an allocation does not count as starting, because the agent has nothing to do
+// awaitsOthers reports whether every task either serves, waits for its check, waits for a
+// lease, or is done or waits for other tasks. Such an allocation does not count as starting, because the agent has nothing to do
 // for it.
 func awaitsOthers(a Alloc, act Actual) bool {
 	for _, t := range a.Tasks {
-		if ta := act.Tasks[t.Name]; !ta.serving(t) && !ta.AwaitsCheck(t) && !ta.Lapsed() {
+		ta := act.Tasks[t.Name]
+		awaits := ta.Phase == Waiting && !mayBegin(a, act, t) || t.once() && done(a, t, ta)
+		if !ta.serving(t) && !ta.AwaitsCheck(t) && !ta.Lapsed() && !awaits {
 			return false
 		}
 	}

@@ -39,6 +39,7 @@ type supervisor struct {
 	stops   chan stopRequest
 	renews  chan lease.Deadline
 	updates chan updateRequest
+	signals chan signalRequest
 	// ended is closed when the final record is written.
 	ended   chan struct{}
 	grown   *broadcast
@@ -50,6 +51,11 @@ type stopRequest struct{ grace time.Duration }
 
 type updateRequest struct {
 	limits Limits
+	done   chan error // has capacity for the result
+}
+
+type signalRequest struct {
+	signal int
 	done   chan error // has capacity for the result
 }
 
@@ -67,6 +73,7 @@ func newSupervisor(spec Spec, rec record) *supervisor {
 		stops:   make(chan stopRequest),
 		renews:  make(chan lease.Deadline),
 		updates: make(chan updateRequest),
+		signals: make(chan signalRequest),
 		ended:   make(chan struct{}),
 		grown:   newBroadcast(),
 		extras:  extras{running: map[int]*extra{}},
@@ -224,7 +231,7 @@ func (s *supervisor) supervise(sock net.Listener) error {
 	return nil
 }
 
-// untilExit handles stops, renewals, updates and the deadline until the command has ended.
+// untilExit handles stops, renewals, updates, signals and the deadline until the command has ended.
 // It returns the command's wait status.
 func (s *supervisor) untilExit(exited <-chan syscall.WaitStatus, wake *alarm) syscall.WaitStatus {
 	for {
@@ -243,6 +250,8 @@ func (s *supervisor) untilExit(exited <-chan syscall.WaitStatus, wake *alarm) sy
 				s.spec.Limits = u.limits
 			}
 			u.done <- err
+		case r := <-s.signals: // the command is not reaped yet, so its process id is its own
+			r.done <- unix.Kill(s.rec.PID, unix.Signal(r.signal))
 		case <-wake.fired:
 			s.effect(s.guard.Tick(boottime.Now()))
 		}
@@ -356,6 +365,25 @@ func extent(path string) string {
 	}
 }
 
+// noCommandError says that the PATH has no such command.
+type noCommandError string
+
+func (e noCommandError) Error() string { return string(e) }
+
+// final reports whether a command that could not be started cannot be started later either: it does
+// not exist, is not a program, or the user may not run it.
+func final(err error) bool {
+	if errors.As(err, new(noCommandError)) {
+		return true
+	}
+	for _, e := range []error{unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.EISDIR, unix.ENOEXEC, unix.ELOOP} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // lookPath finds a command in the PATH of the task's own environment.
 func lookPath(name string, env []string, dir string) (string, error) {
 	if strings.Contains(name, "/") {
@@ -375,7 +403,7 @@ func lookPath(name string, env []string, dir string) (string, error) {
 				return p, nil
 			}
 		}
-		return "", fmt.Errorf("command %q: executable file not found in the task's PATH, %s", name, extent(value))
+		return "", noCommandError(fmt.Sprintf("command %q: executable file not found in the task's PATH, %s", name, extent(value)))
 	}
-	return "", fmt.Errorf("command %q: no PATH in the task's environment", name)
+	return "", noCommandError(fmt.Sprintf("command %q: no PATH in the task's environment", name))
 }

@@ -266,6 +266,25 @@ func Update(ctx context.Context, dir string, change func(*Limits)) error {
 	return nil
 }
 
+// Signal sends a signal to the command of the run in dir.
+func Signal(ctx context.Context, dir string, signal int) error {
+	if err := Running(dir); err != nil {
+		return err
+	}
+	rep, err := call(ctx, dir, request{Op: "signal", Signal: signal})
+	switch {
+	case err != nil:
+		return gone(ctx, dir, err)
+	case rep.NotRunning:
+		return driver.ErrNotRunning
+	case strings.HasPrefix(rep.Error, "unknown operation"):
+		return fmt.Errorf("%w: the run's supervisor is of an earlier version: restart the task", driver.ErrUnsupported)
+	case rep.Error != "":
+		return fmt.Errorf("signal %d: %s", signal, rep.Error)
+	}
+	return nil
+}
+
 // Running returns nil if the run in dir is running, else driver.ErrNotFound or
 // ErrNotRunning.
 func Running(dir string) error {

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,7 +111,7 @@ func (s *supervisor) effect(e lease.Effect) {
 	}
 	switch e {
 	case lease.Term:
-		_ = unix.Kill(-s.rec.Group, unix.SIGTERM)
+		_ = unix.Kill(-s.rec.Group, cmp.Or(unix.Signal(s.spec.KillSignal), unix.SIGTERM))
 	case lease.Kill:
 		_ = unix.Kill(-s.rec.Group, unix.SIGKILL)
 	}

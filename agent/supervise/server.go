@@ -23,7 +23,9 @@ type request struct {
 	// comes at once. "watch" sends an empty line whenever the log has grown, and ends with
 	// the run. The reply to "exec" comes when a further command has ended. If the caller
 	// closes the connection earlier, the command is killed. "update" changes the limits.
+	// "signal" sends the signal Signal to the command.
 	Op       string        `json:"op"`
+	Signal   int           `json:"signal,omitempty"`
 	Grace    time.Duration `json:"grace,omitempty"`
 	Deadline time.Duration `json:"deadline,omitempty"`
 	// Number is the number of Deadline. The deadline with the greatest number counts.
@@ -112,6 +114,14 @@ func (s *supervisor) handle(conn *net.UnixConn) {
 		select {
 		case s.updates <- u:
 			respond(conn, failed(<-u.done))
+		case <-s.ended:
+			respond(conn, reply{NotRunning: true})
+		}
+	case "signal":
+		r := signalRequest{signal: req.Signal, done: make(chan error, 1)}
+		select {
+		case s.signals <- r:
+			respond(conn, failed(<-r.done))
 		case <-s.ended:
 			respond(conn, reply{NotRunning: true})
 		}

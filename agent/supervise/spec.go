@@ -58,7 +58,9 @@ type Spec struct {
 	// LeaseNumber is the number of the deadline (lease.Deadline).
 	LeaseNumber uint64        `json:"lease_number,omitempty"`
 	StopGrace   time.Duration `json:"stop_grace"`
-	Limits      Limits        `json:"limits"`
+	// KillSignal is the signal that asks the command to end. 0 means SIGTERM.
+	KillSignal int    `json:"kill_signal,omitempty"`
+	Limits     Limits `json:"limits"`
 	// Ulimits maps the name of a limit, as in the ulimit command, to the limit.
 	Ulimits map[string]Ulimit `json:"ulimits,omitempty"`
 	// View is the part of the host's files that the command sees. nil means all files, as

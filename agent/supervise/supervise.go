@@ -155,6 +155,7 @@ func run(dir string, ready *os.File) error {
 	s := newSupervisor(spec, rec)
 	if err := s.start(); err != nil {
 		rec.Status = driver.Status{State: driver.Ended, Started: rec.Started, Finished: time.Now(), ExitCode: 127, Cause: driver.CauseStartFailed, Message: err.Error()}
+		rec.Final = final(err)
 		if errors.Is(err, errLate) {
 			rec.Cause = driver.CauseLateStart
 		}

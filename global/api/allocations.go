@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -363,4 +364,73 @@ func (l *allocationsAPI) Exec(stream grpc.BidiStreamingServer[nusav1.ExecRequest
 			return err
 		}
 	}
+}
+
+// started finds an allocation and its region for a call with an entry in the audit trail. The
+// entry is durable when started returns.
+func (l *allocationsAPI) started(ctx context.Context, verb, prefix string) (nusav1.AllocationsClient, found, error) {
+	term, err := l.s.term()
+	if err != nil {
+		return nil, found{}, err
+	}
+	f, err := findAllocation(ctx, term, prefix)
+	if err != nil {
+		return nil, found{}, err
+	}
+	if err := term.record(ctx, entryOf(verb, audit.Started, f)); err != nil {
+		return nil, found{}, err
+	}
+	return nusav1.NewAllocationsClient(f.conn.conn), f, nil
+}
+
+// Restart implements nusav1.AllocationsServer.
+func (l *allocationsAPI) Restart(ctx context.Context, req *nusav1.RestartAllocationRequest) (*nusav1.RestartAllocationResponse, error) {
+	region, f, err := l.started(ctx, "restart", req.GetAllocation())
+	if err != nil {
+		return nil, err
+	}
+	out, err := region.Restart(ctx, &nusav1.RestartAllocationRequest{Allocation: f.alloc.GetId(), Task: req.GetTask()})
+	return out, ofRegion(f, err)
+}
+
+// Signal implements nusav1.AllocationsServer.
+func (l *allocationsAPI) Signal(ctx context.Context, req *nusav1.SignalAllocationRequest) (*nusav1.SignalAllocationResponse, error) {
+	region, f, err := l.started(ctx, "signal", req.GetAllocation())
+	if err != nil {
+		return nil, err
+	}
+	out, err := region.Signal(ctx, &nusav1.SignalAllocationRequest{Allocation: f.alloc.GetId(), Task: req.GetTask(), Signal: req.GetSignal()})
+	return out, ofRegion(f, err)
+}
+
+// ListFiles implements nusav1.AllocationsServer.
+func (l *allocationsAPI) ListFiles(ctx context.Context, req *nusav1.ListFilesRequest) (*nusav1.ListFilesResponse, error) {
+	region, f, err := l.started(ctx, "files", req.GetAllocation())
+	if err != nil {
+		return nil, err
+	}
+	out, err := region.ListFiles(ctx, &nusav1.ListFilesRequest{Allocation: f.alloc.GetId(), Path: req.GetPath(), Limit: req.GetLimit()})
+	return out, ofRegion(f, err)
+}
+
+// ReadFile implements nusav1.AllocationsServer.
+func (l *allocationsAPI) ReadFile(req *nusav1.ReadFileRequest, stream grpc.ServerStreamingServer[nusav1.FileChunk]) error {
+	region, f, err := l.started(stream.Context(), "files", req.GetAllocation())
+	if err != nil {
+		return err
+	}
+	req.Allocation = f.alloc.GetId()
+	up, err := region.ReadFile(stream.Context(), req)
+	if err != nil {
+		return err
+	}
+	return ofRegion(f, relay(up, stream.Send))
+}
+
+// ofRegion returns a region's error. Servers of an earlier version do not have the call.
+func ofRegion(f found, err error) error {
+	if s, ok := status.FromError(err); ok && s.Code() == codes.Unimplemented && strings.HasPrefix(s.Message(), "unknown method") {
+		return status.Errorf(codes.Unimplemented, "the servers of region %s are of an earlier version and cannot do this: upgrade them", f.conn.name)
+	}
+	return err
 }

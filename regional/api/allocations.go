@@ -292,3 +292,66 @@ func (a allocations) Exec(down grpc.BidiStreamingServer[nusav1.ExecRequest, nusa
 		}
 	}
 }
+
+// Restart restarts tasks, through the agent of their node.
+func (a allocations) Restart(ctx context.Context, req *nusav1.RestartAllocationRequest) (*nusav1.RestartAllocationResponse, error) {
+	agent, x, err := a.started(ctx, "restart", req.GetAllocation())
+	if err != nil {
+		return nil, err
+	}
+	out, err := agent.Restart(ctx, &nusav1.RestartAllocationRequest{Allocation: x.ID, Task: req.GetTask()})
+	return out, ofAgent(x, err)
+}
+
+// Signal sends a signal to tasks, through the agent of their node.
+func (a allocations) Signal(ctx context.Context, req *nusav1.SignalAllocationRequest) (*nusav1.SignalAllocationResponse, error) {
+	agent, x, err := a.started(ctx, "signal", req.GetAllocation())
+	if err != nil {
+		return nil, err
+	}
+	out, err := agent.Signal(ctx, &nusav1.SignalAllocationRequest{Allocation: x.ID, Task: req.GetTask(), Signal: req.GetSignal()})
+	return out, ofAgent(x, err)
+}
+
+// ListFiles lists files of an allocation, through the agent of its node.
+func (a allocations) ListFiles(ctx context.Context, req *nusav1.ListFilesRequest) (*nusav1.ListFilesResponse, error) {
+	agent, x, err := a.started(ctx, "files", req.GetAllocation())
+	if err != nil {
+		return nil, err
+	}
+	out, err := agent.ListFiles(ctx, &nusav1.ListFilesRequest{Allocation: x.ID, Path: req.GetPath(), Limit: req.GetLimit()})
+	return out, ofAgent(x, err)
+}
+
+// ReadFile sends a file of an allocation, through the agent of its node.
+func (a allocations) ReadFile(req *nusav1.ReadFileRequest, down grpc.ServerStreamingServer[nusav1.FileChunk]) error {
+	agent, x, err := a.started(down.Context(), "files", req.GetAllocation())
+	if err != nil {
+		return err
+	}
+	req.Allocation = x.ID
+	up, err := agent.ReadFile(down.Context(), req)
+	if err != nil {
+		return err
+	}
+	for {
+		chunk, err := up.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return ofAgent(x, err)
+		}
+		if err := down.Send(chunk); err != nil {
+			return err
+		}
+	}
+}
+
+// ofAgent returns an agent's error. An agent of an earlier version does not have the call.
+func ofAgent(x *state.Alloc, err error) error {
+	if status.Code(err) == codes.Unimplemented {
+		return status.Errorf(codes.Unimplemented, "the agent of node %s is of an earlier version and cannot do this: upgrade it", x.NodeName)
+	}
+	return err
+}

@@ -78,6 +78,10 @@ const (
 	orderIndex       protowire.Number = 4
 	orderJobType     protowire.Number = 5
 	orderBinding     protowire.Number = 6
+	orderGPUs        protowire.Number = 7
+
+	grantDevice protowire.Number = 1
+	grantShare  protowire.Number = 2
 )
 
 // Fields of Allocation, as an order contains it, and of Resources.

@@ -48,8 +48,9 @@ var handWritten = []struct {
 	}, nil},
 	{&nusav1.AllocOrder{}, numbers{
 		"allocation": orderAllocation, "group": orderGroup, "incarnation": orderIncarnation, "index": orderIndex, "job_type": orderJobType,
-		"binding": orderBinding,
+		"binding": orderBinding, "gpus": orderGPUs,
 	}, nil},
+	{&nusav1.GPUGrant{}, numbers{"device": grantDevice, "share_milli": grantShare}, nil},
 	{&nusav1.Allocation{}, numbers{
 		"id": allocID, "namespace": allocNamespace, "job": allocJob, "group": allocGroup, "index": allocIndex, "job_version": allocJobVersion,
 		"region": allocRegion, "node_id": allocNodeID, "node_name": allocNodeName, "desired": allocDesired, "reason": allocReason,

@@ -96,6 +96,10 @@ func (o *OrderEncoder) append(item link.Item[uint64]) error {
 	o.order = append(o.order, o.shared...)
 	o.order = appendVarint(o.order, orderIncarnation, a.Incarnation)
 	o.order = appendVarint(o.order, orderIndex, a.OrderIndex)
+	for _, g := range a.GPUs {
+		o.alloc = appendVarint(appendBytes(o.alloc[:0], grantDevice, g.Device), grantShare, g.ShareMilli)
+		o.order = appendBytes(o.order, orderGPUs, o.alloc)
+	}
 	o.encoded = appendBytes(o.encoded, ordersOrders, o.order)
 	return nil
 }

@@ -18,10 +18,10 @@ type Kind struct {
 }
 
 // kinds is the table of all kinds. The verb read shows objects, but never what a task wrote
-// (logs), what a task can be made to do (exec) or the value of a secret (reveal).
+// (logs, files), what a task can be made to do (exec) or the value of a secret (reveal).
 var kinds = []Kind{
 	kind("job", "read plan submit stop adopt", true, true),
-	kind("allocation", "read stop logs exec", true, true),
+	kind("allocation", "read stop restart signal logs files exec", true, true),
 	kind("reservation", "read create claim release", true, true),
 	kind("spare", "read prepare release cancel", true, true),
 	kind("provisioner", "read set remove", false, false),

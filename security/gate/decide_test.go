@@ -45,7 +45,8 @@ func request(t *testing.T, method string) proto.Message {
 // findsItself are the methods whose handlers find the object and ask rights.Call. The tests of the
 // tiers show that the handlers do so.
 var findsItself = []string{
-	"Allocations/Exec", "Allocations/Get", "Allocations/Logs", "Allocations/Stats", "Allocations/Stop", "Jobs/Plan", "Jobs/Submit", "Jobs/SubmitMany",
+	"Allocations/Exec", "Allocations/Get", "Allocations/ListFiles", "Allocations/Logs", "Allocations/ReadFile", "Allocations/Restart", "Allocations/Signal",
+	"Allocations/Stats", "Allocations/Stop", "Jobs/Plan", "Jobs/Submit", "Jobs/SubmitMany",
 	"Nodes/Cordon", "Nodes/Drain", "Nodes/Get", "Nodes/Remove",
 	"Reservations/Claim", "Reservations/Create", "Reservations/Get", "Reservations/Release",
 	"Spares/Cancel", "Spares/Get", "Spares/Prepare", "Spares/Release",

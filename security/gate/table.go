@@ -86,6 +86,10 @@ var table = []row{
 	{name: "/nusa.v1.Allocations/Stop", may: users, verb: "stop", kind: "allocation", at: unknown},
 	{name: "/nusa.v1.Allocations/Logs", may: users, verb: "logs", kind: "allocation", at: unknown},
 	{name: "/nusa.v1.Allocations/Exec", may: users, verb: "exec", kind: "allocation", at: unknown},
+	{name: "/nusa.v1.Allocations/Restart", may: users, verb: "restart", kind: "allocation", at: unknown},
+	{name: "/nusa.v1.Allocations/Signal", may: users, verb: "signal", kind: "allocation", at: unknown},
+	{name: "/nusa.v1.Allocations/ListFiles", may: users, verb: "files", kind: "allocation", at: unknown},
+	{name: "/nusa.v1.Allocations/ReadFile", may: users, verb: "files", kind: "allocation", at: unknown},
 	{name: "/nusa.v1.Allocations/Stats", may: users, verb: "read", kind: "allocation", at: unknown},
 
 	{name: "/nusa.v1.Regions/Define", may: users, verb: "define", kind: "region", at: ofDefinition},

@@ -54,6 +54,9 @@ func options(t driver.Task, c config, img client.ImageInspectResult, r *records)
 	if cfg.WorkingDir == "" && (img.Config == nil || img.Config.WorkingDir == "") {
 		cfg.WorkingDir = t.Dir
 	}
+	if t.KillSignal != 0 {
+		cfg.StopSignal = strconv.Itoa(t.KillSignal)
+	}
 	if c.command != "" {
 		cfg.Cmd = []string{c.command}
 	}
@@ -77,6 +80,9 @@ func options(t driver.Task, c config, img client.ImageInspectResult, r *records)
 		}},
 	}
 	host.PidsLimit = &c.pids
+	if len(t.GPUs) > 0 {
+		host.DeviceRequests = []container.DeviceRequest{{Driver: "nvidia", DeviceIDs: t.GPUs, Capabilities: [][]string{{"gpu"}}}}
+	}
 	if c.network == "bridge" {
 		cfg.ExposedPorts, host.PortBindings = ports(t.Ports, c.udp)
 	}

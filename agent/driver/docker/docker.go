@@ -119,7 +119,7 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 		return driver.Fingerprint{Message: d.address.wrap(err).Error()}
 	}
 	info := res.Info
-	f := driver.Fingerprint{Healthy: true, Version: info.ServerVersion, Capabilities: []string{driver.CapRecover, driver.CapStats, driver.CapUpdate}}
+	f := driver.Fingerprint{Healthy: true, Version: info.ServerVersion, Capabilities: []string{driver.CapKillSignal, driver.CapRecover, driver.CapSignal, driver.CapStats, driver.CapUpdate}}
 	if info.OSType != runtime.GOOS {
 		return driver.Fingerprint{Version: info.ServerVersion, Message: fmt.Sprintf("the engine runs %s containers, the agent is for %s", info.OSType, runtime.GOOS)}
 	}
@@ -131,6 +131,9 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 		case capability != "":
 			f.Capabilities = append(f.Capabilities, capability)
 		}
+	}
+	if _, ok := info.Runtimes["nvidia"]; ok {
+		f.Capabilities = append(f.Capabilities, driver.CapGPU)
 	}
 	limit(info.CPUShares && info.CPUCfsQuota, driver.CapCPULimit, "CPU")
 	limit(info.MemoryLimit, driver.CapMemoryLimit, "memory")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -80,4 +81,22 @@ func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) e
 	}
 	_, err = d.records.change(id, func(rec *record) { rec.MemoryBytes = r.MemoryBytes })
 	return err
+}
+
+// Signal implements driver.Driver.
+func (d *Driver) Signal(ctx context.Context, id driver.ID, signal int) error {
+	rec, err := d.running(ctx, id)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	_, err = d.cli.ContainerKill(ctx, rec.Container, client.ContainerKillOptions{Signal: strconv.Itoa(signal)})
+	switch {
+	case cerrdefs.IsConflict(err):
+		return fmt.Errorf("run %s: %w", id, driver.ErrNotRunning)
+	case err != nil:
+		return d.address.wrap(err)
+	}
+	return nil
 }

@@ -82,6 +82,7 @@ func Run(t *testing.T, s Subject) {
 		{"exec with a terminal", (*suite).execTerminal},
 		{"stats", (*suite).stats},
 		{"update", (*suite).update},
+		{"signal", (*suite).signal},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)

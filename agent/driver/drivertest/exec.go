@@ -9,11 +9,12 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// The following cases test Exec, Stats and Update. A driver without the capability must
+// The following cases test Exec, Stats, Update and Signal. A driver without the capability must
 // return ErrUnsupported.
 
 func (s *suite) has(capability string) bool {
@@ -265,5 +266,34 @@ func (s *suite) update() {
 	}
 	if err := s.Driver.Update(s.ctx, t.ID, limits); !errors.Is(err, driver.ErrNotRunning) {
 		s.t.Errorf("of a run that has ended: %v", err)
+	}
+}
+
+func (s *suite) signal() {
+	t := s.start(s.task(s.Sleeper))
+	err := s.Driver.Signal(s.ctx, t.ID, int(syscall.SIGURG)) // ignored unless the program handles it
+	if !s.has(driver.CapSignal) {
+		if !errors.Is(err, driver.ErrUnsupported) {
+			s.t.Fatalf("signal without the capability: %v", err)
+		}
+		return
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if got := s.state(t.ID); got != driver.Running {
+		s.t.Errorf("is %s after a signal that it ignores", got)
+	}
+	if err := s.Driver.Signal(s.ctx, driver.ID{Alloc: "00000000-0000-4000-8000-000000000000", Task: "none", Run: 1}, 1); !errors.Is(err, driver.ErrNotFound) {
+		s.t.Errorf("to a run that never was: %v", err)
+	}
+	if err := s.Driver.Signal(s.ctx, t.ID, int(syscall.SIGKILL)); err != nil {
+		s.t.Fatal(err)
+	}
+	if st := s.wait(t.ID); st.Signal != int(syscall.SIGKILL) && st.ExitCode != 128+int(syscall.SIGKILL) {
+		s.t.Errorf("ended with %+v after SIGKILL", st)
+	}
+	if err := s.Driver.Signal(s.ctx, t.ID, 1); !errors.Is(err, driver.ErrNotRunning) {
+		s.t.Errorf("to a run that has ended: %v", err)
 	}
 }

@@ -177,8 +177,8 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 		return f
 	}
 	f.Healthy = true
-	f.Capabilities = []string{driver.CapCPULimit, driver.CapExec, driver.CapMemoryLimit,
-		driver.CapRecover, driver.CapSelfFencing, driver.CapStats, driver.CapUpdate}
+	f.Capabilities = []string{driver.CapCPULimit, driver.CapExec, driver.CapKillSignal, driver.CapMemoryLimit,
+		driver.CapRecover, driver.CapSelfFencing, driver.CapSignal, driver.CapStats, driver.CapUpdate}
 	var notes []string
 	if !strings.Contains(server.Environment.Driver, "qemu") {
 		notes = append(notes, "no virtual machines: the daemon runs "+server.Environment.Driver)

@@ -145,7 +145,7 @@ func spec(t driver.Task, c config) supervise.Spec {
 	s := supervise.Spec{
 		Argv: append([]string{c.command}, c.args...), Dir: c.dir, User: c.user, Own: t.Dir,
 		LogFiles: t.Logs.Files, LogSizeBytes: t.Logs.SizeBytes,
-		LeaseDeadline: t.Lease.At, LeaseNumber: t.Lease.Number, StopGrace: t.StopGrace, Contained: true,
+		LeaseDeadline: t.Lease.At, LeaseNumber: t.Lease.Number, StopGrace: t.StopGrace, KillSignal: t.KillSignal, Contained: true,
 	}
 	for _, k := range slices.Sorted(maps.Keys(t.Env)) {
 		s.Env = append(s.Env, k+"="+t.Env[k])

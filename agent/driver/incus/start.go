@@ -24,6 +24,9 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	if err == nil {
 		err = c.allowed(d.cfg)
 	}
+	if err == nil && t.KillSignal != 0 && !c.supervised() {
+		err = errors.New("kill_signal: needs config.command: without it the image's own init ends the instance")
+	}
 	if err != nil {
 		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
 	}

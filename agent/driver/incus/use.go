@@ -99,3 +99,19 @@ func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.
 	}
 	return st, err
 }
+
+// Signal implements driver.Driver. The supervisor sends the signal, so an instance without a
+// supervisor gets none.
+func (d *Driver) Signal(ctx context.Context, id driver.ID, signal int) error {
+	rec, err := d.running(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !rec.Supervised {
+		return fmt.Errorf("signal to run %s: without config.command: %w", id, driver.ErrUnsupported)
+	}
+	if err := supervise.Signal(ctx, d.box(id), signal); err != nil {
+		return fmt.Errorf("run %s: %w", id, err)
+	}
+	return nil
+}

@@ -204,6 +204,13 @@ func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) e
 	return err
 }
 
+// Signal implements driver.Driver.
+func (d *Driver) Signal(ctx context.Context, id driver.ID, signal int) error {
+	_, err := call(ctx, d, verb{"Signal", d.limits.quick, false},
+		&nusav1.SignalRunRequest{Id: idToProto(id), Signal: int32(signal)}, nusav1.DriverClient.Signal)
+	return err
+}
+
 // Size implements driver.Driver.
 func (d *Driver) Size(ctx context.Context, id driver.ID) (int64, error) {
 	r, err := call(ctx, d, verb{"Size", d.limits.quick, false}, &nusav1.RunRequest{Id: idToProto(id)}, nusav1.DriverClient.Size)

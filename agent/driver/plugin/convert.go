@@ -66,6 +66,7 @@ func taskToProto(t driver.Task) (*nusav1.StartRunRequest, error) {
 		Id: idToProto(t.ID), Config: config, Env: t.Env, Dir: t.Dir, AllocDir: t.AllocDir, SecretsDir: t.SecretsDir, Limits: limitsToProto(t.Resources),
 		LogFiles: int32(t.Logs.Files), LogSizeBytes: t.Logs.SizeBytes,
 		LeaseDeadline: durationToProto(t.Lease.At), LeaseNumber: t.Lease.Number, StopGrace: durationToProto(t.StopGrace),
+		KillSignal: int32(t.KillSignal), Gpus: t.GPUs,
 	}
 	for _, p := range t.Ports {
 		out.Ports = append(out.Ports, &nusav1.RunPort{Label: p.Label, Host: int32(p.Host), To: int32(p.To)})
@@ -81,6 +82,7 @@ func taskFromProto(t *nusav1.StartRunRequest) driver.Task {
 		ID: idFromProto(t.GetId()), Config: t.GetConfig().AsMap(), Env: t.GetEnv(), Dir: t.GetDir(), AllocDir: t.GetAllocDir(), SecretsDir: t.GetSecretsDir(), Resources: limitsFromProto(t.GetLimits()),
 		Logs:  driver.LogBounds{Files: int(t.GetLogFiles()), SizeBytes: t.GetLogSizeBytes()},
 		Lease: lease.Deadline{At: t.GetLeaseDeadline().AsDuration(), Number: t.GetLeaseNumber()}, StopGrace: t.GetStopGrace().AsDuration(),
+		KillSignal: int(t.GetKillSignal()), GPUs: t.GetGpus(),
 	}
 	for _, p := range t.GetPorts() {
 		out.Ports = append(out.Ports, driver.Port{Label: p.GetLabel(), Host: int(p.GetHost()), To: int(p.GetTo())})

@@ -87,7 +87,7 @@ func errorToProto(err error) error {
 
 // optional holds the calls that a plugin need not implement if it does not report their
 // capabilities.
-var optional = map[string]bool{"Exec": true, "Stats": true, "Update": true, "Renew": true}
+var optional = map[string]bool{"Exec": true, "Stats": true, "Update": true, "Renew": true, "Signal": true}
 
 // readError converts an error that the plugin returned.
 func readError(name, verb string, err error) *Error {

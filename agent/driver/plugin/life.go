@@ -198,6 +198,8 @@ func (l *life) probe(ctx context.Context) error {
 			_, err = l.client.Stats(ctx, &nusav1.RunRequest{Id: never})
 		case driver.CapUpdate:
 			_, err = l.client.Update(ctx, &nusav1.UpdateRunRequest{Id: never, Limits: &nusav1.RunLimits{}})
+		case driver.CapSignal:
+			_, err = l.client.Signal(ctx, &nusav1.SignalRunRequest{Id: never, Signal: 1})
 		case driver.CapSelfFencing:
 			_, err = l.client.Renew(ctx, &nusav1.RenewRunRequest{Id: never})
 		case driver.CapExec:

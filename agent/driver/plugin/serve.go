@@ -126,6 +126,10 @@ func (s *server) Update(ctx context.Context, r *nusav1.UpdateRunRequest) (*nusav
 	return done(s.d.Update(ctx, idFromProto(r.GetId()), limitsFromProto(r.GetLimits())))
 }
 
+func (s *server) Signal(ctx context.Context, r *nusav1.SignalRunRequest) (*nusav1.DriverDone, error) {
+	return done(s.d.Signal(ctx, idFromProto(r.GetId()), int(r.GetSignal())))
+}
+
 func (s *server) Size(ctx context.Context, r *nusav1.RunRequest) (*nusav1.RunSize, error) {
 	n, err := s.d.Size(ctx, idFromProto(r.GetId()))
 	return &nusav1.RunSize{Bytes: n}, errorToProto(err)

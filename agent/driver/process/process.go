@@ -73,7 +73,7 @@ func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 		return driver.Fingerprint{Message: fmt.Sprintf("no supervisor: %v", err)}
 	}
 	limits, views := d.usable()
-	caps := []string{driver.CapExec, driver.CapRecover, driver.CapSecrets, driver.CapSelfFencing, driver.CapStats, driver.CapVolumes}
+	caps := []string{driver.CapExec, driver.CapGPU, driver.CapKillSignal, driver.CapRecover, driver.CapSecrets, driver.CapSelfFencing, driver.CapSignal, driver.CapStats, driver.CapVolumes}
 	var lacks []string
 	if limits == nil {
 		caps = append(caps, driver.CapCPULimit, driver.CapMemoryLimit, driver.CapUpdate)
@@ -154,10 +154,14 @@ func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	s := supervise.Spec{
 		Argv: append([]string{c.command}, c.args...), Dir: c.dir, User: c.user, Own: t.Dir, Ulimits: c.ulimits,
 		LogFiles: t.Logs.Files, LogSizeBytes: t.Logs.SizeBytes,
-		LeaseDeadline: t.Lease.At, LeaseNumber: t.Lease.Number, StopGrace: t.StopGrace,
+		LeaseDeadline: t.Lease.At, LeaseNumber: t.Lease.Number, StopGrace: t.StopGrace, KillSignal: t.KillSignal,
 	}
 	for _, k := range slices.Sorted(maps.Keys(t.Env)) {
 		s.Env = append(s.Env, k+"="+t.Env[k])
+	}
+	if len(t.GPUs) > 0 { // the last value of a variable counts
+		devices := strings.Join(t.GPUs, ",")
+		s.Env = append(s.Env, "CUDA_VISIBLE_DEVICES="+devices, "NVIDIA_VISIBLE_DEVICES="+devices)
 	}
 	limits, views := d.usable()
 	if limits == nil {
@@ -311,6 +315,14 @@ func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) e
 		l.MemoryBytes, l.CPUMilli = r.MemoryBytes, r.CPUMilli
 	})
 	if err != nil {
+		return fmt.Errorf("run %s: %w", id, err)
+	}
+	return nil
+}
+
+// Signal implements driver.Driver.
+func (d *Driver) Signal(ctx context.Context, id driver.ID, signal int) error {
+	if err := supervise.Signal(ctx, d.runDir(id), signal); err != nil {
 		return fmt.Errorf("run %s: %w", id, err)
 	}
 	return nil

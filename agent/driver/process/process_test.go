@@ -154,7 +154,7 @@ func TestBadStart(t *testing.T) {
 		id := driver.ID{Alloc: fmt.Sprintf("bad-%d", i), Task: "main", Run: 1}
 		err := d.Start(t.Context(), driver.Task{ID: id, Config: c.config, Dir: dir, AllocDir: dir,
 			Env: map[string]string{"PATH": os.Getenv("PATH")}, Logs: driver.LogBounds{Files: 1, SizeBytes: 4096}})
-		if !errors.Is(err, driver.ErrStart) {
+		if !errors.Is(err, driver.ErrFinal) || !errors.Is(err, driver.ErrStart) {
 			t.Errorf("%v: %v", c.config, err)
 			continue
 		}

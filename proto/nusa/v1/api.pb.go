@@ -2168,6 +2168,582 @@ func (x *AdoptRequest) GetRegion() string {
 	return ""
 }
 
+// RestartAllocationRequest names tasks.
+type RestartAllocationRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the allocation, or a unique prefix.
+	Allocation string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	// Name of the task. Empty: all running tasks.
+	Task          string `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestartAllocationRequest) Reset() {
+	*x = RestartAllocationRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartAllocationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartAllocationRequest) ProtoMessage() {}
+
+func (x *RestartAllocationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartAllocationRequest.ProtoReflect.Descriptor instead.
+func (*RestartAllocationRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *RestartAllocationRequest) GetAllocation() string {
+	if x != nil {
+		return x.Allocation
+	}
+	return ""
+}
+
+func (x *RestartAllocationRequest) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+// RestartAllocationResponse has the tasks that are restarting.
+type RestartAllocationResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the allocation.
+	Allocation string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	// Names of the tasks, sorted.
+	Tasks         []string `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestartAllocationResponse) Reset() {
+	*x = RestartAllocationResponse{}
+	mi := &file_nusa_v1_api_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartAllocationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartAllocationResponse) ProtoMessage() {}
+
+func (x *RestartAllocationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartAllocationResponse.ProtoReflect.Descriptor instead.
+func (*RestartAllocationResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *RestartAllocationResponse) GetAllocation() string {
+	if x != nil {
+		return x.Allocation
+	}
+	return ""
+}
+
+func (x *RestartAllocationResponse) GetTasks() []string {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+// SignalAllocationRequest names tasks and a signal.
+type SignalAllocationRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the allocation, or a unique prefix.
+	Allocation string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	// Name of the task. Empty: all running tasks.
+	Task string `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	// Name of the signal, such as SIGHUP or HUP. Required.
+	Signal        string `protobuf:"bytes,3,opt,name=signal,proto3" json:"signal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalAllocationRequest) Reset() {
+	*x = SignalAllocationRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalAllocationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalAllocationRequest) ProtoMessage() {}
+
+func (x *SignalAllocationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalAllocationRequest.ProtoReflect.Descriptor instead.
+func (*SignalAllocationRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *SignalAllocationRequest) GetAllocation() string {
+	if x != nil {
+		return x.Allocation
+	}
+	return ""
+}
+
+func (x *SignalAllocationRequest) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *SignalAllocationRequest) GetSignal() string {
+	if x != nil {
+		return x.Signal
+	}
+	return ""
+}
+
+// SignalAllocationResponse has the tasks that got the signal.
+type SignalAllocationResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the allocation.
+	Allocation string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	// Names of the tasks, sorted.
+	Tasks         []string `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalAllocationResponse) Reset() {
+	*x = SignalAllocationResponse{}
+	mi := &file_nusa_v1_api_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalAllocationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalAllocationResponse) ProtoMessage() {}
+
+func (x *SignalAllocationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalAllocationResponse.ProtoReflect.Descriptor instead.
+func (*SignalAllocationResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *SignalAllocationResponse) GetAllocation() string {
+	if x != nil {
+		return x.Allocation
+	}
+	return ""
+}
+
+func (x *SignalAllocationResponse) GetTasks() []string {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+// ListFilesRequest names a file or folder.
+type ListFilesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the allocation, or a unique prefix.
+	Allocation string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	// Path below the allocation's folder, with `/`. Empty or `.`: the folder itself, which has
+	// `shared` and `tasks/NAME`. Secrets are not in it. A symbolic link that leads out of
+	// `shared` or of `tasks/NAME` is not followed.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// Greatest number of entries in the response: 1..10,000, default 1000.
+	Limit         int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListFilesRequest) Reset() {
+	*x = ListFilesRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListFilesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListFilesRequest) ProtoMessage() {}
+
+func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
+func (*ListFilesRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ListFilesRequest) GetAllocation() string {
+	if x != nil {
+		return x.Allocation
+	}
+	return ""
+}
+
+func (x *ListFilesRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ListFilesRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// ListFilesResponse has the entries of a folder, sorted by name, or one file.
+type ListFilesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the allocation.
+	Allocation string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	// The folder or file of the request, with its path as its name.
+	File *FileInfo `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	// The entries of the folder. Empty for a file.
+	Entries []*FileInfo `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`
+	// The folder has more entries. The response has those that the file system returned first.
+	Truncated     bool `protobuf:"varint,4,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListFilesResponse) Reset() {
+	*x = ListFilesResponse{}
+	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListFilesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListFilesResponse) ProtoMessage() {}
+
+func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
+func (*ListFilesResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ListFilesResponse) GetAllocation() string {
+	if x != nil {
+		return x.Allocation
+	}
+	return ""
+}
+
+func (x *ListFilesResponse) GetFile() *FileInfo {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
+func (x *ListFilesResponse) GetEntries() []*FileInfo {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ListFilesResponse) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+// FileInfo describes a file.
+type FileInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Type and permissions as `ls -l` shows them, for example `drwxr-xr-x`.
+	Mode   string `protobuf:"bytes,2,opt,name=mode,proto3" json:"mode,omitempty"`
+	Folder bool   `protobuf:"varint,3,opt,name=folder,proto3" json:"folder,omitempty"`
+	// Size in bytes. 0 for a folder.
+	Size int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	// Time of the last change of the content, by the node's clock.
+	Modified      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=modified,proto3" json:"modified,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileInfo) Reset() {
+	*x = FileInfo{}
+	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileInfo) ProtoMessage() {}
+
+func (x *FileInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileInfo.ProtoReflect.Descriptor instead.
+func (*FileInfo) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *FileInfo) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FileInfo) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *FileInfo) GetFolder() bool {
+	if x != nil {
+		return x.Folder
+	}
+	return false
+}
+
+func (x *FileInfo) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *FileInfo) GetModified() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Modified
+	}
+	return nil
+}
+
+// ReadFileRequest names a part of a file.
+type ReadFileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the allocation, or a unique prefix.
+	Allocation string `protobuf:"bytes,1,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	// As in ListFilesRequest.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// First byte, at least 0.
+	Offset int64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	// Greatest number of bytes, at least 0. 0: to the end.
+	Limit         int64 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadFileRequest) Reset() {
+	*x = ReadFileRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadFileRequest) ProtoMessage() {}
+
+func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
+func (*ReadFileRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ReadFileRequest) GetAllocation() string {
+	if x != nil {
+		return x.Allocation
+	}
+	return ""
+}
+
+func (x *ReadFileRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ReadFileRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *ReadFileRequest) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// FileChunk is a piece of a file.
+type FileChunk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only in the first message, which has no data.
+	File *FileInfo `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	// At most 32 KiB.
+	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileChunk) Reset() {
+	*x = FileChunk{}
+	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileChunk) ProtoMessage() {}
+
+func (x *FileChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
+func (*FileChunk) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *FileChunk) GetFile() *FileInfo {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
+func (x *FileChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // ListAllocationsRequest selects allocations. An empty field matches all allocations.
 type ListAllocationsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -2184,7 +2760,7 @@ type ListAllocationsRequest struct {
 
 func (x *ListAllocationsRequest) Reset() {
 	*x = ListAllocationsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[26]
+	mi := &file_nusa_v1_api_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2196,7 +2772,7 @@ func (x *ListAllocationsRequest) String() string {
 func (*ListAllocationsRequest) ProtoMessage() {}
 
 func (x *ListAllocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[26]
+	mi := &file_nusa_v1_api_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2209,7 +2785,7 @@ func (x *ListAllocationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAllocationsRequest.ProtoReflect.Descriptor instead.
 func (*ListAllocationsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListAllocationsRequest) GetJob() *JobRef {
@@ -2261,7 +2837,7 @@ type ListAllocationsResponse struct {
 
 func (x *ListAllocationsResponse) Reset() {
 	*x = ListAllocationsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[27]
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2273,7 +2849,7 @@ func (x *ListAllocationsResponse) String() string {
 func (*ListAllocationsResponse) ProtoMessage() {}
 
 func (x *ListAllocationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[27]
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2286,7 +2862,7 @@ func (x *ListAllocationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAllocationsResponse.ProtoReflect.Descriptor instead.
 func (*ListAllocationsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListAllocationsResponse) GetAllocations() []*Allocation {
@@ -2321,7 +2897,7 @@ type GetAllocationRequest struct {
 
 func (x *GetAllocationRequest) Reset() {
 	*x = GetAllocationRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[28]
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2333,7 +2909,7 @@ func (x *GetAllocationRequest) String() string {
 func (*GetAllocationRequest) ProtoMessage() {}
 
 func (x *GetAllocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[28]
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2346,7 +2922,7 @@ func (x *GetAllocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAllocationRequest.ProtoReflect.Descriptor instead.
 func (*GetAllocationRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetAllocationRequest) GetId() string {
@@ -2382,7 +2958,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[29]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2970,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[29]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2983,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *LogsRequest) GetAllocation() string {
@@ -2472,7 +3048,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_nusa_v1_api_proto_msgTypes[30]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +3060,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[30]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +3073,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LogChunk) GetStderr() bool {
@@ -2530,7 +3106,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2542,7 +3118,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2555,7 +3131,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExecRequest) GetStart() *ExecRequest_Start {
@@ -2599,7 +3175,7 @@ type TerminalSize struct {
 
 func (x *TerminalSize) Reset() {
 	*x = TerminalSize{}
-	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2611,7 +3187,7 @@ func (x *TerminalSize) String() string {
 func (*TerminalSize) ProtoMessage() {}
 
 func (x *TerminalSize) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2624,7 +3200,7 @@ func (x *TerminalSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
 func (*TerminalSize) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TerminalSize) GetColumns() int32 {
@@ -2657,7 +3233,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2669,7 +3245,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2682,7 +3258,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ExecResponse) GetStdout() []byte {
@@ -2724,7 +3300,7 @@ type AllocationStatsRequest struct {
 
 func (x *AllocationStatsRequest) Reset() {
 	*x = AllocationStatsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +3312,7 @@ func (x *AllocationStatsRequest) String() string {
 func (*AllocationStatsRequest) ProtoMessage() {}
 
 func (x *AllocationStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +3325,7 @@ func (x *AllocationStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocationStatsRequest.ProtoReflect.Descriptor instead.
 func (*AllocationStatsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AllocationStatsRequest) GetAllocation() string {
@@ -2772,7 +3348,7 @@ type AllocationStats struct {
 
 func (x *AllocationStats) Reset() {
 	*x = AllocationStats{}
-	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2784,7 +3360,7 @@ func (x *AllocationStats) String() string {
 func (*AllocationStats) ProtoMessage() {}
 
 func (x *AllocationStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2797,7 +3373,7 @@ func (x *AllocationStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocationStats.ProtoReflect.Descriptor instead.
 func (*AllocationStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AllocationStats) GetAllocation() string {
@@ -2836,7 +3412,7 @@ type TaskStats struct {
 
 func (x *TaskStats) Reset() {
 	*x = TaskStats{}
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2848,7 +3424,7 @@ func (x *TaskStats) String() string {
 func (*TaskStats) ProtoMessage() {}
 
 func (x *TaskStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2861,7 +3437,7 @@ func (x *TaskStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStats.ProtoReflect.Descriptor instead.
 func (*TaskStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TaskStats) GetMessage() string {
@@ -2918,7 +3494,7 @@ type DrainRegionRequest struct {
 
 func (x *DrainRegionRequest) Reset() {
 	*x = DrainRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2930,7 +3506,7 @@ func (x *DrainRegionRequest) String() string {
 func (*DrainRegionRequest) ProtoMessage() {}
 
 func (x *DrainRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2943,7 +3519,7 @@ func (x *DrainRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRegionRequest.ProtoReflect.Descriptor instead.
 func (*DrainRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DrainRegionRequest) GetName() string {
@@ -2976,7 +3552,7 @@ type LoseRegionRequest struct {
 
 func (x *LoseRegionRequest) Reset() {
 	*x = LoseRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2988,7 +3564,7 @@ func (x *LoseRegionRequest) String() string {
 func (*LoseRegionRequest) ProtoMessage() {}
 
 func (x *LoseRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3001,7 +3577,7 @@ func (x *LoseRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoseRegionRequest.ProtoReflect.Descriptor instead.
 func (*LoseRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *LoseRegionRequest) GetName() string {
@@ -3044,7 +3620,7 @@ type FailbackRequest struct {
 
 func (x *FailbackRequest) Reset() {
 	*x = FailbackRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3056,7 +3632,7 @@ func (x *FailbackRequest) String() string {
 func (*FailbackRequest) ProtoMessage() {}
 
 func (x *FailbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3069,7 +3645,7 @@ func (x *FailbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailbackRequest.ProtoReflect.Descriptor instead.
 func (*FailbackRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *FailbackRequest) GetName() string {
@@ -3099,7 +3675,7 @@ type FailbackResponse struct {
 
 func (x *FailbackResponse) Reset() {
 	*x = FailbackResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3111,7 +3687,7 @@ func (x *FailbackResponse) String() string {
 func (*FailbackResponse) ProtoMessage() {}
 
 func (x *FailbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3124,7 +3700,7 @@ func (x *FailbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailbackResponse.ProtoReflect.Descriptor instead.
 func (*FailbackResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *FailbackResponse) GetMoves() []*FailbackMove {
@@ -3162,7 +3738,7 @@ type FailbackMove struct {
 
 func (x *FailbackMove) Reset() {
 	*x = FailbackMove{}
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3174,7 +3750,7 @@ func (x *FailbackMove) String() string {
 func (*FailbackMove) ProtoMessage() {}
 
 func (x *FailbackMove) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3187,7 +3763,7 @@ func (x *FailbackMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailbackMove.ProtoReflect.Descriptor instead.
 func (*FailbackMove) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *FailbackMove) GetNamespace() string {
@@ -3257,7 +3833,7 @@ type RebindRegionRequest struct {
 
 func (x *RebindRegionRequest) Reset() {
 	*x = RebindRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3269,7 +3845,7 @@ func (x *RebindRegionRequest) String() string {
 func (*RebindRegionRequest) ProtoMessage() {}
 
 func (x *RebindRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3282,7 +3858,7 @@ func (x *RebindRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebindRegionRequest.ProtoReflect.Descriptor instead.
 func (*RebindRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RebindRegionRequest) GetFederationId() string {
@@ -3301,7 +3877,7 @@ type RebindRegionResponse struct {
 
 func (x *RebindRegionResponse) Reset() {
 	*x = RebindRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3889,7 @@ func (x *RebindRegionResponse) String() string {
 func (*RebindRegionResponse) ProtoMessage() {}
 
 func (x *RebindRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3902,7 @@ func (x *RebindRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebindRegionResponse.ProtoReflect.Descriptor instead.
 func (*RebindRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
 }
 
 // VerifyRegionResponse is the result of the comparison.
@@ -3345,7 +3921,7 @@ type VerifyRegionResponse struct {
 
 func (x *VerifyRegionResponse) Reset() {
 	*x = VerifyRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3357,7 +3933,7 @@ func (x *VerifyRegionResponse) String() string {
 func (*VerifyRegionResponse) ProtoMessage() {}
 
 func (x *VerifyRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3370,7 +3946,7 @@ func (x *VerifyRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRegionResponse.ProtoReflect.Descriptor instead.
 func (*VerifyRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *VerifyRegionResponse) GetRegion() string {
@@ -3422,7 +3998,7 @@ type ServerState struct {
 
 func (x *ServerState) Reset() {
 	*x = ServerState{}
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3434,7 +4010,7 @@ func (x *ServerState) String() string {
 func (*ServerState) ProtoMessage() {}
 
 func (x *ServerState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3447,7 +4023,7 @@ func (x *ServerState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerState.ProtoReflect.Descriptor instead.
 func (*ServerState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ServerState) GetId() string {
@@ -3504,7 +4080,7 @@ type DefineRegionRequest struct {
 
 func (x *DefineRegionRequest) Reset() {
 	*x = DefineRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3516,7 +4092,7 @@ func (x *DefineRegionRequest) String() string {
 func (*DefineRegionRequest) ProtoMessage() {}
 
 func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3529,7 +4105,7 @@ func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefineRegionRequest.ProtoReflect.Descriptor instead.
 func (*DefineRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DefineRegionRequest) GetDefinition() *RegionDefinition {
@@ -3557,7 +4133,7 @@ type ListRegionsRequest struct {
 
 func (x *ListRegionsRequest) Reset() {
 	*x = ListRegionsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3569,7 +4145,7 @@ func (x *ListRegionsRequest) String() string {
 func (*ListRegionsRequest) ProtoMessage() {}
 
 func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3582,7 +4158,7 @@ func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsRequest.ProtoReflect.Descriptor instead.
 func (*ListRegionsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListRegionsRequest) GetLabels() map[string]string {
@@ -3602,7 +4178,7 @@ type ListRegionsResponse struct {
 
 func (x *ListRegionsResponse) Reset() {
 	*x = ListRegionsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3614,7 +4190,7 @@ func (x *ListRegionsResponse) String() string {
 func (*ListRegionsResponse) ProtoMessage() {}
 
 func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3627,7 +4203,7 @@ func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsResponse.ProtoReflect.Descriptor instead.
 func (*ListRegionsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListRegionsResponse) GetRegions() []*Region {
@@ -3647,7 +4223,7 @@ type GetRegionRequest struct {
 
 func (x *GetRegionRequest) Reset() {
 	*x = GetRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3659,7 +4235,7 @@ func (x *GetRegionRequest) String() string {
 func (*GetRegionRequest) ProtoMessage() {}
 
 func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3672,7 +4248,7 @@ func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegionRequest.ProtoReflect.Descriptor instead.
 func (*GetRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetRegionRequest) GetName() string {
@@ -3694,7 +4270,7 @@ type CordonRegionRequest struct {
 
 func (x *CordonRegionRequest) Reset() {
 	*x = CordonRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3706,7 +4282,7 @@ func (x *CordonRegionRequest) String() string {
 func (*CordonRegionRequest) ProtoMessage() {}
 
 func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3719,7 +4295,7 @@ func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonRegionRequest.ProtoReflect.Descriptor instead.
 func (*CordonRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CordonRegionRequest) GetName() string {
@@ -3745,7 +4321,7 @@ type RemoveRegionResponse struct {
 
 func (x *RemoveRegionResponse) Reset() {
 	*x = RemoveRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3757,7 +4333,7 @@ func (x *RemoveRegionResponse) String() string {
 func (*RemoveRegionResponse) ProtoMessage() {}
 
 func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3770,7 +4346,7 @@ func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRegionResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
 }
 
 // ListNodesRequest selects nodes.
@@ -3786,7 +4362,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3798,7 +4374,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3811,7 +4387,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListNodesRequest) GetRegion() string {
@@ -3840,7 +4416,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3852,7 +4428,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3865,7 +4441,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -3895,7 +4471,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3907,7 +4483,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3920,7 +4496,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *GetNodeRequest) GetId() string {
@@ -3951,7 +4527,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3963,7 +4539,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3976,7 +4552,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DrainNodeRequest) GetId() string {
@@ -4014,7 +4590,7 @@ type CordonNodeRequest struct {
 
 func (x *CordonNodeRequest) Reset() {
 	*x = CordonNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4026,7 +4602,7 @@ func (x *CordonNodeRequest) String() string {
 func (*CordonNodeRequest) ProtoMessage() {}
 
 func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4039,7 +4615,7 @@ func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonNodeRequest.ProtoReflect.Descriptor instead.
 func (*CordonNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *CordonNodeRequest) GetId() string {
@@ -4075,7 +4651,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4087,7 +4663,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4100,7 +4676,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *RemoveNodeRequest) GetId() string {
@@ -4128,7 +4704,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4140,7 +4716,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4153,7 +4729,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RemoveNodeResponse) GetNode() *Node {
@@ -4210,7 +4786,7 @@ type Edge struct {
 
 func (x *Edge) Reset() {
 	*x = Edge{}
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4222,7 +4798,7 @@ func (x *Edge) String() string {
 func (*Edge) ProtoMessage() {}
 
 func (x *Edge) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4235,7 +4811,7 @@ func (x *Edge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edge.ProtoReflect.Descriptor instead.
 func (*Edge) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Edge) GetFrom() string {
@@ -4382,7 +4958,7 @@ type GetTopologyRequest struct {
 
 func (x *GetTopologyRequest) Reset() {
 	*x = GetTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4394,7 +4970,7 @@ func (x *GetTopologyRequest) String() string {
 func (*GetTopologyRequest) ProtoMessage() {}
 
 func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4407,7 +4983,7 @@ func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopologyRequest.ProtoReflect.Descriptor instead.
 func (*GetTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GetTopologyRequest) GetNodes() bool {
@@ -4435,7 +5011,7 @@ type TopologyTree struct {
 
 func (x *TopologyTree) Reset() {
 	*x = TopologyTree{}
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4447,7 +5023,7 @@ func (x *TopologyTree) String() string {
 func (*TopologyTree) ProtoMessage() {}
 
 func (x *TopologyTree) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4460,7 +5036,7 @@ func (x *TopologyTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyTree.ProtoReflect.Descriptor instead.
 func (*TopologyTree) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *TopologyTree) GetServers() []*GlobalServer {
@@ -4525,7 +5101,7 @@ type GlobalServer struct {
 
 func (x *GlobalServer) Reset() {
 	*x = GlobalServer{}
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4537,7 +5113,7 @@ func (x *GlobalServer) String() string {
 func (*GlobalServer) ProtoMessage() {}
 
 func (x *GlobalServer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4550,7 +5126,7 @@ func (x *GlobalServer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalServer.ProtoReflect.Descriptor instead.
 func (*GlobalServer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *GlobalServer) GetName() string {
@@ -4620,7 +5196,7 @@ type StoreUsage struct {
 
 func (x *StoreUsage) Reset() {
 	*x = StoreUsage{}
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4632,7 +5208,7 @@ func (x *StoreUsage) String() string {
 func (*StoreUsage) ProtoMessage() {}
 
 func (x *StoreUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4645,7 +5221,7 @@ func (x *StoreUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreUsage.ProtoReflect.Descriptor instead.
 func (*StoreUsage) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *StoreUsage) GetKeys() int64 {
@@ -4727,7 +5303,7 @@ type MatrixRequest struct {
 
 func (x *MatrixRequest) Reset() {
 	*x = MatrixRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4739,7 +5315,7 @@ func (x *MatrixRequest) String() string {
 func (*MatrixRequest) ProtoMessage() {}
 
 func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4752,7 +5328,7 @@ func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixRequest.ProtoReflect.Descriptor instead.
 func (*MatrixRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *MatrixRequest) GetFrom() string {
@@ -4807,7 +5383,7 @@ type MatrixResponse struct {
 
 func (x *MatrixResponse) Reset() {
 	*x = MatrixResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4819,7 +5395,7 @@ func (x *MatrixResponse) String() string {
 func (*MatrixResponse) ProtoMessage() {}
 
 func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4832,7 +5408,7 @@ func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixResponse.ProtoReflect.Descriptor instead.
 func (*MatrixResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *MatrixResponse) GetRegions() []string {
@@ -4904,7 +5480,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4916,7 +5492,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4929,7 +5505,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *PathRequest) GetFrom() string {
@@ -4990,7 +5566,7 @@ type PathWeights struct {
 
 func (x *PathWeights) Reset() {
 	*x = PathWeights{}
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5002,7 +5578,7 @@ func (x *PathWeights) String() string {
 func (*PathWeights) ProtoMessage() {}
 
 func (x *PathWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5015,7 +5591,7 @@ func (x *PathWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathWeights.ProtoReflect.Descriptor instead.
 func (*PathWeights) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *PathWeights) GetCpu() *durationpb.Duration {
@@ -5045,7 +5621,7 @@ type PathResponse struct {
 
 func (x *PathResponse) Reset() {
 	*x = PathResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5057,7 +5633,7 @@ func (x *PathResponse) String() string {
 func (*PathResponse) ProtoMessage() {}
 
 func (x *PathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5070,7 +5646,7 @@ func (x *PathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathResponse.ProtoReflect.Descriptor instead.
 func (*PathResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *PathResponse) GetPaths() []*Path {
@@ -5126,7 +5702,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5138,7 +5714,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5151,7 +5727,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Path) GetRegions() []string {
@@ -5247,7 +5823,7 @@ type CheckTopologyRequest struct {
 
 func (x *CheckTopologyRequest) Reset() {
 	*x = CheckTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5259,7 +5835,7 @@ func (x *CheckTopologyRequest) String() string {
 func (*CheckTopologyRequest) ProtoMessage() {}
 
 func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5272,7 +5848,7 @@ func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyRequest.ProtoReflect.Descriptor instead.
 func (*CheckTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *CheckTopologyRequest) GetPercentile() int32 {
@@ -5317,7 +5893,7 @@ type CheckTopologyResponse struct {
 
 func (x *CheckTopologyResponse) Reset() {
 	*x = CheckTopologyResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5329,7 +5905,7 @@ func (x *CheckTopologyResponse) String() string {
 func (*CheckTopologyResponse) ProtoMessage() {}
 
 func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5342,7 +5918,7 @@ func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyResponse.ProtoReflect.Descriptor instead.
 func (*CheckTopologyResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *CheckTopologyResponse) GetFindings() []*TopologyFinding {
@@ -5415,7 +5991,7 @@ type TopologyFinding struct {
 
 func (x *TopologyFinding) Reset() {
 	*x = TopologyFinding{}
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5427,7 +6003,7 @@ func (x *TopologyFinding) String() string {
 func (*TopologyFinding) ProtoMessage() {}
 
 func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5440,7 +6016,7 @@ func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyFinding.ProtoReflect.Descriptor instead.
 func (*TopologyFinding) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *TopologyFinding) GetKind() string {
@@ -5527,7 +6103,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5539,7 +6115,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5552,7 +6128,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *HistoryRequest) GetKind() string {
@@ -5623,7 +6199,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5635,7 +6211,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5648,7 +6224,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *HistoryResponse) GetSeries() []*HistorySeries {
@@ -5688,7 +6264,7 @@ type HistorySeries struct {
 
 func (x *HistorySeries) Reset() {
 	*x = HistorySeries{}
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5700,7 +6276,7 @@ func (x *HistorySeries) String() string {
 func (*HistorySeries) ProtoMessage() {}
 
 func (x *HistorySeries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5713,7 +6289,7 @@ func (x *HistorySeries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistorySeries.ProtoReflect.Descriptor instead.
 func (*HistorySeries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *HistorySeries) GetKind() string {
@@ -5795,7 +6371,7 @@ type HistoryField struct {
 
 func (x *HistoryField) Reset() {
 	*x = HistoryField{}
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5807,7 +6383,7 @@ func (x *HistoryField) String() string {
 func (*HistoryField) ProtoMessage() {}
 
 func (x *HistoryField) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5820,7 +6396,7 @@ func (x *HistoryField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryField.ProtoReflect.Descriptor instead.
 func (*HistoryField) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *HistoryField) GetName() string {
@@ -5878,7 +6454,7 @@ type HistoryTrend struct {
 
 func (x *HistoryTrend) Reset() {
 	*x = HistoryTrend{}
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5890,7 +6466,7 @@ func (x *HistoryTrend) String() string {
 func (*HistoryTrend) ProtoMessage() {}
 
 func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5903,7 +6479,7 @@ func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryTrend.ProtoReflect.Descriptor instead.
 func (*HistoryTrend) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *HistoryTrend) GetField() string {
@@ -5974,7 +6550,7 @@ type OriginRecord struct {
 
 func (x *OriginRecord) Reset() {
 	*x = OriginRecord{}
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5986,7 +6562,7 @@ func (x *OriginRecord) String() string {
 func (*OriginRecord) ProtoMessage() {}
 
 func (x *OriginRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5999,7 +6575,7 @@ func (x *OriginRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginRecord.ProtoReflect.Descriptor instead.
 func (*OriginRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *OriginRecord) GetDomain() string {
@@ -6049,7 +6625,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6061,7 +6637,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6074,7 +6650,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *Origin) GetRegion() string {
@@ -6127,7 +6703,7 @@ type OriginPolicy struct {
 
 func (x *OriginPolicy) Reset() {
 	*x = OriginPolicy{}
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6139,7 +6715,7 @@ func (x *OriginPolicy) String() string {
 func (*OriginPolicy) ProtoMessage() {}
 
 func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6152,7 +6728,7 @@ func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginPolicy.ProtoReflect.Descriptor instead.
 func (*OriginPolicy) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *OriginPolicy) GetPercentile() int32 {
@@ -6203,7 +6779,7 @@ type SetOriginsRequest struct {
 
 func (x *SetOriginsRequest) Reset() {
 	*x = SetOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[81]
+	mi := &file_nusa_v1_api_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6215,7 +6791,7 @@ func (x *SetOriginsRequest) String() string {
 func (*SetOriginsRequest) ProtoMessage() {}
 
 func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[81]
+	mi := &file_nusa_v1_api_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6228,7 +6804,7 @@ func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOriginsRequest.ProtoReflect.Descriptor instead.
 func (*SetOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *SetOriginsRequest) GetRecord() *OriginRecord {
@@ -6254,7 +6830,7 @@ type ListOriginsRequest struct {
 
 func (x *ListOriginsRequest) Reset() {
 	*x = ListOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6266,7 +6842,7 @@ func (x *ListOriginsRequest) String() string {
 func (*ListOriginsRequest) ProtoMessage() {}
 
 func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6279,7 +6855,7 @@ func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsRequest.ProtoReflect.Descriptor instead.
 func (*ListOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{91}
 }
 
 // ListOriginsResponse has records, sorted by domain.
@@ -6294,7 +6870,7 @@ type ListOriginsResponse struct {
 
 func (x *ListOriginsResponse) Reset() {
 	*x = ListOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6306,7 +6882,7 @@ func (x *ListOriginsResponse) String() string {
 func (*ListOriginsResponse) ProtoMessage() {}
 
 func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6319,7 +6895,7 @@ func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsResponse.ProtoReflect.Descriptor instead.
 func (*ListOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ListOriginsResponse) GetRecords() []*OriginRecord {
@@ -6350,7 +6926,7 @@ type RemoveOriginsRequest struct {
 
 func (x *RemoveOriginsRequest) Reset() {
 	*x = RemoveOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6362,7 +6938,7 @@ func (x *RemoveOriginsRequest) String() string {
 func (*RemoveOriginsRequest) ProtoMessage() {}
 
 func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6375,7 +6951,7 @@ func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *RemoveOriginsRequest) GetDomain() string {
@@ -6401,7 +6977,7 @@ type RemoveOriginsResponse struct {
 
 func (x *RemoveOriginsResponse) Reset() {
 	*x = RemoveOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	mi := &file_nusa_v1_api_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6413,7 +6989,7 @@ func (x *RemoveOriginsResponse) String() string {
 func (*RemoveOriginsResponse) ProtoMessage() {}
 
 func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	mi := &file_nusa_v1_api_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6426,7 +7002,7 @@ func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{94}
 }
 
 // ResolveOriginRequest asks for the origin for a client.
@@ -6446,7 +7022,7 @@ type ResolveOriginRequest struct {
 
 func (x *ResolveOriginRequest) Reset() {
 	*x = ResolveOriginRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[86]
+	mi := &file_nusa_v1_api_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6458,7 +7034,7 @@ func (x *ResolveOriginRequest) String() string {
 func (*ResolveOriginRequest) ProtoMessage() {}
 
 func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[86]
+	mi := &file_nusa_v1_api_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6471,7 +7047,7 @@ func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginRequest.ProtoReflect.Descriptor instead.
 func (*ResolveOriginRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *ResolveOriginRequest) GetDomain() string {
@@ -6522,7 +7098,7 @@ type ResolveOriginResponse struct {
 
 func (x *ResolveOriginResponse) Reset() {
 	*x = ResolveOriginResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[87]
+	mi := &file_nusa_v1_api_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6534,7 +7110,7 @@ func (x *ResolveOriginResponse) String() string {
 func (*ResolveOriginResponse) ProtoMessage() {}
 
 func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[87]
+	mi := &file_nusa_v1_api_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6547,7 +7123,7 @@ func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginResponse.ProtoReflect.Descriptor instead.
 func (*ResolveOriginResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{87}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *ResolveOriginResponse) GetRecord() string {
@@ -6607,7 +7183,7 @@ type OriginChoice struct {
 
 func (x *OriginChoice) Reset() {
 	*x = OriginChoice{}
-	mi := &file_nusa_v1_api_proto_msgTypes[88]
+	mi := &file_nusa_v1_api_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6619,7 +7195,7 @@ func (x *OriginChoice) String() string {
 func (*OriginChoice) ProtoMessage() {}
 
 func (x *OriginChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[88]
+	mi := &file_nusa_v1_api_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6632,7 +7208,7 @@ func (x *OriginChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginChoice.ProtoReflect.Descriptor instead.
 func (*OriginChoice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{88}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *OriginChoice) GetRegion() string {
@@ -6714,7 +7290,7 @@ type NearestRequest struct {
 
 func (x *NearestRequest) Reset() {
 	*x = NearestRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[89]
+	mi := &file_nusa_v1_api_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6726,7 +7302,7 @@ func (x *NearestRequest) String() string {
 func (*NearestRequest) ProtoMessage() {}
 
 func (x *NearestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[89]
+	mi := &file_nusa_v1_api_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6739,7 +7315,7 @@ func (x *NearestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestRequest.ProtoReflect.Descriptor instead.
 func (*NearestRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{89}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *NearestRequest) GetRegion() string {
@@ -6783,7 +7359,7 @@ type NearestResponse struct {
 
 func (x *NearestResponse) Reset() {
 	*x = NearestResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[90]
+	mi := &file_nusa_v1_api_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6795,7 +7371,7 @@ func (x *NearestResponse) String() string {
 func (*NearestResponse) ProtoMessage() {}
 
 func (x *NearestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[90]
+	mi := &file_nusa_v1_api_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6808,7 +7384,7 @@ func (x *NearestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestResponse.ProtoReflect.Descriptor instead.
 func (*NearestResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{90}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *NearestResponse) GetRegions() []*NearRegion {
@@ -6846,7 +7422,7 @@ type NearRegion struct {
 
 func (x *NearRegion) Reset() {
 	*x = NearRegion{}
-	mi := &file_nusa_v1_api_proto_msgTypes[91]
+	mi := &file_nusa_v1_api_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6858,7 +7434,7 @@ func (x *NearRegion) String() string {
 func (*NearRegion) ProtoMessage() {}
 
 func (x *NearRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[91]
+	mi := &file_nusa_v1_api_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6871,7 +7447,7 @@ func (x *NearRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearRegion.ProtoReflect.Descriptor instead.
 func (*NearRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{91}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *NearRegion) GetRegion() string {
@@ -6933,7 +7509,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[92]
+	mi := &file_nusa_v1_api_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6945,7 +7521,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[92]
+	mi := &file_nusa_v1_api_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6958,7 +7534,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{92}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *WatchEventsRequest) GetToken() string {
@@ -7044,7 +7620,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nusa_v1_api_proto_msgTypes[93]
+	mi := &file_nusa_v1_api_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7056,7 +7632,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[93]
+	mi := &file_nusa_v1_api_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7069,7 +7645,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{93}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *Event) GetToken() string {
@@ -7163,7 +7739,7 @@ type RecoverRequest struct {
 
 func (x *RecoverRequest) Reset() {
 	*x = RecoverRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[94]
+	mi := &file_nusa_v1_api_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7175,7 +7751,7 @@ func (x *RecoverRequest) String() string {
 func (*RecoverRequest) ProtoMessage() {}
 
 func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[94]
+	mi := &file_nusa_v1_api_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7188,7 +7764,7 @@ func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverRequest.ProtoReflect.Descriptor instead.
 func (*RecoverRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{94}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *RecoverRequest) GetFederationId() string {
@@ -7226,7 +7802,7 @@ type RecoverResponse struct {
 
 func (x *RecoverResponse) Reset() {
 	*x = RecoverResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[95]
+	mi := &file_nusa_v1_api_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7238,7 +7814,7 @@ func (x *RecoverResponse) String() string {
 func (*RecoverResponse) ProtoMessage() {}
 
 func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[95]
+	mi := &file_nusa_v1_api_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7251,7 +7827,7 @@ func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverResponse.ProtoReflect.Descriptor instead.
 func (*RecoverResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{95}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *RecoverResponse) GetRevision() int64 {
@@ -7309,7 +7885,7 @@ type LostWork struct {
 
 func (x *LostWork) Reset() {
 	*x = LostWork{}
-	mi := &file_nusa_v1_api_proto_msgTypes[96]
+	mi := &file_nusa_v1_api_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7321,7 +7897,7 @@ func (x *LostWork) String() string {
 func (*LostWork) ProtoMessage() {}
 
 func (x *LostWork) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[96]
+	mi := &file_nusa_v1_api_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7334,7 +7910,7 @@ func (x *LostWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostWork.ProtoReflect.Descriptor instead.
 func (*LostWork) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{96}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *LostWork) GetRegion() string {
@@ -7395,7 +7971,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[97]
+	mi := &file_nusa_v1_api_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7407,7 +7983,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[97]
+	mi := &file_nusa_v1_api_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7420,7 +7996,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{97}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{106}
 }
 
 // InfoResponse describes a server.
@@ -7455,7 +8031,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[98]
+	mi := &file_nusa_v1_api_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7467,7 +8043,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[98]
+	mi := &file_nusa_v1_api_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7480,7 +8056,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{98}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *InfoResponse) GetRole() string {
@@ -7572,7 +8148,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[101]
+	mi := &file_nusa_v1_api_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7584,7 +8160,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[101]
+	mi := &file_nusa_v1_api_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7597,7 +8173,7 @@ func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Start.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Start) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31, 0}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40, 0}
 }
 
 func (x *ExecRequest_Start) GetAllocation() string {
@@ -7796,7 +8372,57 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\fAdoptRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
-	"\x06region\x18\x03 \x01(\tR\x06region\"\x94\x01\n" +
+	"\x06region\x18\x03 \x01(\tR\x06region\"N\n" +
+	"\x18RestartAllocationRequest\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\x01 \x01(\tR\n" +
+	"allocation\x12\x12\n" +
+	"\x04task\x18\x02 \x01(\tR\x04task\"Q\n" +
+	"\x19RestartAllocationResponse\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\x01 \x01(\tR\n" +
+	"allocation\x12\x14\n" +
+	"\x05tasks\x18\x02 \x03(\tR\x05tasks\"e\n" +
+	"\x17SignalAllocationRequest\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\x01 \x01(\tR\n" +
+	"allocation\x12\x12\n" +
+	"\x04task\x18\x02 \x01(\tR\x04task\x12\x16\n" +
+	"\x06signal\x18\x03 \x01(\tR\x06signal\"P\n" +
+	"\x18SignalAllocationResponse\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\x01 \x01(\tR\n" +
+	"allocation\x12\x14\n" +
+	"\x05tasks\x18\x02 \x03(\tR\x05tasks\"\\\n" +
+	"\x10ListFilesRequest\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\x01 \x01(\tR\n" +
+	"allocation\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\"\xa5\x01\n" +
+	"\x11ListFilesResponse\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\x01 \x01(\tR\n" +
+	"allocation\x12%\n" +
+	"\x04file\x18\x02 \x01(\v2\x11.nusa.v1.FileInfoR\x04file\x12+\n" +
+	"\aentries\x18\x03 \x03(\v2\x11.nusa.v1.FileInfoR\aentries\x12\x1c\n" +
+	"\ttruncated\x18\x04 \x01(\bR\ttruncated\"\x96\x01\n" +
+	"\bFileInfo\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04mode\x18\x02 \x01(\tR\x04mode\x12\x16\n" +
+	"\x06folder\x18\x03 \x01(\bR\x06folder\x12\x12\n" +
+	"\x04size\x18\x04 \x01(\x03R\x04size\x126\n" +
+	"\bmodified\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bmodified\"s\n" +
+	"\x0fReadFileRequest\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\x01 \x01(\tR\n" +
+	"allocation\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x03R\x05limit\"F\n" +
+	"\tFileChunk\x12%\n" +
+	"\x04file\x18\x01 \x01(\v2\x11.nusa.v1.FileInfoR\x04file\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\x94\x01\n" +
 	"\x16ListAllocationsRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x16\n" +
@@ -8242,14 +8868,18 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\aExplain\x12\x17.nusa.v1.ExplainRequest\x1a\x14.nusa.v1.Explanation\"e\x82\xd3\xe4\x93\x02_Z0:\x01*\"+/v1/jobs/{job.namespace}/{job.name}:explain\x12+/v1/jobs/{job.namespace}/{job.name}:explain\x12e\n" +
 	"\x05Adopt\x12\x15.nusa.v1.AdoptRequest\x1a\x17.nusa.v1.SubmitResponse\",\x82\xd3\xe4\x93\x02&:\x01*\"!/v1/jobs/{namespace}/{name}:adopt\x12b\n" +
 	"\x05Watch\x12\x16.nusa.v1.GetJobRequest\x1a\f.nusa.v1.Job\"1\x82\xd3\xe4\x93\x02+\x12)/v1/jobs/{job.namespace}/{job.name}:watch0\x01\x12h\n" +
-	"\vWatchGroups\x12\x1b.nusa.v1.WatchGroupsRequest\x1a\x1c.nusa.v1.WatchGroupsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/jobs:watchGroups0\x012\xd4\x04\n" +
+	"\vWatchGroups\x12\x1b.nusa.v1.WatchGroupsRequest\x1a\x1c.nusa.v1.WatchGroupsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/jobs:watchGroups0\x012\xb4\b\n" +
 	"\vAllocations\x12b\n" +
 	"\x04List\x12\x1f.nusa.v1.ListAllocationsRequest\x1a .nusa.v1.ListAllocationsResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/allocations\x12W\n" +
 	"\x03Get\x12\x1d.nusa.v1.GetAllocationRequest\x1a\x13.nusa.v1.Allocation\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/allocations/{id}\x12`\n" +
 	"\x04Stop\x12\x1d.nusa.v1.GetAllocationRequest\x1a\x13.nusa.v1.Allocation\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/allocations/{id}:stop\x12\\\n" +
 	"\x04Logs\x12\x14.nusa.v1.LogsRequest\x1a\x11.nusa.v1.LogChunk\")\x82\xd3\xe4\x93\x02#\x12!/v1/allocations/{allocation}/logs0\x01\x12X\n" +
 	"\x04Exec\x12\x14.nusa.v1.ExecRequest\x1a\x15.nusa.v1.ExecResponse\"\x1f\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/v1/allocations:exec(\x010\x01\x12n\n" +
-	"\x05Stats\x12\x1f.nusa.v1.AllocationStatsRequest\x1a\x18.nusa.v1.AllocationStats\"*\x82\xd3\xe4\x93\x02$\x12\"/v1/allocations/{allocation}/stats2\xb6\b\n" +
+	"\x05Stats\x12\x1f.nusa.v1.AllocationStatsRequest\x1a\x18.nusa.v1.AllocationStats\"*\x82\xd3\xe4\x93\x02$\x12\"/v1/allocations/{allocation}/stats\x12\x81\x01\n" +
+	"\aRestart\x12!.nusa.v1.RestartAllocationRequest\x1a\".nusa.v1.RestartAllocationResponse\"/\x82\xd3\xe4\x93\x02):\x01*\"$/v1/allocations/{allocation}:restart\x12}\n" +
+	"\x06Signal\x12 .nusa.v1.SignalAllocationRequest\x1a!.nusa.v1.SignalAllocationResponse\".\x82\xd3\xe4\x93\x02(:\x01*\"#/v1/allocations/{allocation}:signal\x12n\n" +
+	"\tListFiles\x12\x19.nusa.v1.ListFilesRequest\x1a\x1a.nusa.v1.ListFilesResponse\"*\x82\xd3\xe4\x93\x02$\x12\"/v1/allocations/{allocation}/files\x12k\n" +
+	"\bReadFile\x12\x18.nusa.v1.ReadFileRequest\x1a\x12.nusa.v1.FileChunk\"/\x82\xd3\xe4\x93\x02)\x12'/v1/allocations/{allocation}/files:read0\x012\xb6\b\n" +
 	"\aRegions\x12\x85\x01\n" +
 	"\x06Define\x12\x1c.nusa.v1.DefineRegionRequest\x1a\x0f.nusa.v1.Region\"L\x82\xd3\xe4\x93\x02F:\n" +
 	"definitionZ\x19:\n" +
@@ -8303,362 +8933,383 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 105)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 114)
 var file_nusa_v1_api_proto_goTypes = []any{
-	(EdgeState)(0),                  // 0: nusa.v1.EdgeState
-	(RTTSource)(0),                  // 1: nusa.v1.RTTSource
-	(*WatchGroupsRequest)(nil),      // 2: nusa.v1.WatchGroupsRequest
-	(*WatchGroupsResponse)(nil),     // 3: nusa.v1.WatchGroupsResponse
-	(*GroupCounts)(nil),             // 4: nusa.v1.GroupCounts
-	(*SubmitRequest)(nil),           // 5: nusa.v1.SubmitRequest
-	(*SubmitResponse)(nil),          // 6: nusa.v1.SubmitResponse
-	(*SubmitManyResponse)(nil),      // 7: nusa.v1.SubmitManyResponse
-	(*JobRef)(nil),                  // 8: nusa.v1.JobRef
-	(*PlanRequest)(nil),             // 9: nusa.v1.PlanRequest
-	(*PlanResponse)(nil),            // 10: nusa.v1.PlanResponse
-	(*DiffLine)(nil),                // 11: nusa.v1.DiffLine
-	(*GetJobRequest)(nil),           // 12: nusa.v1.GetJobRequest
-	(*ListJobsRequest)(nil),         // 13: nusa.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),        // 14: nusa.v1.ListJobsResponse
-	(*PartialError)(nil),            // 15: nusa.v1.PartialError
-	(*StopJobRequest)(nil),          // 16: nusa.v1.StopJobRequest
-	(*StopJobResponse)(nil),         // 17: nusa.v1.StopJobResponse
-	(*ExplainRequest)(nil),          // 18: nusa.v1.ExplainRequest
-	(*Explanation)(nil),             // 19: nusa.v1.Explanation
-	(*GroupExplanation)(nil),        // 20: nusa.v1.GroupExplanation
-	(*NearFare)(nil),                // 21: nusa.v1.NearFare
-	(*NearBound)(nil),               // 22: nusa.v1.NearBound
-	(*RegionVerdict)(nil),           // 23: nusa.v1.RegionVerdict
-	(*NodeVerdict)(nil),             // 24: nusa.v1.NodeVerdict
-	(*ScoreTerm)(nil),               // 25: nusa.v1.ScoreTerm
-	(*InputAge)(nil),                // 26: nusa.v1.InputAge
-	(*AdoptRequest)(nil),            // 27: nusa.v1.AdoptRequest
-	(*ListAllocationsRequest)(nil),  // 28: nusa.v1.ListAllocationsRequest
-	(*ListAllocationsResponse)(nil), // 29: nusa.v1.ListAllocationsResponse
-	(*GetAllocationRequest)(nil),    // 30: nusa.v1.GetAllocationRequest
-	(*LogsRequest)(nil),             // 31: nusa.v1.LogsRequest
-	(*LogChunk)(nil),                // 32: nusa.v1.LogChunk
-	(*ExecRequest)(nil),             // 33: nusa.v1.ExecRequest
-	(*TerminalSize)(nil),            // 34: nusa.v1.TerminalSize
-	(*ExecResponse)(nil),            // 35: nusa.v1.ExecResponse
-	(*AllocationStatsRequest)(nil),  // 36: nusa.v1.AllocationStatsRequest
-	(*AllocationStats)(nil),         // 37: nusa.v1.AllocationStats
-	(*TaskStats)(nil),               // 38: nusa.v1.TaskStats
-	(*DrainRegionRequest)(nil),      // 39: nusa.v1.DrainRegionRequest
-	(*LoseRegionRequest)(nil),       // 40: nusa.v1.LoseRegionRequest
-	(*FailbackRequest)(nil),         // 41: nusa.v1.FailbackRequest
-	(*FailbackResponse)(nil),        // 42: nusa.v1.FailbackResponse
-	(*FailbackMove)(nil),            // 43: nusa.v1.FailbackMove
-	(*RebindRegionRequest)(nil),     // 44: nusa.v1.RebindRegionRequest
-	(*RebindRegionResponse)(nil),    // 45: nusa.v1.RebindRegionResponse
-	(*VerifyRegionResponse)(nil),    // 46: nusa.v1.VerifyRegionResponse
-	(*ServerState)(nil),             // 47: nusa.v1.ServerState
-	(*DefineRegionRequest)(nil),     // 48: nusa.v1.DefineRegionRequest
-	(*ListRegionsRequest)(nil),      // 49: nusa.v1.ListRegionsRequest
-	(*ListRegionsResponse)(nil),     // 50: nusa.v1.ListRegionsResponse
-	(*GetRegionRequest)(nil),        // 51: nusa.v1.GetRegionRequest
-	(*CordonRegionRequest)(nil),     // 52: nusa.v1.CordonRegionRequest
-	(*RemoveRegionResponse)(nil),    // 53: nusa.v1.RemoveRegionResponse
-	(*ListNodesRequest)(nil),        // 54: nusa.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),       // 55: nusa.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),          // 56: nusa.v1.GetNodeRequest
-	(*DrainNodeRequest)(nil),        // 57: nusa.v1.DrainNodeRequest
-	(*CordonNodeRequest)(nil),       // 58: nusa.v1.CordonNodeRequest
-	(*RemoveNodeRequest)(nil),       // 59: nusa.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),      // 60: nusa.v1.RemoveNodeResponse
-	(*Edge)(nil),                    // 61: nusa.v1.Edge
-	(*GetTopologyRequest)(nil),      // 62: nusa.v1.GetTopologyRequest
-	(*TopologyTree)(nil),            // 63: nusa.v1.TopologyTree
-	(*GlobalServer)(nil),            // 64: nusa.v1.GlobalServer
-	(*StoreUsage)(nil),              // 65: nusa.v1.StoreUsage
-	(*MatrixRequest)(nil),           // 66: nusa.v1.MatrixRequest
-	(*MatrixResponse)(nil),          // 67: nusa.v1.MatrixResponse
-	(*PathRequest)(nil),             // 68: nusa.v1.PathRequest
-	(*PathWeights)(nil),             // 69: nusa.v1.PathWeights
-	(*PathResponse)(nil),            // 70: nusa.v1.PathResponse
-	(*Path)(nil),                    // 71: nusa.v1.Path
-	(*CheckTopologyRequest)(nil),    // 72: nusa.v1.CheckTopologyRequest
-	(*CheckTopologyResponse)(nil),   // 73: nusa.v1.CheckTopologyResponse
-	(*TopologyFinding)(nil),         // 74: nusa.v1.TopologyFinding
-	(*HistoryRequest)(nil),          // 75: nusa.v1.HistoryRequest
-	(*HistoryResponse)(nil),         // 76: nusa.v1.HistoryResponse
-	(*HistorySeries)(nil),           // 77: nusa.v1.HistorySeries
-	(*HistoryField)(nil),            // 78: nusa.v1.HistoryField
-	(*HistoryTrend)(nil),            // 79: nusa.v1.HistoryTrend
-	(*OriginRecord)(nil),            // 80: nusa.v1.OriginRecord
-	(*Origin)(nil),                  // 81: nusa.v1.Origin
-	(*OriginPolicy)(nil),            // 82: nusa.v1.OriginPolicy
-	(*SetOriginsRequest)(nil),       // 83: nusa.v1.SetOriginsRequest
-	(*ListOriginsRequest)(nil),      // 84: nusa.v1.ListOriginsRequest
-	(*ListOriginsResponse)(nil),     // 85: nusa.v1.ListOriginsResponse
-	(*RemoveOriginsRequest)(nil),    // 86: nusa.v1.RemoveOriginsRequest
-	(*RemoveOriginsResponse)(nil),   // 87: nusa.v1.RemoveOriginsResponse
-	(*ResolveOriginRequest)(nil),    // 88: nusa.v1.ResolveOriginRequest
-	(*ResolveOriginResponse)(nil),   // 89: nusa.v1.ResolveOriginResponse
-	(*OriginChoice)(nil),            // 90: nusa.v1.OriginChoice
-	(*NearestRequest)(nil),          // 91: nusa.v1.NearestRequest
-	(*NearestResponse)(nil),         // 92: nusa.v1.NearestResponse
-	(*NearRegion)(nil),              // 93: nusa.v1.NearRegion
-	(*WatchEventsRequest)(nil),      // 94: nusa.v1.WatchEventsRequest
-	(*Event)(nil),                   // 95: nusa.v1.Event
-	(*RecoverRequest)(nil),          // 96: nusa.v1.RecoverRequest
-	(*RecoverResponse)(nil),         // 97: nusa.v1.RecoverResponse
-	(*LostWork)(nil),                // 98: nusa.v1.LostWork
-	(*InfoRequest)(nil),             // 99: nusa.v1.InfoRequest
-	(*InfoResponse)(nil),            // 100: nusa.v1.InfoResponse
-	nil,                             // 101: nusa.v1.PlanResponse.UnplacedEntry
-	nil,                             // 102: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),       // 103: nusa.v1.ExecRequest.Start
-	nil,                             // 104: nusa.v1.AllocationStats.TasksEntry
-	nil,                             // 105: nusa.v1.ListRegionsRequest.LabelsEntry
-	nil,                             // 106: nusa.v1.CheckTopologyResponse.TotalsEntry
-	(*durationpb.Duration)(nil),     // 107: google.protobuf.Duration
-	(*InstanceCounts)(nil),          // 108: nusa.v1.InstanceCounts
-	(*JobSpec)(nil),                 // 109: nusa.v1.JobSpec
-	(*Problem)(nil),                 // 110: nusa.v1.Problem
-	(*Slot)(nil),                    // 111: nusa.v1.Slot
-	(*timestamppb.Timestamp)(nil),   // 112: google.protobuf.Timestamp
-	(*Job)(nil),                     // 113: nusa.v1.Job
-	(*CountedReason)(nil),           // 114: nusa.v1.CountedReason
-	(Divide)(0),                     // 115: nusa.v1.Divide
-	(Reason)(0),                     // 116: nusa.v1.Reason
-	(*Allocation)(nil),              // 117: nusa.v1.Allocation
-	(*RegionDefinition)(nil),        // 118: nusa.v1.RegionDefinition
-	(*Region)(nil),                  // 119: nusa.v1.Region
-	(*Node)(nil),                    // 120: nusa.v1.Node
-	(*Location)(nil),                // 121: nusa.v1.Location
+	(EdgeState)(0),                    // 0: nusa.v1.EdgeState
+	(RTTSource)(0),                    // 1: nusa.v1.RTTSource
+	(*WatchGroupsRequest)(nil),        // 2: nusa.v1.WatchGroupsRequest
+	(*WatchGroupsResponse)(nil),       // 3: nusa.v1.WatchGroupsResponse
+	(*GroupCounts)(nil),               // 4: nusa.v1.GroupCounts
+	(*SubmitRequest)(nil),             // 5: nusa.v1.SubmitRequest
+	(*SubmitResponse)(nil),            // 6: nusa.v1.SubmitResponse
+	(*SubmitManyResponse)(nil),        // 7: nusa.v1.SubmitManyResponse
+	(*JobRef)(nil),                    // 8: nusa.v1.JobRef
+	(*PlanRequest)(nil),               // 9: nusa.v1.PlanRequest
+	(*PlanResponse)(nil),              // 10: nusa.v1.PlanResponse
+	(*DiffLine)(nil),                  // 11: nusa.v1.DiffLine
+	(*GetJobRequest)(nil),             // 12: nusa.v1.GetJobRequest
+	(*ListJobsRequest)(nil),           // 13: nusa.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),          // 14: nusa.v1.ListJobsResponse
+	(*PartialError)(nil),              // 15: nusa.v1.PartialError
+	(*StopJobRequest)(nil),            // 16: nusa.v1.StopJobRequest
+	(*StopJobResponse)(nil),           // 17: nusa.v1.StopJobResponse
+	(*ExplainRequest)(nil),            // 18: nusa.v1.ExplainRequest
+	(*Explanation)(nil),               // 19: nusa.v1.Explanation
+	(*GroupExplanation)(nil),          // 20: nusa.v1.GroupExplanation
+	(*NearFare)(nil),                  // 21: nusa.v1.NearFare
+	(*NearBound)(nil),                 // 22: nusa.v1.NearBound
+	(*RegionVerdict)(nil),             // 23: nusa.v1.RegionVerdict
+	(*NodeVerdict)(nil),               // 24: nusa.v1.NodeVerdict
+	(*ScoreTerm)(nil),                 // 25: nusa.v1.ScoreTerm
+	(*InputAge)(nil),                  // 26: nusa.v1.InputAge
+	(*AdoptRequest)(nil),              // 27: nusa.v1.AdoptRequest
+	(*RestartAllocationRequest)(nil),  // 28: nusa.v1.RestartAllocationRequest
+	(*RestartAllocationResponse)(nil), // 29: nusa.v1.RestartAllocationResponse
+	(*SignalAllocationRequest)(nil),   // 30: nusa.v1.SignalAllocationRequest
+	(*SignalAllocationResponse)(nil),  // 31: nusa.v1.SignalAllocationResponse
+	(*ListFilesRequest)(nil),          // 32: nusa.v1.ListFilesRequest
+	(*ListFilesResponse)(nil),         // 33: nusa.v1.ListFilesResponse
+	(*FileInfo)(nil),                  // 34: nusa.v1.FileInfo
+	(*ReadFileRequest)(nil),           // 35: nusa.v1.ReadFileRequest
+	(*FileChunk)(nil),                 // 36: nusa.v1.FileChunk
+	(*ListAllocationsRequest)(nil),    // 37: nusa.v1.ListAllocationsRequest
+	(*ListAllocationsResponse)(nil),   // 38: nusa.v1.ListAllocationsResponse
+	(*GetAllocationRequest)(nil),      // 39: nusa.v1.GetAllocationRequest
+	(*LogsRequest)(nil),               // 40: nusa.v1.LogsRequest
+	(*LogChunk)(nil),                  // 41: nusa.v1.LogChunk
+	(*ExecRequest)(nil),               // 42: nusa.v1.ExecRequest
+	(*TerminalSize)(nil),              // 43: nusa.v1.TerminalSize
+	(*ExecResponse)(nil),              // 44: nusa.v1.ExecResponse
+	(*AllocationStatsRequest)(nil),    // 45: nusa.v1.AllocationStatsRequest
+	(*AllocationStats)(nil),           // 46: nusa.v1.AllocationStats
+	(*TaskStats)(nil),                 // 47: nusa.v1.TaskStats
+	(*DrainRegionRequest)(nil),        // 48: nusa.v1.DrainRegionRequest
+	(*LoseRegionRequest)(nil),         // 49: nusa.v1.LoseRegionRequest
+	(*FailbackRequest)(nil),           // 50: nusa.v1.FailbackRequest
+	(*FailbackResponse)(nil),          // 51: nusa.v1.FailbackResponse
+	(*FailbackMove)(nil),              // 52: nusa.v1.FailbackMove
+	(*RebindRegionRequest)(nil),       // 53: nusa.v1.RebindRegionRequest
+	(*RebindRegionResponse)(nil),      // 54: nusa.v1.RebindRegionResponse
+	(*VerifyRegionResponse)(nil),      // 55: nusa.v1.VerifyRegionResponse
+	(*ServerState)(nil),               // 56: nusa.v1.ServerState
+	(*DefineRegionRequest)(nil),       // 57: nusa.v1.DefineRegionRequest
+	(*ListRegionsRequest)(nil),        // 58: nusa.v1.ListRegionsRequest
+	(*ListRegionsResponse)(nil),       // 59: nusa.v1.ListRegionsResponse
+	(*GetRegionRequest)(nil),          // 60: nusa.v1.GetRegionRequest
+	(*CordonRegionRequest)(nil),       // 61: nusa.v1.CordonRegionRequest
+	(*RemoveRegionResponse)(nil),      // 62: nusa.v1.RemoveRegionResponse
+	(*ListNodesRequest)(nil),          // 63: nusa.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),         // 64: nusa.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),            // 65: nusa.v1.GetNodeRequest
+	(*DrainNodeRequest)(nil),          // 66: nusa.v1.DrainNodeRequest
+	(*CordonNodeRequest)(nil),         // 67: nusa.v1.CordonNodeRequest
+	(*RemoveNodeRequest)(nil),         // 68: nusa.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),        // 69: nusa.v1.RemoveNodeResponse
+	(*Edge)(nil),                      // 70: nusa.v1.Edge
+	(*GetTopologyRequest)(nil),        // 71: nusa.v1.GetTopologyRequest
+	(*TopologyTree)(nil),              // 72: nusa.v1.TopologyTree
+	(*GlobalServer)(nil),              // 73: nusa.v1.GlobalServer
+	(*StoreUsage)(nil),                // 74: nusa.v1.StoreUsage
+	(*MatrixRequest)(nil),             // 75: nusa.v1.MatrixRequest
+	(*MatrixResponse)(nil),            // 76: nusa.v1.MatrixResponse
+	(*PathRequest)(nil),               // 77: nusa.v1.PathRequest
+	(*PathWeights)(nil),               // 78: nusa.v1.PathWeights
+	(*PathResponse)(nil),              // 79: nusa.v1.PathResponse
+	(*Path)(nil),                      // 80: nusa.v1.Path
+	(*CheckTopologyRequest)(nil),      // 81: nusa.v1.CheckTopologyRequest
+	(*CheckTopologyResponse)(nil),     // 82: nusa.v1.CheckTopologyResponse
+	(*TopologyFinding)(nil),           // 83: nusa.v1.TopologyFinding
+	(*HistoryRequest)(nil),            // 84: nusa.v1.HistoryRequest
+	(*HistoryResponse)(nil),           // 85: nusa.v1.HistoryResponse
+	(*HistorySeries)(nil),             // 86: nusa.v1.HistorySeries
+	(*HistoryField)(nil),              // 87: nusa.v1.HistoryField
+	(*HistoryTrend)(nil),              // 88: nusa.v1.HistoryTrend
+	(*OriginRecord)(nil),              // 89: nusa.v1.OriginRecord
+	(*Origin)(nil),                    // 90: nusa.v1.Origin
+	(*OriginPolicy)(nil),              // 91: nusa.v1.OriginPolicy
+	(*SetOriginsRequest)(nil),         // 92: nusa.v1.SetOriginsRequest
+	(*ListOriginsRequest)(nil),        // 93: nusa.v1.ListOriginsRequest
+	(*ListOriginsResponse)(nil),       // 94: nusa.v1.ListOriginsResponse
+	(*RemoveOriginsRequest)(nil),      // 95: nusa.v1.RemoveOriginsRequest
+	(*RemoveOriginsResponse)(nil),     // 96: nusa.v1.RemoveOriginsResponse
+	(*ResolveOriginRequest)(nil),      // 97: nusa.v1.ResolveOriginRequest
+	(*ResolveOriginResponse)(nil),     // 98: nusa.v1.ResolveOriginResponse
+	(*OriginChoice)(nil),              // 99: nusa.v1.OriginChoice
+	(*NearestRequest)(nil),            // 100: nusa.v1.NearestRequest
+	(*NearestResponse)(nil),           // 101: nusa.v1.NearestResponse
+	(*NearRegion)(nil),                // 102: nusa.v1.NearRegion
+	(*WatchEventsRequest)(nil),        // 103: nusa.v1.WatchEventsRequest
+	(*Event)(nil),                     // 104: nusa.v1.Event
+	(*RecoverRequest)(nil),            // 105: nusa.v1.RecoverRequest
+	(*RecoverResponse)(nil),           // 106: nusa.v1.RecoverResponse
+	(*LostWork)(nil),                  // 107: nusa.v1.LostWork
+	(*InfoRequest)(nil),               // 108: nusa.v1.InfoRequest
+	(*InfoResponse)(nil),              // 109: nusa.v1.InfoResponse
+	nil,                               // 110: nusa.v1.PlanResponse.UnplacedEntry
+	nil,                               // 111: nusa.v1.ListJobsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),         // 112: nusa.v1.ExecRequest.Start
+	nil,                               // 113: nusa.v1.AllocationStats.TasksEntry
+	nil,                               // 114: nusa.v1.ListRegionsRequest.LabelsEntry
+	nil,                               // 115: nusa.v1.CheckTopologyResponse.TotalsEntry
+	(*durationpb.Duration)(nil),       // 116: google.protobuf.Duration
+	(*InstanceCounts)(nil),            // 117: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                   // 118: nusa.v1.JobSpec
+	(*Problem)(nil),                   // 119: nusa.v1.Problem
+	(*Slot)(nil),                      // 120: nusa.v1.Slot
+	(*timestamppb.Timestamp)(nil),     // 121: google.protobuf.Timestamp
+	(*Job)(nil),                       // 122: nusa.v1.Job
+	(*CountedReason)(nil),             // 123: nusa.v1.CountedReason
+	(Divide)(0),                       // 124: nusa.v1.Divide
+	(Reason)(0),                       // 125: nusa.v1.Reason
+	(*Allocation)(nil),                // 126: nusa.v1.Allocation
+	(*RegionDefinition)(nil),          // 127: nusa.v1.RegionDefinition
+	(*Region)(nil),                    // 128: nusa.v1.Region
+	(*Node)(nil),                      // 129: nusa.v1.Node
+	(*Location)(nil),                  // 130: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	107, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	116, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
 	4,   // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
 	8,   // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
-	108, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
-	109, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	117, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	118, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
 	6,   // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	110, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	109, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	119, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	118, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
 	11,  // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	111, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
-	101, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
+	120, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	110, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
 	19,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
-	112, // 12: nusa.v1.PlanResponse.next_runs:type_name -> google.protobuf.Timestamp
+	121, // 12: nusa.v1.PlanResponse.next_runs:type_name -> google.protobuf.Timestamp
 	8,   // 13: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	102, // 14: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	113, // 15: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	111, // 14: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	122, // 15: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
 	15,  // 16: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
 	8,   // 17: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
 	8,   // 18: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	109, // 19: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	118, // 19: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
 	20,  // 20: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	107, // 21: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	116, // 21: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
 	23,  // 22: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
 	24,  // 23: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	114, // 24: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	123, // 24: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
 	22,  // 25: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
 	21,  // 26: nusa.v1.GroupExplanation.near:type_name -> nusa.v1.NearFare
-	115, // 27: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
-	107, // 28: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
-	107, // 29: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
+	124, // 27: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
+	116, // 28: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
+	116, // 29: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
 	1,   // 30: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
 	0,   // 31: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
-	107, // 32: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
-	107, // 33: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
-	107, // 34: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
-	107, // 35: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
-	107, // 36: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
-	116, // 37: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	116, // 32: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
+	116, // 33: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	116, // 34: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	116, // 35: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	116, // 36: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	125, // 37: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
 	25,  // 38: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	26,  // 39: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	116, // 40: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	125, // 40: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
 	25,  // 41: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	26,  // 42: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	107, // 43: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
-	8,   // 44: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	117, // 45: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
-	15,  // 46: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	103, // 47: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	34,  // 48: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
-	104, // 49: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
-	107, // 50: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
-	107, // 51: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
-	43,  // 52: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
-	47,  // 53: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
-	118, // 54: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	105, // 55: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	119, // 56: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	120, // 57: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	15,  // 58: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	120, // 59: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
-	0,   // 60: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,   // 61: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	107, // 62: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	107, // 63: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	107, // 64: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	107, // 65: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	107, // 66: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	107, // 67: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	64,  // 68: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	119, // 69: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	120, // 70: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	15,  // 71: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	107, // 72: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
-	65,  // 73: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
-	61,  // 74: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	107, // 75: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
-	69,  // 76: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	107, // 77: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	107, // 78: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	71,  // 79: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	107, // 80: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
-	107, // 81: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 82: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	107, // 83: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 84: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	107, // 85: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	107, // 86: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	107, // 87: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	107, // 88: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	74,  // 89: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	106, // 90: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	107, // 91: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
-	107, // 92: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	107, // 93: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	112, // 94: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	112, // 95: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	107, // 96: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	77,  // 97: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	15,  // 98: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	112, // 99: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	107, // 100: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	107, // 101: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	78,  // 102: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	79,  // 103: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	112, // 104: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	112, // 105: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	112, // 106: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	81,  // 107: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	82,  // 108: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	107, // 109: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	80,  // 110: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	80,  // 111: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	107, // 112: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	121, // 113: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	90,  // 114: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	90,  // 115: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	107, // 116: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	71,  // 117: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	93,  // 118: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	107, // 119: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	107, // 120: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	121, // 121: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	93,  // 122: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	107, // 123: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
-	107, // 124: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 125: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 126: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	107, // 127: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
-	112, // 128: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	98,  // 129: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
-	98,  // 130: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
-	34,  // 131: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	38,  // 132: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 133: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 134: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 135: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 136: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 137: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 138: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 139: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	27,  // 140: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 141: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 142: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	28,  // 143: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	30,  // 144: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	30,  // 145: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	31,  // 146: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	33,  // 147: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	36,  // 148: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	48,  // 149: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	49,  // 150: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	51,  // 151: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	52,  // 152: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	51,  // 153: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	49,  // 154: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	51,  // 155: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	39,  // 156: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
-	40,  // 157: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
-	41,  // 158: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
-	44,  // 159: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
-	54,  // 160: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	56,  // 161: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	57,  // 162: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	58,  // 163: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	59,  // 164: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	62,  // 165: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	66,  // 166: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	68,  // 167: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	91,  // 168: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	66,  // 169: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	72,  // 170: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	75,  // 171: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	83,  // 172: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	84,  // 173: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	86,  // 174: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	88,  // 175: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	94,  // 176: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	99,  // 177: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	96,  // 178: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
-	6,   // 179: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 180: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 181: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	113, // 182: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 183: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 184: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 185: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 186: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	113, // 187: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 188: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	29,  // 189: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	117, // 190: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	117, // 191: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	32,  // 192: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	35,  // 193: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	37,  // 194: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	119, // 195: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	50,  // 196: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	119, // 197: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	119, // 198: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	53,  // 199: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	119, // 200: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	46,  // 201: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	119, // 202: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
-	119, // 203: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
-	42,  // 204: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
-	45,  // 205: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
-	55,  // 206: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	120, // 207: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	120, // 208: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	120, // 209: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	60,  // 210: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	63,  // 211: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	67,  // 212: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	70,  // 213: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	92,  // 214: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	67,  // 215: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	73,  // 216: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	76,  // 217: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	80,  // 218: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	85,  // 219: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	87,  // 220: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	89,  // 221: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	95,  // 222: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	100, // 223: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	97,  // 224: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
-	179, // [179:225] is the sub-list for method output_type
-	133, // [133:179] is the sub-list for method input_type
-	133, // [133:133] is the sub-list for extension type_name
-	133, // [133:133] is the sub-list for extension extendee
-	0,   // [0:133] is the sub-list for field type_name
+	116, // 43: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	34,  // 44: nusa.v1.ListFilesResponse.file:type_name -> nusa.v1.FileInfo
+	34,  // 45: nusa.v1.ListFilesResponse.entries:type_name -> nusa.v1.FileInfo
+	121, // 46: nusa.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
+	34,  // 47: nusa.v1.FileChunk.file:type_name -> nusa.v1.FileInfo
+	8,   // 48: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
+	126, // 49: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	15,  // 50: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
+	112, // 51: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	43,  // 52: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
+	113, // 53: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
+	116, // 54: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
+	116, // 55: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
+	52,  // 56: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
+	56,  // 57: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
+	127, // 58: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	114, // 59: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	128, // 60: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	129, // 61: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	15,  // 62: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	129, // 63: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	0,   // 64: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,   // 65: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	116, // 66: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	116, // 67: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	116, // 68: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	116, // 69: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	116, // 70: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	116, // 71: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	73,  // 72: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	128, // 73: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	129, // 74: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	15,  // 75: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	116, // 76: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
+	74,  // 77: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
+	70,  // 78: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	116, // 79: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
+	78,  // 80: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	116, // 81: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	116, // 82: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	80,  // 83: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	116, // 84: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
+	116, // 85: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 86: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	116, // 87: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 88: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	116, // 89: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	116, // 90: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	116, // 91: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	116, // 92: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	83,  // 93: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	115, // 94: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	116, // 95: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
+	116, // 96: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	116, // 97: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	121, // 98: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	121, // 99: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	116, // 100: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	86,  // 101: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	15,  // 102: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	121, // 103: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	116, // 104: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	116, // 105: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	87,  // 106: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	88,  // 107: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	121, // 108: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	121, // 109: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	121, // 110: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	90,  // 111: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	91,  // 112: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	116, // 113: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	89,  // 114: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	89,  // 115: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	116, // 116: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	130, // 117: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	99,  // 118: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	99,  // 119: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	116, // 120: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	80,  // 121: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	102, // 122: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	116, // 123: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	116, // 124: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	130, // 125: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	102, // 126: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	116, // 127: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
+	116, // 128: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 129: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 130: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	116, // 131: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
+	121, // 132: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	107, // 133: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
+	107, // 134: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
+	43,  // 135: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	47,  // 136: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 137: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 138: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 139: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 140: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 141: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 142: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 143: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	27,  // 144: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 145: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 146: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	37,  // 147: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	39,  // 148: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	39,  // 149: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	40,  // 150: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	42,  // 151: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	45,  // 152: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	28,  // 153: nusa.v1.Allocations.Restart:input_type -> nusa.v1.RestartAllocationRequest
+	30,  // 154: nusa.v1.Allocations.Signal:input_type -> nusa.v1.SignalAllocationRequest
+	32,  // 155: nusa.v1.Allocations.ListFiles:input_type -> nusa.v1.ListFilesRequest
+	35,  // 156: nusa.v1.Allocations.ReadFile:input_type -> nusa.v1.ReadFileRequest
+	57,  // 157: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	58,  // 158: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	60,  // 159: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	61,  // 160: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	60,  // 161: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	58,  // 162: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	60,  // 163: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	48,  // 164: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
+	49,  // 165: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
+	50,  // 166: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
+	53,  // 167: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
+	63,  // 168: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	65,  // 169: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	66,  // 170: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	67,  // 171: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	68,  // 172: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	71,  // 173: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	75,  // 174: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	77,  // 175: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	100, // 176: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	75,  // 177: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	81,  // 178: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	84,  // 179: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	92,  // 180: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	93,  // 181: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	95,  // 182: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	97,  // 183: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	103, // 184: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	108, // 185: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	105, // 186: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
+	6,   // 187: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 188: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 189: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	122, // 190: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 191: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 192: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 193: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 194: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	122, // 195: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 196: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	38,  // 197: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	126, // 198: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	126, // 199: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	41,  // 200: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	44,  // 201: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	46,  // 202: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	29,  // 203: nusa.v1.Allocations.Restart:output_type -> nusa.v1.RestartAllocationResponse
+	31,  // 204: nusa.v1.Allocations.Signal:output_type -> nusa.v1.SignalAllocationResponse
+	33,  // 205: nusa.v1.Allocations.ListFiles:output_type -> nusa.v1.ListFilesResponse
+	36,  // 206: nusa.v1.Allocations.ReadFile:output_type -> nusa.v1.FileChunk
+	128, // 207: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	59,  // 208: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	128, // 209: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	128, // 210: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	62,  // 211: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	128, // 212: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	55,  // 213: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	128, // 214: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
+	128, // 215: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
+	51,  // 216: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
+	54,  // 217: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
+	64,  // 218: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	129, // 219: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	129, // 220: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	129, // 221: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	69,  // 222: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	72,  // 223: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	76,  // 224: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	79,  // 225: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	101, // 226: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	76,  // 227: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	82,  // 228: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	85,  // 229: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	89,  // 230: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	94,  // 231: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	96,  // 232: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	98,  // 233: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	104, // 234: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	109, // 235: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	106, // 236: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
+	187, // [187:237] is the sub-list for method output_type
+	137, // [137:187] is the sub-list for method input_type
+	137, // [137:137] is the sub-list for extension type_name
+	137, // [137:137] is the sub-list for extension extendee
+	0,   // [0:137] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
@@ -8674,7 +9325,7 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   105,
+			NumMessages:   114,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

@@ -540,12 +540,16 @@ var Jobs_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Allocations_List_FullMethodName  = "/nusa.v1.Allocations/List"
-	Allocations_Get_FullMethodName   = "/nusa.v1.Allocations/Get"
-	Allocations_Stop_FullMethodName  = "/nusa.v1.Allocations/Stop"
-	Allocations_Logs_FullMethodName  = "/nusa.v1.Allocations/Logs"
-	Allocations_Exec_FullMethodName  = "/nusa.v1.Allocations/Exec"
-	Allocations_Stats_FullMethodName = "/nusa.v1.Allocations/Stats"
+	Allocations_List_FullMethodName      = "/nusa.v1.Allocations/List"
+	Allocations_Get_FullMethodName       = "/nusa.v1.Allocations/Get"
+	Allocations_Stop_FullMethodName      = "/nusa.v1.Allocations/Stop"
+	Allocations_Logs_FullMethodName      = "/nusa.v1.Allocations/Logs"
+	Allocations_Exec_FullMethodName      = "/nusa.v1.Allocations/Exec"
+	Allocations_Stats_FullMethodName     = "/nusa.v1.Allocations/Stats"
+	Allocations_Restart_FullMethodName   = "/nusa.v1.Allocations/Restart"
+	Allocations_Signal_FullMethodName    = "/nusa.v1.Allocations/Signal"
+	Allocations_ListFiles_FullMethodName = "/nusa.v1.Allocations/ListFiles"
+	Allocations_ReadFile_FullMethodName  = "/nusa.v1.Allocations/ReadFile"
 )
 
 // AllocationsClient is the client API for Allocations service.
@@ -571,6 +575,23 @@ type AllocationsClient interface {
 	Exec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExecRequest, ExecResponse], error)
 	// Stats returns what the tasks of an allocation use now, as measured by their node.
 	Stats(ctx context.Context, in *AllocationStatsRequest, opts ...grpc.CallOption) (*AllocationStats, error)
+	// Restart stops running tasks and starts them again on the same node, with a new run. The
+	// restart does not count against the restart policy. It returns once the agent has
+	// begun to stop the tasks. FAILED_PRECONDITION: no such task is running. UNIMPLEMENTED: the
+	// agent is of an earlier version.
+	Restart(ctx context.Context, in *RestartAllocationRequest, opts ...grpc.CallOption) (*RestartAllocationResponse, error)
+	// Signal sends a signal to the first process of running tasks. FAILED_PRECONDITION: no
+	// such task is running, or its driver sends no signals. UNIMPLEMENTED: the agent is of an
+	// earlier version.
+	Signal(ctx context.Context, in *SignalAllocationRequest, opts ...grpc.CallOption) (*SignalAllocationResponse, error)
+	// ListFiles lists a folder of an allocation, or describes a file. NOT_FOUND: there is no
+	// such file, or the folder of the ended allocation was deleted. UNIMPLEMENTED: the agent is of an
+	// earlier version.
+	ListFiles(ctx context.Context, in *ListFilesRequest, opts ...grpc.CallOption) (*ListFilesResponse, error)
+	// ReadFile sends the content of a plain file, up to the size that it has when the call
+	// begins. FAILED_PRECONDITION: it is not a plain file. RESOURCE_EXHAUSTED: the node sends
+	// 16 files. Other errors: as for ListFiles.
+	ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FileChunk], error)
 }
 
 type allocationsClient struct {
@@ -653,6 +674,55 @@ func (c *allocationsClient) Stats(ctx context.Context, in *AllocationStatsReques
 	return out, nil
 }
 
+func (c *allocationsClient) Restart(ctx context.Context, in *RestartAllocationRequest, opts ...grpc.CallOption) (*RestartAllocationResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RestartAllocationResponse)
+	err := c.cc.Invoke(ctx, Allocations_Restart_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *allocationsClient) Signal(ctx context.Context, in *SignalAllocationRequest, opts ...grpc.CallOption) (*SignalAllocationResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SignalAllocationResponse)
+	err := c.cc.Invoke(ctx, Allocations_Signal_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *allocationsClient) ListFiles(ctx context.Context, in *ListFilesRequest, opts ...grpc.CallOption) (*ListFilesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListFilesResponse)
+	err := c.cc.Invoke(ctx, Allocations_ListFiles_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *allocationsClient) ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FileChunk], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Allocations_ServiceDesc.Streams[2], Allocations_ReadFile_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReadFileRequest, FileChunk]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Allocations_ReadFileClient = grpc.ServerStreamingClient[FileChunk]
+
 // AllocationsServer is the server API for Allocations service.
 // All implementations must embed UnimplementedAllocationsServer
 // for forward compatibility.
@@ -676,6 +746,23 @@ type AllocationsServer interface {
 	Exec(grpc.BidiStreamingServer[ExecRequest, ExecResponse]) error
 	// Stats returns what the tasks of an allocation use now, as measured by their node.
 	Stats(context.Context, *AllocationStatsRequest) (*AllocationStats, error)
+	// Restart stops running tasks and starts them again on the same node, with a new run. The
+	// restart does not count against the restart policy. It returns once the agent has
+	// begun to stop the tasks. FAILED_PRECONDITION: no such task is running. UNIMPLEMENTED: the
+	// agent is of an earlier version.
+	Restart(context.Context, *RestartAllocationRequest) (*RestartAllocationResponse, error)
+	// Signal sends a signal to the first process of running tasks. FAILED_PRECONDITION: no
+	// such task is running, or its driver sends no signals. UNIMPLEMENTED: the agent is of an
+	// earlier version.
+	Signal(context.Context, *SignalAllocationRequest) (*SignalAllocationResponse, error)
+	// ListFiles lists a folder of an allocation, or describes a file. NOT_FOUND: there is no
+	// such file, or the folder of the ended allocation was deleted. UNIMPLEMENTED: the agent is of an
+	// earlier version.
+	ListFiles(context.Context, *ListFilesRequest) (*ListFilesResponse, error)
+	// ReadFile sends the content of a plain file, up to the size that it has when the call
+	// begins. FAILED_PRECONDITION: it is not a plain file. RESOURCE_EXHAUSTED: the node sends
+	// 16 files. Other errors: as for ListFiles.
+	ReadFile(*ReadFileRequest, grpc.ServerStreamingServer[FileChunk]) error
 	mustEmbedUnimplementedAllocationsServer()
 }
 
@@ -703,6 +790,18 @@ func (UnimplementedAllocationsServer) Exec(grpc.BidiStreamingServer[ExecRequest,
 }
 func (UnimplementedAllocationsServer) Stats(context.Context, *AllocationStatsRequest) (*AllocationStats, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
+}
+func (UnimplementedAllocationsServer) Restart(context.Context, *RestartAllocationRequest) (*RestartAllocationResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Restart not implemented")
+}
+func (UnimplementedAllocationsServer) Signal(context.Context, *SignalAllocationRequest) (*SignalAllocationResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Signal not implemented")
+}
+func (UnimplementedAllocationsServer) ListFiles(context.Context, *ListFilesRequest) (*ListFilesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListFiles not implemented")
+}
+func (UnimplementedAllocationsServer) ReadFile(*ReadFileRequest, grpc.ServerStreamingServer[FileChunk]) error {
+	return status.Error(codes.Unimplemented, "method ReadFile not implemented")
 }
 func (UnimplementedAllocationsServer) mustEmbedUnimplementedAllocationsServer() {}
 func (UnimplementedAllocationsServer) testEmbeddedByValue()                     {}
@@ -815,6 +914,71 @@ func _Allocations_Stats_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Allocations_Restart_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RestartAllocationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AllocationsServer).Restart(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Allocations_Restart_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AllocationsServer).Restart(ctx, req.(*RestartAllocationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Allocations_Signal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SignalAllocationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AllocationsServer).Signal(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Allocations_Signal_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AllocationsServer).Signal(ctx, req.(*SignalAllocationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Allocations_ListFiles_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListFilesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AllocationsServer).ListFiles(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Allocations_ListFiles_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AllocationsServer).ListFiles(ctx, req.(*ListFilesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Allocations_ReadFile_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReadFileRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AllocationsServer).ReadFile(m, &grpc.GenericServerStream[ReadFileRequest, FileChunk]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Allocations_ReadFileServer = grpc.ServerStreamingServer[FileChunk]
+
 // Allocations_ServiceDesc is the grpc.ServiceDesc for Allocations service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -838,6 +1002,18 @@ var Allocations_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Stats",
 			Handler:    _Allocations_Stats_Handler,
 		},
+		{
+			MethodName: "Restart",
+			Handler:    _Allocations_Restart_Handler,
+		},
+		{
+			MethodName: "Signal",
+			Handler:    _Allocations_Signal_Handler,
+		},
+		{
+			MethodName: "ListFiles",
+			Handler:    _Allocations_ListFiles_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -850,6 +1026,11 @@ var Allocations_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Allocations_Exec_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "ReadFile",
+			Handler:       _Allocations_ReadFile_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "nusa/v1/api.proto",

@@ -405,7 +405,9 @@ type AllocOrder struct {
 	// Type of the job in lower case: service, batch or system.
 	JobType string `protobuf:"bytes,5,opt,name=job_type,json=jobType,proto3" json:"job_type,omitempty"`
 	// Leases that bind the allocation. Its tasks stop when one of these leases ends.
-	Binding       LeaseBinding `protobuf:"varint,6,opt,name=binding,proto3,enum=nusa.v1.LeaseBinding" json:"binding,omitempty"`
+	Binding LeaseBinding `protobuf:"varint,6,opt,name=binding,proto3,enum=nusa.v1.LeaseBinding" json:"binding,omitempty"`
+	// The accelerators that the allocation has.
+	Gpus          []*GPUGrant `protobuf:"bytes,7,rep,name=gpus,proto3" json:"gpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -480,6 +482,13 @@ func (x *AllocOrder) GetBinding() LeaseBinding {
 		return x.Binding
 	}
 	return LeaseBinding_LEASE_BINDING_UNSPECIFIED
+}
+
+func (x *AllocOrder) GetGpus() []*GPUGrant {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
 }
 
 // AllocOrders is a batch of orders.
@@ -1188,7 +1197,7 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	" \x01(\tR\aaddress\x12\x1a\n" +
 	"\bprotocol\x18\v \x01(\x05R\bprotocol\x12#\n" +
 	"\rfeature_level\x18\f \x01(\rR\ffeatureLevel\x126\n" +
-	"\tstop_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"\xdb\x01\n" +
+	"\tstop_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"\x82\x02\n" +
 	"\n" +
 	"AllocOrder\x123\n" +
 	"\n" +
@@ -1198,7 +1207,8 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x14\n" +
 	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x19\n" +
 	"\bjob_type\x18\x05 \x01(\tR\ajobType\x12/\n" +
-	"\abinding\x18\x06 \x01(\x0e2\x15.nusa.v1.LeaseBindingR\abinding\"\xab\x01\n" +
+	"\abinding\x18\x06 \x01(\x0e2\x15.nusa.v1.LeaseBindingR\abinding\x12%\n" +
+	"\x04gpus\x18\a \x03(\v2\x11.nusa.v1.GPUGrantR\x04gpus\"\xab\x01\n" +
 	"\vAllocOrders\x12\x12\n" +
 	"\x04full\x18\x01 \x01(\bR\x04full\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\bR\x04last\x12+\n" +
@@ -1298,15 +1308,16 @@ var file_nusa_v1_dispatch_proto_goTypes = []any{
 	(*NodeStats)(nil),           // 16: nusa.v1.NodeStats
 	(*durationpb.Duration)(nil), // 17: google.protobuf.Duration
 	(*Allocation)(nil),          // 18: nusa.v1.Allocation
-	(AllocState)(0),             // 19: nusa.v1.AllocState
-	(Reason)(0),                 // 20: nusa.v1.Reason
-	(*Refused)(nil),             // 21: nusa.v1.Refused
-	(*LeaseGrant)(nil),          // 22: nusa.v1.LeaseGrant
-	(*TunnelRequest)(nil),       // 23: nusa.v1.TunnelRequest
-	(*RegionalServer)(nil),      // 24: nusa.v1.RegionalServer
-	(*KeyGoal)(nil),             // 25: nusa.v1.KeyGoal
-	(*TaskState)(nil),           // 26: nusa.v1.TaskState
-	(*TunnelFrame)(nil),         // 27: nusa.v1.TunnelFrame
+	(*GPUGrant)(nil),            // 19: nusa.v1.GPUGrant
+	(AllocState)(0),             // 20: nusa.v1.AllocState
+	(Reason)(0),                 // 21: nusa.v1.Reason
+	(*Refused)(nil),             // 22: nusa.v1.Refused
+	(*LeaseGrant)(nil),          // 23: nusa.v1.LeaseGrant
+	(*TunnelRequest)(nil),       // 24: nusa.v1.TunnelRequest
+	(*RegionalServer)(nil),      // 25: nusa.v1.RegionalServer
+	(*KeyGoal)(nil),             // 26: nusa.v1.KeyGoal
+	(*TaskState)(nil),           // 27: nusa.v1.TaskState
+	(*TunnelFrame)(nil),         // 28: nusa.v1.TunnelFrame
 }
 var file_nusa_v1_dispatch_proto_depIdxs = []int32{
 	2,  // 0: nusa.v1.AgentMessage.hello:type_name -> nusa.v1.AgentHello
@@ -1321,38 +1332,39 @@ var file_nusa_v1_dispatch_proto_depIdxs = []int32{
 	17, // 9: nusa.v1.AgentHello.stop_time:type_name -> google.protobuf.Duration
 	18, // 10: nusa.v1.AllocOrder.allocation:type_name -> nusa.v1.Allocation
 	0,  // 11: nusa.v1.AllocOrder.binding:type_name -> nusa.v1.LeaseBinding
-	3,  // 12: nusa.v1.AllocOrders.orders:type_name -> nusa.v1.AllocOrder
-	15, // 13: nusa.v1.AllocOrders.position:type_name -> nusa.v1.Position
-	6,  // 14: nusa.v1.AllocReports.reports:type_name -> nusa.v1.AllocReport
-	15, // 15: nusa.v1.AllocReports.position:type_name -> nusa.v1.Position
-	19, // 16: nusa.v1.AllocReport.state:type_name -> nusa.v1.AllocState
-	20, // 17: nusa.v1.AllocReport.reason:type_name -> nusa.v1.Reason
-	11, // 18: nusa.v1.AllocReport.tasks:type_name -> nusa.v1.AllocReport.TasksEntry
-	8,  // 19: nusa.v1.MasterMessage.welcome:type_name -> nusa.v1.MasterWelcome
-	9,  // 20: nusa.v1.MasterMessage.standby:type_name -> nusa.v1.Standby
-	21, // 21: nusa.v1.MasterMessage.refused:type_name -> nusa.v1.Refused
-	22, // 22: nusa.v1.MasterMessage.lease:type_name -> nusa.v1.LeaseGrant
-	4,  // 23: nusa.v1.MasterMessage.orders:type_name -> nusa.v1.AllocOrders
-	15, // 24: nusa.v1.MasterMessage.reports_ack:type_name -> nusa.v1.Position
-	23, // 25: nusa.v1.MasterMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	10, // 26: nusa.v1.MasterMessage.servers:type_name -> nusa.v1.ServerList
-	17, // 27: nusa.v1.MasterWelcome.lease:type_name -> google.protobuf.Duration
-	17, // 28: nusa.v1.MasterWelcome.stats_interval:type_name -> google.protobuf.Duration
-	15, // 29: nusa.v1.MasterWelcome.reports:type_name -> nusa.v1.Position
-	10, // 30: nusa.v1.MasterWelcome.servers:type_name -> nusa.v1.ServerList
-	10, // 31: nusa.v1.Standby.servers:type_name -> nusa.v1.ServerList
-	24, // 32: nusa.v1.ServerList.servers:type_name -> nusa.v1.RegionalServer
-	25, // 33: nusa.v1.ServerList.keys:type_name -> nusa.v1.KeyGoal
-	26, // 34: nusa.v1.AllocReport.TasksEntry.value:type_name -> nusa.v1.TaskState
-	1,  // 35: nusa.v1.Dispatch.Session:input_type -> nusa.v1.AgentMessage
-	27, // 36: nusa.v1.Dispatch.Tunnel:input_type -> nusa.v1.TunnelFrame
-	7,  // 37: nusa.v1.Dispatch.Session:output_type -> nusa.v1.MasterMessage
-	27, // 38: nusa.v1.Dispatch.Tunnel:output_type -> nusa.v1.TunnelFrame
-	37, // [37:39] is the sub-list for method output_type
-	35, // [35:37] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	19, // 12: nusa.v1.AllocOrder.gpus:type_name -> nusa.v1.GPUGrant
+	3,  // 13: nusa.v1.AllocOrders.orders:type_name -> nusa.v1.AllocOrder
+	15, // 14: nusa.v1.AllocOrders.position:type_name -> nusa.v1.Position
+	6,  // 15: nusa.v1.AllocReports.reports:type_name -> nusa.v1.AllocReport
+	15, // 16: nusa.v1.AllocReports.position:type_name -> nusa.v1.Position
+	20, // 17: nusa.v1.AllocReport.state:type_name -> nusa.v1.AllocState
+	21, // 18: nusa.v1.AllocReport.reason:type_name -> nusa.v1.Reason
+	11, // 19: nusa.v1.AllocReport.tasks:type_name -> nusa.v1.AllocReport.TasksEntry
+	8,  // 20: nusa.v1.MasterMessage.welcome:type_name -> nusa.v1.MasterWelcome
+	9,  // 21: nusa.v1.MasterMessage.standby:type_name -> nusa.v1.Standby
+	22, // 22: nusa.v1.MasterMessage.refused:type_name -> nusa.v1.Refused
+	23, // 23: nusa.v1.MasterMessage.lease:type_name -> nusa.v1.LeaseGrant
+	4,  // 24: nusa.v1.MasterMessage.orders:type_name -> nusa.v1.AllocOrders
+	15, // 25: nusa.v1.MasterMessage.reports_ack:type_name -> nusa.v1.Position
+	24, // 26: nusa.v1.MasterMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	10, // 27: nusa.v1.MasterMessage.servers:type_name -> nusa.v1.ServerList
+	17, // 28: nusa.v1.MasterWelcome.lease:type_name -> google.protobuf.Duration
+	17, // 29: nusa.v1.MasterWelcome.stats_interval:type_name -> google.protobuf.Duration
+	15, // 30: nusa.v1.MasterWelcome.reports:type_name -> nusa.v1.Position
+	10, // 31: nusa.v1.MasterWelcome.servers:type_name -> nusa.v1.ServerList
+	10, // 32: nusa.v1.Standby.servers:type_name -> nusa.v1.ServerList
+	25, // 33: nusa.v1.ServerList.servers:type_name -> nusa.v1.RegionalServer
+	26, // 34: nusa.v1.ServerList.keys:type_name -> nusa.v1.KeyGoal
+	27, // 35: nusa.v1.AllocReport.TasksEntry.value:type_name -> nusa.v1.TaskState
+	1,  // 36: nusa.v1.Dispatch.Session:input_type -> nusa.v1.AgentMessage
+	28, // 37: nusa.v1.Dispatch.Tunnel:input_type -> nusa.v1.TunnelFrame
+	7,  // 38: nusa.v1.Dispatch.Session:output_type -> nusa.v1.MasterMessage
+	28, // 39: nusa.v1.Dispatch.Tunnel:output_type -> nusa.v1.TunnelFrame
+	38, // [38:40] is the sub-list for method output_type
+	36, // [36:38] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_dispatch_proto_init() }

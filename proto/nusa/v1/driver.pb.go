@@ -484,7 +484,13 @@ type StartRunRequest struct {
 	// Number of the deadline (RenewRunRequest.number).
 	LeaseNumber uint64 `protobuf:"varint,14,opt,name=lease_number,json=leaseNumber,proto3" json:"lease_number,omitempty"`
 	// Time from the deadline to the kill.
-	StopGrace     *durationpb.Duration `protobuf:"bytes,12,opt,name=stop_grace,json=stopGrace,proto3" json:"stop_grace,omitempty"`
+	StopGrace *durationpb.Duration `protobuf:"bytes,12,opt,name=stop_grace,json=stopGrace,proto3" json:"stop_grace,omitempty"`
+	// Number of the signal on Linux that asks the run to end, 1..64. 0: the engine's own
+	// choice, usually SIGTERM. Set only for plugins with the capability kill_signal.
+	KillSignal int32 `protobuf:"varint,15,opt,name=kill_signal,json=killSignal,proto3" json:"kill_signal,omitempty"`
+	// UUIDs of the accelerators that only this run may use. Set only for plugins with the
+	// capability gpu.
+	Gpus          []string `protobuf:"bytes,16,rep,name=gpus,proto3" json:"gpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -613,6 +619,20 @@ func (x *StartRunRequest) GetLeaseNumber() uint64 {
 func (x *StartRunRequest) GetStopGrace() *durationpb.Duration {
 	if x != nil {
 		return x.StopGrace
+	}
+	return nil
+}
+
+func (x *StartRunRequest) GetKillSignal() int32 {
+	if x != nil {
+		return x.KillSignal
+	}
+	return 0
+}
+
+func (x *StartRunRequest) GetGpus() []string {
+	if x != nil {
+		return x.Gpus
 	}
 	return nil
 }
@@ -1479,6 +1499,60 @@ func (x *UpdateRunRequest) GetLimits() *RunLimits {
 	return nil
 }
 
+// SignalRunRequest sends a signal.
+type SignalRunRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Number of the signal on Linux, 1..64.
+	Signal        int32 `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalRunRequest) Reset() {
+	*x = SignalRunRequest{}
+	mi := &file_nusa_v1_driver_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalRunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalRunRequest) ProtoMessage() {}
+
+func (x *SignalRunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_driver_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalRunRequest.ProtoReflect.Descriptor instead.
+func (*SignalRunRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_driver_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SignalRunRequest) GetId() *RunID {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *SignalRunRequest) GetSignal() int32 {
+	if x != nil {
+		return x.Signal
+	}
+	return 0
+}
+
 // RunSize is the size of the retained output of a run.
 type RunSize struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1490,7 +1564,7 @@ type RunSize struct {
 
 func (x *RunSize) Reset() {
 	*x = RunSize{}
-	mi := &file_nusa_v1_driver_proto_msgTypes[19]
+	mi := &file_nusa_v1_driver_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +1576,7 @@ func (x *RunSize) String() string {
 func (*RunSize) ProtoMessage() {}
 
 func (x *RunSize) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_driver_proto_msgTypes[19]
+	mi := &file_nusa_v1_driver_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +1589,7 @@ func (x *RunSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunSize.ProtoReflect.Descriptor instead.
 func (*RunSize) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_driver_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_driver_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RunSize) GetBytes() int64 {
@@ -1540,7 +1614,7 @@ type RunExecRequest_Start struct {
 
 func (x *RunExecRequest_Start) Reset() {
 	*x = RunExecRequest_Start{}
-	mi := &file_nusa_v1_driver_proto_msgTypes[21]
+	mi := &file_nusa_v1_driver_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +1626,7 @@ func (x *RunExecRequest_Start) String() string {
 func (*RunExecRequest_Start) ProtoMessage() {}
 
 func (x *RunExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_driver_proto_msgTypes[21]
+	mi := &file_nusa_v1_driver_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1692,7 @@ const file_nusa_v1_driver_proto_rawDesc = "" +
 	"\x03run\x18\x03 \x01(\x05R\x03run\",\n" +
 	"\n" +
 	"RunRequest\x12\x1e\n" +
-	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\"\x83\x05\n" +
+	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\"\xb8\x05\n" +
 	"\x0fStartRunRequest\x12\x1e\n" +
 	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\x12/\n" +
 	"\x06config\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x06config\x123\n" +
@@ -1636,7 +1710,10 @@ const file_nusa_v1_driver_proto_rawDesc = "" +
 	"\x0elease_deadline\x18\v \x01(\v2\x19.google.protobuf.DurationR\rleaseDeadline\x12!\n" +
 	"\flease_number\x18\x0e \x01(\x04R\vleaseNumber\x128\n" +
 	"\n" +
-	"stop_grace\x18\f \x01(\v2\x19.google.protobuf.DurationR\tstopGrace\x1a6\n" +
+	"stop_grace\x18\f \x01(\v2\x19.google.protobuf.DurationR\tstopGrace\x12\x1f\n" +
+	"\vkill_signal\x18\x0f \x01(\x05R\n" +
+	"killSignal\x12\x12\n" +
+	"\x04gpus\x18\x10 \x03(\tR\x04gpus\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"j\n" +
@@ -1707,7 +1784,10 @@ const file_nusa_v1_driver_proto_rawDesc = "" +
 	"\tprocesses\x18\x04 \x01(\x05R\tprocesses\"^\n" +
 	"\x10UpdateRunRequest\x12\x1e\n" +
 	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\x12*\n" +
-	"\x06limits\x18\x02 \x01(\v2\x12.nusa.v1.RunLimitsR\x06limits\"\x1f\n" +
+	"\x06limits\x18\x02 \x01(\v2\x12.nusa.v1.RunLimitsR\x06limits\"J\n" +
+	"\x10SignalRunRequest\x12\x1e\n" +
+	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\x12\x16\n" +
+	"\x06signal\x18\x02 \x01(\x05R\x06signal\"\x1f\n" +
 	"\aRunSize\x12\x14\n" +
 	"\x05bytes\x18\x01 \x01(\x03R\x05bytes*i\n" +
 	"\bRunState\x12\x19\n" +
@@ -1721,7 +1801,7 @@ const file_nusa_v1_driver_proto_rawDesc = "" +
 	"\x17RUN_CAUSE_LEASE_EXPIRED\x10\x02\x12\x1a\n" +
 	"\x16RUN_CAUSE_START_FAILED\x10\x03\x12\x12\n" +
 	"\x0eRUN_CAUSE_LOST\x10\x04\x12\x18\n" +
-	"\x14RUN_CAUSE_LATE_START\x10\x052\xde\x05\n" +
+	"\x14RUN_CAUSE_LATE_START\x10\x052\x98\x06\n" +
 	"\x06Driver\x12B\n" +
 	"\tHandshake\x12\x19.nusa.v1.HandshakeRequest\x1a\x1a.nusa.v1.HandshakeResponse\x12?\n" +
 	"\vFingerprint\x12\x1b.nusa.v1.FingerprintRequest\x1a\x13.nusa.v1.DriverInfo\x126\n" +
@@ -1733,7 +1813,8 @@ const file_nusa_v1_driver_proto_rawDesc = "" +
 	"\x04Logs\x12\x17.nusa.v1.RunLogsRequest\x1a\x11.nusa.v1.LogChunk0\x01\x12=\n" +
 	"\x04Exec\x12\x17.nusa.v1.RunExecRequest\x1a\x18.nusa.v1.RunExecResponse(\x010\x01\x12/\n" +
 	"\x05Stats\x12\x13.nusa.v1.RunRequest\x1a\x11.nusa.v1.RunStats\x128\n" +
-	"\x06Update\x12\x19.nusa.v1.UpdateRunRequest\x1a\x13.nusa.v1.DriverDone\x12-\n" +
+	"\x06Update\x12\x19.nusa.v1.UpdateRunRequest\x1a\x13.nusa.v1.DriverDone\x128\n" +
+	"\x06Signal\x12\x19.nusa.v1.SignalRunRequest\x1a\x13.nusa.v1.DriverDone\x12-\n" +
 	"\x04Size\x12\x13.nusa.v1.RunRequest\x1a\x10.nusa.v1.RunSize\x122\n" +
 	"\x06Remove\x12\x13.nusa.v1.RunRequest\x1a\x13.nusa.v1.DriverDoneB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
@@ -1750,7 +1831,7 @@ func file_nusa_v1_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_nusa_v1_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_nusa_v1_driver_proto_goTypes = []any{
 	(RunState)(0),                 // 0: nusa.v1.RunState
 	(RunCause)(0),                 // 1: nusa.v1.RunCause
@@ -1773,75 +1854,79 @@ var file_nusa_v1_driver_proto_goTypes = []any{
 	(*RunExecResponse)(nil),       // 18: nusa.v1.RunExecResponse
 	(*RunStats)(nil),              // 19: nusa.v1.RunStats
 	(*UpdateRunRequest)(nil),      // 20: nusa.v1.UpdateRunRequest
-	(*RunSize)(nil),               // 21: nusa.v1.RunSize
-	nil,                           // 22: nusa.v1.StartRunRequest.EnvEntry
-	(*RunExecRequest_Start)(nil),  // 23: nusa.v1.RunExecRequest.Start
-	(*structpb.Struct)(nil),       // 24: google.protobuf.Struct
-	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
-	(*TerminalSize)(nil),          // 27: nusa.v1.TerminalSize
-	(*DriverInfo)(nil),            // 28: nusa.v1.DriverInfo
-	(*LogChunk)(nil),              // 29: nusa.v1.LogChunk
+	(*SignalRunRequest)(nil),      // 21: nusa.v1.SignalRunRequest
+	(*RunSize)(nil),               // 22: nusa.v1.RunSize
+	nil,                           // 23: nusa.v1.StartRunRequest.EnvEntry
+	(*RunExecRequest_Start)(nil),  // 24: nusa.v1.RunExecRequest.Start
+	(*structpb.Struct)(nil),       // 25: google.protobuf.Struct
+	(*durationpb.Duration)(nil),   // 26: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*TerminalSize)(nil),          // 28: nusa.v1.TerminalSize
+	(*DriverInfo)(nil),            // 29: nusa.v1.DriverInfo
+	(*LogChunk)(nil),              // 30: nusa.v1.LogChunk
 }
 var file_nusa_v1_driver_proto_depIdxs = []int32{
 	6,  // 0: nusa.v1.RunRequest.id:type_name -> nusa.v1.RunID
 	6,  // 1: nusa.v1.StartRunRequest.id:type_name -> nusa.v1.RunID
-	24, // 2: nusa.v1.StartRunRequest.config:type_name -> google.protobuf.Struct
-	22, // 3: nusa.v1.StartRunRequest.env:type_name -> nusa.v1.StartRunRequest.EnvEntry
+	25, // 2: nusa.v1.StartRunRequest.config:type_name -> google.protobuf.Struct
+	23, // 3: nusa.v1.StartRunRequest.env:type_name -> nusa.v1.StartRunRequest.EnvEntry
 	9,  // 4: nusa.v1.StartRunRequest.limits:type_name -> nusa.v1.RunLimits
 	10, // 5: nusa.v1.StartRunRequest.ports:type_name -> nusa.v1.RunPort
 	11, // 6: nusa.v1.StartRunRequest.volumes:type_name -> nusa.v1.RunVolume
-	25, // 7: nusa.v1.StartRunRequest.lease_deadline:type_name -> google.protobuf.Duration
-	25, // 8: nusa.v1.StartRunRequest.stop_grace:type_name -> google.protobuf.Duration
+	26, // 7: nusa.v1.StartRunRequest.lease_deadline:type_name -> google.protobuf.Duration
+	26, // 8: nusa.v1.StartRunRequest.stop_grace:type_name -> google.protobuf.Duration
 	6,  // 9: nusa.v1.WaitRunRequest.id:type_name -> nusa.v1.RunID
-	25, // 10: nusa.v1.WaitRunRequest.limit:type_name -> google.protobuf.Duration
+	26, // 10: nusa.v1.WaitRunRequest.limit:type_name -> google.protobuf.Duration
 	0,  // 11: nusa.v1.RunStatus.state:type_name -> nusa.v1.RunState
-	26, // 12: nusa.v1.RunStatus.started:type_name -> google.protobuf.Timestamp
-	26, // 13: nusa.v1.RunStatus.finished:type_name -> google.protobuf.Timestamp
+	27, // 12: nusa.v1.RunStatus.started:type_name -> google.protobuf.Timestamp
+	27, // 13: nusa.v1.RunStatus.finished:type_name -> google.protobuf.Timestamp
 	1,  // 14: nusa.v1.RunStatus.cause:type_name -> nusa.v1.RunCause
 	6,  // 15: nusa.v1.StopRunRequest.id:type_name -> nusa.v1.RunID
-	25, // 16: nusa.v1.StopRunRequest.grace:type_name -> google.protobuf.Duration
+	26, // 16: nusa.v1.StopRunRequest.grace:type_name -> google.protobuf.Duration
 	6,  // 17: nusa.v1.RenewRunRequest.id:type_name -> nusa.v1.RunID
-	25, // 18: nusa.v1.RenewRunRequest.deadline:type_name -> google.protobuf.Duration
+	26, // 18: nusa.v1.RenewRunRequest.deadline:type_name -> google.protobuf.Duration
 	6,  // 19: nusa.v1.RunLogsRequest.id:type_name -> nusa.v1.RunID
-	23, // 20: nusa.v1.RunExecRequest.start:type_name -> nusa.v1.RunExecRequest.Start
-	27, // 21: nusa.v1.RunExecRequest.resize:type_name -> nusa.v1.TerminalSize
-	25, // 22: nusa.v1.RunStats.cpu:type_name -> google.protobuf.Duration
+	24, // 20: nusa.v1.RunExecRequest.start:type_name -> nusa.v1.RunExecRequest.Start
+	28, // 21: nusa.v1.RunExecRequest.resize:type_name -> nusa.v1.TerminalSize
+	26, // 22: nusa.v1.RunStats.cpu:type_name -> google.protobuf.Duration
 	6,  // 23: nusa.v1.UpdateRunRequest.id:type_name -> nusa.v1.RunID
 	9,  // 24: nusa.v1.UpdateRunRequest.limits:type_name -> nusa.v1.RunLimits
-	6,  // 25: nusa.v1.RunExecRequest.Start.id:type_name -> nusa.v1.RunID
-	27, // 26: nusa.v1.RunExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	2,  // 27: nusa.v1.Driver.Handshake:input_type -> nusa.v1.HandshakeRequest
-	4,  // 28: nusa.v1.Driver.Fingerprint:input_type -> nusa.v1.FingerprintRequest
-	8,  // 29: nusa.v1.Driver.Start:input_type -> nusa.v1.StartRunRequest
-	7,  // 30: nusa.v1.Driver.Status:input_type -> nusa.v1.RunRequest
-	12, // 31: nusa.v1.Driver.Wait:input_type -> nusa.v1.WaitRunRequest
-	14, // 32: nusa.v1.Driver.Stop:input_type -> nusa.v1.StopRunRequest
-	15, // 33: nusa.v1.Driver.Renew:input_type -> nusa.v1.RenewRunRequest
-	16, // 34: nusa.v1.Driver.Logs:input_type -> nusa.v1.RunLogsRequest
-	17, // 35: nusa.v1.Driver.Exec:input_type -> nusa.v1.RunExecRequest
-	7,  // 36: nusa.v1.Driver.Stats:input_type -> nusa.v1.RunRequest
-	20, // 37: nusa.v1.Driver.Update:input_type -> nusa.v1.UpdateRunRequest
-	7,  // 38: nusa.v1.Driver.Size:input_type -> nusa.v1.RunRequest
-	7,  // 39: nusa.v1.Driver.Remove:input_type -> nusa.v1.RunRequest
-	3,  // 40: nusa.v1.Driver.Handshake:output_type -> nusa.v1.HandshakeResponse
-	28, // 41: nusa.v1.Driver.Fingerprint:output_type -> nusa.v1.DriverInfo
-	5,  // 42: nusa.v1.Driver.Start:output_type -> nusa.v1.DriverDone
-	13, // 43: nusa.v1.Driver.Status:output_type -> nusa.v1.RunStatus
-	13, // 44: nusa.v1.Driver.Wait:output_type -> nusa.v1.RunStatus
-	5,  // 45: nusa.v1.Driver.Stop:output_type -> nusa.v1.DriverDone
-	5,  // 46: nusa.v1.Driver.Renew:output_type -> nusa.v1.DriverDone
-	29, // 47: nusa.v1.Driver.Logs:output_type -> nusa.v1.LogChunk
-	18, // 48: nusa.v1.Driver.Exec:output_type -> nusa.v1.RunExecResponse
-	19, // 49: nusa.v1.Driver.Stats:output_type -> nusa.v1.RunStats
-	5,  // 50: nusa.v1.Driver.Update:output_type -> nusa.v1.DriverDone
-	21, // 51: nusa.v1.Driver.Size:output_type -> nusa.v1.RunSize
-	5,  // 52: nusa.v1.Driver.Remove:output_type -> nusa.v1.DriverDone
-	40, // [40:53] is the sub-list for method output_type
-	27, // [27:40] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	6,  // 25: nusa.v1.SignalRunRequest.id:type_name -> nusa.v1.RunID
+	6,  // 26: nusa.v1.RunExecRequest.Start.id:type_name -> nusa.v1.RunID
+	28, // 27: nusa.v1.RunExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	2,  // 28: nusa.v1.Driver.Handshake:input_type -> nusa.v1.HandshakeRequest
+	4,  // 29: nusa.v1.Driver.Fingerprint:input_type -> nusa.v1.FingerprintRequest
+	8,  // 30: nusa.v1.Driver.Start:input_type -> nusa.v1.StartRunRequest
+	7,  // 31: nusa.v1.Driver.Status:input_type -> nusa.v1.RunRequest
+	12, // 32: nusa.v1.Driver.Wait:input_type -> nusa.v1.WaitRunRequest
+	14, // 33: nusa.v1.Driver.Stop:input_type -> nusa.v1.StopRunRequest
+	15, // 34: nusa.v1.Driver.Renew:input_type -> nusa.v1.RenewRunRequest
+	16, // 35: nusa.v1.Driver.Logs:input_type -> nusa.v1.RunLogsRequest
+	17, // 36: nusa.v1.Driver.Exec:input_type -> nusa.v1.RunExecRequest
+	7,  // 37: nusa.v1.Driver.Stats:input_type -> nusa.v1.RunRequest
+	20, // 38: nusa.v1.Driver.Update:input_type -> nusa.v1.UpdateRunRequest
+	21, // 39: nusa.v1.Driver.Signal:input_type -> nusa.v1.SignalRunRequest
+	7,  // 40: nusa.v1.Driver.Size:input_type -> nusa.v1.RunRequest
+	7,  // 41: nusa.v1.Driver.Remove:input_type -> nusa.v1.RunRequest
+	3,  // 42: nusa.v1.Driver.Handshake:output_type -> nusa.v1.HandshakeResponse
+	29, // 43: nusa.v1.Driver.Fingerprint:output_type -> nusa.v1.DriverInfo
+	5,  // 44: nusa.v1.Driver.Start:output_type -> nusa.v1.DriverDone
+	13, // 45: nusa.v1.Driver.Status:output_type -> nusa.v1.RunStatus
+	13, // 46: nusa.v1.Driver.Wait:output_type -> nusa.v1.RunStatus
+	5,  // 47: nusa.v1.Driver.Stop:output_type -> nusa.v1.DriverDone
+	5,  // 48: nusa.v1.Driver.Renew:output_type -> nusa.v1.DriverDone
+	30, // 49: nusa.v1.Driver.Logs:output_type -> nusa.v1.LogChunk
+	18, // 50: nusa.v1.Driver.Exec:output_type -> nusa.v1.RunExecResponse
+	19, // 51: nusa.v1.Driver.Stats:output_type -> nusa.v1.RunStats
+	5,  // 52: nusa.v1.Driver.Update:output_type -> nusa.v1.DriverDone
+	5,  // 53: nusa.v1.Driver.Signal:output_type -> nusa.v1.DriverDone
+	22, // 54: nusa.v1.Driver.Size:output_type -> nusa.v1.RunSize
+	5,  // 55: nusa.v1.Driver.Remove:output_type -> nusa.v1.DriverDone
+	42, // [42:56] is the sub-list for method output_type
+	28, // [28:42] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_driver_proto_init() }
@@ -1857,7 +1942,7 @@ func file_nusa_v1_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_driver_proto_rawDesc), len(file_nusa_v1_driver_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

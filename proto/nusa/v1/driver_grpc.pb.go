@@ -30,6 +30,7 @@ const (
 	Driver_Exec_FullMethodName        = "/nusa.v1.Driver/Exec"
 	Driver_Stats_FullMethodName       = "/nusa.v1.Driver/Stats"
 	Driver_Update_FullMethodName      = "/nusa.v1.Driver/Update"
+	Driver_Signal_FullMethodName      = "/nusa.v1.Driver/Signal"
 	Driver_Size_FullMethodName        = "/nusa.v1.Driver/Size"
 	Driver_Remove_FullMethodName      = "/nusa.v1.Driver/Remove"
 )
@@ -79,11 +80,14 @@ const (
 //	                        plugin are dead
 //	cpu_limit, memory_limit limits are enforced and not only reserved
 //	recover                 runs outlive the agent and the plugin
-//	exec, stats, update     those calls work
+//	exec, stats, update, signal
+//	                        those calls work
 //	volumes                 volumes are below alloc_dir, by their names
 //	mounts                  volumes are mounts: target and read_only work
 //	user                    runs can have another user than the agent
 //	secrets                 the run sees secrets_dir, and no other run does
+//	kill_signal             kill_signal works
+//	gpu                     the run gets the accelerators in gpus
 type DriverClient interface {
 	// Handshake is the first call. The plugin returns the greatest version of this contract
 	// that both sides support. FAILED_PRECONDITION: there is no such version.
@@ -126,6 +130,9 @@ type DriverClient interface {
 	// Update changes the limits of a running run. It needs the capability update. Errors:
 	// NOT_FOUND, FAILED_PRECONDITION. Deadline: 1 min.
 	Update(ctx context.Context, in *UpdateRunRequest, opts ...grpc.CallOption) (*DriverDone, error)
+	// Signal sends a signal to the first process of a running run. It needs the capability
+	// signal. Errors: NOT_FOUND, FAILED_PRECONDITION. Deadline: 10 s.
+	Signal(ctx context.Context, in *SignalRunRequest, opts ...grpc.CallOption) (*DriverDone, error)
 	// Size returns the size of the retained output of a run, or 0 if it is unknown. Deadline:
 	// 10 s.
 	Size(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*RunSize, error)
@@ -264,6 +271,16 @@ func (c *driverClient) Update(ctx context.Context, in *UpdateRunRequest, opts ..
 	return out, nil
 }
 
+func (c *driverClient) Signal(ctx context.Context, in *SignalRunRequest, opts ...grpc.CallOption) (*DriverDone, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DriverDone)
+	err := c.cc.Invoke(ctx, Driver_Signal_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *driverClient) Size(ctx context.Context, in *RunRequest, opts ...grpc.CallOption) (*RunSize, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RunSize)
@@ -329,11 +346,14 @@ func (c *driverClient) Remove(ctx context.Context, in *RunRequest, opts ...grpc.
 //	                        plugin are dead
 //	cpu_limit, memory_limit limits are enforced and not only reserved
 //	recover                 runs outlive the agent and the plugin
-//	exec, stats, update     those calls work
+//	exec, stats, update, signal
+//	                        those calls work
 //	volumes                 volumes are below alloc_dir, by their names
 //	mounts                  volumes are mounts: target and read_only work
 //	user                    runs can have another user than the agent
 //	secrets                 the run sees secrets_dir, and no other run does
+//	kill_signal             kill_signal works
+//	gpu                     the run gets the accelerators in gpus
 type DriverServer interface {
 	// Handshake is the first call. The plugin returns the greatest version of this contract
 	// that both sides support. FAILED_PRECONDITION: there is no such version.
@@ -376,6 +396,9 @@ type DriverServer interface {
 	// Update changes the limits of a running run. It needs the capability update. Errors:
 	// NOT_FOUND, FAILED_PRECONDITION. Deadline: 1 min.
 	Update(context.Context, *UpdateRunRequest) (*DriverDone, error)
+	// Signal sends a signal to the first process of a running run. It needs the capability
+	// signal. Errors: NOT_FOUND, FAILED_PRECONDITION. Deadline: 10 s.
+	Signal(context.Context, *SignalRunRequest) (*DriverDone, error)
 	// Size returns the size of the retained output of a run, or 0 if it is unknown. Deadline:
 	// 10 s.
 	Size(context.Context, *RunRequest) (*RunSize, error)
@@ -424,6 +447,9 @@ func (UnimplementedDriverServer) Stats(context.Context, *RunRequest) (*RunStats,
 }
 func (UnimplementedDriverServer) Update(context.Context, *UpdateRunRequest) (*DriverDone, error) {
 	return nil, status.Error(codes.Unimplemented, "method Update not implemented")
+}
+func (UnimplementedDriverServer) Signal(context.Context, *SignalRunRequest) (*DriverDone, error) {
+	return nil, status.Error(codes.Unimplemented, "method Signal not implemented")
 }
 func (UnimplementedDriverServer) Size(context.Context, *RunRequest) (*RunSize, error) {
 	return nil, status.Error(codes.Unimplemented, "method Size not implemented")
@@ -632,6 +658,24 @@ func _Driver_Update_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Driver_Signal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SignalRunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DriverServer).Signal(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Driver_Signal_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DriverServer).Signal(ctx, req.(*SignalRunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Driver_Size_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RunRequest)
 	if err := dec(in); err != nil {
@@ -710,6 +754,10 @@ var Driver_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Update",
 			Handler:    _Driver_Update_Handler,
+		},
+		{
+			MethodName: "Signal",
+			Handler:    _Driver_Signal_Handler,
 		},
 		{
 			MethodName: "Size",

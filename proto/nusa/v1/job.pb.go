@@ -482,6 +482,64 @@ func (FailbackMode) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
+// LifecycleHook is a moment in the life of an instance.
+type LifecycleHook int32
+
+const (
+	LifecycleHook_LIFECYCLE_HOOK_UNSPECIFIED LifecycleHook = 0
+	// Before the main tasks. They start when each such task has ended with exit code 0 or, as a
+	// sidecar, runs and is healthy.
+	LifecycleHook_LIFECYCLE_HOOK_PRESTART LifecycleHook = 1
+	// When all main tasks run and are healthy.
+	LifecycleHook_LIFECYCLE_HOOK_POSTSTART LifecycleHook = 2
+	// Once, after all other tasks have ended, for at most 10 minutes. Its exit code changes
+	// nothing. Not in a group that a lease binds, and not when the agent leaves.
+	LifecycleHook_LIFECYCLE_HOOK_POSTSTOP LifecycleHook = 3
+)
+
+// Enum value maps for LifecycleHook.
+var (
+	LifecycleHook_name = map[int32]string{
+		0: "LIFECYCLE_HOOK_UNSPECIFIED",
+		1: "LIFECYCLE_HOOK_PRESTART",
+		2: "LIFECYCLE_HOOK_POSTSTART",
+		3: "LIFECYCLE_HOOK_POSTSTOP",
+	}
+	LifecycleHook_value = map[string]int32{
+		"LIFECYCLE_HOOK_UNSPECIFIED": 0,
+		"LIFECYCLE_HOOK_PRESTART":    1,
+		"LIFECYCLE_HOOK_POSTSTART":   2,
+		"LIFECYCLE_HOOK_POSTSTOP":    3,
+	}
+)
+
+func (x LifecycleHook) Enum() *LifecycleHook {
+	p := new(LifecycleHook)
+	*p = x
+	return p
+}
+
+func (x LifecycleHook) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LifecycleHook) Descriptor() protoreflect.EnumDescriptor {
+	return file_nusa_v1_job_proto_enumTypes[8].Descriptor()
+}
+
+func (LifecycleHook) Type() protoreflect.EnumType {
+	return &file_nusa_v1_job_proto_enumTypes[8]
+}
+
+func (x LifecycleHook) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LifecycleHook.Descriptor instead.
+func (LifecycleHook) EnumDescriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{8}
+}
+
 // SlotState advances from offered to accepted, rejected, returned or revoked. A slot that
 // must stop ends as stopped.
 type SlotState int32
@@ -543,11 +601,11 @@ func (x SlotState) String() string {
 }
 
 func (SlotState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[8].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[9].Descriptor()
 }
 
 func (SlotState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[8]
+	return &file_nusa_v1_job_proto_enumTypes[9]
 }
 
 func (x SlotState) Number() protoreflect.EnumNumber {
@@ -556,7 +614,7 @@ func (x SlotState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotState.Descriptor instead.
 func (SlotState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 // SlotDesired is what the global tier wants for a slot.
@@ -604,11 +662,11 @@ func (x SlotDesired) String() string {
 }
 
 func (SlotDesired) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[9].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[10].Descriptor()
 }
 
 func (SlotDesired) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[9]
+	return &file_nusa_v1_job_proto_enumTypes[10]
 }
 
 func (x SlotDesired) Number() protoreflect.EnumNumber {
@@ -617,7 +675,7 @@ func (x SlotDesired) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotDesired.Descriptor instead.
 func (SlotDesired) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 // JobState summarizes a job.
@@ -677,11 +735,11 @@ func (x JobState) String() string {
 }
 
 func (JobState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[10].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[11].Descriptor()
 }
 
 func (JobState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[10]
+	return &file_nusa_v1_job_proto_enumTypes[11]
 }
 
 func (x JobState) Number() protoreflect.EnumNumber {
@@ -690,7 +748,7 @@ func (x JobState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobState.Descriptor instead.
 func (JobState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 // JobSpec is the canonical form of a job file, at most 1 MiB encoded. YAML and
@@ -2310,7 +2368,21 @@ type Task struct {
 	// Time between the stop signal and the kill. Default 10s.
 	KillTimeout *durationpb.Duration `protobuf:"bytes,10,opt,name=kill_timeout,json=killTimeout,proto3" json:"kill_timeout,omitempty"`
 	// What happens when the task has failed.
-	Restart       *Restart `protobuf:"bytes,11,opt,name=restart,proto3" json:"restart,omitempty"`
+	Restart *Restart `protobuf:"bytes,11,opt,name=restart,proto3" json:"restart,omitempty"`
+	// When the task runs, relative to the other tasks of its group. Unset: it is a main task,
+	// which runs as long as its instance. An agent of an earlier version gets no such job.
+	Lifecycle *Lifecycle `protobuf:"bytes,12,opt,name=lifecycle,proto3" json:"lifecycle,omitempty"`
+	// Name of the signal that asks the task to end, such as SIGINT. Default: SIGTERM, or the
+	// stop signal of the container's image.
+	KillSignal string `protobuf:"bytes,13,opt,name=kill_signal,json=killSignal,proto3" json:"kill_signal,omitempty"`
+	// Time between the order to stop the instance and the stop signal, 0..10m, default 0. Callers that
+	// learn of the stop can leave in that time. A task that has failed, or whose lease has
+	// ended, is stopped at once.
+	ShutdownDelay *durationpb.Duration `protobuf:"bytes,14,opt,name=shutdown_delay,json=shutdownDelay,proto3" json:"shutdown_delay,omitempty"`
+	// The other tasks of the group end with this one. It is the first to be stopped. When it
+	// completes in a batch job, the instance is complete, whatever the other tasks do. At most one main
+	// task of a group.
+	Leader        bool `protobuf:"varint,15,opt,name=leader,proto3" json:"leader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2422,6 +2494,90 @@ func (x *Task) GetRestart() *Restart {
 	return nil
 }
 
+func (x *Task) GetLifecycle() *Lifecycle {
+	if x != nil {
+		return x.Lifecycle
+	}
+	return nil
+}
+
+func (x *Task) GetKillSignal() string {
+	if x != nil {
+		return x.KillSignal
+	}
+	return ""
+}
+
+func (x *Task) GetShutdownDelay() *durationpb.Duration {
+	if x != nil {
+		return x.ShutdownDelay
+	}
+	return nil
+}
+
+func (x *Task) GetLeader() bool {
+	if x != nil {
+		return x.Leader
+	}
+	return false
+}
+
+// Lifecycle says when a task runs.
+type Lifecycle struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	Hook LifecycleHook `protobuf:"varint,1,opt,name=hook,proto3,enum=nusa.v1.LifecycleHook" json:"hook,omitempty"`
+	// The task runs as long as the main tasks, and is stopped after them. Otherwise it must end with
+	// exit code 0. Not with poststop.
+	Sidecar       bool `protobuf:"varint,2,opt,name=sidecar,proto3" json:"sidecar,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lifecycle) Reset() {
+	*x = Lifecycle{}
+	mi := &file_nusa_v1_job_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lifecycle) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lifecycle) ProtoMessage() {}
+
+func (x *Lifecycle) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lifecycle.ProtoReflect.Descriptor instead.
+func (*Lifecycle) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Lifecycle) GetHook() LifecycleHook {
+	if x != nil {
+		return x.Hook
+	}
+	return LifecycleHook_LIFECYCLE_HOOK_UNSPECIFIED
+}
+
+func (x *Lifecycle) GetSidecar() bool {
+	if x != nil {
+		return x.Sidecar
+	}
+	return false
+}
+
 // Artifact is a file that is fetched once for each allocation, before the task starts.
 type Artifact struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2443,7 +2599,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_nusa_v1_job_proto_msgTypes[21]
+	mi := &file_nusa_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2455,7 +2611,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[21]
+	mi := &file_nusa_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2468,7 +2624,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Artifact) GetSource() string {
@@ -2514,7 +2670,7 @@ type Template struct {
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_nusa_v1_job_proto_msgTypes[22]
+	mi := &file_nusa_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +2682,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[22]
+	mi := &file_nusa_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,7 +2695,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Template) GetText() string {
@@ -2591,7 +2747,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_nusa_v1_job_proto_msgTypes[23]
+	mi := &file_nusa_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2759,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[23]
+	mi := &file_nusa_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2772,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Check) GetKind() isCheck_Kind {
@@ -2716,7 +2872,7 @@ type HTTPCheck struct {
 
 func (x *HTTPCheck) Reset() {
 	*x = HTTPCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[24]
+	mi := &file_nusa_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2884,7 @@ func (x *HTTPCheck) String() string {
 func (*HTTPCheck) ProtoMessage() {}
 
 func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[24]
+	mi := &file_nusa_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2897,7 @@ func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPCheck.ProtoReflect.Descriptor instead.
 func (*HTTPCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HTTPCheck) GetPort() string {
@@ -2769,7 +2925,7 @@ type TCPCheck struct {
 
 func (x *TCPCheck) Reset() {
 	*x = TCPCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[25]
+	mi := &file_nusa_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2781,7 +2937,7 @@ func (x *TCPCheck) String() string {
 func (*TCPCheck) ProtoMessage() {}
 
 func (x *TCPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[25]
+	mi := &file_nusa_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2794,7 +2950,7 @@ func (x *TCPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPCheck.ProtoReflect.Descriptor instead.
 func (*TCPCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TCPCheck) GetPort() string {
@@ -2816,7 +2972,7 @@ type CommandCheck struct {
 
 func (x *CommandCheck) Reset() {
 	*x = CommandCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[26]
+	mi := &file_nusa_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2828,7 +2984,7 @@ func (x *CommandCheck) String() string {
 func (*CommandCheck) ProtoMessage() {}
 
 func (x *CommandCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[26]
+	mi := &file_nusa_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2841,7 +2997,7 @@ func (x *CommandCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandCheck.ProtoReflect.Descriptor instead.
 func (*CommandCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CommandCheck) GetCommand() []string {
@@ -2864,7 +3020,7 @@ type Logs struct {
 
 func (x *Logs) Reset() {
 	*x = Logs{}
-	mi := &file_nusa_v1_job_proto_msgTypes[27]
+	mi := &file_nusa_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2876,7 +3032,7 @@ func (x *Logs) String() string {
 func (*Logs) ProtoMessage() {}
 
 func (x *Logs) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[27]
+	mi := &file_nusa_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2889,7 +3045,7 @@ func (x *Logs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Logs.ProtoReflect.Descriptor instead.
 func (*Logs) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Logs) GetFiles() int32 {
@@ -2921,7 +3077,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	mi := &file_nusa_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3089,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	mi := &file_nusa_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3102,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Restart) GetAttempts() int32 {
@@ -2984,7 +3140,7 @@ type Reschedule struct {
 
 func (x *Reschedule) Reset() {
 	*x = Reschedule{}
-	mi := &file_nusa_v1_job_proto_msgTypes[29]
+	mi := &file_nusa_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3152,7 @@ func (x *Reschedule) String() string {
 func (*Reschedule) ProtoMessage() {}
 
 func (x *Reschedule) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[29]
+	mi := &file_nusa_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3165,7 @@ func (x *Reschedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reschedule.ProtoReflect.Descriptor instead.
 func (*Reschedule) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Reschedule) GetAttempts() int32 {
@@ -3039,7 +3195,7 @@ type Backoff struct {
 
 func (x *Backoff) Reset() {
 	*x = Backoff{}
-	mi := &file_nusa_v1_job_proto_msgTypes[30]
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3051,7 +3207,7 @@ func (x *Backoff) String() string {
 func (*Backoff) ProtoMessage() {}
 
 func (x *Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[30]
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3064,7 +3220,7 @@ func (x *Backoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backoff.ProtoReflect.Descriptor instead.
 func (*Backoff) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Backoff) GetFrom() *durationpb.Duration {
@@ -3097,7 +3253,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +3265,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +3278,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Update) GetMaxParallel() int32 {
@@ -3206,7 +3362,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	mi := &file_nusa_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3218,7 +3374,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	mi := &file_nusa_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3231,7 +3387,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Slot) GetNamespace() string {
@@ -3417,7 +3573,7 @@ type FormerOwner struct {
 
 func (x *FormerOwner) Reset() {
 	*x = FormerOwner{}
-	mi := &file_nusa_v1_job_proto_msgTypes[33]
+	mi := &file_nusa_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3429,7 +3585,7 @@ func (x *FormerOwner) String() string {
 func (*FormerOwner) ProtoMessage() {}
 
 func (x *FormerOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[33]
+	mi := &file_nusa_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3442,7 +3598,7 @@ func (x *FormerOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormerOwner.ProtoReflect.Descriptor instead.
 func (*FormerOwner) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FormerOwner) GetRegion() string {
@@ -3525,7 +3681,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_nusa_v1_job_proto_msgTypes[34]
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3537,7 +3693,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[34]
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3550,7 +3706,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Job) GetSpec() *JobSpec {
@@ -3631,7 +3787,7 @@ type Reverted struct {
 
 func (x *Reverted) Reset() {
 	*x = Reverted{}
-	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	mi := &file_nusa_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3643,7 +3799,7 @@ func (x *Reverted) String() string {
 func (*Reverted) ProtoMessage() {}
 
 func (x *Reverted) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	mi := &file_nusa_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3656,7 +3812,7 @@ func (x *Reverted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reverted.ProtoReflect.Descriptor instead.
 func (*Reverted) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Reverted) GetVersion() int64 {
@@ -3694,7 +3850,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[36]
+	mi := &file_nusa_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3706,7 +3862,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[36]
+	mi := &file_nusa_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3719,7 +3875,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *JobStatus) GetState() JobState {
@@ -3766,7 +3922,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[37]
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3778,7 +3934,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[37]
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3791,7 +3947,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GroupStatus) GetDesired() int32 {
@@ -3866,7 +4022,7 @@ type UnknownInstances struct {
 
 func (x *UnknownInstances) Reset() {
 	*x = UnknownInstances{}
-	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3878,7 +4034,7 @@ func (x *UnknownInstances) String() string {
 func (*UnknownInstances) ProtoMessage() {}
 
 func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3891,7 +4047,7 @@ func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownInstances.ProtoReflect.Descriptor instead.
 func (*UnknownInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UnknownInstances) GetRegion() string {
@@ -3968,7 +4124,7 @@ type InstanceCounts struct {
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3980,7 +4136,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3993,7 +4149,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *InstanceCounts) GetPending() int32 {
@@ -4085,7 +4241,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4097,7 +4253,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4110,7 +4266,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -4310,7 +4466,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x06Volume\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1b\n" +
 	"\tread_only\x18\x02 \x01(\bR\breadOnly\x12\x16\n" +
-	"\x06target\x18\x03 \x01(\tR\x06target\"\x92\x04\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\"\xbf\x05\n" +
 	"\x04Task\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12/\n" +
 	"\x06config\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x06config\x120\n" +
@@ -4323,10 +4479,18 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x04logs\x18\t \x01(\v2\r.nusa.v1.LogsR\x04logs\x12<\n" +
 	"\fkill_timeout\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\vkillTimeout\x12*\n" +
-	"\arestart\x18\v \x01(\v2\x10.nusa.v1.RestartR\arestart\x1a6\n" +
+	"\arestart\x18\v \x01(\v2\x10.nusa.v1.RestartR\arestart\x120\n" +
+	"\tlifecycle\x18\f \x01(\v2\x12.nusa.v1.LifecycleR\tlifecycle\x12\x1f\n" +
+	"\vkill_signal\x18\r \x01(\tR\n" +
+	"killSignal\x12@\n" +
+	"\x0eshutdown_delay\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\rshutdownDelay\x12\x16\n" +
+	"\x06leader\x18\x0f \x01(\bR\x06leader\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"b\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Q\n" +
+	"\tLifecycle\x12*\n" +
+	"\x04hook\x18\x01 \x01(\x0e2\x16.nusa.v1.LifecycleHookR\x04hook\x12\x18\n" +
+	"\asidecar\x18\x02 \x01(\bR\asidecar\"b\n" +
 	"\bArtifact\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\bchecksum\x18\x02 \x01(\tR\bchecksum\x12\x0e\n" +
@@ -4512,7 +4676,12 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x19FAILBACK_MODE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14FAILBACK_MODE_REVIEW\x10\x01\x12\x16\n" +
 	"\x12FAILBACK_MODE_AUTO\x10\x02\x12\x17\n" +
-	"\x13FAILBACK_MODE_NEVER\x10\x03*\xe4\x01\n" +
+	"\x13FAILBACK_MODE_NEVER\x10\x03*\x87\x01\n" +
+	"\rLifecycleHook\x12\x1e\n" +
+	"\x1aLIFECYCLE_HOOK_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17LIFECYCLE_HOOK_PRESTART\x10\x01\x12\x1c\n" +
+	"\x18LIFECYCLE_HOOK_POSTSTART\x10\x02\x12\x1b\n" +
+	"\x17LIFECYCLE_HOOK_POSTSTOP\x10\x03*\xe4\x01\n" +
 	"\tSlotState\x12\x1a\n" +
 	"\x16SLOT_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SLOT_STATE_OFFERED\x10\x01\x12\x17\n" +
@@ -4551,8 +4720,8 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_job_proto_rawDescData
 }
 
-var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
 	(Overlap)(0),                  // 1: nusa.v1.Overlap
@@ -4562,167 +4731,172 @@ var file_nusa_v1_job_proto_goTypes = []any{
 	(Running)(0),                  // 5: nusa.v1.Running
 	(Reconcile)(0),                // 6: nusa.v1.Reconcile
 	(FailbackMode)(0),             // 7: nusa.v1.FailbackMode
-	(SlotState)(0),                // 8: nusa.v1.SlotState
-	(SlotDesired)(0),              // 9: nusa.v1.SlotDesired
-	(JobState)(0),                 // 10: nusa.v1.JobState
-	(*JobSpec)(nil),               // 11: nusa.v1.JobSpec
-	(*Schedule)(nil),              // 12: nusa.v1.Schedule
-	(*Calendar)(nil),              // 13: nusa.v1.Calendar
-	(*Exclusion)(nil),             // 14: nusa.v1.Exclusion
-	(*RunHistory)(nil),            // 15: nusa.v1.RunHistory
-	(*Parameterized)(nil),         // 16: nusa.v1.Parameterized
-	(*Colocation)(nil),            // 17: nusa.v1.Colocation
-	(*RegionsSpec)(nil),           // 18: nusa.v1.RegionsSpec
-	(*RegionSelector)(nil),        // 19: nusa.v1.RegionSelector
-	(*Preference)(nil),            // 20: nusa.v1.Preference
-	(*Near)(nil),                  // 21: nusa.v1.Near
-	(*RegionSpread)(nil),          // 22: nusa.v1.RegionSpread
-	(*Group)(nil),                 // 23: nusa.v1.Group
-	(*Affinity)(nil),              // 24: nusa.v1.Affinity
-	(*NodeSpread)(nil),            // 25: nusa.v1.NodeSpread
-	(*Disconnect)(nil),            // 26: nusa.v1.Disconnect
-	(*DisconnectLevel)(nil),       // 27: nusa.v1.DisconnectLevel
-	(*Failback)(nil),              // 28: nusa.v1.Failback
-	(*Port)(nil),                  // 29: nusa.v1.Port
-	(*Volume)(nil),                // 30: nusa.v1.Volume
-	(*Task)(nil),                  // 31: nusa.v1.Task
-	(*Artifact)(nil),              // 32: nusa.v1.Artifact
-	(*Template)(nil),              // 33: nusa.v1.Template
-	(*Check)(nil),                 // 34: nusa.v1.Check
-	(*HTTPCheck)(nil),             // 35: nusa.v1.HTTPCheck
-	(*TCPCheck)(nil),              // 36: nusa.v1.TCPCheck
-	(*CommandCheck)(nil),          // 37: nusa.v1.CommandCheck
-	(*Logs)(nil),                  // 38: nusa.v1.Logs
-	(*Restart)(nil),               // 39: nusa.v1.Restart
-	(*Reschedule)(nil),            // 40: nusa.v1.Reschedule
-	(*Backoff)(nil),               // 41: nusa.v1.Backoff
-	(*Update)(nil),                // 42: nusa.v1.Update
-	(*Slot)(nil),                  // 43: nusa.v1.Slot
-	(*FormerOwner)(nil),           // 44: nusa.v1.FormerOwner
-	(*Job)(nil),                   // 45: nusa.v1.Job
-	(*Reverted)(nil),              // 46: nusa.v1.Reverted
-	(*JobStatus)(nil),             // 47: nusa.v1.JobStatus
-	(*GroupStatus)(nil),           // 48: nusa.v1.GroupStatus
-	(*UnknownInstances)(nil),      // 49: nusa.v1.UnknownInstances
-	(*InstanceCounts)(nil),        // 50: nusa.v1.InstanceCounts
-	(*CountedReason)(nil),         // 51: nusa.v1.CountedReason
-	nil,                           // 52: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 53: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 54: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 55: nusa.v1.Group.PortsEntry
-	nil,                           // 56: nusa.v1.Group.VolumesEntry
-	nil,                           // 57: nusa.v1.Group.TasksEntry
-	nil,                           // 58: nusa.v1.Task.EnvEntry
-	nil,                           // 59: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 60: nusa.v1.GroupStatus.RegionsEntry
-	(*durationpb.Duration)(nil),   // 61: google.protobuf.Duration
-	(*Location)(nil),              // 62: nusa.v1.Location
-	(*structpb.Struct)(nil),       // 63: google.protobuf.Struct
-	(*Resources)(nil),             // 64: nusa.v1.Resources
-	(Reason)(0),                   // 65: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 66: google.protobuf.Timestamp
+	(LifecycleHook)(0),            // 8: nusa.v1.LifecycleHook
+	(SlotState)(0),                // 9: nusa.v1.SlotState
+	(SlotDesired)(0),              // 10: nusa.v1.SlotDesired
+	(JobState)(0),                 // 11: nusa.v1.JobState
+	(*JobSpec)(nil),               // 12: nusa.v1.JobSpec
+	(*Schedule)(nil),              // 13: nusa.v1.Schedule
+	(*Calendar)(nil),              // 14: nusa.v1.Calendar
+	(*Exclusion)(nil),             // 15: nusa.v1.Exclusion
+	(*RunHistory)(nil),            // 16: nusa.v1.RunHistory
+	(*Parameterized)(nil),         // 17: nusa.v1.Parameterized
+	(*Colocation)(nil),            // 18: nusa.v1.Colocation
+	(*RegionsSpec)(nil),           // 19: nusa.v1.RegionsSpec
+	(*RegionSelector)(nil),        // 20: nusa.v1.RegionSelector
+	(*Preference)(nil),            // 21: nusa.v1.Preference
+	(*Near)(nil),                  // 22: nusa.v1.Near
+	(*RegionSpread)(nil),          // 23: nusa.v1.RegionSpread
+	(*Group)(nil),                 // 24: nusa.v1.Group
+	(*Affinity)(nil),              // 25: nusa.v1.Affinity
+	(*NodeSpread)(nil),            // 26: nusa.v1.NodeSpread
+	(*Disconnect)(nil),            // 27: nusa.v1.Disconnect
+	(*DisconnectLevel)(nil),       // 28: nusa.v1.DisconnectLevel
+	(*Failback)(nil),              // 29: nusa.v1.Failback
+	(*Port)(nil),                  // 30: nusa.v1.Port
+	(*Volume)(nil),                // 31: nusa.v1.Volume
+	(*Task)(nil),                  // 32: nusa.v1.Task
+	(*Lifecycle)(nil),             // 33: nusa.v1.Lifecycle
+	(*Artifact)(nil),              // 34: nusa.v1.Artifact
+	(*Template)(nil),              // 35: nusa.v1.Template
+	(*Check)(nil),                 // 36: nusa.v1.Check
+	(*HTTPCheck)(nil),             // 37: nusa.v1.HTTPCheck
+	(*TCPCheck)(nil),              // 38: nusa.v1.TCPCheck
+	(*CommandCheck)(nil),          // 39: nusa.v1.CommandCheck
+	(*Logs)(nil),                  // 40: nusa.v1.Logs
+	(*Restart)(nil),               // 41: nusa.v1.Restart
+	(*Reschedule)(nil),            // 42: nusa.v1.Reschedule
+	(*Backoff)(nil),               // 43: nusa.v1.Backoff
+	(*Update)(nil),                // 44: nusa.v1.Update
+	(*Slot)(nil),                  // 45: nusa.v1.Slot
+	(*FormerOwner)(nil),           // 46: nusa.v1.FormerOwner
+	(*Job)(nil),                   // 47: nusa.v1.Job
+	(*Reverted)(nil),              // 48: nusa.v1.Reverted
+	(*JobStatus)(nil),             // 49: nusa.v1.JobStatus
+	(*GroupStatus)(nil),           // 50: nusa.v1.GroupStatus
+	(*UnknownInstances)(nil),      // 51: nusa.v1.UnknownInstances
+	(*InstanceCounts)(nil),        // 52: nusa.v1.InstanceCounts
+	(*CountedReason)(nil),         // 53: nusa.v1.CountedReason
+	nil,                           // 54: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 55: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 56: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 57: nusa.v1.Group.PortsEntry
+	nil,                           // 58: nusa.v1.Group.VolumesEntry
+	nil,                           // 59: nusa.v1.Group.TasksEntry
+	nil,                           // 60: nusa.v1.Task.EnvEntry
+	nil,                           // 61: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 62: nusa.v1.GroupStatus.RegionsEntry
+	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
+	(*Location)(nil),              // 64: nusa.v1.Location
+	(*structpb.Struct)(nil),       // 65: google.protobuf.Struct
+	(*Resources)(nil),             // 66: nusa.v1.Resources
+	(Reason)(0),                   // 67: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 68: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,  // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
-	18, // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	52, // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
-	17, // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	53, // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
-	12, // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
-	16, // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
-	13, // 7: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
-	61, // 8: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
-	61, // 9: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	19, // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
+	54, // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	18, // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
+	55, // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	13, // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
+	17, // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
+	14, // 7: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
+	63, // 8: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	63, // 9: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
 	1,  // 10: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
-	61, // 11: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
-	14, // 12: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
-	15, // 13: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
-	61, // 14: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	63, // 11: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	15, // 12: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
+	16, // 13: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
+	63, // 14: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
 	2,  // 15: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
-	15, // 16: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
-	19, // 17: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
-	20, // 18: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
-	21, // 19: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
-	22, // 20: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
+	16, // 16: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
+	20, // 17: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
+	21, // 18: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
+	22, // 19: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
+	23, // 20: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
 	3,  // 21: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	54, // 22: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
-	19, // 23: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
-	19, // 24: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	62, // 25: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	61, // 26: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	56, // 22: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	20, // 23: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
+	20, // 24: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
+	64, // 25: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	63, // 26: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
 	4,  // 27: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
-	25, // 28: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
-	26, // 29: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	55, // 30: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	56, // 31: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	57, // 32: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
-	40, // 33: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	61, // 34: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
-	42, // 35: nusa.v1.Group.update:type_name -> nusa.v1.Update
-	18, // 36: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
-	24, // 37: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
-	27, // 38: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
-	27, // 39: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
+	26, // 28: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
+	27, // 29: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
+	57, // 30: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	58, // 31: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	59, // 32: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	42, // 33: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
+	63, // 34: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	44, // 35: nusa.v1.Group.update:type_name -> nusa.v1.Update
+	19, // 36: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
+	25, // 37: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
+	28, // 38: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
+	28, // 39: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
 	6,  // 40: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	61, // 41: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	63, // 41: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
 	5,  // 42: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
-	28, // 43: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
+	29, // 43: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
 	7,  // 44: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	61, // 45: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	63, // 46: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	64, // 47: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	58, // 48: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
-	32, // 49: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
-	33, // 50: nusa.v1.Task.templates:type_name -> nusa.v1.Template
-	34, // 51: nusa.v1.Task.check:type_name -> nusa.v1.Check
-	38, // 52: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	61, // 53: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
-	39, // 54: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
-	35, // 55: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
-	36, // 56: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
-	37, // 57: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	61, // 58: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	61, // 59: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	61, // 60: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	61, // 61: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	61, // 62: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
-	41, // 63: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
-	61, // 64: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	61, // 65: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	8,  // 66: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
-	9,  // 67: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	65, // 68: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	61, // 69: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
-	44, // 70: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	61, // 71: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	66, // 72: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	61, // 73: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
-	11, // 74: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	66, // 75: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	47, // 76: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	46, // 77: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	10, // 78: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	59, // 79: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	50, // 80: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	60, // 81: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	51, // 82: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	43, // 83: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	49, // 84: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	61, // 85: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	50, // 86: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	61, // 87: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	65, // 88: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	23, // 89: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	29, // 90: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	30, // 91: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	31, // 92: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	48, // 93: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	50, // 94: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	95, // [95:95] is the sub-list for method output_type
-	95, // [95:95] is the sub-list for method input_type
-	95, // [95:95] is the sub-list for extension type_name
-	95, // [95:95] is the sub-list for extension extendee
-	0,  // [0:95] is the sub-list for field type_name
+	63, // 45: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	65, // 46: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	66, // 47: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	60, // 48: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	34, // 49: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
+	35, // 50: nusa.v1.Task.templates:type_name -> nusa.v1.Template
+	36, // 51: nusa.v1.Task.check:type_name -> nusa.v1.Check
+	40, // 52: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
+	63, // 53: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	41, // 54: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
+	33, // 55: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
+	63, // 56: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
+	8,  // 57: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
+	37, // 58: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
+	38, // 59: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
+	39, // 60: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
+	63, // 61: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	63, // 62: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	63, // 63: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	63, // 64: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	63, // 65: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	43, // 66: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
+	63, // 67: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	63, // 68: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	9,  // 69: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
+	10, // 70: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
+	67, // 71: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	63, // 72: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	46, // 73: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
+	63, // 74: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	68, // 75: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	63, // 76: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	12, // 77: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	68, // 78: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	49, // 79: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	48, // 80: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	11, // 81: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	61, // 82: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	52, // 83: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	62, // 84: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	53, // 85: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	45, // 86: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	51, // 87: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	63, // 88: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	52, // 89: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	63, // 90: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	67, // 91: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	24, // 92: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	30, // 93: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	31, // 94: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	32, // 95: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	50, // 96: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	52, // 97: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	98, // [98:98] is the sub-list for method output_type
+	98, // [98:98] is the sub-list for method input_type
+	98, // [98:98] is the sub-list for extension type_name
+	98, // [98:98] is the sub-list for extension extendee
+	0,  // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -4735,20 +4909,20 @@ func file_nusa_v1_job_proto_init() {
 	file_nusa_v1_job_proto_msgTypes[10].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[12].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[16].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[23].OneofWrappers = []any{
+	file_nusa_v1_job_proto_msgTypes[24].OneofWrappers = []any{
 		(*Check_Http)(nil),
 		(*Check_Tcp)(nil),
 		(*Check_Command)(nil),
 	}
-	file_nusa_v1_job_proto_msgTypes[28].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[29].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[30].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
-			NumEnums:      11,
-			NumMessages:   50,
+			NumEnums:      12,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

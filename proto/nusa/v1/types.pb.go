@@ -2344,12 +2344,18 @@ func (x *DriverInfo) GetCapabilities() []string {
 	return nil
 }
 
-// GPUDevice is one accelerator of a node.
+// GPUDevice is one accelerator of a node. A device that is not healthy is not in the
+// inventory.
 type GPUDevice struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Model         string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	MemoryBytes   int64                  `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// UUID of the device, such as GPU-5b1c….
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Model in lower case with dashes, such as nvidia-h100-80gb-hbm3.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// 0: unknown.
+	MemoryBytes int64 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// Address on the PCI bus, such as 0000:1b:00.0.
+	Address       string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2405,6 +2411,68 @@ func (x *GPUDevice) GetMemoryBytes() int64 {
 	return 0
 }
 
+func (x *GPUDevice) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+// GPUGrant is a device, or a part of one, that an allocation has.
+type GPUGrant struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// GPUDevice.id
+	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	// Thousandths of the device, 1..1000. 1000: no other allocation has it.
+	ShareMilli    int32 `protobuf:"varint,2,opt,name=share_milli,json=shareMilli,proto3" json:"share_milli,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GPUGrant) Reset() {
+	*x = GPUGrant{}
+	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GPUGrant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GPUGrant) ProtoMessage() {}
+
+func (x *GPUGrant) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GPUGrant.ProtoReflect.Descriptor instead.
+func (*GPUGrant) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GPUGrant) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *GPUGrant) GetShareMilli() int32 {
+	if x != nil {
+		return x.ShareMilli
+	}
+	return 0
+}
+
 // HostFacts describes the machine of a node.
 type HostFacts struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -2431,7 +2499,7 @@ type HostFacts struct {
 
 func (x *HostFacts) Reset() {
 	*x = HostFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	mi := &file_nusa_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2443,7 +2511,7 @@ func (x *HostFacts) String() string {
 func (*HostFacts) ProtoMessage() {}
 
 func (x *HostFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	mi := &file_nusa_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2456,7 +2524,7 @@ func (x *HostFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostFacts.ProtoReflect.Descriptor instead.
 func (*HostFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HostFacts) GetHostname() string {
@@ -2593,7 +2661,7 @@ type DiskFacts struct {
 
 func (x *DiskFacts) Reset() {
 	*x = DiskFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	mi := &file_nusa_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2605,7 +2673,7 @@ func (x *DiskFacts) String() string {
 func (*DiskFacts) ProtoMessage() {}
 
 func (x *DiskFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	mi := &file_nusa_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2618,7 +2686,7 @@ func (x *DiskFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskFacts.ProtoReflect.Descriptor instead.
 func (*DiskFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DiskFacts) GetDevice() string {
@@ -2665,7 +2733,7 @@ type NetworkFacts struct {
 
 func (x *NetworkFacts) Reset() {
 	*x = NetworkFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[20]
+	mi := &file_nusa_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2745,7 @@ func (x *NetworkFacts) String() string {
 func (*NetworkFacts) ProtoMessage() {}
 
 func (x *NetworkFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[20]
+	mi := &file_nusa_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2758,7 @@ func (x *NetworkFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkFacts.ProtoReflect.Descriptor instead.
 func (*NetworkFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NetworkFacts) GetName() string {
@@ -2744,7 +2812,7 @@ type NodeStats struct {
 
 func (x *NodeStats) Reset() {
 	*x = NodeStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[21]
+	mi := &file_nusa_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2756,7 +2824,7 @@ func (x *NodeStats) String() string {
 func (*NodeStats) ProtoMessage() {}
 
 func (x *NodeStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[21]
+	mi := &file_nusa_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2769,7 +2837,7 @@ func (x *NodeStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStats.ProtoReflect.Descriptor instead.
 func (*NodeStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NodeStats) GetCpu() float64 {
@@ -2876,7 +2944,7 @@ type DiskStats struct {
 
 func (x *DiskStats) Reset() {
 	*x = DiskStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[22]
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +2956,7 @@ func (x *DiskStats) String() string {
 func (*DiskStats) ProtoMessage() {}
 
 func (x *DiskStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[22]
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +2969,7 @@ func (x *DiskStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskStats.ProtoReflect.Descriptor instead.
 func (*DiskStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DiskStats) GetMount() string {
@@ -2944,7 +3012,7 @@ type NetworkStats struct {
 
 func (x *NetworkStats) Reset() {
 	*x = NetworkStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2956,7 +3024,7 @@ func (x *NetworkStats) String() string {
 func (*NetworkStats) ProtoMessage() {}
 
 func (x *NetworkStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2969,7 +3037,7 @@ func (x *NetworkStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkStats.ProtoReflect.Descriptor instead.
 func (*NetworkStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NetworkStats) GetName() string {
@@ -3078,7 +3146,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3090,7 +3158,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3103,7 +3171,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Allocation) GetId() string {
@@ -3319,7 +3387,7 @@ type TaskState struct {
 
 func (x *TaskState) Reset() {
 	*x = TaskState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[25]
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3331,7 +3399,7 @@ func (x *TaskState) String() string {
 func (*TaskState) ProtoMessage() {}
 
 func (x *TaskState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[25]
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3344,7 +3412,7 @@ func (x *TaskState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskState.ProtoReflect.Descriptor instead.
 func (*TaskState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TaskState) GetState() AllocState {
@@ -3457,7 +3525,7 @@ type CheckState struct {
 
 func (x *CheckState) Reset() {
 	*x = CheckState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	mi := &file_nusa_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3469,7 +3537,7 @@ func (x *CheckState) String() string {
 func (*CheckState) ProtoMessage() {}
 
 func (x *CheckState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	mi := &file_nusa_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3482,7 +3550,7 @@ func (x *CheckState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckState.ProtoReflect.Descriptor instead.
 func (*CheckState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CheckState) GetCheck() string {
@@ -3547,7 +3615,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_nusa_v1_types_proto_msgTypes[27]
+	mi := &file_nusa_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3559,7 +3627,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[27]
+	mi := &file_nusa_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3572,7 +3640,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TaskEvent) GetTime() *timestamppb.Timestamp {
@@ -3616,7 +3684,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_nusa_v1_types_proto_msgTypes[28]
+	mi := &file_nusa_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3628,7 +3696,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[28]
+	mi := &file_nusa_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3641,7 +3709,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Problem) GetField() string {
@@ -3856,11 +3924,16 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\ahealthy\x18\x02 \x01(\bR\ahealthy\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\"\n" +
-	"\fcapabilities\x18\x05 \x03(\tR\fcapabilities\"T\n" +
+	"\fcapabilities\x18\x05 \x03(\tR\fcapabilities\"n\n" +
 	"\tGPUDevice\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12!\n" +
-	"\fmemory_bytes\x18\x03 \x01(\x03R\vmemoryBytes\"\xcf\x04\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x03R\vmemoryBytes\x12\x18\n" +
+	"\aaddress\x18\x04 \x01(\tR\aaddress\"C\n" +
+	"\bGPUGrant\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12\x1f\n" +
+	"\vshare_milli\x18\x02 \x01(\x05R\n" +
+	"shareMilli\"\xcf\x04\n" +
 	"\tHostFacts\x12\x1a\n" +
 	"\bhostname\x18\x01 \x01(\tR\bhostname\x12\x0e\n" +
 	"\x02os\x18\x02 \x01(\tR\x02os\x12\x1a\n" +
@@ -4110,7 +4183,7 @@ func file_nusa_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_nusa_v1_types_proto_goTypes = []any{
 	(Reason)(0),                   // 0: nusa.v1.Reason
 	(RegionState)(0),              // 1: nusa.v1.RegionState
@@ -4136,47 +4209,48 @@ var file_nusa_v1_types_proto_goTypes = []any{
 	(*VolumesAllow)(nil),          // 21: nusa.v1.VolumesAllow
 	(*DriverInfo)(nil),            // 22: nusa.v1.DriverInfo
 	(*GPUDevice)(nil),             // 23: nusa.v1.GPUDevice
-	(*HostFacts)(nil),             // 24: nusa.v1.HostFacts
-	(*DiskFacts)(nil),             // 25: nusa.v1.DiskFacts
-	(*NetworkFacts)(nil),          // 26: nusa.v1.NetworkFacts
-	(*NodeStats)(nil),             // 27: nusa.v1.NodeStats
-	(*DiskStats)(nil),             // 28: nusa.v1.DiskStats
-	(*NetworkStats)(nil),          // 29: nusa.v1.NetworkStats
-	(*Allocation)(nil),            // 30: nusa.v1.Allocation
-	(*TaskState)(nil),             // 31: nusa.v1.TaskState
-	(*CheckState)(nil),            // 32: nusa.v1.CheckState
-	(*TaskEvent)(nil),             // 33: nusa.v1.TaskEvent
-	(*Problem)(nil),               // 34: nusa.v1.Problem
-	nil,                           // 35: nusa.v1.RegionDefinition.LabelsEntry
-	nil,                           // 36: nusa.v1.RegionReport.AllocationsEntry
-	nil,                           // 37: nusa.v1.NodeInventory.LabelsEntry
-	nil,                           // 38: nusa.v1.Allocation.TasksEntry
-	nil,                           // 39: nusa.v1.Allocation.PortsEntry
-	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
+	(*GPUGrant)(nil),              // 24: nusa.v1.GPUGrant
+	(*HostFacts)(nil),             // 25: nusa.v1.HostFacts
+	(*DiskFacts)(nil),             // 26: nusa.v1.DiskFacts
+	(*NetworkFacts)(nil),          // 27: nusa.v1.NetworkFacts
+	(*NodeStats)(nil),             // 28: nusa.v1.NodeStats
+	(*DiskStats)(nil),             // 29: nusa.v1.DiskStats
+	(*NetworkStats)(nil),          // 30: nusa.v1.NetworkStats
+	(*Allocation)(nil),            // 31: nusa.v1.Allocation
+	(*TaskState)(nil),             // 32: nusa.v1.TaskState
+	(*CheckState)(nil),            // 33: nusa.v1.CheckState
+	(*TaskEvent)(nil),             // 34: nusa.v1.TaskEvent
+	(*Problem)(nil),               // 35: nusa.v1.Problem
+	nil,                           // 36: nusa.v1.RegionDefinition.LabelsEntry
+	nil,                           // 37: nusa.v1.RegionReport.AllocationsEntry
+	nil,                           // 38: nusa.v1.NodeInventory.LabelsEntry
+	nil,                           // 39: nusa.v1.Allocation.TasksEntry
+	nil,                           // 40: nusa.v1.Allocation.PortsEntry
+	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
 }
 var file_nusa_v1_types_proto_depIdxs = []int32{
 	7,  // 0: nusa.v1.Resources.gpu:type_name -> nusa.v1.GPU
 	8,  // 1: nusa.v1.RegionDefinition.location:type_name -> nusa.v1.Location
-	35, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
+	36, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
 	9,  // 3: nusa.v1.Region.definition:type_name -> nusa.v1.RegionDefinition
 	1,  // 4: nusa.v1.Region.state:type_name -> nusa.v1.RegionState
 	12, // 5: nusa.v1.Region.servers:type_name -> nusa.v1.RegionalServer
 	13, // 6: nusa.v1.Region.report:type_name -> nusa.v1.RegionReport
-	40, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
+	41, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
 	11, // 8: nusa.v1.Region.lost:type_name -> nusa.v1.LostRegion
-	41, // 9: nusa.v1.Region.lost_at:type_name -> google.protobuf.Timestamp
-	40, // 10: nusa.v1.Region.silent:type_name -> google.protobuf.Duration
-	40, // 11: nusa.v1.Region.move_due:type_name -> google.protobuf.Duration
-	40, // 12: nusa.v1.Region.commit_blocked:type_name -> google.protobuf.Duration
-	40, // 13: nusa.v1.Region.awaited:type_name -> google.protobuf.Duration
-	40, // 14: nusa.v1.Region.policy_age:type_name -> google.protobuf.Duration
-	41, // 15: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
+	42, // 9: nusa.v1.Region.lost_at:type_name -> google.protobuf.Timestamp
+	41, // 10: nusa.v1.Region.silent:type_name -> google.protobuf.Duration
+	41, // 11: nusa.v1.Region.move_due:type_name -> google.protobuf.Duration
+	41, // 12: nusa.v1.Region.commit_blocked:type_name -> google.protobuf.Duration
+	41, // 13: nusa.v1.Region.awaited:type_name -> google.protobuf.Duration
+	41, // 14: nusa.v1.Region.policy_age:type_name -> google.protobuf.Duration
+	42, // 15: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
 	6,  // 16: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
 	6,  // 17: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
 	14, // 18: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
 	15, // 19: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
-	36, // 20: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
+	37, // 20: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
 	6,  // 21: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
 	16, // 22: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
 	17, // 23: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
@@ -4184,48 +4258,48 @@ var file_nusa_v1_types_proto_depIdxs = []int32{
 	6,  // 25: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
 	2,  // 26: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
 	20, // 27: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
-	27, // 28: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
-	40, // 29: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
+	28, // 28: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
+	41, // 29: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
 	6,  // 30: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
-	41, // 31: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	40, // 32: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
+	42, // 31: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	41, // 32: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
 	19, // 33: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
 	0,  // 34: nusa.v1.LeavingGroup.reason:type_name -> nusa.v1.Reason
 	6,  // 35: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
-	37, // 36: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
+	38, // 36: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
 	22, // 37: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
 	23, // 38: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
-	24, // 39: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
+	25, // 39: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
 	21, // 40: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
-	25, // 41: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
-	26, // 42: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
-	41, // 43: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
-	28, // 44: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
-	29, // 45: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
-	40, // 46: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
-	40, // 47: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
+	26, // 41: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
+	27, // 42: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
+	42, // 43: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
+	29, // 44: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
+	30, // 45: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
+	41, // 46: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
+	41, // 47: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
 	4,  // 48: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
 	3,  // 49: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
 	0,  // 50: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
-	38, // 51: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
+	39, // 51: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
 	6,  // 52: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
-	39, // 53: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
-	41, // 54: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	41, // 55: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
-	40, // 56: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
+	40, // 53: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
+	42, // 54: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	42, // 55: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
+	41, // 56: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
 	3,  // 57: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
-	41, // 58: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
-	41, // 59: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
+	42, // 58: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
+	42, // 59: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
 	0,  // 60: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
-	33, // 61: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
-	32, // 62: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
+	34, // 61: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
+	33, // 62: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
 	5,  // 63: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
-	41, // 64: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
-	41, // 65: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
-	40, // 66: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
-	41, // 67: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	42, // 64: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
+	42, // 65: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
+	41, // 66: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
+	42, // 67: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
 	0,  // 68: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
-	31, // 69: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
+	32, // 69: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
 	70, // [70:70] is the sub-list for method output_type
 	70, // [70:70] is the sub-list for method input_type
 	70, // [70:70] is the sub-list for extension type_name
@@ -4244,7 +4318,7 @@ func file_nusa_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_types_proto_rawDesc), len(file_nusa_v1_types_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

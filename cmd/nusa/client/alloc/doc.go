@@ -10,4 +10,7 @@
 //   - logs.go: alloc logs and job logs
 //   - logprinter.go: lines of several tasks, each line after the name of its task
 //   - exec.go: alloc exec
+//   - operate.go: alloc restart, alloc signal
+//   - files.go: alloc fs ls, cat
+//   - copy.go: alloc fs cp
 package alloc

@@ -1,0 +1,127 @@
+package gpu
+
+import (
+	"errors"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// queryArgs ask nvidia-smi for one line a device.
+var queryArgs = []string{"--query-gpu=pci.bus_id,uuid,name,memory.total,ecc.errors.uncorrected.volatile.total,compute_mode,mig.mode.current", "--format=csv,noheader,nounits"}
+
+// The columns of the answer.
+const (
+	columnAddress = iota
+	columnUUID
+	columnModel
+	columnMemory
+	columnErrors
+	columnMode
+	columnMIG
+	columns
+)
+
+// parseInformation reads the file `information` of the kernel's driver.
+func parseInformation(address, text string) Device {
+	d := Device{Address: address}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		switch strings.TrimSpace(name) {
+		case "Model":
+			d.Model = modelOf(value)
+		case "GPU UUID":
+			if !strings.Contains(value, "?") { // the driver has not initialised the device yet
+				d.UUID = value
+			}
+		case "GPU Excluded":
+			if strings.EqualFold(value, "yes") {
+				d.Problem = "its driver excludes the device"
+			}
+		}
+	}
+	return d
+}
+
+// modelOf returns the name of a model as job files have it: "NVIDIA H100 80GB HBM3" is
+// nvidia-h100-80gb-hbm3.
+func modelOf(name string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.')
+	}), "-")
+}
+
+// merge adds what nvidia-smi says to the devices that the kernel's driver has. failure is the
+// error of nvidia-smi. A program that is not installed says nothing about the devices.
+func merge(devices []Device, answer string, failure error) []Device {
+	rows := map[string][]string{}
+	for line := range strings.Lines(answer) {
+		row := strings.Split(strings.TrimSpace(line), ",")
+		if len(row) != columns {
+			continue // a message
+		}
+		for i := range row {
+			row[i] = strings.TrimSpace(row[i])
+		}
+		rows[normal(row[columnAddress])] = row
+	}
+	for i := range devices {
+		d := &devices[i]
+		row := rows[normal(d.Address)]
+		switch {
+		case row != nil:
+			d.read(row)
+		case errors.Is(failure, exec.ErrNotFound):
+		case failure != nil && len(rows) == 0:
+			d.Problem = or(d.Problem, "nvidia-smi: "+failure.Error())
+		default:
+			d.Problem = or(d.Problem, "nvidia-smi does not list the device")
+		}
+		if d.UUID == "" {
+			d.Problem = or(d.Problem, "its UUID is not known: install nvidia-smi, or start nvidia-persistenced")
+		}
+	}
+	return devices
+}
+
+// read reads a row of nvidia-smi. A value that a device does not have is "[N/A]".
+func (d *Device) read(row []string) {
+	if strings.HasPrefix(row[columnUUID], "GPU-") {
+		d.UUID = row[columnUUID]
+	}
+	if m := row[columnModel]; m != "" && !strings.HasPrefix(m, "[") {
+		d.Model = modelOf(m)
+	}
+	if mib, err := strconv.ParseInt(row[columnMemory], 10, 64); err == nil && mib > 0 && mib < 1<<30 {
+		d.MemoryBytes = mib << 20
+	}
+	n, err := strconv.ParseInt(row[columnErrors], 10, 64)
+	switch {
+	case err == nil && n > 0:
+		d.Problem = or(d.Problem, strconv.FormatInt(n, 10)+" memory errors that were not corrected since the driver was loaded")
+	case strings.Contains(strings.Join(row, ","), "GPU requires reset"), strings.Contains(strings.Join(row, ","), "ERR!"):
+		d.Problem = or(d.Problem, "nvidia-smi says that the device must be reset")
+	case strings.EqualFold(row[columnMode], "Prohibited"):
+		d.Problem = or(d.Problem, "its compute mode is prohibited")
+	case strings.EqualFold(row[columnMIG], "Enabled"):
+		d.Problem = or(d.Problem, "it is divided (MIG is enabled), and only whole devices are given")
+	}
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// normal returns an address in the form of the kernel. nvidia-smi writes the domain with eight
+// digits, the kernel with four.
+func normal(address string) string {
+	address = strings.ToLower(address)
+	if domain, rest, ok := strings.Cut(address, ":"); ok && len(domain) == 8 && strings.HasPrefix(domain, "0000") {
+		return domain[4:] + ":" + rest
+	}
+	return address
+}

@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/nusa-scheduler/nusa/agent/gpu"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// scripts makes a group of shell tasks.
+func scripts(t *testing.T, tasks map[string]*nusav1.Task, text map[string]string) func(*nusav1.AllocOrder, *nusav1.Group) {
+	return func(_ *nusav1.AllocOrder, g *nusav1.Group) {
+		none := int32(0)
+		g.Tasks = map[string]*nusav1.Task{}
+		for name, task := range tasks {
+			c, err := structpb.NewStruct(sh(text[name]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			task.Driver, task.Config, task.Restart, task.KillTimeout = "process", c, &nusav1.Restart{Attempts: &none}, durationpb.New(5*time.Second)
+			g.Tasks[name] = task
+		}
+	}
+}
+
+// TestTasksInOrder: tasks of one instance start and stop in their order, the stop signal is the
+// task's own, and the task that cleans up runs last.
+func TestTasksInOrder(t *testing.T) {
+	m, dir := newMaster(t), t.TempDir()
+	file := filepath.Join(dir, "order")
+	say := func(what string) string { return "echo " + what + " >>" + file + "; " }
+	hook := func(h nusav1.LifecycleHook, sidecar bool) *nusav1.Lifecycle {
+		return &nusav1.Lifecycle{Hook: h, Sidecar: sidecar}
+	}
+	m.order(testOrder("aaaa", 1, "process", sh(""), scripts(t, map[string]*nusav1.Task{
+		"init":  {Lifecycle: hook(nusav1.LifecycleHook_LIFECYCLE_HOOK_PRESTART, false)},
+		"side":  {Lifecycle: hook(nusav1.LifecycleHook_LIFECYCLE_HOOK_PRESTART, true)},
+		"web":   {KillSignal: "SIGUSR1", Leader: true},
+		"after": {Lifecycle: hook(nusav1.LifecycleHook_LIFECYCLE_HOOK_POSTSTART, false)},
+		"clean": {Lifecycle: hook(nusav1.LifecycleHook_LIFECYCLE_HOOK_POSTSTOP, false)},
+	}, map[string]string{
+		"init":  say("init") + "echo ready >$NUSA_ALLOC_DIR/page",
+		"side":  "trap '" + say("side ends") + "exit 0' TERM; while :; do sleep 0.05; done",
+		"web":   "trap '" + say("web got USR1") + "exit 0' USR1; " + say("web $(cat $NUSA_ALLOC_DIR/page)") + "while :; do sleep 0.05; done",
+		"after": say("after"),
+		"clean": say("clean") + "exit 3",
+	})))
+	startProcess(t, filepath.Join(dir, "data"), m.addr)
+	m.untilState("aaaa", running)
+	m.until("the task after the start", func() bool {
+		return m.reports["aaaa"].GetTasks()["after"].GetState() == complete
+	})
+	o := testOrder("aaaa", 2, "process", sh(""))
+	o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
+	o.Group = nil
+	m.order(o)
+	r := m.untilState("aaaa", stopped)
+	if code := r.GetTasks()["clean"].GetExitCode(); code != 3 {
+		t.Errorf("the task that cleans up ended with %d: %v", code, r)
+	}
+	text, err := os.ReadFile(file)
+	if want := "init\nweb ready\nafter\nweb got USR1\nside ends\nclean\n"; err != nil || string(text) != want {
+		t.Errorf("the order was\n%swant\n%s%v", text, want, err)
+	}
+}
+
+// TestAcceleratorsOfATask: the agent offers its healthy devices, and a task sees those that its
+// order names.
+func TestAcceleratorsOfATask(t *testing.T) {
+	m, dir := newMaster(t), t.TempDir()
+	c := testConfig(t, filepath.Join(dir, "data"), nil, m.addr)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SupervisorArgv, c.DockerHost, c.Incus = []string{self, "supervise"}, "off", "off"
+	c.GPUs = func(context.Context) ([]gpu.Device, error) {
+		return []gpu.Device{{UUID: "GPU-1", Model: "h100", MemoryBytes: 80 << 30}, {UUID: "GPU-2", Model: "h100"}, {UUID: "GPU-3", Problem: "is broken"}}, nil
+	}
+	device := func(count int32, ids ...string) func(*nusav1.AllocOrder, *nusav1.Group) {
+		return func(o *nusav1.AllocOrder, g *nusav1.Group) {
+			o.Allocation.Resources.Gpu = &nusav1.GPU{Count: count}
+			g.Tasks["main"].Resources = &nusav1.Resources{Gpu: &nusav1.GPU{Count: count}}
+			for _, id := range ids {
+				o.Gpus = append(o.Gpus, &nusav1.GPUGrant{Device: id, ShareMilli: 1000})
+			}
+		}
+	}
+	show := sh(`echo "$CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES"; exec sleep 3600`)
+	m.order(testOrder("aaaa", 1, "process", show, device(2, "GPU-2", "GPU-1")))
+	runAgent(t, c)
+	m.untilState("aaaa", running)
+	untilOutput(t, nusav1.NewAllocationsClient(m.conn()), "GPU-2,GPU-1 GPU-2,GPU-1\n")
+	m.order(testOrder("bbbb", 2, "process", show, device(1, "GPU-1")))
+	if r := m.untilState("bbbb", failed); r.GetReason() != nusav1.Reason_REASON_INSUFFICIENT_GPU {
+		t.Errorf("a device too many: %v", r)
+	}
+	m.order(testOrder("cccc", 3, "process", show, device(1)))
+	if r := m.untilState("cccc", failed); r.GetReason() != nusav1.Reason_REASON_UNSUPPORTED || !strings.Contains(r.GetMessage(), "names 0") {
+		t.Errorf("an order without devices: %v", r)
+	}
+}
