@@ -17,13 +17,15 @@ func (c *contract) valid(op rest.Operation) string {
 	switch op.Name {
 	case "Jobs.Submit", "Jobs.Plan":
 		if op.Verb == http.MethodPut {
-			return `{"name": "hello", "groups": {"web": {"count": 1, "tasks": {"main": {"driver": "process", "config": {"command": "/bin/sleep", "args": ["600"]}, "resources": {"cpu": "50m", "memory": "16MiB"}}}}}}`
+			return `{"name": "hello", "groups": {"web": {"count": 1, "tasks": {"main": {"driver": "process", "config": {"command": "/bin/sh", "args": ["-c", "echo hello > $NUSA_TASK_DIR/hello; exec sleep 600"]}, "resources": {"cpu": "50m", "memory": "16MiB"}}}}}}`
 		}
 		return spec
 	case "Jobs.SubmitMany":
 		return `{"spec": ` + spec + `}` + "\n"
 	case "Allocations.Exec":
 		return `{"start": {"allocation": "` + c.values["allocation"] + `", "command": ["/bin/true"]}}` + "\n"
+	case "Allocations.Signal":
+		return `{"signal": "SIGCONT"}`
 	case "Regions.Define":
 		return `{"location": {"latitude": 1.283, "longitude": 103.833}, "labels": {"continent": "asia", "country": "sg", "geography": "asia-pacific", "jurisdiction": "sg", "provider": "azure"}, "name": "southeastasia"}`
 	case "Origins.Set":

@@ -62,7 +62,7 @@ groups:
     tasks:
       main:
         driver: process
-        config: {command: /bin/sleep, args: ["600"]}
+        config: {command: /bin/sh, args: ["-c", "echo hello > $NUSA_TASK_DIR/hello; exec sleep 600"]}
         resources: {cpu: 50m, memory: 16MiB}
 `
 
@@ -146,10 +146,13 @@ func everything() []rest.Operation { return append(rest.Operations(), rest.Virtf
 // inOrder returns the operations, those first that make objects, and those last that end them.
 func inOrder() []rest.Operation {
 	rank := func(op rest.Operation) int {
-		if strings.HasSuffix(op.Path, ":stop") {
+		switch {
+		case strings.HasSuffix(op.Path, ":restart"):
 			return 3
+		case strings.HasSuffix(op.Path, ":stop"):
+			return 4
 		}
-		return map[string]int{http.MethodPut: 0, http.MethodPost: 1, http.MethodGet: 2, http.MethodDelete: 4}[op.Verb]
+		return map[string]int{http.MethodPut: 0, http.MethodPost: 1, http.MethodGet: 2, http.MethodDelete: 5}[op.Verb]
 	}
 	out := everything()
 	slices.SortStableFunc(out, func(a, b rest.Operation) int { return rank(a) - rank(b) })
@@ -305,7 +308,8 @@ func (c *contract) named(op rest.Operation, parameter string, values map[string]
 // usual are queries that operations need, by the id of the operation.
 var usual = map[string]string{
 	"Auth_CanI": "?verb=read&kind=job", "Topology_Path": "?from=southeastasia&to=westeurope", "Origins_Resolve": "?region=southeastasia",
-	"Topology_History": "?kind=edge&region=southeastasia&key=westeurope",
+	"Allocations_ReadFile": "?path=tasks/main/hello",
+	"Topology_History":     "?kind=edge&region=southeastasia&key=westeurope",
 }
 
 // queries returns queries: none, one with each parameter, and one with a wrong value for each.

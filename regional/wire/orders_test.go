@@ -67,7 +67,7 @@ func testSpec(name string) *nusav1.JobSpec {
 }
 
 // TestEncodedOrdersAreThoseOfTheBatch: each order has the group and the type of its own
-// job. Two kinds of orders are left out: those of allocations that the state no longer has,
+// job, and the accelerators of its own allocation. Two kinds of orders are left out: those of allocations that the state no longer has,
 // and the order that did not fit.
 func TestEncodedOrdersAreThoseOfTheBatch(t *testing.T) {
 	st := state.New()
@@ -78,7 +78,8 @@ func TestEncodedOrdersAreThoseOfTheBatch(t *testing.T) {
 		}
 	}
 	apply(state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n", Name: "node", Pool: "default",
-		Capacity: state.Resources{CPUMilli: 1e6, MemoryBytes: 1 << 40, DiskBytes: 1 << 40}, PortMin: 1, PortMax: 9}}})
+		Capacity: state.Resources{CPUMilli: 1e6, MemoryBytes: 1 << 40, DiskBytes: 1 << 40}, PortMin: 1, PortMax: 9,
+		GPUs: []state.GPU{{ID: "GPU-1", Model: "h100"}, {ID: "GPU-2", Model: "h100"}}}}})
 	groups := map[string][]byte{}
 	for _, name := range []string{"a", "b"} {
 		spec := testSpec(name)
@@ -95,6 +96,9 @@ func TestEncodedOrdersAreThoseOfTheBatch(t *testing.T) {
 		p := state.PlaceGroup{Key: state.GroupKey{Namespace: spec.GetNamespace(), Job: name, Group: "main", Local: true}, JobVersion: 1}
 		for i := range int32(3) {
 			p.Allocs = append(p.Allocs, state.PlaceAlloc{ID: fmt.Sprint(name, i), Index: i, NodeID: "n"})
+		}
+		if name == "b" { // its second instance has accelerators
+			p.Allocs[1].GPUs = []state.GPUGrant{{Device: "GPU-2", ShareMilli: 1000}, {Device: "GPU-1", ShareMilli: 250}}
 		}
 		apply(state.Command{ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{p}}})
 	}
@@ -126,6 +130,7 @@ func TestEncodedOrdersAreThoseOfTheBatch(t *testing.T) {
 			Binding: nusav1.LeaseBinding_LEASE_BINDING_NONE,
 		})
 	}
+	want.Orders[1].Gpus = []*nusav1.GPUGrant{{Device: "GPU-2", ShareMilli: 1000}, {Device: "GPU-1", ShareMilli: 250}}
 	// The next batch must not change the message that is still being sent.
 	o.Reset("here", log, view)
 	for _, id := range []string{"b0", "a2", "b0", "a2"} {

@@ -117,7 +117,7 @@ func TestUnknownActions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ verb, kind, want string }{
-		{"exek", "allocation", `kind allocation has no verb "exek": use read, stop, logs, exec`},
+		{"exek", "allocation", `kind allocation has no verb "exek": use read, stop, restart, signal, logs, files, exec`},
 		{"read", "jobs", `kind "jobs" does not exist: use job, allocation,`},
 	} {
 		_, err := set.CanI(t.Context(), &nusav1.CanIRequest{Verb: c.verb, Kind: c.kind})
