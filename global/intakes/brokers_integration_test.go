@@ -122,6 +122,24 @@ func TestOwnDeadLetters(t *testing.T) {
 	w.await("a job of the new stream", func() bool { w.advance(60e9); return len(w.jobs()) == 2 })
 }
 
+// TestGreatestMessage: a bad message that is as large as the server takes is a dead letter without its body.
+func TestGreatestMessage(t *testing.T) {
+	n := brokertest.StartNATS(t)
+	n.Stream("JOBS", "jobs.>")
+	n.Stream("DEAD", "nusa.dead.>")
+	if _, err := n.Connect().Publish(t.Context(), "jobs.new", append([]byte("name: ["), make([]byte, 1<<20-7)...)); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, nil)
+	req := from("orders", n.URL())
+	req.Secrets.Password, req.Intake.Stream = brokertest.Password, "JOBS"
+	w.set(req)
+	w.await("the dead letter", func() bool { return w.get("orders").GetStatus().GetDead() == 1 })
+	if all := n.Messages("DEAD"); len(all) != 1 || !strings.Contains(all[0].Headers[broker.ReasonHeader], "1048576 bytes is left out") {
+		t.Errorf("%d dead letters", len(all))
+	}
+}
+
 func TestTakesFromRabbit(t *testing.T) {
 	r := brokertest.StartRabbit(t)
 	w := newWorld(t, nil)

@@ -106,7 +106,7 @@ func (c *amqpConsumer) Next(ctx context.Context) (*Delivery, error) {
 		if !ok {
 			return nil, c.why(ErrLost)
 		}
-		d := &Delivery{ID: m.MessageId, Key: m.RoutingKey, content: m.ContentType, raw: m}
+		d := &Delivery{ID: m.MessageId, Key: m.RoutingKey, content: m.ContentType, full: m.Body, raw: m}
 		d.Body, d.TooLarge = bounded(m.Body)
 		return d, nil
 	}

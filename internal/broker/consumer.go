@@ -43,7 +43,8 @@ type Delivery struct {
 	TooLarge bool
 
 	content string
-	raw     any // the message of the client
+	full    []byte // the body, however large it is
+	raw     any    // the message of the client
 }
 
 // Consumer is a connection that takes messages. It is not safe for concurrent use.
@@ -77,7 +78,7 @@ func letter(d *Delivery, key, reason string) Message {
 		reason = reason[:maxReason]
 	}
 	return Message{
-		ID: d.ID, Key: key, ContentType: d.content, Body: d.Body,
+		ID: d.ID, Key: key, ContentType: d.content, Body: d.full,
 		Headers: map[string]string{ReasonHeader: oneLine(reason), "nusa-key": d.Key, "nusa-time": time.Now().UTC().Format(time.RFC3339)},
 	}
 }

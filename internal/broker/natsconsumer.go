@@ -18,6 +18,8 @@ const (
 	ackWait = time.Minute
 	// noID begins the id of a message without one: its place in the stream follows.
 	noID = "seq"
+	// headerRoom is what the headers of a dead letter take in bytes, besides their values.
+	headerRoom = 512
 )
 
 // natsConsumer implements Consumer.
@@ -117,7 +119,7 @@ func (c *natsConsumer) Next(ctx context.Context) (*Delivery, error) {
 	case err != nil:
 		return nil, c.why(err)
 	}
-	d := &Delivery{ID: m.Headers().Get(nats.MsgIdHdr), Key: m.Subject(), content: m.Headers().Get("Content-Type"), raw: m}
+	d := &Delivery{ID: m.Headers().Get(nats.MsgIdHdr), Key: m.Subject(), content: m.Headers().Get("Content-Type"), full: m.Data(), raw: m}
 	if meta, err := m.Metadata(); d.ID == "" && err == nil {
 		// The time tells the messages of a stream that was made again from those of the earlier one.
 		d.ID = fmt.Sprintf("%s-%s-%d-%d", noID, meta.Stream, meta.Sequence.Stream, meta.Timestamp.UnixNano())
@@ -149,10 +151,25 @@ func (c *natsConsumer) Ack(ctx context.Context, d *Delivery) error {
 func (c *natsConsumer) Bury(ctx context.Context, d *Delivery, reason string) error {
 	m := letter(d, c.to, reason)
 	m.ID = "dead-" + m.ID // the stream of the dead letters may be that of the messages
+	m = fit(m, c.conn.MaxPayload())
 	if _, err := c.dead.Publish(ctx, []Message{m}); err != nil {
 		return fmt.Errorf("dead letter: %w", err)
 	}
 	return c.Ack(ctx, d)
+}
+
+// fit leaves out the body of a dead letter that is greater than the server takes. The headers count, so that
+// holds even for a body that the server took before.
+func fit(m Message, most int64) Message {
+	size := len(m.Body) + len(m.ID) + len(m.ContentType) + headerRoom
+	for name, value := range m.Headers {
+		size += len(name) + len(value) + 4
+	}
+	if int64(size) > most {
+		m.Headers[ReasonHeader] += fmt.Sprintf("; the body of %d bytes is left out, because the server takes %d with the headers", len(m.Body), most)
+		m.Body = nil
+	}
+	return m
 }
 
 // Close implements Consumer.

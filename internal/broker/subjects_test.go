@@ -17,3 +17,21 @@ func TestTakes(t *testing.T) {
 		}
 	}
 }
+
+// TestLetters: a dead letter has the whole body, unless the server does not take it with the headers.
+func TestLetters(t *testing.T) {
+	full := make([]byte, MaxBody+1)
+	d := &Delivery{ID: "1", Key: "jobs.new", full: full}
+	d.Body, d.TooLarge = bounded(full)
+	m := letter(d, "dead", "too large")
+	if !d.TooLarge || len(d.Body) > 0 || len(m.Body) != len(full) {
+		t.Errorf("%v, %d and %d bytes", d.TooLarge, len(d.Body), len(m.Body))
+	}
+	if got := fit(m, 2*MaxBody); len(got.Body) != len(full) || got.Headers[ReasonHeader] != "too large" {
+		t.Errorf("%d bytes, %v", len(got.Body), got.Headers)
+	}
+	got := fit(m, int64(len(full)))
+	if want := "too large; the body of 1048577 bytes is left out, because the server takes 1048577 with the headers"; len(got.Body) > 0 || got.Headers[ReasonHeader] != want {
+		t.Errorf("%d bytes, %v", len(got.Body), got.Headers)
+	}
+}
