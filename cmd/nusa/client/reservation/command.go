@@ -86,7 +86,10 @@ Exit code 3: there is no room.`,
 				return err
 			}
 			if !detach {
-				r = decided(ctx, c, r)
+				// The server counts wait from later on, so the result may be later than wait.
+				decision, end := context.WithTimeout(c.Ctx, wait+c.Timeout)
+				defer end()
+				r = decided(decision, c, r)
 			}
 			if err := c.Print(r, func(w *term.Screen) { write(w, r) }); err != nil {
 				return err
@@ -222,10 +225,13 @@ func writeList(w *term.Screen, all []*nusav1.Reservation) {
 		fmt.Fprintf(w, "no reservations; make one with: %s reservation create --cpu 4 --memory 8GiB\n", w.Program)
 		return
 	}
-	t := term.NewTable("ID", "STATE", "NODE", "CLAIMED BY", "#MESSAGE")
+	t := term.NewTable("ID", "STATE", "REGION", "NODE", "CLAIMED BY", "#MESSAGE")
 	for _, r := range all {
-		t.Row(r.GetId(), word(r.GetState()), term.OrDash(node(r)), term.OneLine(term.OrDash(r.GetClaim().GetBy())), term.OneLine(r.GetMessage()))
+		n := r.GetNode()
+		t.Row(r.GetId(), word(r.GetState()), term.OneLine(term.OrDash(n.GetRegion())), term.OneLine(term.OrDash(n.GetName())),
+			term.OneLine(term.OrDash(r.GetClaim().GetBy())), term.OneLine(r.GetMessage()))
 	}
+	t.Narrow(w.Width, "REGION", "CLAIMED BY", "NODE")
 	t.Write(w)
 }
 
