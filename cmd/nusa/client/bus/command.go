@@ -183,7 +183,7 @@ func testCommand(s *cli.Settings) *cobra.Command {
 				}
 			})
 			if err == nil && resp.GetError() != "" {
-				err = fmt.Errorf("the broker did not confirm the test event within %s: %s", took, term.OneLine(resp.GetError()))
+				err = fmt.Errorf("the broker did not confirm the test event: %s", term.OneLine(resp.GetError()))
 			}
 			return err
 		}),

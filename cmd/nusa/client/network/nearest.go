@@ -125,6 +125,6 @@ func writeNearest(w *term.Screen, from string, place bool, percentile int, resp 
 	if len(unknown) > 0 {
 		fmt.Fprintf(w, "without a location, so perhaps nearer than shown: %s\ngive them one with %s region define -f FILE\n", strings.Join(unknown, ", "), w.Program)
 	}
-	fmt.Fprintf(w, "estimated from distances over the globe, most of them within %s; measured from %s: %s topology nearest %[2]s\n",
+	fmt.Fprintf(w, "estimated from distances over the globe, most of them within %s\nmeasured from %s: %s topology nearest %[2]s\n",
 		term.Percent(topology.EstimateError), known, w.Program)
 }

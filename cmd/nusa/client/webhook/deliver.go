@@ -1,8 +1,10 @@
 package webhook
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -40,10 +42,10 @@ func outcome(code int32, fault string) string {
 	switch {
 	case code == 0:
 		return "no response: " + term.OneLine(fault)
-	case fault != "":
+	case fault != "" && !strings.HasPrefix(fault, fmt.Sprintf("status %d", code)):
 		return fmt.Sprintf("status %d: %s", code, term.OneLine(fault))
 	}
-	return fmt.Sprintf("status %d", code)
+	return cmp.Or(term.OneLine(fault), fmt.Sprintf("status %d", code))
 }
 
 func logCommand(s *cli.Settings) *cobra.Command {
