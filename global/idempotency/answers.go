@@ -153,7 +153,7 @@ func (s *Answers) Find(ctx context.Context, from store.Store, key string, finger
 		return nil, err
 	}
 	if !bytes.Equal(rec.GetFingerprint(), fingerprint) {
-		return nil, status.Errorf(codes.AlreadyExists, "idempotency key %q was used for another request", key)
+		return nil, status.Errorf(codes.AlreadyExists, "idempotency key %q was used for another request: take a new key", key)
 	}
 	found := s.answerOf(rec, kv.ModRevision)
 	return found.toProto(), nil

@@ -178,7 +178,12 @@ func readJob(data []byte, asYAML bool) (*nusav1.JobSpec, []*nusav1.Problem) {
 	case len(other) == 0:
 		return spec, nil
 	case len(other) < len(faults):
-		return nil, other
+		faults = other
+	}
+	for _, f := range faults {
+		if f.GetField() == "spec" {
+			f.Message = "is no field of a job: the body is the job itself, so send only the value of spec"
+		}
 	}
 	return nil, faults
 }

@@ -217,7 +217,7 @@ func admitStranger(ctx context.Context, server identity.ID, method string) (cont
 	switch r := rowOf(method); {
 	case forStrangers(method):
 	case tokenOf(ctx) == "":
-		return ctx, status.Errorf(codes.Unauthenticated, "%s needs a certificate or an access token: give the program an identity (--identity), log in (`nusa login`), or let the program join with a token", method)
+		return ctx, status.Errorf(codes.Unauthenticated, "%s needs a certificate or an access token: give the program an identity (--identity), log in (`nusa login`), or let the program join with a token; over HTTP, send \"Authorization: Bearer TOKEN\"", method)
 	case r == nil || r.may(server).Check(anyOperator(server)) != nil:
 		return ctx, status.Errorf(codes.PermissionDenied, "%s may not be called with an access token", method)
 	}
