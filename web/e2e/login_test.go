@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,7 +72,8 @@ func globals(t *testing.T) (pages [2]string, admin nusav1.AuthClient) {
 }
 
 // TestLoginWithProvider: a user logs in with a provider, at the active server and at another one that forwards the login,
-// and comes back to the view of before. A user without a role, and a link that some page has made, get no token.
+// comes back to the view of before, and logs out.
+// A user without a role, and a link that some page has made, get no token.
 func TestLoginWithProvider(t *testing.T) {
 	pages, admin := globals(t)
 	idp := oidctest.New(t)
@@ -112,6 +114,15 @@ func TestLoginWithProvider(t *testing.T) {
 		p.see("No job matches.")
 		if got := eval[string](p, "document.cookie"); got != "" {
 			t.Errorf("scripts see the cookie %s", got)
+		}
+		token := eval[string](p, "sessionStorage.getItem('nusa.token')")
+		p.click("button", "Log out")
+		p.see("You are logged out of this tab.")
+		if got := eval[int](p, "(async () => { for (let i = 0, s = 200; ; i++) { s = (await fetch('/v1/regions', {headers: {Authorization: 'Bearer "+token+"'}})).status; if (s === 401 || i === 99) return s } })()"); got != 401 {
+			t.Errorf("after the logout the server answers %d to the token", got)
+		}
+		if text := p.text(); strings.Contains(text, "has not revoked") {
+			t.Error(text)
 		}
 	}
 }

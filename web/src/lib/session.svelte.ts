@@ -2,6 +2,8 @@ import { call, hooks } from './api'
 import { route } from './router.svelte'
 
 const KEY = 'nusa.token'
+/** Set if the page itself got the token, by a login at a provider. */
+const OWN = 'nusa.own'
 /** Where the user was before the login at a provider. */
 const BACK = 'nusa.back'
 const BASE = import.meta.env.BASE_URL
@@ -64,6 +66,7 @@ class Session {
     this.checking = true
     try {
       this.login((await call<{ token: string }>('POST', BASE + 'login/finish', answer, { cookies: true })).token)
+      sessionStorage.setItem(OWN, '1')
     } catch (err) {
       this.why = `The login has failed: ${(err as Error).message}`
     } finally {
@@ -74,14 +77,28 @@ class Session {
   login(token: string): void {
     this.token = token.trim()
     sessionStorage.setItem(KEY, this.token)
+    sessionStorage.removeItem(OWN)
     this.why = ''
     this.locked = false
+  }
+
+  /** logout forgets the token. The server revokes one of a login at this page, which nobody else has. */
+  async logout(): Promise<void> {
+    // The request has the token, which the page then forgets at once.
+    const asked = sessionStorage.getItem(OWN) ? call('POST', '/v1/auth:logout', {}, { signal: AbortSignal.timeout(5000) }) : undefined
+    this.lock('You are logged out of this tab.')
+    try {
+      await asked
+    } catch {
+      if (this.locked) this.why += ' The server has not revoked the token, which stays valid until its end.'
+    }
   }
 
   lock(why: string): void {
     if (this.locked) return
     this.token = ''
     sessionStorage.removeItem(KEY)
+    sessionStorage.removeItem(OWN)
     this.why = why
     this.locked = true
   }
