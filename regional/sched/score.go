@@ -116,21 +116,21 @@ func loadTerms(out []Term, n *node) []Term {
 		name    string
 		weight  int32
 		percent int8
-	}{{"cpu use", w.CPU, use.CPU}, {"memory use", w.Memory, use.Memory}} {
+	}{{"cpu", w.CPU, use.CPU}, {"memory", w.Memory, use.Memory}} {
 		switch {
 		case t.weight == 0:
 		case t.percent == pools.Unknown:
-			out = append(out, Term{Name: t.name, Detail: "unknown"})
+			out = append(out, Term{Name: t.name + " use", Detail: t.name + " unknown"})
 		default:
-			out = append(out, Term{Name: t.name, Value: useScore(t.weight, t.percent), Detail: strconv.Itoa(int(t.percent)) + "%"})
+			out = append(out, Term{Name: t.name + " use", Value: useScore(t.weight, t.percent), Detail: strconv.Itoa(int(t.percent)) + "% of " + t.name})
 		}
 	}
 	switch {
 	case w.Quota == 0:
 	case n.InstanceQuota <= 0:
-		out = append(out, Term{Name: "quota", Detail: "none"})
+		out = append(out, Term{Name: "quota", Detail: "no quota"})
 	default:
-		detail := strconv.Itoa(int(n.allocs)+1) + " of " + strconv.Itoa(int(n.MaxAllocs()))
+		detail := strconv.Itoa(int(n.allocs)+1) + " of " + strconv.Itoa(int(n.MaxAllocs())) + " instances"
 		out = append(out, Term{Name: "quota", Value: quotaScore(w.Quota, n), Detail: detail})
 	}
 	return out
