@@ -67,7 +67,7 @@ func (r *region) report() *nusav1.RegionReport {
 		Shape: &nusav1.RegionShape{Bins: []*nusav1.ShapeBin{
 			{Nodes: int32(nodes), Free: free},
 		}},
-		SlotsRevision: r.placed, Drivers: []string{"process"},
+		SlotsRevision: r.placed, Drivers: []string{"process", "reserve"},
 	}
 	if r.instances > 0 {
 		out.Allocations = map[string]int32{"running": int32(r.instances)}
@@ -117,7 +117,7 @@ func fits(a *nusav1.ShapeSubscription, free *nusav1.Resources, nodes int64) int3
 		return 0
 	}
 	for _, d := range a.GetDrivers() {
-		if d != "process" {
+		if d != "process" && d != "reserve" {
 			return 0
 		}
 	}

@@ -23,6 +23,8 @@ type Options struct {
 	URL string
 	// Token is an access token. Empty: the server needs none.
 	Token string
+	// Pool is the node pool of the reservations.
+	Pool string
 	// Callers make calls at the same time, each over its own connection.
 	Callers int
 	// Duration is the length of each of the two parts of the measurement.
@@ -39,9 +41,10 @@ type Result struct {
 	EmptyRate float64 `json:"empty_calls_per_second"`
 }
 
-// body asks for a part of a core that thousands can have. The pool exists nowhere, so only the API and the
-// global tier are measured, and no room is taken.
-const body = `{"requested_cpu": 0.001, "requested_memory": 1, "requested_pool": "bench-reservations"}`
+// bodyOf returns a request for a part of a core that thousands can have.
+func bodyOf(pool string) string {
+	return fmt.Sprintf(`{"requested_cpu": 0.001, "requested_memory": 1, "requested_pool": %q}`, pool)
+}
 
 // Measure makes reservations, and then calls that change nothing.
 func Measure(ctx context.Context, o Options) (*Result, error) {
@@ -49,6 +52,7 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 		return nil, errors.New("callers must be 1..1024, and the duration above 0")
 	}
 	base := strings.TrimRight(o.URL, "/")
+	body := bodyOf(o.Pool)
 	var id atomic.Pointer[string]
 	made, rate, err := run(ctx, o, func(ctx context.Context, c *http.Client) error {
 		text, err := call(ctx, c, o.Token, http.MethodPost, base+"/schedule", body)

@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 )
 
 const (
@@ -21,6 +22,10 @@ const (
 	planJobs = 2048
 	// writesPerCommit bounds the writes of one request, so that they fit into one transaction.
 	writesPerCommit = 120
+	// restFrom, restShare and restMost bound the processor time for plans while many jobs wait for room.
+	// After plans that took at least restFrom, the placer rests restShare times as long, and at most
+	// restMost. So jobs that wait cost submits little, and a report of a region is still followed soon.
+	restFrom, restShare, restMost = 5 * time.Millisecond, 3, 250 * time.Millisecond
 )
 
 // Config holds the dependencies of a Placer.
@@ -61,6 +66,8 @@ type Placer struct {
 	// indexKept.
 	submits, plans *place.Index
 	plannedAt      time.Duration
+	// planning is how long the latest plans of all pending jobs took, without their writes.
+	planning time.Duration
 }
 
 // indexKept is how long an Index is kept after a plan. With many regions an Index takes tens of
@@ -105,7 +112,20 @@ func (p *Placer) Run(ctx context.Context) error {
 			}
 		}
 		p.subscribe()
+		if rest := p.rest(); rest > 0 && !wait.For(ctx, rest) {
+			return ctx.Err()
+		}
 	}
+}
+
+// rest returns how long the placer rests after the latest plans.
+func (p *Placer) rest() time.Duration {
+	p.st.Lock()
+	defer p.st.Unlock()
+	if p.given.paused || p.planning < restFrom {
+		return 0
+	}
+	return min(restShare*p.planning, restMost)
 }
 
 // forget drops former owners that have nothing to confirm, and starts the moves that operators
@@ -166,6 +186,7 @@ func (p *Placer) place(ctx context.Context) error {
 	p.st.Lock()
 	keys := p.byUrgency()
 	leftOut := p.given.leftOut
+	p.planning = 0
 	if len(keys) == 0 || len(keys) > planJobs {
 		p.latest = latest{}
 	}
@@ -199,6 +220,7 @@ func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey, whole bool
 	if whole {
 		p.latest = latest{jobs, left}
 	}
+	p.planning += time.Since(start)
 	p.st.Unlock()
 	for _, batch := range batches(plan.Actions) {
 		if err := p.apply(ctx, batch, jobs, since); err != nil {

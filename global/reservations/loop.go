@@ -119,8 +119,9 @@ func (b *Book) look(withHeld bool) (ends []finding, ask map[string][]string) {
 	b.st.Lock()
 	defer b.st.Unlock()
 	ask = map[string][]string{}
+	now := b.st.Clock()
 	visit := func(id string, e *entry) {
-		f, at := b.facts(e)
+		f, at := b.facts(e, now)
 		v := decide(f)
 		switch {
 		case v.locate && !e.locating:
@@ -140,11 +141,13 @@ func (b *Book) look(withHeld bool) (ends []finding, ask map[string][]string) {
 		}
 	}
 	for id, e := range b.open {
-		visit(id, e)
+		if !b.unchanged(e) || now-e.since >= e.rec.GetRequest().GetWait().AsDuration() {
+			visit(id, e)
+		}
 	}
 	if withHeld {
 		for id, e := range b.held {
-			if j := b.st.Jobs[keyOf(e.rec)]; j == nil || j.Stamp != e.stamp {
+			if !b.unchanged(e) {
 				visit(id, e)
 			}
 		}
@@ -152,10 +155,18 @@ func (b *Book) look(withHeld bool) (ends []finding, ask map[string][]string) {
 	return ends, ask
 }
 
-// facts returns what the state knows of a reservation, and the stamp of the job. The lock is held.
-func (b *Book) facts(e *entry) (f facts, stamp uint64) {
+// unchanged reports whether the job of a reservation is as it was when the loop last looked. The lock is
+// held.
+func (b *Book) unchanged(e *entry) bool {
+	j := b.st.Jobs[keyOf(e.rec)]
+	return j != nil && j.Stamp == e.stamp
+}
+
+// facts returns what the state knows of a reservation at a time, and the stamp of the job. The lock is
+// held.
+func (b *Book) facts(e *entry, now time.Duration) (f facts, stamp uint64) {
 	k := keyOf(e.rec)
-	f = facts{state: e.rec.GetState(), wait: e.rec.GetRequest().GetWait().AsDuration(), waited: b.st.Clock() - e.since}
+	f = facts{state: e.rec.GetState(), wait: e.rec.GetRequest().GetWait().AsDuration(), waited: now - e.since}
 	j := b.st.Jobs[k]
 	if j == nil || j.Record == nil {
 		f.gone = !state.MayBeInHistory(b.st, k)
@@ -186,7 +197,7 @@ func (b *Book) runs(id string) bool {
 	if e == nil {
 		return false
 	}
-	f, _ := b.facts(e)
+	f, _ := b.facts(e, b.st.Clock())
 	return f.region != "" && !f.stopped
 }
 
