@@ -21,7 +21,8 @@ func reservationsCommand() *cobra.Command {
 		Short: "Measure how many reservations a second a running federation accepts over HTTP",
 		Long: `Makes reservations by POST /schedule at a running federation, and then as many
 calls that only read one of them. Each reservation takes 1 MiB and a thousandth
-of a core, until it is released. What finds no room waits, and fails after 30 seconds.`,
+of a core, until it is released. What finds no room waits, and fails after
+30 seconds.`,
 		Example: "  nusa dev --insecure --regions eastus &\n  nusa bench reservations --url http://127.0.0.1:7601",
 		Args:    cobra.NoArgs,
 	}
