@@ -141,6 +141,13 @@ func TestSecretStaysInMemory(t *testing.T) {
 	if got := strings.Join(lines[:4], " "); got != "nobody 700 nobody 400" {
 		t.Errorf("folder and file are of %s", got)
 	}
+	polled(t, "the shell to have become sleep", func() bool { // within exec both files are empty
+		text, err := os.ReadFile(filepath.Join("/proc", lines[4], "cmdline"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.HasPrefix(text, []byte("sleep"))
+	})
 	for _, file := range []string{"environ", "cmdline"} {
 		text, err := os.ReadFile(filepath.Join("/proc", lines[4], file))
 		if err != nil || bytes.Contains(text, []byte(secret)) || len(text) == 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -371,9 +372,9 @@ type noCommandError string
 func (e noCommandError) Error() string { return string(e) }
 
 // final reports whether a command that could not be started cannot be started later either: it does
-// not exist, is not a program, or the user may not run it.
+// not exist, is not a program, or the user does not exist or may not run it.
 func final(err error) bool {
-	if errors.As(err, new(noCommandError)) {
+	if errors.As(err, new(noCommandError)) || errors.As(err, new(user.UnknownUserError)) {
 		return true
 	}
 	for _, e := range []error{unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.EISDIR, unix.ENOEXEC, unix.ELOOP} {
