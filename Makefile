@@ -77,12 +77,12 @@ oracle: ## compare plans of 100,000 random regions and federations with a brute-
 	$(TEST) ./global/place -run '^TestIndexDecidesAsBruteForce$$' -rapid.checks=100000 -count=1 -timeout 2h -v
 	$(TEST) ./global/place -run '^TestNearGroupsGoWhereBruteForceSends$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 
-# Engines that start together slow each other down. So their packages run one after the other, beside
-# deploy/local, which takes the longest and mostly waits. BROKERS leaves out what make test has run.
-BROKERS  := NATS|Rabbit
+# deploy/local kills servers and measures times, so it runs alone; its tests mostly wait, so they run at
+# the same time. The packages after it wait for engines. Their order keeps Docker and Incus apart.
+INTEGRATION := $(TEST) $(TESTFLAGS) -tags=$(TAGS),integration -count=1 -timeout 10m
 integration: build ## test real processes and engines: kill -9, recovery, Docker, Incus, brokers, a browser, the docs' commands
-	$(TEST) $(TESTFLAGS) -p 2 -parallel 6 -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./web/e2e ./agent/driver/docker ./agent/driver/incus
-	$(TEST) $(TESTFLAGS) -p 2 -tags=$(TAGS),integration -count=1 -timeout 5m -run '$(BROKERS)' ./global/buses ./global/intakes
+	$(INTEGRATION) -p 1 -parallel 6 ./deploy/...
+	$(INTEGRATION) -p 2 ./web/e2e ./agent/driver/docker ./agent/driver/incus ./global/buses ./global/intakes
 
 bench: build ## run every benchmark, into bench/RESULTS.md: half an hour on a quiet machine
 	$(GO) run ./bench -out bench/RESULTS.md
