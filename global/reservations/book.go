@@ -46,6 +46,10 @@ type Book struct {
 	bytes, most int
 	// wake is notified when a reservation became open.
 	wake notify.Signal
+	// looked is how long the loop has looked at the reservations last. Only the loop uses it.
+	looked time.Duration
+	// retries has the regions that did not answer the latest call.
+	retries map[string]retry
 	// ready is closed when the stored records are read.
 	ready chan struct{}
 }
@@ -73,13 +77,15 @@ type entry struct {
 	since time.Duration
 	// stamp is the value of Job.Stamp that was last looked at.
 	stamp uint64
-	// locating: a region is being asked.
+	// wants is the region that knows the node of the instance. Empty: no region has to be asked.
+	wants string
+	// locating: the region is being asked.
 	locating bool
 }
 
 // New returns the book of a term. It must be made before the term serves, and Run must be called.
 func New(cfg Config) *Book {
-	b := &Book{cfg: cfg, st: cfg.Term.State, byID: map[string]*entry{}, open: map[string]*entry{}, held: map[string]*entry{}, ready: make(chan struct{}), most: endedBytes}
+	b := &Book{cfg: cfg, st: cfg.Term.State, byID: map[string]*entry{}, open: map[string]*entry{}, held: map[string]*entry{}, retries: map[string]retry{}, ready: make(chan struct{}), most: endedBytes}
 	b.st.Lock()
 	defer b.st.Unlock()
 	if b.st.Others == nil {

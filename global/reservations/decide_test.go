@@ -1,6 +1,7 @@
 package reservations
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,4 +103,21 @@ func FuzzCreate(f *testing.F) {
 			t.Fatalf("the job of %v is refused without a problem: %v", req, err)
 		}
 	})
+}
+
+// TestRetry: the pauses of a region that does not answer double up to a bound.
+func TestRetry(t *testing.T) {
+	var r retry
+	var got []time.Duration
+	for range 8 {
+		r = r.again(time.Second)
+		got = append(got, r.pause)
+		if r.until != time.Second+r.pause {
+			t.Fatalf("%+v", r)
+		}
+	}
+	const ms = time.Millisecond
+	if want := []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 5000 * ms, 5000 * ms}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
 }

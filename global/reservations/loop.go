@@ -22,9 +22,27 @@ const (
 	// locateMost bounds the jobs of one call to a region, and locateLimit its time. locateCalls bounds the
 	// calls at the same time.
 	locateMost, locateLimit, locateCalls = 1000, 5 * time.Second, 32
+	// The lock is held while the loop looks at the reservations. So it looks for at most a lookShare of
+	// the time, also if there are many.
+	lookShare = 10
 	// together is how many reservations one transaction changes.
 	together = 30
+	// After a call that failed, a region is not asked for retryFirst, and then for twice as long after each
+	// further one, at most for retryMost.
+	retryFirst, retryMost = 100 * time.Millisecond, 5 * time.Second
 )
+
+// retry says how long a region that did not answer is not asked.
+type retry struct {
+	pause time.Duration
+	until time.Duration // by the clock of the state
+}
+
+// again returns what follows after a further call that failed.
+func (r retry) again(now time.Duration) retry {
+	pause := min(max(2*r.pause, retryFirst), retryMost)
+	return retry{pause, now + pause}
+}
 
 // finding is a reservation with its verdict.
 type finding struct {
@@ -77,7 +95,7 @@ func (b *Book) loop(ctx context.Context, calls *errgroup.Group) error {
 				case <-ctx.Done():
 				}
 			}
-			pause.Reset(stepPause)
+			pause.Reset(max(stepPause, lookShare*b.looked))
 		}
 	}
 }
@@ -113,46 +131,56 @@ func (b *Book) step(ctx context.Context, calls *errgroup.Group, withHeld bool) (
 	return len(b.open) > 0
 }
 
-// look decides about the reservations whose jobs have changed. ask has, by region, the reservations whose
-// node is unknown; they are marked as being located.
+// look decides about the reservations whose jobs have changed, and those whose wait is over. ask has, by
+// region, the reservations whose node is unknown; they are marked as being located.
 func (b *Book) look(withHeld bool) (ends []finding, ask map[string][]string) {
 	b.st.Lock()
 	defer b.st.Unlock()
+	began := time.Now()
 	ask = map[string][]string{}
 	now := b.st.Clock()
-	visit := func(id string, e *entry) {
-		f, at := b.facts(e, now)
-		v := decide(f)
-		switch {
-		case v.locate && !e.locating:
-			e.locating = true
-			ask[f.region] = append(ask[f.region], id)
-		case v.state != 0:
-			found := finding{id: id, verdict: v}
-			if v.state == nusav1.ReservationState_RESERVATION_STATE_FAILED {
-				// Only now, because it is costly: why there is no room.
-				found.reason, f.why = b.obstacle(e)
-				found.message = decide(f).message
+	consider := func(id string, e *entry, due bool) {
+		if !b.unchanged(e) || due && e.wants == "" {
+			if f := b.visit(e, now); f != nil {
+				f.id = id
+				ends = append(ends, *f)
 			}
-			ends = append(ends, found)
 		}
-		if !v.locate {
-			e.stamp = at
+		if e.wants != "" && !e.locating && now >= b.retries[e.wants].until {
+			e.locating = true
+			ask[e.wants] = append(ask[e.wants], id)
 		}
 	}
 	for id, e := range b.open {
-		if !b.unchanged(e) || now-e.since >= e.rec.GetRequest().GetWait().AsDuration() {
-			visit(id, e)
-		}
+		consider(id, e, now-e.since >= e.rec.GetRequest().GetWait().AsDuration())
 	}
 	if withHeld {
 		for id, e := range b.held {
-			if !b.unchanged(e) {
-				visit(id, e)
-			}
+			consider(id, e, false)
 		}
 	}
+	b.looked = time.Since(began)
 	return ends, ask
+}
+
+// visit decides about a reservation. It returns how the reservation ends, or nil. The lock is held.
+func (b *Book) visit(e *entry, now time.Duration) *finding {
+	f, at := b.facts(e, now)
+	v := decide(f)
+	e.stamp, e.wants = at, ""
+	switch {
+	case v.locate:
+		e.wants = f.region
+	case v.state != 0:
+		found := &finding{verdict: v}
+		if v.state == nusav1.ReservationState_RESERVATION_STATE_FAILED {
+			// Only now, because it is costly: why there is no room.
+			found.reason, f.why = b.obstacle(e)
+			found.message = decide(f).message
+		}
+		return found
+	}
+	return nil
 }
 
 // unchanged reports whether the job of a reservation is as it was when the loop last looked. The lock is
@@ -251,8 +279,14 @@ func (b *Book) locate(ctx context.Context, name string, ids []string) {
 	}
 	if err != nil || len(resp.GetNodes()) != len(ids) {
 		b.cfg.Term.Log.Debug("a region did not say where reservations are", "region", name, "count", len(ids), "error", err)
+		b.st.Lock()
+		defer b.st.Unlock()
+		b.retries[name] = b.retries[name].again(b.st.Clock())
 		return
 	}
+	b.st.Lock()
+	delete(b.retries, name)
+	b.st.Unlock()
 	found := make([]located, 0, len(ids))
 	for i, n := range resp.GetNodes() {
 		if n.GetId() != "" {
@@ -277,7 +311,7 @@ func (b *Book) locate(ctx context.Context, name string, ids []string) {
 	defer b.st.Unlock()
 	for i, id := range ids {
 		if e := b.byID[id]; e != nil && resp.GetNodes()[i].GetId() != "" {
-			e.stamp = stamps[i]
+			e.stamp, e.wants = stamps[i], ""
 		}
 	}
 }
