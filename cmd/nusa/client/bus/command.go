@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -43,10 +44,7 @@ password while the addresses and the user stay.`,
     --password-file ops.password --filter 'event.region == "eastus"'`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			b.Name = args[0]
-			req := &nusav1.SetBusRequest{Bus: b, Revision: -1}
-			if replace {
-				req.Revision = 0
-			}
+			req := &nusav1.SetBusRequest{Bus: b, Revision: cli.NewOnly(replace)}
 			var err error
 			b.Broker, req.Secrets, err = to.Read(c)
 			if err != nil {
@@ -56,7 +54,7 @@ password while the addresses and the user stay.`,
 			defer cancel()
 			resp, err := client(c).Set(ctx, req)
 			if err != nil {
-				return err
+				return cli.Exists(err, replace)
 			}
 			return c.Print(resp, func(w *term.Screen) {
 				fmt.Fprintf(w, "bus %s is stored (%s bus test %s publishes a test event)\n", b.GetName(), c.Program, b.GetName())
@@ -78,15 +76,9 @@ password while the addresses and the user stay.`,
 func listCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the buses, and how their delivery goes", Args: cli.Positional(),
-		RunE: s.Run(func(c *cli.Session, _ []string) error {
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
-			resp, err := client(c).List(ctx, &nusav1.ListBusesRequest{})
-			if err != nil {
-				return err
-			}
-			return c.Print(resp, func(w *term.Screen) { writeList(w, resp.GetBuses()) })
-		}),
+		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, _ string) (*nusav1.ListBusesResponse, error) {
+			return client(c).List(ctx, &nusav1.ListBusesRequest{})
+		}, func(w *term.Screen, out *nusav1.ListBusesResponse, _ string) { writeList(w, out.GetBuses()) }),
 	}
 }
 
@@ -101,69 +93,32 @@ func writeList(w *term.Screen, all []*nusav1.Bus) {
 		st := b.GetStatus()
 		t.Row(b.GetName(), Kind(b.GetBroker()), w.State(term.Word(st.GetState())), fmt.Sprint(st.GetLag()),
 			fmt.Sprint(st.GetPublished()), fmt.Sprint(st.GetDropped()), Host(b.GetBroker()))
-		if why := st.GetLastError(); why != "" {
-			notes = append(notes, [2]string{b.GetName() + ": ", why})
-		}
+		notes = append(notes, [2]string{b.GetName(), st.GetLastError()})
 	}
 	t.Narrow(w.Width, "DROPPED", "BROKER")
 	t.Write(w)
-	Notes(w, notes)
-}
-
-// Notes writes what is wrong with some objects below their table.
-func Notes(w *term.Screen, notes [][2]string) {
-	if len(notes) > 0 {
-		fmt.Fprintln(w)
-	}
-	for _, n := range notes {
-		w.Note(n[0], term.OneLine(n[1]))
-	}
+	w.Notes(notes)
 }
 
 func showCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "Show a bus", Args: cli.Positional("NAME"),
-		RunE: s.Run(func(c *cli.Session, args []string) error {
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
-			resp, err := client(c).Get(ctx, &nusav1.GetBusRequest{Name: args[0]})
-			if err != nil {
-				return err
-			}
-			return c.Print(resp, func(w *term.Screen) { writeOne(w, resp) })
-		}),
+		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, name string) (*nusav1.Bus, error) {
+			return client(c).Get(ctx, &nusav1.GetBusRequest{Name: name})
+		}, func(w *term.Screen, out *nusav1.Bus, _ string) { writeOne(w, out) }),
 	}
 }
 
 func writeOne(w *term.Screen, b *nusav1.Bus) {
 	st := b.GetStatus()
 	lines := append([][2]string{{"Name", b.GetName()}, {"Description", b.GetDescription()}}, Rows(b.GetBroker())...)
-	WriteFields(w, append(lines, [][2]string{
+	term.WriteFields(w, append(lines, [][2]string{
 		{"Subject", b.GetSubject()}, {"Exchange", b.GetExchange()}, {"Types", strings.Join(b.GetTypes(), ", ")},
 		{"Namespaces", strings.Join(b.GetNamespaces(), ", ")}, {"Filter", b.GetFilter()}, {"State", w.State(term.Word(st.GetState()))},
-		{"Connected", YesNo(st.GetConnected())}, {"Handled up to", fmt.Sprint(st.GetCursor())}, {"Lag", fmt.Sprint(st.GetLag())},
+		{"Connected", term.YesNo(st.GetConnected())}, {"Handled up to", fmt.Sprint(st.GetCursor())}, {"Lag", fmt.Sprint(st.GetLag())},
 		{"Published", fmt.Sprint(st.GetPublished())}, {"Dropped", fmt.Sprint(st.GetDropped())}, {"Failed attempts", fmt.Sprint(st.GetFailed())},
 		{"Last error", st.GetLastError()},
 	}...))
-}
-
-// YesNo returns a word for a fact.
-func YesNo(yes bool) string {
-	if yes {
-		return "yes"
-	}
-	return "no"
-}
-
-// WriteFields writes a table of fields. An empty field is left out.
-func WriteFields(w *term.Screen, lines [][2]string) {
-	t := term.NewTable("FIELD", "#VALUE")
-	for _, line := range lines {
-		if line[1] != "" {
-			t.Row(line[0], term.OneLine(line[1]))
-		}
-	}
-	t.Write(w)
 }
 
 func testCommand(s *cli.Settings) *cobra.Command {
@@ -191,33 +146,26 @@ func testCommand(s *cli.Settings) *cobra.Command {
 }
 
 // act returns a command that changes one bus and says so.
-func act(s *cli.Settings, use, short, done string, call func(c *cli.Session, name string) error) *cobra.Command {
+func act(s *cli.Settings, use, short, done string, call func(ctx context.Context, c nusav1.BusesClient, name string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " NAME", Short: short, Args: cli.Positional("NAME"),
-		RunE: s.Run(func(c *cli.Session, args []string) error {
-			if err := call(c, args[0]); err != nil {
-				return err
-			}
-			return c.Print(&nusav1.Bus{Name: args[0]}, func(w *term.Screen) { fmt.Fprintf(w, "bus %s is %s\n", args[0], done) })
-		}),
+		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, name string) (*nusav1.Bus, error) {
+			return &nusav1.Bus{Name: name}, call(ctx, client(c), name)
+		}, cli.Done[*nusav1.Bus]("bus", done)),
 	}
 }
 
 func disableCommand(s *cli.Settings) *cobra.Command {
-	return act(s, "disable", "End the delivery; events wait until enable", "disabled", func(c *cli.Session, name string) error {
-		ctx, cancel := c.WithTimeout()
-		defer cancel()
-		_, err := client(c).Disable(ctx, &nusav1.DisableBusRequest{Name: name})
+	return act(s, "disable", "End the delivery; events wait until enable", "disabled", func(ctx context.Context, c nusav1.BusesClient, name string) error {
+		_, err := c.Disable(ctx, &nusav1.DisableBusRequest{Name: name})
 		return err
 	})
 }
 
 func enableCommand(s *cli.Settings) *cobra.Command {
 	skip := false
-	c := act(s, "enable", "Begin the delivery again, with an attempt at once", "enabled", func(c *cli.Session, name string) error {
-		ctx, cancel := c.WithTimeout()
-		defer cancel()
-		_, err := client(c).Enable(ctx, &nusav1.EnableBusRequest{Name: name, Skip: skip})
+	c := act(s, "enable", "Begin the delivery again, with an attempt at once", "enabled", func(ctx context.Context, c nusav1.BusesClient, name string) error {
+		_, err := c.Enable(ctx, &nusav1.EnableBusRequest{Name: name, Skip: skip})
 		return err
 	})
 	c.Flags().BoolVar(&skip, "skip", false, "do not publish the events that happened until now")
@@ -225,10 +173,8 @@ func enableCommand(s *cli.Settings) *cobra.Command {
 }
 
 func deleteCommand(s *cli.Settings) *cobra.Command {
-	c := act(s, "delete", "Delete a bus; the broker keeps what was published", "deleted", func(c *cli.Session, name string) error {
-		ctx, cancel := c.WithTimeout()
-		defer cancel()
-		_, err := client(c).Delete(ctx, &nusav1.DeleteBusRequest{Name: name})
+	c := act(s, "delete", "Delete a bus; the broker keeps what was published", "deleted", func(ctx context.Context, c nusav1.BusesClient, name string) error {
+		_, err := c.Delete(ctx, &nusav1.DeleteBusRequest{Name: name})
 		return err
 	})
 	c.Aliases = []string{"remove", "rm"}

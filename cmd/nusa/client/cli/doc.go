@@ -7,6 +7,7 @@
 //   - token.go: the access token of a client
 //   - renew.go: the renewal of the client's own certificate
 //   - contact.go: clients without credentials, and the first contact by the hash of a root
+//   - call.go: commands that make one call and print the result; pages of lists
 //   - print.go: messages as a table, JSON or YAML
 //   - targets.go: how jobs are named in arguments and in further commands
 //   - files.go: files, and - for standard input

@@ -2,6 +2,7 @@
 package intake
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -42,10 +43,7 @@ in the stream, tells a repetition from a new message.`,
     --password-file nusa.creds --stream JOBS --subject 'jobs.>'`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			in.Name = args[0]
-			req := &nusav1.SetIntakeRequest{Intake: in, Revision: -1}
-			if replace {
-				req.Revision = 0
-			}
+			req := &nusav1.SetIntakeRequest{Intake: in, Revision: cli.NewOnly(replace)}
 			var err error
 			in.Broker, req.Secrets, err = from.Read(c)
 			if err != nil {
@@ -55,7 +53,7 @@ in the stream, tells a repetition from a new message.`,
 			defer cancel()
 			resp, err := client(c).Set(ctx, req)
 			if err != nil {
-				return err
+				return cli.Exists(err, replace)
 			}
 			return c.Print(resp, func(w *term.Screen) {
 				fmt.Fprintf(w, "intake %s is stored (%s intake show %s shows how it goes)\n", in.GetName(), c.Program, in.GetName())
@@ -80,15 +78,9 @@ in the stream, tells a repetition from a new message.`,
 func listCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the intakes, and how they go", Args: cli.Positional(),
-		RunE: s.Run(func(c *cli.Session, _ []string) error {
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
-			resp, err := client(c).List(ctx, &nusav1.ListIntakesRequest{})
-			if err != nil {
-				return err
-			}
-			return c.Print(resp, func(w *term.Screen) { writeList(w, resp.GetIntakes()) })
-		}),
+		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, _ string) (*nusav1.ListIntakesResponse, error) {
+			return client(c).List(ctx, &nusav1.ListIntakesRequest{})
+		}, func(w *term.Screen, out *nusav1.ListIntakesResponse, _ string) { writeList(w, out.GetIntakes()) }),
 	}
 }
 
@@ -102,78 +94,61 @@ func writeList(w *term.Screen, all []*nusav1.Intake) {
 	for _, in := range all {
 		st := in.GetStatus()
 		t.Row(in.GetName(), bus.Kind(in.GetBroker()), w.State(term.Word(st.GetState())), in.GetNamespace(), fmt.Sprint(st.GetTaken()), fmt.Sprint(st.GetDead()), bus.Host(in.GetBroker()))
-		if why := st.GetLastError(); why != "" {
-			notes = append(notes, [2]string{in.GetName() + ": ", why})
-		}
+		notes = append(notes, [2]string{in.GetName(), st.GetLastError()})
 	}
 	t.Narrow(w.Width, "BROKER", "NAMESPACE")
 	t.Write(w)
-	bus.Notes(w, notes)
+	w.Notes(notes)
 }
 
 func showCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "Show an intake", Args: cli.Positional("NAME"),
-		RunE: s.Run(func(c *cli.Session, args []string) error {
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
-			resp, err := client(c).Get(ctx, &nusav1.GetIntakeRequest{Name: args[0]})
-			if err != nil {
-				return err
-			}
-			return c.Print(resp, func(w *term.Screen) { writeOne(w, resp) })
-		}),
+		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, name string) (*nusav1.Intake, error) {
+			return client(c).Get(ctx, &nusav1.GetIntakeRequest{Name: name})
+		}, func(w *term.Screen, out *nusav1.Intake, _ string) { writeOne(w, out) }),
 	}
 }
 
 func writeOne(w *term.Screen, in *nusav1.Intake) {
 	st := in.GetStatus()
 	lines := append([][2]string{{"Name", in.GetName()}, {"Description", in.GetDescription()}}, bus.Rows(in.GetBroker())...)
-	bus.WriteFields(w, append(lines, [][2]string{
+	term.WriteFields(w, append(lines, [][2]string{
 		{"Namespace", in.GetNamespace()}, {"Rights of", in.GetPrincipal()}, {"Queue", in.GetQueue()}, {"Exchange", in.GetExchange()},
 		{"Keys", strings.Join(in.GetKeys(), ", ")}, {"Stream", in.GetStream()}, {"Subject", in.GetSubject()}, {"Dead letters", in.GetDeadLetter()},
-		{"In flight", fmt.Sprint("at most ", in.GetInFlight())}, {"State", w.State(term.Word(st.GetState()))}, {"Connected", bus.YesNo(st.GetConnected())},
+		{"In flight", fmt.Sprint("at most ", in.GetInFlight())}, {"State", w.State(term.Word(st.GetState()))}, {"Connected", term.YesNo(st.GetConnected())},
 		{"Taken", fmt.Sprint(st.GetTaken())}, {"Dead", fmt.Sprint(st.GetDead())}, {"Failed attempts", fmt.Sprint(st.GetFailed())},
 		{"Last error", st.GetLastError()}, {"Last dead letter", st.GetLastDead()},
 	}...))
 }
 
 // act returns a command that changes one intake and says so.
-func act(s *cli.Settings, use, short, done string, call func(c *cli.Session, name string) error) *cobra.Command {
+func act(s *cli.Settings, use, short, done string, call func(ctx context.Context, c nusav1.IntakesClient, name string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " NAME", Short: short, Args: cli.Positional("NAME"),
-		RunE: s.Run(func(c *cli.Session, args []string) error {
-			if err := call(c, args[0]); err != nil {
-				return err
-			}
-			return c.Print(&nusav1.Intake{Name: args[0]}, func(w *term.Screen) { fmt.Fprintf(w, "intake %s is %s\n", args[0], done) })
-		}),
+		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, name string) (*nusav1.Intake, error) {
+			return &nusav1.Intake{Name: name}, call(ctx, client(c), name)
+		}, cli.Done[*nusav1.Intake]("intake", done)),
 	}
 }
 
 func disableCommand(s *cli.Settings) *cobra.Command {
-	return act(s, "disable", "Take no messages; they wait at the broker", "disabled", func(c *cli.Session, name string) error {
-		ctx, cancel := c.WithTimeout()
-		defer cancel()
-		_, err := client(c).Disable(ctx, &nusav1.DisableIntakeRequest{Name: name})
+	return act(s, "disable", "Take no messages; they wait at the broker", "disabled", func(ctx context.Context, c nusav1.IntakesClient, name string) error {
+		_, err := c.Disable(ctx, &nusav1.DisableIntakeRequest{Name: name})
 		return err
 	})
 }
 
 func enableCommand(s *cli.Settings) *cobra.Command {
-	return act(s, "enable", "Take messages again, with an attempt at once", "enabled", func(c *cli.Session, name string) error {
-		ctx, cancel := c.WithTimeout()
-		defer cancel()
-		_, err := client(c).Enable(ctx, &nusav1.EnableIntakeRequest{Name: name})
+	return act(s, "enable", "Take messages again, with an attempt at once", "enabled", func(ctx context.Context, c nusav1.IntakesClient, name string) error {
+		_, err := c.Enable(ctx, &nusav1.EnableIntakeRequest{Name: name})
 		return err
 	})
 }
 
 func deleteCommand(s *cli.Settings) *cobra.Command {
-	c := act(s, "delete", "Delete an intake; its messages stay at the broker", "deleted", func(c *cli.Session, name string) error {
-		ctx, cancel := c.WithTimeout()
-		defer cancel()
-		_, err := client(c).Delete(ctx, &nusav1.DeleteIntakeRequest{Name: name})
+	c := act(s, "delete", "Delete an intake; its messages stay at the broker", "deleted", func(ctx context.Context, c nusav1.IntakesClient, name string) error {
+		_, err := c.Delete(ctx, &nusav1.DeleteIntakeRequest{Name: name})
 		return err
 	})
 	c.Aliases = []string{"remove", "rm"}

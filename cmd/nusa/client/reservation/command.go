@@ -195,17 +195,14 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			out := &nusav1.ListReservationsResponse{}
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			for {
-				req.Limit = 1000
+			req.Limit = 1000
+			if err := cli.Pages(func(token string) (string, error) {
+				req.PageToken = token
 				page, err := client(c).List(ctx, req)
-				if err != nil {
-					return err
-				}
 				out.Reservations = append(out.Reservations, page.GetReservations()...)
-				req.PageToken = page.GetNextPageToken()
-				if req.GetPageToken() == "" {
-					break
-				}
+				return page.GetNextPageToken(), err
+			}); err != nil {
+				return err
 			}
 			return c.Print(out, func(w *term.Screen) { writeList(w, out.GetReservations()) })
 		}),

@@ -214,17 +214,14 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			out := &nusav1.ListSparesResponse{}
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			for {
-				req.Limit = 1000
+			req.Limit = 1000
+			if err := cli.Pages(func(token string) (string, error) {
+				req.PageToken = token
 				page, err := client(c).List(ctx, req)
-				if err != nil {
-					return err
-				}
 				out.Spares = append(out.Spares, page.GetSpares()...)
-				req.PageToken = page.GetNextPageToken()
-				if req.GetPageToken() == "" {
-					break
-				}
+				return page.GetNextPageToken(), err
+			}); err != nil {
+				return err
 			}
 			return c.Print(out, func(w *term.Screen) { writeList(w, out.GetSpares()) })
 		}),

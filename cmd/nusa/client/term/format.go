@@ -107,6 +107,14 @@ func Plural[T int | int32](n T, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// YesNo returns a word for a fact.
+func YesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
+}
+
 // OrDash returns s, or "-" if s is empty.
 func OrDash(s string) string {
 	if s == "" {

@@ -238,6 +238,33 @@ func (t *Table) footnotes(width int) (_ *Table, notes []string) {
 	return out, notes
 }
 
+// WriteFields writes a table of names and values. An empty value is left out.
+func WriteFields(w *Screen, fields [][2]string) {
+	t := NewTable("FIELD", "#VALUE")
+	for _, f := range fields {
+		if f[1] != "" {
+			t.Row(f[0], OneLine(f[1]))
+		}
+	}
+	t.Write(w)
+}
+
+// Notes writes what is wrong with some objects below their table: names, and texts. An empty text is left
+// out.
+func (w *Screen) Notes(notes [][2]string) {
+	first := true
+	for _, n := range notes {
+		if n[1] == "" {
+			continue
+		}
+		if first {
+			fmt.Fprintln(w)
+		}
+		first = false
+		w.Note(n[0]+": ", OneLine(n[1]))
+	}
+}
+
 // Note writes a text after its mark. On a terminal a long text continues on the next lines,
 // indented.
 func (w *Screen) Note(mark, text string) {

@@ -1,6 +1,8 @@
 package webhook
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -51,10 +53,7 @@ events.`,
 			if timeout != 0 {
 				w.Timeout = durationpb.New(timeout)
 			}
-			req := &nusav1.SetWebhookRequest{Webhook: w, Revision: -1}
-			if replace {
-				req.Revision = 0
-			}
+			req := &nusav1.SetWebhookRequest{Webhook: w, Revision: cli.NewOnly(replace)}
 			var err error
 			req.Secrets, err = readSecrets(c, secretFile)
 			if err != nil {
@@ -69,7 +68,7 @@ events.`,
 			defer cancel()
 			resp, err := client(c).Set(ctx, req)
 			if err != nil {
-				return err
+				return cli.Exists(err, replace)
 			}
 			return printSecret(c, resp, &resp.Secret, file, fmt.Sprintf("webhook %s is stored (%s webhook test %s sends a test event)", w.GetName(), c.Program, w.GetName()))
 		}),
@@ -91,15 +90,9 @@ events.`,
 func listCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the webhooks, and how their delivery goes", Args: cli.Positional(),
-		RunE: s.Run(func(c *cli.Session, _ []string) error {
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
-			resp, err := client(c).List(ctx, &nusav1.ListWebhooksRequest{})
-			if err != nil {
-				return err
-			}
-			return c.Print(resp, func(w *term.Screen) { writeList(w, resp.GetWebhooks()) })
-		}),
+		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, _ string) (*nusav1.ListWebhooksResponse, error) {
+			return client(c).List(ctx, &nusav1.ListWebhooksRequest{})
+		}, func(w *term.Screen, out *nusav1.ListWebhooksResponse, _ string) { writeList(w, out.GetWebhooks()) }),
 	}
 }
 
@@ -108,91 +101,60 @@ func writeList(w *term.Screen, all []*nusav1.Webhook) {
 		fmt.Fprintf(w, "no webhook; create one with: %s webhook create NAME --url https://…\n", w.Program)
 		return
 	}
+	var notes [][2]string
 	t := term.NewTable("NAME", "STATE", ">WAITING", ">DELIVERED", ">GIVEN UP", ">DROPPED", "#URL")
 	for _, h := range all {
 		st := h.GetStatus()
 		t.Row(h.GetName(), w.State(term.Word(st.GetState())), fmt.Sprint(uint64(st.GetPending())+st.GetUnread()),
 			fmt.Sprint(st.GetDelivered()), fmt.Sprint(st.GetGivenUp()), fmt.Sprint(st.GetDropped()), term.OneLine(h.GetUrl()))
+		notes = append(notes, [2]string{h.GetName(), cmp.Or(h.GetDisabledReason(), st.GetLastError())})
 	}
 	t.Narrow(w.Width, "DROPPED", "GIVEN UP")
 	t.Write(w)
-	first := true
-	for _, h := range all {
-		why := h.GetDisabledReason()
-		if why == "" {
-			why = h.GetStatus().GetLastError()
-		}
-		if why == "" {
-			continue
-		}
-		if first {
-			fmt.Fprintln(w)
-		}
-		first = false
-		w.Note(h.GetName()+": ", term.OneLine(why))
-	}
+	w.Notes(notes)
 }
 
 func showCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "Show a webhook", Args: cli.Positional("NAME"),
-		RunE: s.Run(func(c *cli.Session, args []string) error {
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
-			resp, err := client(c).Get(ctx, &nusav1.GetWebhookRequest{Name: args[0]})
-			if err != nil {
-				return err
-			}
-			return c.Print(resp, func(w *term.Screen) { writeOne(w, resp) })
-		}),
+		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, name string) (*nusav1.Webhook, error) {
+			return client(c).Get(ctx, &nusav1.GetWebhookRequest{Name: name})
+		}, func(w *term.Screen, out *nusav1.Webhook, _ string) { writeOne(w, out) }),
 	}
 }
 
 func writeOne(w *term.Screen, h *nusav1.Webhook) {
 	st := h.GetStatus()
-	t := term.NewTable("FIELD", "#VALUE")
-	for _, line := range [][2]string{
+	term.WriteFields(w, [][2]string{
 		{"Name", h.GetName()}, {"URL", h.GetUrl()}, {"Description", h.GetDescription()}, {"State", w.State(term.Word(st.GetState()))},
 		{"Why disabled", h.GetDisabledReason()}, {"Types", strings.Join(h.GetTypes(), ", ")}, {"Namespaces", strings.Join(h.GetNamespaces(), ", ")},
 		{"Filter", h.GetFilter()}, {"Secrets", fmt.Sprint(h.GetSecrets())}, {"Read up to", fmt.Sprint(st.GetCursor())}, {"Unread", fmt.Sprint(st.GetUnread())},
 		{"Pending", fmt.Sprint(st.GetPending())}, {"In flight", fmt.Sprint(st.GetInFlight())}, {"Delivered", fmt.Sprint(st.GetDelivered())}, {"Failed attempts", fmt.Sprint(st.GetFailed())},
 		{"Given up", fmt.Sprint(st.GetGivenUp())}, {"Dropped", fmt.Sprint(st.GetDropped())}, {"Last error", st.GetLastError()},
-	} {
-		if line[1] != "" {
-			t.Row(line[0], term.OneLine(line[1]))
-		}
-	}
-	t.Write(w)
+	})
 }
 
 // act returns a command that changes one webhook and says so.
-func act(s *cli.Settings, use, short, done string, call func(c *cli.Session, name string) error) *cobra.Command {
+func act(s *cli.Settings, use, short, done string, call func(ctx context.Context, c nusav1.WebhooksClient, name string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " NAME", Short: short, Args: cli.Positional("NAME"),
-		RunE: s.Run(func(c *cli.Session, args []string) error {
-			if err := call(c, args[0]); err != nil {
-				return err
-			}
-			return c.Print(&nusav1.Webhook{Name: args[0]}, func(w *term.Screen) { fmt.Fprintf(w, "webhook %s is %s\n", args[0], done) })
-		}),
+		RunE: cli.Call(s, func(ctx context.Context, c *cli.Session, name string) (*nusav1.Webhook, error) {
+			return &nusav1.Webhook{Name: name}, call(ctx, client(c), name)
+		}, cli.Done[*nusav1.Webhook]("webhook", done)),
 	}
 }
 
 func disableCommand(s *cli.Settings) *cobra.Command {
-	return act(s, "disable", "End the delivery; events wait until enable", "disabled", func(c *cli.Session, name string) error {
-		ctx, cancel := c.WithTimeout()
-		defer cancel()
-		_, err := client(c).Disable(ctx, &nusav1.DisableWebhookRequest{Name: name})
+	return act(s, "disable", "End the delivery; events wait until enable", "disabled", func(ctx context.Context, c nusav1.WebhooksClient, name string) error {
+		_, err := c.Disable(ctx, &nusav1.DisableWebhookRequest{Name: name})
 		return err
 	})
 }
 
 func enableCommand(s *cli.Settings) *cobra.Command {
 	skip := false
-	c := act(s, "enable", "Begin the delivery again, and send what waits at once", "enabled", func(c *cli.Session, name string) error {
-		ctx, cancel := c.WithTimeout()
-		defer cancel()
-		_, err := client(c).Enable(ctx, &nusav1.EnableWebhookRequest{Name: name, Skip: skip})
+	c := act(s, "enable", "Begin the delivery again, and send what waits at once", "enabled", func(ctx context.Context, c nusav1.WebhooksClient, name string) error {
+		_, err := c.Enable(ctx, &nusav1.EnableWebhookRequest{Name: name, Skip: skip})
 		return err
 	})
 	c.Flags().BoolVar(&skip, "skip", false, "do not send the events that happened until now")
@@ -200,10 +162,8 @@ func enableCommand(s *cli.Settings) *cobra.Command {
 }
 
 func removeCommand(s *cli.Settings) *cobra.Command {
-	c := act(s, "remove", "Remove a webhook, and all that waits for it", "removed", func(c *cli.Session, name string) error {
-		ctx, cancel := c.WithTimeout()
-		defer cancel()
-		_, err := client(c).Remove(ctx, &nusav1.RemoveWebhookRequest{Name: name})
+	c := act(s, "remove", "Remove a webhook, and all that waits for it", "removed", func(ctx context.Context, c nusav1.WebhooksClient, name string) error {
+		_, err := c.Remove(ctx, &nusav1.RemoveWebhookRequest{Name: name})
 		return err
 	})
 	c.Aliases = []string{"rm"}
