@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,7 +75,7 @@ func (s *server) find(key, of string) string {
 	resp, err := s.Find(s.t.Context(), s, key, fingerprint(of))
 	text := "new"
 	switch {
-	case status.Code(err) == codes.AlreadyExists:
+	case status.Code(err) == codes.AlreadyExists && strings.HasSuffix(err.Error(), "take a new key"):
 		text = "another request"
 	case err != nil:
 		text = err.Error()

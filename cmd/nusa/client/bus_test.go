@@ -43,6 +43,9 @@ func (s *busesServer) Set(_ context.Context, req *nusav1.SetBusRequest) (*nusav1
 	if len(req.GetBus().GetBroker().GetUrls()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "bus.broker.urls: 0 addresses")
 	}
+	if req.GetBus().GetName() == "old" && req.GetRevision() == -1 {
+		return nil, status.Error(codes.Aborted, "bus old exists already, at revision 3")
+	}
 	return req.GetBus(), nil
 }
 
@@ -107,12 +110,14 @@ func TestBus(t *testing.T) {
 		{[]string{"bus", "create", "ops"}, "0 addresses", 1},
 		{[]string{"bus", "create", "ops", "--url", "tls://n", "--password-file", filepath.Join(dir, "none")}, "no such file", 1},
 		{[]string{"bus", "create", "ops", "--url", "tls://n", "--broker-ca-file", filepath.Join(dir, "none")}, "no such file", 1},
+		{[]string{"bus", "create", "old", "--url", "tls://n"}, "at revision 3: --replace changes it", 1},
+		{[]string{"bus", "create", "old", "--url", "tls://n", "--replace"}, "bus old is stored", 0},
 		{[]string{"bus", "create", "ops", "--url", "amqps://a,amqps://b", "--user", "nusa", "--password-file", password, "--types", "job.*"}, "bus ops is stored", 0},
 		{[]string{"bus", "list"}, "failing", 0},
 		{[]string{"bus", "list"}, "ops: no queue is bound", 0},
 		{[]string{"bus", "list", "-o", "json"}, `"published": "9"`, 0},
 		{[]string{"bus", "show", "ops"}, "user nusa, a password", 0},
-		{[]string{"bus", "test", "ops"}, "no queue is bound", 1},
+		{[]string{"bus", "test", "ops"}, "did not confirm the test event: no queue is bound", 1},
 		{[]string{"bus", "disable", "ops"}, "bus ops is disabled", 0},
 		{[]string{"bus", "delete", "ops"}, "bus ops is deleted", 0},
 		{[]string{"intake", "create", "orders", "--url", "amqps://a", "--user", "nusa", "--password-file", password, "--exchange", "jobs", "--keys", "jobs.#", "--job-namespace", "pay"}, "intake orders is stored", 0},

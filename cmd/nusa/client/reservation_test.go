@@ -18,6 +18,8 @@ type reservationServer struct {
 	nusav1.UnimplementedReservationsServer
 	mu  sync.Mutex
 	all []*nusav1.Reservation
+	// reads counts the reads of a reservation in the pool slow, which is decided after four.
+	reads int
 }
 
 func (s *reservationServer) Create(_ context.Context, r *nusav1.CreateReservationRequest) (*nusav1.Reservation, error) {
@@ -44,6 +46,8 @@ func (s *reservationServer) Get(_ context.Context, r *nusav1.GetReservationReque
 	return s.change(r.GetId(), func(x *nusav1.Reservation) {
 		switch {
 		case x.GetState() != nusav1.ReservationState_RESERVATION_STATE_PROCESSING:
+		case x.GetRequest().GetPool() == "slow" && s.reads < 4:
+			s.reads++
 		case x.GetRequest().GetPool() == "none":
 			x.State, x.Message = nusav1.ReservationState_RESERVATION_STATE_FAILED, "No available nodes: not enough cpu"
 		default:
@@ -79,6 +83,7 @@ func TestReservationCommands(t *testing.T) {
 		{"reservation create --cpu 4 --memory 8GiB --dedicated", "", "jakarta/bm-1", 0},
 		{"reservation create --pool none", "", "No available nodes: not enough cpu", 3},
 		{"reservation create --detach", "", "processing", 0},
+		{"reservation create --pool slow --timeout 150ms --wait 5s", "", "jakarta/bm-1", 0}, // the timeout bounds a call, not the wait
 		{"reservation create --cpu lots", "", "--cpu", 1},
 		{"reservation claim " + id + " --by virtflow --text -", `{"vm": "a"}`, "is claimed by virtflow", 0},
 		{"reservation claim " + id, "", "--by NAME is required", 1},
