@@ -122,7 +122,7 @@ func (s *Allocations) ReadFile(req *nusav1.ReadFileRequest, out nusav1.Allocatio
 	case fi.IsDir():
 		return status.Errorf(codes.FailedPrecondition, "file %s: is a folder", at.path)
 	case !fi.Mode().IsRegular():
-		return status.Errorf(codes.FailedPrecondition, "file %s: is not a plain file but %s", at.path, fi.Mode())
+		return status.Errorf(codes.FailedPrecondition, "file %s: is not a plain file: its mode is %s", at.path, modeText(fi.Mode()))
 	}
 	if err := out.Send(&nusav1.FileChunk{File: infoToProto(at.path, fi)}); err != nil {
 		return err
@@ -226,11 +226,44 @@ func (p place) listFixed(dir string, tasks []string, out *nusav1.ListFilesRespon
 }
 
 func infoToProto(name string, fi fs.FileInfo) *nusav1.FileInfo {
-	out := &nusav1.FileInfo{Name: strings.ToValidUTF8(name, "\ufffd"), Mode: fi.Mode().String(), Folder: fi.IsDir(), Modified: timestamppb.New(fi.ModTime())}
+	out := &nusav1.FileInfo{Name: strings.ToValidUTF8(name, "\ufffd"), Mode: modeText(fi.Mode()), Folder: fi.IsDir(), Modified: timestamppb.New(fi.ModTime())}
 	if !fi.IsDir() {
 		out.Size = fi.Size()
 	}
 	return out
+}
+
+// modeText returns a mode as `ls -l` shows it. Go's own form has other letters for types, and
+// begins with further letters for setuid, setgid and sticky.
+func modeText(m fs.FileMode) string {
+	text := []byte("-rwxrwxrwx")
+	for _, t := range []struct {
+		mode   fs.FileMode
+		letter byte
+	}{{fs.ModeDir, 'd'}, {fs.ModeSymlink, 'l'}, {fs.ModeNamedPipe, 'p'}, {fs.ModeSocket, 's'}, {fs.ModeDevice, 'b'}, {fs.ModeCharDevice, 'c'}} {
+		if m&t.mode != 0 {
+			text[0] = t.letter
+		}
+	}
+	for i := range 9 {
+		if m&(1<<(8-i)) == 0 {
+			text[1+i] = '-'
+		}
+	}
+	for _, s := range []struct {
+		mode        fs.FileMode
+		at          int
+		with, alone byte // with the right to execute, and without
+	}{{fs.ModeSetuid, 3, 's', 'S'}, {fs.ModeSetgid, 6, 's', 'S'}, {fs.ModeSticky, 9, 't', 'T'}} {
+		switch {
+		case m&s.mode == 0:
+		case text[s.at] == 'x':
+			text[s.at] = s.with
+		default:
+			text[s.at] = s.alone
+		}
+	}
+	return string(text)
 }
 
 // fileError converts an error of the file system. It does not name paths of the node.
