@@ -14,9 +14,9 @@ import (
 )
 
 // filesHelp is the help text about paths of an allocation's files.
-const filesHelp = `The folder of an allocation has shared/, which all tasks see, and tasks/NAME/ of each
-task. Secrets, and links that lead out of these folders, are not shown. The agent keeps the folders
-of ended allocations until it needs the space.
+const filesHelp = `A path begins with shared/, the folder $NUSA_ALLOC_DIR of all tasks, or with tasks/NAME/,
+the folder $NUSA_TASK_DIR of one task. Secrets are not in these folders, and a link that leads out of
+them is not followed. The agent keeps the folders of ended allocations until it needs the space.
 
 ` + instanceHelp
 
