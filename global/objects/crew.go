@@ -35,6 +35,8 @@ type Crew[R any, W Worker[R]] struct {
 
 	mu      sync.Mutex
 	members map[string]*member[W]
+	// ending has the latest worker of each object that was removed, until the worker has ended.
+	ending  map[string]*member[W]
 	running sync.WaitGroup
 }
 
@@ -51,18 +53,20 @@ type member[W any] struct {
 func (c *Crew[R, W]) Follow(ctx context.Context, stored map[string]R) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	gone := map[string]*member[W]{}
+	if c.members == nil {
+		c.members, c.ending = map[string]*member[W]{}, map[string]*member[W]{}
+	}
 	for name, m := range c.members {
 		if rec, ok := stored[name]; !ok || c.ID(rec) != m.id {
 			m.cancel()
-			gone[name] = m
+			c.ending[name] = m
 			delete(c.members, name)
 		}
 	}
 	for name, rec := range stored {
 		m := c.members[name]
 		if m == nil {
-			m = c.begin(ctx, name, rec, gone[name])
+			m = c.begin(ctx, name, rec)
 		}
 		if at := c.Revision(rec); m.revision != at {
 			m.revision = at
@@ -71,22 +75,31 @@ func (c *Crew[R, W]) Follow(ctx context.Context, stored map[string]R) {
 	}
 }
 
-func (c *Crew[R, W]) begin(ctx context.Context, name string, rec R, before *member[W]) *member[W] {
+// begin begins the worker of an object. The lock is held.
+func (c *Crew[R, W]) begin(ctx context.Context, name string, rec R) *member[W] {
 	ctx, cancel := context.WithCancel(ctx)
+	before := c.ending[name]
 	m := &member[W]{worker: c.Begin(name, rec), id: c.ID(rec), revision: c.Revision(rec), cancel: cancel, ended: make(chan struct{})}
 	m.worker.Set(rec)
-	if c.members == nil {
-		c.members = map[string]*member[W]{}
-	}
 	c.members[name] = m
 	c.running.Go(func() {
-		defer close(m.ended)
 		if before != nil {
 			<-before.ended
 		}
 		m.worker.Run(ctx)
+		c.end(name, m)
 	})
 	return m
+}
+
+// end notes that a worker has ended.
+func (c *Crew[R, W]) end(name string, m *member[W]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(m.ended)
+	if c.ending[name] == m {
+		delete(c.ending, name)
+	}
 }
 
 // Stop ends all workers, and waits for them. Follow must not be called again.
