@@ -85,7 +85,7 @@ func (s *Server) Set(ctx context.Context, req *nusav1.SetBusRequest) (*nusav1.Bu
 		if old != nil {
 			return next, nil
 		}
-		if err := t.buses.Room(maxBuses, "buses"); err != nil {
+		if err := t.buses.Room(tx, maxBuses, "buses"); err != nil {
 			return nil, status.Error(codes.ResourceExhausted, err.Error())
 		}
 		next.Id = NewID()

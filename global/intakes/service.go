@@ -70,7 +70,7 @@ func (s *Server) Set(ctx context.Context, req *nusav1.SetIntakeRequest) (*nusav1
 		return nil, status.Errorf(status.Code(err), "%s, and an intake has the rights of who stores it", status.Convert(err).Message())
 	}
 	name := req.GetIntake().GetName()
-	return t.change(ctx, name, "set", func(_ *state.Tx, old *nusav1.IntakeRecord) (*nusav1.IntakeRecord, error) {
+	return t.change(ctx, name, "set", func(tx *state.Tx, old *nusav1.IntakeRecord) (*nusav1.IntakeRecord, error) {
 		var problems buses.Problems
 		wrong := problems.Wrong("intake")
 		secrets := buses.SecretsFor(req.GetSecrets(), old.GetSecrets(), req.GetIntake().GetBroker(), old.GetIntake().GetBroker(), wrong)
@@ -85,7 +85,7 @@ func (s *Server) Set(ctx context.Context, req *nusav1.SetIntakeRequest) (*nusav1
 		if old != nil {
 			return next, nil
 		}
-		if err := t.intakes.Room(maxIntakes, "intakes"); err != nil {
+		if err := t.intakes.Room(tx, maxIntakes, "intakes"); err != nil {
 			return nil, status.Error(codes.ResourceExhausted, err.Error())
 		}
 		next.Id = buses.NewID()

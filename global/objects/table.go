@@ -118,11 +118,19 @@ func (t *Table[R]) Delete(tx *state.Tx, name string) error {
 	return state.DeleteOther(tx, state.OtherKey(t.kind, name))
 }
 
-// Room returns an error if a transaction may not add another record, because there are most. what is the
-// plural of the objects.
-func (t *Table[R]) Room(most int, what string) error {
-	if len(t.records) >= most {
-		return fmt.Errorf("there are %d %s, the most that are allowed: delete one", most, what)
+// Room returns an error if the table, with the changes of a transaction, has most records. what is the plural
+// of the objects.
+func (t *Table[R]) Room(tx *state.Tx, most int, what string) error {
+	n := len(t.records)
+	for name, m := range state.OthersOf(tx, t.kind) {
+		if _, stored := t.records[name]; stored && m == nil {
+			n--
+		} else if !stored && m != nil {
+			n++
+		}
+	}
+	if n >= most {
+		return fmt.Errorf("there are %d %s, the most that are allowed: remove one", most, what)
 	}
 	return nil
 }

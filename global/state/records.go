@@ -3,6 +3,7 @@ package state
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -432,6 +433,18 @@ func DeleteOther(t *Tx, key string) error { return t.deleteUnchecked(key) }
 func OtherOf(t *Tx, key string) (m proto.Message, changed bool) {
 	ch, changed := t.find(key)
 	return ch.msg, changed
+}
+
+// OthersOf yields the records of a kind that the transaction changes, by name. m is nil if it removes the record.
+func OthersOf(t *Tx, kind string) iter.Seq2[string, proto.Message] {
+	prefix := OtherKey(kind, "")
+	return func(yield func(name string, m proto.Message) bool) {
+		for _, ch := range t.changes {
+			if name, ok := strings.CutPrefix(ch.key, prefix); ok && !yield(name, ch.msg) {
+				return
+			}
+		}
+	}
 }
 
 // applyOther passes a record of another package on. The lock is held.
