@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/objects"
 	"github.com/nusa-scheduler/nusa/global/reservations"
 	"github.com/nusa-scheduler/nusa/global/spares/step"
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -49,7 +50,7 @@ type Book struct {
 	st           *state.State
 	byID         map[string]*entry
 	open         map[string]*entry
-	provisioners map[string]*nusav1.ProvisionerRecord
+	provisioners *objects.Table[*nusav1.ProvisionerRecord]
 	wake         notify.Signal
 	// ready is closed when the stored records are read.
 	ready chan struct{}
@@ -69,19 +70,15 @@ type entry struct {
 
 // New returns the book of a term. It must be made before the term serves, and Run must be called.
 func New(cfg Config) *Book {
-	b := &Book{cfg: cfg, st: cfg.Term.State, byID: map[string]*entry{}, open: map[string]*entry{}, provisioners: map[string]*nusav1.ProvisionerRecord{}, ready: make(chan struct{}), nudge: make(chan struct{}, 1)}
+	b := &Book{cfg: cfg, st: cfg.Term.State, byID: map[string]*entry{}, open: map[string]*entry{}, ready: make(chan struct{}), nudge: make(chan struct{}, 1)}
+	b.provisioners = objects.NewTable(b.st, provisionerKind, func() *nusav1.ProvisionerRecord { return new(nusav1.ProvisionerRecord) })
 	b.st.Lock()
 	defer b.st.Unlock()
-	if b.st.Others == nil {
-		b.st.Others = map[string]func(string, proto.Message){}
-	}
 	b.st.Others[recordKind] = b.apply
-	b.st.Others[provisionerKind] = b.applyProvisioner
 	return b
 }
 
-func recordKey(id string) string        { return state.OtherKey(recordKind, id) }
-func provisionerKey(name string) string { return state.OtherKey(provisionerKind, name) }
+func recordKey(id string) string { return state.OtherKey(recordKind, id) }
 
 // apply notes a stored record. The lock is held.
 func (b *Book) apply(id string, m proto.Message) {
@@ -103,32 +100,17 @@ func (b *Book) apply(id string, m proto.Message) {
 	}
 }
 
-// applyProvisioner notes a stored provisioner. The lock is held.
-func (b *Book) applyProvisioner(name string, m proto.Message) {
-	rec, _ := m.(*nusav1.ProvisionerRecord)
-	if rec == nil {
-		delete(b.provisioners, name)
-		return
-	}
-	b.provisioners[name] = rec
-}
-
 // load reads the stored records. Records that were stored in this term are newer than what it reads.
 func (b *Book) load(ctx context.Context) error {
+	if err := b.provisioners.Load(ctx, b.cfg.Term.Store); err != nil {
+		return err
+	}
 	var all []*nusav1.SpareRecord
 	_, err := b.cfg.Term.Store.List(ctx, recordKey(""), func(kv store.KV) error {
 		rec := &nusav1.SpareRecord{}
 		all = append(all, rec)
 		return state.Decode(kv, rec)
 	})
-	var hooks []*nusav1.ProvisionerRecord
-	if err == nil {
-		_, err = b.cfg.Term.Store.List(ctx, provisionerKey(""), func(kv store.KV) error {
-			rec := &nusav1.ProvisionerRecord{}
-			hooks = append(hooks, rec)
-			return state.Decode(kv, rec)
-		})
-	}
 	if err != nil {
 		return fmt.Errorf("read the spares: %w", err)
 	}
@@ -137,11 +119,6 @@ func (b *Book) load(ctx context.Context) error {
 	for _, rec := range all {
 		if id := rec.GetSpare().GetId(); b.byID[id] == nil {
 			b.apply(id, rec)
-		}
-	}
-	for _, rec := range hooks {
-		if name := rec.GetProvisioner().GetName(); b.provisioners[name] == nil {
-			b.applyProvisioner(name, rec)
 		}
 	}
 	return nil
@@ -159,13 +136,19 @@ func (b *Book) present(t *state.Tx, id string) *nusav1.SpareRecord {
 	return nil
 }
 
-// presentProvisioner returns a provisioner as a transaction leaves it, or nil.
-func (b *Book) presentProvisioner(t *state.Tx, name string) *nusav1.ProvisionerRecord {
-	if m, changed := state.OtherOf(t, provisionerKey(name)); changed {
-		rec, _ := m.(*nusav1.ProvisionerRecord)
-		return rec
+// opened returns the spares that have not ended, as a transaction leaves them.
+func (b *Book) opened(t *state.Tx) map[string]*nusav1.SpareRecord {
+	out := map[string]*nusav1.SpareRecord{}
+	for id, e := range b.open {
+		out[id] = e.rec
 	}
-	return b.provisioners[name]
+	for id, m := range state.OthersOf(t, recordKind) {
+		delete(out, id)
+		if rec, ok := m.(*nusav1.SpareRecord); ok && rec.GetSpare().GetEnded() == nil {
+			out[id] = rec
+		}
+	}
+	return out
 }
 
 // find returns a spare with the ids of its reservations, or nil.

@@ -59,10 +59,8 @@ func encodeJSON(v any) []byte {
 func (b *Book) ask(ctx context.Context, rec *nusav1.SpareRecord, a step.Ask) step.Result {
 	s := rec.GetSpare()
 	req := s.GetRequest()
-	b.st.Lock()
-	p := b.provisioners[req.GetProvisioner()]
-	b.st.Unlock()
-	if p == nil {
+	p, ok := b.provisioners.Get(req.GetProvisioner())
+	if !ok {
 		return step.Result{Err: fmt.Sprintf("there is no provisioner %q", req.GetProvisioner()), Final: true}
 	}
 	body := provision{

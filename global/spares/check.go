@@ -158,7 +158,6 @@ func checkProvisioner(req *nusav1.SetProvisionerRequest, kept *nusav1.Provisione
 	if len(*f) > 0 {
 		return nil, rpcerr.Invalid(*f...)
 	}
-	p.Revision = kept.GetProvisioner().GetRevision() + 1
 	return &nusav1.ProvisionerRecord{Provisioner: p, Secret: secret}, nil
 }
 

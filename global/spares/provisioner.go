@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/objects"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -32,7 +33,7 @@ func (s *Service) SetProvisioner(ctx context.Context, req *nusav1.SetProvisioner
 	var rec *nusav1.ProvisionerRecord
 	_, err = b.cfg.Term.Commit.Do(ctx, func(t *state.Tx) error {
 		name := req.GetProvisioner().GetName()
-		old := b.presentProvisioner(t, name)
+		old, _ := b.provisioners.Of(t, name)
 		if err := state.CheckRevision("provisioner "+name, req.GetRevision(), old != nil, old.GetProvisioner().GetRevision()); err != nil {
 			return err
 		}
@@ -40,16 +41,19 @@ func (s *Service) SetProvisioner(ctx context.Context, req *nusav1.SetProvisioner
 		if err != nil {
 			return err
 		}
-		if old == nil && len(b.provisioners) >= provisionersMost {
-			return status.Errorf(codes.ResourceExhausted, "there are %d provisioners, the most that are allowed: remove one", provisionersMost)
+		if old == nil {
+			if err := b.provisioners.Room(t, provisionersMost, "provisioners"); err != nil {
+				return status.Error(codes.ResourceExhausted, err.Error())
+			}
 		}
+		next.Provisioner.Revision = objects.NextRevision(t, old.GetProvisioner().GetRevision())
 		rec = next
 		// The hash does not cover the secret, because the trail is shown to others.
 		e := audit.Entry{Verb: "set", Kind: kindProvisioner, Name: name, After: state.AuditHash(next.GetProvisioner())}
 		if old != nil {
 			e.Before = state.AuditHash(old.GetProvisioner())
 		}
-		return errors.Join(t.Audit(e), state.PutOther(t, provisionerKey(name), next))
+		return errors.Join(t.Audit(e), b.provisioners.Put(t, name, next))
 	})
 	if err != nil {
 		return nil, rpcError(err)
@@ -63,11 +67,9 @@ func (s *Service) ListProvisioners(ctx context.Context, _ *nusav1.ListProvisione
 	if err != nil {
 		return nil, err
 	}
-	b.st.Lock()
-	defer b.st.Unlock()
-	out := &nusav1.ListProvisionersResponse{}
-	for _, name := range slices.Sorted(maps.Keys(b.provisioners)) {
-		out.Provisioners = append(out.Provisioners, proto.CloneOf(b.provisioners[name].GetProvisioner()))
+	all, out := b.provisioners.All(), &nusav1.ListProvisionersResponse{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		out.Provisioners = append(out.Provisioners, proto.CloneOf(all[name].GetProvisioner()))
 	}
 	return out, nil
 }
@@ -80,17 +82,17 @@ func (s *Service) RemoveProvisioner(ctx context.Context, req *nusav1.RemoveProvi
 	}
 	name := req.GetName()
 	_, err = b.cfg.Term.Commit.Do(ctx, func(t *state.Tx) error {
-		old := b.presentProvisioner(t, name)
-		if old == nil {
+		old, ok := b.provisioners.Of(t, name)
+		if !ok {
 			return rpcerr.NotFound(kindProvisioner, name, fmt.Sprintf("there is no provisioner %q: see nusa spare provisioner list", name))
 		}
-		for id, e := range b.open {
-			if e.rec.GetSpare().GetRequest().GetProvisioner() == name {
+		for id, rec := range b.opened(t) {
+			if rec.GetSpare().GetRequest().GetProvisioner() == name {
 				return status.Errorf(codes.FailedPrecondition, "spare %s uses provisioner %s: cancel it, or wait for its end", id, name)
 			}
 		}
 		e := audit.Entry{Verb: "remove", Kind: kindProvisioner, Name: name, Before: state.AuditHash(old.GetProvisioner())}
-		return errors.Join(t.Audit(e), state.DeleteOther(t, provisionerKey(name)))
+		return errors.Join(t.Audit(e), b.provisioners.Delete(t, name))
 	})
 	if err != nil {
 		return nil, rpcError(err)

@@ -66,12 +66,12 @@ func (s *Service) Prepare(ctx context.Context, req *nusav1.PrepareSpareRequest) 
 		if again != nil {
 			return nil
 		}
-		if len(b.open) >= openMost {
+		if len(b.opened(t)) >= openMost {
 			return status.Errorf(codes.ResourceExhausted, "%d spares have not ended, the most that are allowed: release or cancel some", openMost)
 		}
 		if name := request.GetProvisioner(); name != "" {
-			p := b.presentProvisioner(t, name)
-			if p == nil {
+			p, ok := b.provisioners.Of(t, name)
+			if !ok {
 				return rpcerr.Invalid(&nusav1.Problem{Field: "provisioner", Message: fmt.Sprintf("there is no provisioner %q: see nusa spare provisioner list", name)})
 			}
 			rec.JoinTimeout = p.GetProvisioner().GetJoinTimeout()
