@@ -35,21 +35,16 @@ type Server struct {
 func (s *Server) term(ctx context.Context) (*Term, error) {
 	t := s.Current()
 	if t == nil {
-		return nil, rpcError(state.ErrNotActive)
+		return nil, state.RPCErrors.Err(state.ErrNotActive)
 	}
 	select {
 	case <-t.buses.Ready():
 		return t, nil
+	case <-t.ended:
+		return nil, state.RPCErrors.Err(state.ErrNotActive)
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
-}
-
-func rpcError(err error) error {
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	return state.RPCErrors.Err(err)
 }
 
 // notFound returns NOT_FOUND for a bus.
@@ -129,7 +124,7 @@ func (t *Term) change(ctx context.Context, name, verb string, decide func(tx *st
 		return t.buses.Put(tx, name, next)
 	})
 	if err != nil {
-		return nil, rpcError(err)
+		return nil, state.RPCErrors.Err(err)
 	}
 	return shown(next, t.statusOf(name)), nil
 }
@@ -190,7 +185,7 @@ func (s *Server) Delete(ctx context.Context, req *nusav1.DeleteBusRequest) (*nus
 		return t.buses.Delete(tx, name)
 	})
 	if err != nil {
-		return nil, rpcError(err)
+		return nil, state.RPCErrors.Err(err)
 	}
 	return &nusav1.DeleteBusResponse{}, nil
 }

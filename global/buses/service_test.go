@@ -1,6 +1,7 @@
 package buses
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -128,5 +129,22 @@ func TestTest(t *testing.T) {
 	b.set(func() { b.down = true })
 	if out, err = w.api.Test(t.Context(), &nusav1.TestBusRequest{Name: "bus"}); err != nil || out.GetError() != errDown.Error() {
 		t.Errorf("%v, %v", out, err)
+	}
+}
+
+// TestATermThatEndsEarly: a call returns when the term ends before it has read the records.
+func TestATermThatEndsEarly(t *testing.T) {
+	w := newWorld(t, newBroker().dial)
+	w.end()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	term := NewTerm(w.term.Config)
+	if err := term.Run(gone); err == nil {
+		t.Fatal("the term has read the records")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := (&Server{Current: func() *Term { return term }}).List(ctx, nil); status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+		t.Errorf("%v", err)
 	}
 }

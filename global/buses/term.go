@@ -59,6 +59,8 @@ type Term struct {
 	crew     objects.Crew[*nusav1.BusRecord, *worker]
 	// tests has an element for each test in progress.
 	tests chan struct{}
+	// ended is closed when Run has returned.
+	ended chan struct{}
 }
 
 // NewTerm returns the delivery of a term. It must be made before the term serves, and Run must be called.
@@ -72,7 +74,7 @@ func NewTerm(cfg Config) *Term {
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
 	}
-	t := &Term{Config: cfg, tests: make(chan struct{}, maxTests)}
+	t := &Term{Config: cfg, tests: make(chan struct{}, maxTests), ended: make(chan struct{})}
 	t.buses = objects.NewTable(cfg.State, busKind, func() *nusav1.BusRecord { return new(nusav1.BusRecord) })
 	t.progress = objects.NewTable(cfg.State, progressKind, func() *nusav1.BusProgress { return new(nusav1.BusProgress) })
 	t.crew = objects.Crew[*nusav1.BusRecord, *worker]{
@@ -95,6 +97,7 @@ func (t *Term) begin(name string, rec *nusav1.BusRecord) *worker {
 
 // Run delivers until ctx ends. When it returns, no connection is open.
 func (t *Term) Run(ctx context.Context) error {
+	defer close(t.ended)
 	if err := t.progress.Load(ctx, t.Store); err != nil {
 		return err
 	}

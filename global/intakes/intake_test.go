@@ -1,6 +1,7 @@
 package intakes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -271,5 +272,22 @@ func TestRightsOfAnIntake(t *testing.T) {
 	w.term.Secure = true
 	if _, err := w.api.Set(t.Context(), from("orders", rabbitURL)); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("an intake without a principal is stored: %v", err)
+	}
+}
+
+// TestATermThatEndsEarly: a call returns when the term ends before it has read the records.
+func TestATermThatEndsEarly(t *testing.T) {
+	w := newWorld(t, newBroker().dial)
+	w.end()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	term := NewTerm(w.term.Config)
+	if err := term.Run(gone); err == nil {
+		t.Fatal("the term has read the records")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := (&Server{Current: func() *Term { return term }}).List(ctx, nil); status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+		t.Errorf("%v", err)
 	}
 }

@@ -58,6 +58,8 @@ type Term struct {
 	Config
 	intakes *objects.Table[*nusav1.IntakeRecord]
 	crew    objects.Crew[*nusav1.IntakeRecord, *worker]
+	// ended is closed when Run has returned.
+	ended chan struct{}
 }
 
 // NewTerm returns the intakes of a term. It must be made before the term serves, and Run must be called.
@@ -71,7 +73,7 @@ func NewTerm(cfg Config) *Term {
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
 	}
-	t := &Term{Config: cfg}
+	t := &Term{Config: cfg, ended: make(chan struct{})}
 	if t.Submit == nil {
 		t.Submit = t.submit
 	}
@@ -87,6 +89,7 @@ func NewTerm(cfg Config) *Term {
 
 // Run takes messages until ctx ends. When it returns, no connection is open.
 func (t *Term) Run(ctx context.Context) error {
+	defer close(t.ended)
 	if err := t.intakes.Load(ctx, t.Store); err != nil {
 		return err
 	}

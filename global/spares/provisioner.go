@@ -56,7 +56,7 @@ func (s *Service) SetProvisioner(ctx context.Context, req *nusav1.SetProvisioner
 		return errors.Join(t.Audit(e), b.provisioners.Put(t, name, next))
 	})
 	if err != nil {
-		return nil, rpcError(err)
+		return nil, state.RPCErrors.Err(err)
 	}
 	return proto.CloneOf(rec.GetProvisioner()), nil
 }
@@ -95,7 +95,7 @@ func (s *Service) RemoveProvisioner(ctx context.Context, req *nusav1.RemoveProvi
 		return errors.Join(t.Audit(e), b.provisioners.Delete(t, name))
 	})
 	if err != nil {
-		return nil, rpcError(err)
+		return nil, state.RPCErrors.Err(err)
 	}
 	return &nusav1.RemoveProvisionerResponse{}, nil
 }

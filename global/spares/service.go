@@ -81,7 +81,7 @@ func (s *Service) Prepare(ctx context.Context, req *nusav1.PrepareSpareRequest) 
 	})
 	switch {
 	case err != nil:
-		return nil, rpcError(err)
+		return nil, state.RPCErrors.Err(err)
 	case again != nil && !bytes.Equal(again.GetFingerprint(), rec.GetFingerprint()):
 		return nil, status.Errorf(codes.AlreadyExists, "the idempotency key was used for another spare, %s", id)
 	case again != nil:
@@ -106,13 +106,6 @@ func recordOf(request *nusav1.PrepareSpareRequest, id string, now time.Time) *nu
 		rec.Rounds = append(rec.Rounds, 0)
 	}
 	return rec
-}
-
-func rpcError(err error) error {
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	return state.RPCErrors.Err(err)
 }
 
 // found returns a spare that the caller may use.
@@ -211,7 +204,7 @@ func (s *Service) order(ctx context.Context, id string, order step.Order, verb s
 		return t.Audit(audit.Entry{Verb: verb, Kind: kindSpare, Namespace: r.GetRequest().GetNamespace(), Name: id, Reason: Word(at)})
 	})
 	if err != nil {
-		return nil, rpcError(err)
+		return nil, state.RPCErrors.Err(err)
 	}
 	if now := b.find(id); now != nil {
 		return now, nil
