@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -390,7 +389,7 @@ func (l *allocationsAPI) Restart(ctx context.Context, req *nusav1.RestartAllocat
 		return nil, err
 	}
 	out, err := region.Restart(ctx, &nusav1.RestartAllocationRequest{Allocation: f.alloc.GetId(), Task: req.GetTask()})
-	return out, ofRegion(f, err)
+	return out, ofRegion(f.conn.name, err)
 }
 
 // Signal implements nusav1.AllocationsServer.
@@ -400,7 +399,7 @@ func (l *allocationsAPI) Signal(ctx context.Context, req *nusav1.SignalAllocatio
 		return nil, err
 	}
 	out, err := region.Signal(ctx, &nusav1.SignalAllocationRequest{Allocation: f.alloc.GetId(), Task: req.GetTask(), Signal: req.GetSignal()})
-	return out, ofRegion(f, err)
+	return out, ofRegion(f.conn.name, err)
 }
 
 // ListFiles implements nusav1.AllocationsServer.
@@ -410,7 +409,7 @@ func (l *allocationsAPI) ListFiles(ctx context.Context, req *nusav1.ListFilesReq
 		return nil, err
 	}
 	out, err := region.ListFiles(ctx, &nusav1.ListFilesRequest{Allocation: f.alloc.GetId(), Path: req.GetPath(), Limit: req.GetLimit()})
-	return out, ofRegion(f, err)
+	return out, ofRegion(f.conn.name, err)
 }
 
 // ReadFile implements nusav1.AllocationsServer.
@@ -424,13 +423,13 @@ func (l *allocationsAPI) ReadFile(req *nusav1.ReadFileRequest, stream grpc.Serve
 	if err != nil {
 		return err
 	}
-	return ofRegion(f, relay(up, stream.Send))
+	return ofRegion(f.conn.name, relay(up, stream.Send))
 }
 
-// ofRegion returns a region's error. Servers of an earlier version do not have the call.
-func ofRegion(f found, err error) error {
-	if s, ok := status.FromError(err); ok && s.Code() == codes.Unimplemented && strings.HasPrefix(s.Message(), "unknown method") {
-		return status.Errorf(codes.Unimplemented, "the servers of region %s are of an earlier version and cannot do this: upgrade them", f.conn.name)
+// ofRegion returns the error of a region's server. A server of an earlier version may not have the call.
+func ofRegion(region string, err error) error {
+	if rpcerr.UnknownCall(err) {
+		return status.Errorf(codes.Unimplemented, "the servers of region %s are of an earlier version and cannot do this: upgrade them", region)
 	}
 	return err
 }

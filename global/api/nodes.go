@@ -238,7 +238,8 @@ func (p *poolsAPI) Get(ctx context.Context, req *nusav1.GetPoolRequest) (*nusav1
 	if err != nil {
 		return nil, err
 	}
-	return c.Get(ctx, req)
+	out, err := c.Get(ctx, req)
+	return out, ofRegion(req.GetRegion(), err)
 }
 
 // Set implements nusav1.PoolsServer. The region has an entry of its own once the policy is stored.
@@ -251,7 +252,8 @@ func (p *poolsAPI) Set(ctx context.Context, req *nusav1.SetPoolRequest) (*nusav1
 	if err := term.record(ctx, e); err != nil {
 		return nil, err
 	}
-	return c.Set(ctx, req)
+	out, err := c.Set(ctx, req)
+	return out, ofRegion(req.GetRegion(), err)
 }
 
 // Remove implements nusav1.PoolsServer.
@@ -264,5 +266,6 @@ func (p *poolsAPI) Remove(ctx context.Context, req *nusav1.RemovePoolRequest) (*
 	if err := term.record(ctx, e); err != nil {
 		return nil, err
 	}
-	return c.Remove(ctx, req)
+	out, err := c.Remove(ctx, req)
+	return out, ofRegion(req.GetRegion(), err)
 }

@@ -34,3 +34,19 @@ func TestSilentRegionIsExplained(t *testing.T) {
 		t.Errorf("%d errors, want 2", len(errs))
 	}
 }
+
+// TestOfRegion: a region whose servers do not know a call or its service is told apart from one that refuses it.
+func TestOfRegion(t *testing.T) {
+	for text, unknown := range map[string]bool{
+		"unknown method Restart for service nusa.v1.Allocations": true, "unknown service nusa.v1.Pools": true,
+		"the agent of node n1 is of an earlier version": false,
+	} {
+		got := status.Convert(ofRegion("oslo", status.Error(codes.Unimplemented, text))).Message()
+		if want := "the servers of region oslo are of an earlier version and cannot do this: upgrade them"; (got == want) != unknown {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+	if err := ofRegion("oslo", nil); err != nil {
+		t.Error(err)
+	}
+}
