@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// queryLimit bounds a run of nvidia-smi. On a machine with many devices that are not in use it
-	// takes some seconds.
+	// queryLimit bounds a run of nvidia-smi. On a machine with many idle devices a run takes some
+	// seconds.
 	queryLimit = 20 * time.Second
 	// maxOutput bounds the output of nvidia-smi that is read, in bytes.
 	maxOutput = 1 << 20
@@ -27,7 +27,7 @@ const (
 
 // Device is one accelerator.
 type Device struct {
-	// UUID names the device for ever. Model is in lower case with dashes.
+	// UUID identifies the device and never changes. Model is in lower case with dashes.
 	UUID, Model string
 	// Address is the device's address on the PCI bus.
 	Address string
@@ -47,7 +47,9 @@ type Host struct {
 }
 
 // Devices returns the accelerators, sorted by address. A host without the kernel's driver has
-// none. If nvidia-smi does not answer, the devices have no memory and count as healthy.
+// none. If nvidia-smi is not installed, the memory of the devices is unknown, and they count as
+// healthy. If nvidia-smi fails, each device has a problem. If it does not end in time, Devices
+// returns an error.
 func (h Host) Devices(ctx context.Context) ([]Device, error) {
 	root, err := os.OpenRoot(cmp.Or(h.Root, "/"))
 	if err != nil {
@@ -104,7 +106,7 @@ func run(ctx context.Context, args ...string) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// limited keeps the first maxOutput bytes of an output.
+// limited stores the first maxOutput bytes that are written to it, and drops the rest.
 type limited struct{ bytes.Buffer }
 
 func (l *limited) Write(p []byte) (int, error) {

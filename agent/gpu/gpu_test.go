@@ -52,9 +52,9 @@ func TestDevices(t *testing.T) {
 		"no tool":           {n: 1, err: exec.ErrNotFound, memory: []int64{0}, problems: []string{""}},
 		"the tool fails":    {n: 1, err: errors.New("exit status 9"), memory: []int64{0}, problems: []string{"nvidia-smi: exit status 9"}},
 		"one fell off":      {n: 2, answer: row(0, "81559", "[N/A]"), memory: []int64{81559 << 20, 0}, problems: []string{"", "nvidia-smi does not list the device"}},
-		"memory errors":     {n: 1, answer: row(0, "81559", "3"), memory: []int64{81559 << 20}, problems: []string{"3 memory errors that were not corrected since the driver was loaded"}},
+		"memory errors":     {n: 1, answer: row(0, "81559", "3"), memory: []int64{81559 << 20}, problems: []string{"3 uncorrected memory errors since the driver was loaded"}},
 		"a reset is needed": {n: 1, answer: row(0, "[GPU requires reset]", "[GPU requires reset]"), memory: []int64{0}, problems: []string{"nvidia-smi says that the device must be reset"}},
-		"divided":           {n: 1, answer: strings.Replace(row(0, "81559", "0"), "Disabled", "Enabled", 1), memory: []int64{81559 << 20}, problems: []string{"it is divided (MIG is enabled), and only whole devices are given"}},
+		"divided":           {n: 1, answer: strings.Replace(row(0, "81559", "0"), "Disabled", "Enabled", 1), memory: []int64{81559 << 20}, problems: []string{"MIG divides the device, and tasks get only whole devices"}},
 		"a message first":   {n: 1, answer: "warning: something\n" + row(0, "81559", "0"), memory: []int64{81559 << 20}, problems: []string{""}},
 	} {
 		got, err := Host{Root: tree(t, c.n), Query: func(context.Context, ...string) ([]byte, error) { return []byte(c.answer), c.err }}.Devices(t.Context())
@@ -75,8 +75,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestUUIDOfAnUnusedDevice: the kernel's driver does not know the UUID of a device that no
-// program has opened, and nvidia-smi does.
+// TestUUIDOfAnUnusedDevice: until a program opens a device, the kernel's driver does not know its
+// UUID. nvidia-smi reports it.
 func TestUUIDOfAnUnusedDevice(t *testing.T) {
 	d := parseInformation(address(0), fmt.Sprintf(information, "GPU-????????-????-????-????-????????????", address(0), 0))
 	if got := merge([]Device{d}, row(0, "81559", "0"), nil); got[0].UUID != uuid(0) || got[0].Problem != "" {

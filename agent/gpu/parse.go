@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"errors"
 	"os/exec"
 	"strconv"
@@ -32,28 +33,28 @@ func parseInformation(address, text string) Device {
 		case "Model":
 			d.Model = modelOf(value)
 		case "GPU UUID":
-			if !strings.Contains(value, "?") { // the driver has not initialised the device yet
+			if !strings.Contains(value, "?") { // a ?: the driver has not initialised the device yet
 				d.UUID = value
 			}
 		case "GPU Excluded":
 			if strings.EqualFold(value, "yes") {
-				d.Problem = "its driver excludes the device"
+				d.Problem = "the kernel's driver excludes the device"
 			}
 		}
 	}
 	return d
 }
 
-// modelOf returns the name of a model as job files have it: "NVIDIA H100 80GB HBM3" is
-// nvidia-h100-80gb-hbm3.
+// modelOf returns the name of a model as job files write it: nvidia-h100-80gb-hbm3 for "NVIDIA
+// H100 80GB HBM3".
 func modelOf(name string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.')
 	}), "-")
 }
 
-// merge adds what nvidia-smi says to the devices that the kernel's driver has. failure is the
-// error of nvidia-smi. A program that is not installed says nothing about the devices.
+// merge adds the rows of nvidia-smi to the devices of the kernel's driver. failure is the error of
+// nvidia-smi. If nvidia-smi is not installed, merge adds nothing.
 func merge(devices []Device, answer string, failure error) []Device {
 	rows := map[string][]string{}
 	for line := range strings.Lines(answer) {
@@ -74,12 +75,12 @@ func merge(devices []Device, answer string, failure error) []Device {
 			d.read(row)
 		case errors.Is(failure, exec.ErrNotFound):
 		case failure != nil && len(rows) == 0:
-			d.Problem = or(d.Problem, "nvidia-smi: "+failure.Error())
+			d.Problem = cmp.Or(d.Problem, "nvidia-smi: "+failure.Error())
 		default:
-			d.Problem = or(d.Problem, "nvidia-smi does not list the device")
+			d.Problem = cmp.Or(d.Problem, "nvidia-smi does not list the device")
 		}
 		if d.UUID == "" {
-			d.Problem = or(d.Problem, "its UUID is not known: install nvidia-smi, or start nvidia-persistenced")
+			d.Problem = cmp.Or(d.Problem, "the UUID of the device is unknown: install nvidia-smi, or start nvidia-persistenced")
 		}
 	}
 	return devices
@@ -99,25 +100,18 @@ func (d *Device) read(row []string) {
 	n, err := strconv.ParseInt(row[columnErrors], 10, 64)
 	switch {
 	case err == nil && n > 0:
-		d.Problem = or(d.Problem, strconv.FormatInt(n, 10)+" memory errors that were not corrected since the driver was loaded")
+		d.Problem = cmp.Or(d.Problem, strconv.FormatInt(n, 10)+" uncorrected memory errors since the driver was loaded")
 	case strings.Contains(strings.Join(row, ","), "GPU requires reset"), strings.Contains(strings.Join(row, ","), "ERR!"):
-		d.Problem = or(d.Problem, "nvidia-smi says that the device must be reset")
+		d.Problem = cmp.Or(d.Problem, "nvidia-smi says that the device must be reset")
 	case strings.EqualFold(row[columnMode], "Prohibited"):
-		d.Problem = or(d.Problem, "its compute mode is prohibited")
+		d.Problem = cmp.Or(d.Problem, "the compute mode of the device is Prohibited")
 	case strings.EqualFold(row[columnMIG], "Enabled"):
-		d.Problem = or(d.Problem, "it is divided (MIG is enabled), and only whole devices are given")
+		d.Problem = cmp.Or(d.Problem, "MIG divides the device, and tasks get only whole devices")
 	}
 }
 
-func or(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}
-
-// normal returns an address in the form of the kernel. nvidia-smi writes the domain with eight
-// digits, the kernel with four.
+// normal returns an address of the PCI bus in the kernel's form. nvidia-smi writes the domain with
+// eight digits, and the kernel with four.
 func normal(address string) string {
 	address = strings.ToLower(address)
 	if domain, rest, ok := strings.Cut(address, ":"); ok && len(domain) == 8 && strings.HasPrefix(domain, "0000") {

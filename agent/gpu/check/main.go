@@ -1,5 +1,5 @@
-// Command check prints the accelerators that an agent on this machine would find. It is
-// `make gpu-check`. It ends with exit code 1 if there is none, or if none is healthy.
+// Command check prints the accelerators that an agent on this machine would find. `make
+// gpu-check` runs it. The exit code is 1 if no accelerator is healthy.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 		fmt.Printf("%s  %s  %s  %d MiB  %s\n", d.Address, d.UUID, d.Model, d.MemoryBytes>>20, health)
 	}
 	if healthy == 0 {
-		fmt.Fprintf(os.Stderr, "%d accelerators, none of them can be used\n", len(devices))
+		fmt.Fprintf(os.Stderr, "tasks can use none of the %d accelerators\n", len(devices))
 		os.Exit(1)
 	}
 }
