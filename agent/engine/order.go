@@ -233,7 +233,8 @@ func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) (bad error) {
 	return bad
 }
 
-// wholeGPUs returns the number of whole devices that a task asks for.
+// wholeGPUs returns the number of whole devices that a task asks for. A share below 1000 is no
+// whole device.
 func wholeGPUs(g *nusav1.GPU) int {
 	switch {
 	case g.GetShareMilli() > 0 && g.GetShareMilli() < 1000:
@@ -254,10 +255,15 @@ func taskFromProto(name string, t *nusav1.Task) reconcile.Task {
 	if t.GetKillTimeout() != nil {
 		out.KillTimeout = within(0, t.GetKillTimeout().AsDuration(), maxKill)
 	}
-	out.Hook = map[nusav1.LifecycleHook]reconcile.Hook{nusav1.LifecycleHook_LIFECYCLE_HOOK_PRESTART: reconcile.Prestart,
-		nusav1.LifecycleHook_LIFECYCLE_HOOK_POSTSTART: reconcile.Poststart, nusav1.LifecycleHook_LIFECYCLE_HOOK_POSTSTOP: reconcile.Poststop}[t.GetLifecycle().GetHook()]
-	out.Sidecar, out.Leader = out.Hook != reconcile.Main && out.Hook != reconcile.Poststop && t.GetLifecycle().GetSidecar(), t.GetLeader()
-	out.ShutdownDelay = within(0, t.GetShutdownDelay().AsDuration(), maxDelay)
+	out.Leader, out.ShutdownDelay = t.GetLeader(), within(0, t.GetShutdownDelay().AsDuration(), maxDelay)
+	switch t.GetLifecycle().GetHook() {
+	case nusav1.LifecycleHook_LIFECYCLE_HOOK_PRESTART:
+		out.Hook, out.Sidecar = reconcile.Prestart, t.GetLifecycle().GetSidecar()
+	case nusav1.LifecycleHook_LIFECYCLE_HOOK_POSTSTART:
+		out.Hook, out.Sidecar = reconcile.Poststart, t.GetLifecycle().GetSidecar()
+	case nusav1.LifecycleHook_LIFECYCLE_HOOK_POSTSTOP:
+		out.Hook = reconcile.Poststop
+	}
 	r := t.GetRestart()
 	if r != nil && r.Attempts != nil {
 		out.Restart.Attempts = within(0, int(r.GetAttempts()), maxRestarts)
@@ -314,7 +320,7 @@ func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node Node
 			to.task.GPUs = append(to.task.GPUs, grant.GetDevice())
 		}
 		if len(to.task.GPUs) != want {
-			return to, fmt.Errorf("resources.gpu: %d devices are asked, and the order names %d", want, len(to.task.GPUs))
+			return to, fmt.Errorf("resources.gpu: the task asks for %d devices, and the order names %d", want, len(to.task.GPUs))
 		}
 	}
 	if name := t.GetKillSignal(); name != "" {
