@@ -137,7 +137,8 @@ type Config struct {
 	// DockerPrivileged lets jobs run privileged containers.
 	DockerPrivileged bool
 	// GPUs returns the accelerators of the host that this agent may give to tasks. Default: all
-	// accelerators, unless several agents share the machine.
+	// accelerators. With Drivers or SharedMachine the default is none, because another agent may
+	// give the same devices to its tasks.
 	GPUs func(context.Context) ([]gpu.Device, error)
 	// Plugins maps the name of a further driver to the path of its executable (package
 	// agent/driver/plugin). At most 16 are allowed.
@@ -271,7 +272,7 @@ func (c Config) withParts() (Config, error) {
 	}
 	if c.GPUs == nil {
 		c.GPUs = gpu.Host{}.Devices
-		if len(c.Drivers) > 0 || c.SharedMachine != "" { // another agent may give the same devices to its tasks
+		if len(c.Drivers) > 0 || c.SharedMachine != "" {
 			c.GPUs = func(context.Context) ([]gpu.Device, error) { return nil, nil }
 		}
 	}

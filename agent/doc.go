@@ -13,6 +13,6 @@
 // store is the local store, and api serves logs and commands to the tiers above. The pure
 // packages reconcile, lease and health decide. Package driver and its folders run tasks,
 // setup prepares them, supervise runs one supervisor beside each process, facts
-// describes the host, and gpu finds its accelerators. The folder retry has the pauses between attempts, and ordertest makes
-// orders for tests.
+// describes the host, and gpu finds its accelerators. The folder retry has the pauses between
+// attempts, and ordertest makes orders for tests.
 package agent

@@ -32,8 +32,9 @@ type inventory struct {
 	now   *nusav1.NodeInventory // replaced as a whole, never changed in place
 	tasks int
 
-	// gpuProblems are the problems of accelerators that are logged, by address. Only the
-	// goroutine that inspects the host uses the map.
+	// gpuProblems are the problems that the latest inspection found, by the accelerator's address;
+	// the address "" has the error of the inspection. Only the goroutine that inspects the host
+	// uses the map.
 	gpuProblems map[string]string
 }
 
@@ -131,8 +132,8 @@ func (inv *inventory) inspect(ctx context.Context) (*nusav1.NodeInventory, error
 	return out, nil
 }
 
-// gpus returns the accelerators that are healthy. It logs each problem once. A node whose
-// accelerators cannot be inspected offers none.
+// gpus returns the healthy accelerators. It logs a problem when it begins or changes. If the
+// inspection fails, the node offers no accelerator.
 func (inv *inventory) gpus(ctx context.Context) []*nusav1.GPUDevice {
 	devices, err := inv.cfg.GPUs(ctx)
 	problems := map[string]string{}

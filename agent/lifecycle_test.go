@@ -31,8 +31,8 @@ func scripts(t *testing.T, tasks map[string]*nusav1.Task, text map[string]string
 	}
 }
 
-// TestTasksInOrder: tasks of one instance start and stop in their order, the stop signal is the
-// task's own, and the task that cleans up runs last.
+// TestTasksInOrder: the tasks of an instance start and stop in their order. A task gets its own
+// kill_signal. The poststop task runs last.
 func TestTasksInOrder(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	file := filepath.Join(dir, "order")
@@ -64,18 +64,18 @@ func TestTasksInOrder(t *testing.T) {
 	m.order(o)
 	r := m.untilState("aaaa", stopped)
 	if code := r.GetTasks()["clean"].GetExitCode(); code != 3 {
-		t.Errorf("the task that cleans up ended with %d: %v", code, r)
+		t.Errorf("the poststop task ended with %d: %v", code, r)
 	}
 	text, err := os.ReadFile(file)
-	// A task of the hook poststart begins once the others have started, whatever they have done by then.
+	// The poststart task begins when the others have started. So its first line may come before theirs.
 	got := strings.Replace(string(text), "after\nweb ready\n", "web ready\nafter\n", 1)
 	if want := "init\nweb ready\nafter\nweb got USR1\nside ends\nclean\n"; err != nil || got != want {
 		t.Errorf("the order was\n%swant\n%s%v", text, want, err)
 	}
 }
 
-// TestAcceleratorsOfATask: the agent offers its healthy devices, and a task sees those that its
-// order names.
+// TestAcceleratorsOfATask: a task sees the devices that its order names. The agent refuses an order
+// for a device that is in use, and an order that names too few devices.
 func TestAcceleratorsOfATask(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	c := testConfig(t, filepath.Join(dir, "data"), nil, m.addr)

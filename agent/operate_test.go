@@ -15,8 +15,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestRestartAndSignal: a signal reaches the process, and a restart that an operator asks for
-// begins another run although the restart policy allows none.
+// TestRestartAndSignal: a signal reaches the process. An operator's restart begins another run,
+// also if the restart policy allows none.
 func TestRestartAndSignal(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	m.order(testOrder("aaaa", 1, "process", sh(`trap 'echo got it' USR1; echo run $$; while :; do sleep 0.05; done`), func(_ *nusav1.AllocOrder, g *nusav1.Group) {
@@ -49,7 +49,7 @@ func TestRestartAndSignal(t *testing.T) {
 		return s.GetRun() == 2 && s.GetState() == running && s.GetRestarts() == 0
 	})
 	if _, err := client.Restart(t.Context(), &nusav1.RestartAllocationRequest{Allocation: "bbbb"}); status.Code(err) != codes.NotFound {
-		t.Errorf("restart of what does not exist: %v", err)
+		t.Errorf("restart of an unknown allocation: %v", err)
 	}
 }
 
@@ -71,7 +71,7 @@ func untilOutput(t *testing.T, client nusav1.AllocationsClient, want string) {
 	}
 }
 
-// TestFilesOfAnAllocation: callers read what tasks write, and nothing else of the node.
+// TestFilesOfAnAllocation: callers read the files that tasks write, and no other file of the node.
 func TestFilesOfAnAllocation(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	secret := filepath.Join(dir, "outside")

@@ -141,7 +141,7 @@ func TestSecretStaysInMemory(t *testing.T) {
 	if got := strings.Join(lines[:4], " "); got != "nobody 700 nobody 400" {
 		t.Errorf("folder and file are of %s", got)
 	}
-	polled(t, "the shell to have become sleep", func() bool { // within exec both files are empty
+	polled(t, "the shell to have become sleep", func() bool { // while the kernel runs exec, both files are empty
 		text, err := os.ReadFile(filepath.Join("/proc", lines[4], "cmdline"))
 		if err != nil {
 			t.Fatal(err)

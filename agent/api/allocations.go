@@ -33,7 +33,7 @@ type Allocations struct {
 	log    *slog.Logger
 	logs   chan struct{} // bounds the streams of logs
 	execs  chan struct{} // bounds the commands that run at the same time
-	files  chan struct{} // bounds the files that are sent at the same time
+	files  chan struct{} // bounds the calls of ReadFile that run at the same time
 }
 
 // New returns the service over an engine.

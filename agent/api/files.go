@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// maxFiles bounds the files that are sent at the same time.
+	// maxFiles bounds the calls of ReadFile that run at the same time.
 	maxFiles = 16
 	// maxPath bounds the length of a path, in bytes.
 	maxPath = 4096
-	// sharedDir and tasksDir are the parts of an allocation's folder that callers see. The third
-	// part has the secrets.
+	// sharedDir and tasksDir are the folders of an allocation that callers see. They do not see
+	// its third folder, which has the secrets.
 	sharedDir, tasksDir = "shared", "tasks"
 )
 
@@ -47,7 +47,7 @@ func (s *Allocations) ListFiles(ctx context.Context, req *nusav1.ListFilesReques
 		return nil, err
 	}
 	out := &nusav1.ListFilesResponse{Allocation: id}
-	if at.inner == "" { // a folder above the parts: its entries are fixed
+	if at.inner == "" { // the allocation's folder or `tasks`: its entries are fixed
 		return at.listFixed(dir, tasks, out)
 	}
 	root, err := at.open(dir)
@@ -74,7 +74,7 @@ func (s *Allocations) ListFiles(ctx context.Context, req *nusav1.ListFilesReques
 	}
 	out.Truncated = len(entries) > limit
 	for _, e := range entries[:min(limit, len(entries))] {
-		if fi, err := e.Info(); err == nil { // else the file was removed meanwhile
+		if fi, err := e.Info(); err == nil { // an error: the file was removed after ReadDir
 			out.Entries = append(out.Entries, infoToProto(e.Name(), fi))
 		}
 	}
@@ -127,7 +127,7 @@ func (s *Allocations) ReadFile(req *nusav1.ReadFileRequest, out nusav1.Allocatio
 	if err := out.Send(&nusav1.FileChunk{File: infoToProto(at.path, fi)}); err != nil {
 		return err
 	}
-	end := fi.Size() // a file that grows all the time must have an end, too
+	end := fi.Size() // what a task appends during the call is not sent, so that each call ends
 	if n := req.GetLimit(); n > 0 && n < end-req.GetOffset() {
 		end = req.GetOffset() + n
 	}
@@ -154,13 +154,13 @@ func sendFile(from io.Reader, name string, out nusav1.Allocations_ReadFileServer
 
 // place is a path within an allocation's folder.
 type place struct {
-	path string // cleaned, for people
-	// part is "shared" or "tasks/NAME", and inner is the path below it. inner is "" for the
-	// folders above the parts.
+	path string // cleaned, for messages
+	// part is "shared" or "tasks/NAME". inner is the path within part; "." is part itself. Both
+	// are "" for the allocation's folder and for the folder `tasks`.
 	part, inner string
 }
 
-// splitPath checks a path of a request.
+// splitPath checks the path of a request and splits it into part and inner.
 func splitPath(text string, tasks []string) (place, error) {
 	clean := path.Clean("/" + text)[1:]
 	p := place{path: cmp.Or(clean, ".")}
@@ -187,8 +187,8 @@ func splitPath(text string, tasks []string) (place, error) {
 	return p, status.Errorf(codes.NotFound, "file %s: does not exist; the folder of an allocation has shared and tasks/%s", p.path, strings.Join(tasks, ", tasks/"))
 }
 
-// open opens the part of the allocation's folder. Neither a link in the part nor a part that a
-// task has replaced by a link leads out of it.
+// open opens the folder part. A link in it cannot lead out of it. If a task has replaced part
+// itself by a link, open returns an error.
 func (p place) open(dir string) (*os.Root, error) {
 	top, err := os.OpenRoot(dir)
 	if err != nil {
@@ -218,7 +218,7 @@ func (p place) listFixed(dir string, tasks []string, out *nusav1.ListFilesRespon
 	}
 	out.File = infoToProto(p.path, fi)
 	for _, name := range names {
-		if fi, err := os.Lstat(filepath.Join(dir, name)); err == nil { // else the task has not been prepared yet
+		if fi, err := os.Lstat(filepath.Join(dir, name)); err == nil { // an error: the task is not prepared yet
 			out.Entries = append(out.Entries, infoToProto(name, fi))
 		}
 	}
@@ -266,7 +266,8 @@ func modeText(m fs.FileMode) string {
 	return string(text)
 }
 
-// fileError converts an error of the file system. It does not name paths of the node.
+// fileError converts an error of the file system. The result names the caller's path, and no path
+// of the node.
 func fileError(name string, err error) error {
 	cause := err
 	if e := (*fs.PathError)(nil); errors.As(err, &e) {

@@ -12,10 +12,10 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// signalLimit bounds the sending of a signal to all tasks of an allocation.
+// signalLimit bounds the time of one call of Signal, for all tasks together.
 const signalLimit = 10 * time.Second
 
-// Restart replaces the runs of running tasks.
+// Restart stops the runs of running tasks and starts new ones.
 func (s *Allocations) Restart(ctx context.Context, req *nusav1.RestartAllocationRequest) (*nusav1.RestartAllocationResponse, error) {
 	id, tasks, err := s.engine.Restart(ctx, req.GetAllocation(), req.GetTask())
 	if err != nil {
@@ -25,8 +25,8 @@ func (s *Allocations) Restart(ctx context.Context, req *nusav1.RestartAllocation
 	return &nusav1.RestartAllocationResponse{Allocation: id, Tasks: tasks}, nil
 }
 
-// Signal sends a signal to running tasks. If a task gets none, the error names the tasks that
-// have got it.
+// Signal sends a signal to running tasks, one after the other. If it fails for one task, the error
+// names the tasks that got the signal before.
 func (s *Allocations) Signal(ctx context.Context, req *nusav1.SignalAllocationRequest) (*nusav1.SignalAllocationResponse, error) {
 	name, number, err := signalOf(req.GetSignal())
 	if err != nil {

@@ -95,10 +95,11 @@ const (
 	CapUser = "user"
 	// CapKillSignal: the driver honours Task.KillSignal.
 	CapKillSignal = "kill_signal"
-	// CapGPU: the run gets the accelerators in Task.GPUs.
+	// CapGPU: the driver gives a run the accelerators in Task.GPUs.
 	CapGPU = "gpu"
-	// CapLifecycle: the agent knows when the tasks of a group start and stop. The agent adds it to
-	// each driver, so that no agent of an earlier version gets a job that relies on it.
+	// CapLifecycle: the agent starts and stops the tasks of a group in their order. No driver
+	// reports it: the agent adds it to each driver. An agent of an earlier version does not, so it
+	// gets no job that needs the order.
 	CapLifecycle = "lifecycle"
 )
 
@@ -219,8 +220,8 @@ type Task struct {
 	StopGrace time.Duration
 	// GPUs are the UUIDs of the accelerators that only this run may use.
 	GPUs []string
-	// KillSignal is the signal that asks the run to end, 1..64. 0 means SIGTERM, or the stop signal of
-	// the image.
+	// KillSignal is the signal that asks the run to end, 1..64. 0 means the stop signal of the
+	// image, or SIGTERM without one.
 	KillSignal int
 }
 
@@ -320,12 +321,13 @@ type Status struct {
 	Signal   int // the signal that ended the command; 0: none
 	Cause    Cause
 	Message  string
-	// Final says that a run that could not be started cannot be started later either.
+	// Final says that another attempt to start the run would fail, too. It is set only with
+	// CauseStartFailed.
 	Final bool `json:",omitempty"`
 }
 
-// StartError returns the error of Start for a run with this status: ErrStart if the
-// run could not be started, else nil.
+// StartError returns the error of Start for a run with this status: ErrStart or ErrFinal if
+// the run could not be started, else nil.
 func (s Status) StartError() error {
 	switch {
 	case s.Cause == CauseStartFailed && s.Final:

@@ -6,7 +6,7 @@
 //	orders.go     orders of the master: refused, or stored before they are acknowledged
 //	actions.go    the actions of a plan: start, stop, adopt, remove
 //	events.go     results of runs and checks; requests and grants of leases
-//	view.go       what the API shows of allocations and runs, and asks of them
+//	view.go       calls of the API: allocations, runs, restarts, signals and folders
 //	alloc.go      one allocation: its order, actual state and details
 //	plan.go       the input of a plan: a part of the allocations or all
 //	order.go      decoding of an order into tasks for the drivers

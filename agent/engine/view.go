@@ -234,8 +234,9 @@ func (e *Engine) logRun(prefix, task string, next int) (LogRun, error) {
 	return LogRun{ID: id, Driver: drv}, nil
 }
 
-// Restart asks for another run of running tasks. With an empty name it restarts all running
-// tasks. It returns the id of the allocation and the names of the tasks, sorted.
+// Restart asks for another run of a running task, or with an empty name of all running tasks. It
+// returns the id of the allocation and the names of these tasks, sorted. It does not wait for the
+// new runs.
 func (e *Engine) Restart(ctx context.Context, prefix, task string) (id string, tasks []string, err error) {
 	if !e.do(ctx, func() {
 		var a *alloc
@@ -261,8 +262,8 @@ func (e *Engine) Restart(ctx context.Context, prefix, task string) (id string, t
 	return id, tasks, err
 }
 
-// Operated returns the id of an allocation and the running runs of one task, or with an empty
-// name the running runs of all tasks, sorted by name. Without a running run it returns an error.
+// Operated returns the id of an allocation and the run of a running task, or with an empty name
+// the runs of all running tasks, sorted by name. If nothing runs, it returns ErrNotRunning.
 func (e *Engine) Operated(ctx context.Context, prefix, task string) (id string, runs []LiveRun, err error) {
 	if !e.do(ctx, func() {
 		var a *alloc

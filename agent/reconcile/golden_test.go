@@ -235,7 +235,7 @@ func (w *world) addAlloc(id string, args map[string]string) {
 			for _, n := range strings.Split(v, ",") {
 				checked[n] = true
 			}
-		case "prestart", "poststart", "poststop": // names, a sidecar with + after its name
+		case "prestart", "poststart", "poststop": // names of tasks; a + after a name: a sidecar
 			for _, n := range strings.Split(v, ",") {
 				n, sidecar := strings.CutSuffix(n, "+")
 				hooks[n], sidecars[n] = kinds[k], sidecar

@@ -16,29 +16,29 @@ const (
 	Main Hook = iota
 	// Prestart: the task runs before the main tasks.
 	Prestart
-	// Poststart: the task runs once the main tasks serve.
+	// Poststart: the task starts when the main tasks run and their checks pass.
 	Poststart
-	// Poststop: the task runs after all others have ended.
+	// Poststop: the task runs after all other tasks have ended.
 	Poststop
 )
 
-// PoststopLimit bounds the time from the stop of all other tasks to the end of the tasks with
-// the hook poststop.
+// PoststopLimit is the time for all poststop tasks. It is counted from the end of StopTime.
 const PoststopLimit = 10 * time.Minute
 
-// once reports whether a task must end by itself, with exit code 0.
+// once reports whether a task must end by itself with exit code 0.
 func (t Task) once() bool { return t.Hook != Main && !t.Sidecar }
 
-// Done reports whether a task needs no further run.
+// Done reports whether a task needs no further run. batch says that the job is a batch job.
 func (t Task) Done(batch bool, ta TaskActual) bool {
 	return (batch || t.once()) && ta.Phase == Ended && ta.ExitCode == 0 && ta.Signal == 0 && ta.Reason == ""
 }
 
-// done reports whether a task of an allocation needs no further run.
+// done is Done for a task of an allocation.
 func done(a Alloc, t Task, ta TaskActual) bool { return t.Done(a.Batch, ta) }
 
-// mayBegin reports whether the tasks that must run before a task have done so. It does not
-// depend on the order of the tasks.
+// mayBegin reports whether each task that comes before t is ready. Prestart tasks come before all
+// others, and main tasks before poststart tasks. A task that ends by itself is ready when it is
+// done, and any other task when it is done, or runs and passes its check.
 func mayBegin(a Alloc, act Actual, t Task) bool {
 	if t.Hook == Poststop {
 		return false // continueClose starts it
@@ -54,8 +54,9 @@ func mayBegin(a Alloc, act Actual, t Task) bool {
 	return true
 }
 
-// completed returns why an allocation is complete, or "". A leader decides alone. Without a
-// leader all main tasks must be done. A task with the hook poststart that has begun may end.
+// completed returns why an allocation is complete, or "" if it is not. Only a batch job completes.
+// If its leader is done, the other tasks do not matter. Otherwise each main task must be done, and
+// each poststart task that has begun, except sidecars.
 func completed(a Alloc, act Actual) string {
 	message := "every task exited with 0"
 	if !slices.ContainsFunc(a.Tasks, func(t Task) bool { return t.Hook == Main }) {
@@ -75,8 +76,8 @@ func completed(a Alloc, act Actual) string {
 	return message
 }
 
-// stopStage returns the place of a task in the order in which the tasks of an allocation are
-// stopped: the leader, other tasks, sidecars.
+// stopStage returns the stage in which a task is stopped: 0 for the leader, 2 for sidecars, 1 for
+// other tasks.
 func stopStage(t Task) int {
 	switch {
 	case t.Leader:
@@ -89,8 +90,8 @@ func stopStage(t Task) int {
 
 const stopStages = 3
 
-// StopTime returns the longest time that the stop of an allocation's tasks takes, without
-// tasks that have the hook poststop.
+// StopTime returns the longest time that the stop of an allocation's tasks takes. Poststop tasks
+// are not in it.
 func StopTime(a Alloc) time.Duration {
 	var longest [stopStages]time.Duration
 	for _, t := range a.Tasks {
@@ -105,8 +106,8 @@ func StopTime(a Alloc) time.Duration {
 	return sum
 }
 
-// continueClose stops the running tasks, one stage after the other, then runs the tasks with
-// the hook poststop, and ends the allocation once nothing runs.
+// continueClose stops the running tasks, one stage after the other. Then it runs the poststop
+// tasks. When nothing runs, it ends the allocation.
 func (p *Plan) continueClose(in Input, a Alloc, act Actual, o Outcome) {
 	for stage := range stopStages {
 		live := false
@@ -134,9 +135,8 @@ func (p *Plan) continueClose(in Input, a Alloc, act Actual, o Outcome) {
 	}
 }
 
-// poststop runs the tasks with the hook poststop, each once. It returns whether one of them
-// still runs. None begins if no other task began, if a lease binds the allocation, or when the agent
-// leaves.
+// poststop runs each poststop task once. It reports whether one still runs. It starts none if no
+// other task has begun, if a lease binds the allocation, while the agent leaves, or after the limit.
 func (p *Plan) poststop(in Input, a Alloc, act Actual, o Outcome) (live bool) {
 	begun := false
 	for _, t := range a.Tasks {

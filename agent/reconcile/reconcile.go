@@ -79,13 +79,14 @@ type Task struct {
 	Restart     Restart
 	// Checked says that the task counts as running only after its check has passed.
 	Checked bool
-	// Hook says when the task runs. Sidecar says that a task with a hook runs as long as the
-	// main tasks.
+	// Hook says when the task runs. Sidecar says that a prestart or poststart task runs as long
+	// as the main tasks.
 	Hook    Hook
 	Sidecar bool
-	// Leader says that the other tasks end with this one.
+	// Leader says that this task is stopped first, and that a batch job is complete when it is
+	// done.
 	Leader bool
-	// ShutdownDelay is the time between an order to stop and the stop of the task.
+	// ShutdownDelay is the time from the order to stop the allocation to the stop of the task.
 	ShutdownDelay time.Duration
 }
 
@@ -119,8 +120,8 @@ type Outcome struct {
 	Declined bool
 	Reason   Reason
 	Message  string
-	// Since is the time at which the allocation began to end. The zero time belongs to records
-	// of an earlier version.
+	// Since is the time at which the agent began to stop the allocation. Records of an earlier
+	// version have the zero time.
 	Since time.Time `json:",omitzero"`
 }
 
@@ -155,7 +156,7 @@ type TaskActual struct {
 	// the driver does not know the run yet. To start the same run again is safe, because a
 	// run starts at most once. Before any other action the run must be stopped.
 	StartUncertain bool `json:"Doubt,omitempty"`
-	// RestartAsked says that an operator asked for another run in place of the latest one.
+	// RestartAsked says that an operator asked to replace the latest run by a new one.
 	RestartAsked bool `json:",omitempty"`
 }
 
@@ -168,8 +169,8 @@ func (t TaskActual) startUncertain() bool { return t.Phase == Waiting && t.Start
 
 // Finish returns the task after the end of its latest run. A stop because of failed checks
 // counts as a failure of the run, like an exit. An end by a lease is no failure, so
-// RunsSinceHealthy does not count that run. After a stop that an operator asked for, the task
-// waits for its next run.
+// RunsSinceHealthy does not count that run. If an operator asked for a restart, the task waits for
+// its next run.
 func (t TaskActual) Finish(end TaskActual) TaskActual {
 	if end.Reason == StoppedByAgent && t.RestartAsked && t.Lapse == "" && t.Health != health.Unhealthy {
 		return t.Again(end.Run + 1)
@@ -188,8 +189,8 @@ func (t TaskActual) Finish(end TaskActual) TaskActual {
 	return end
 }
 
-// Again returns the task before a run that replaces the latest one although the task has not
-// failed.
+// Again returns the task before another run that is not a restart after a failure. The restart
+// policy does not count that run.
 func (t TaskActual) Again(run int) TaskActual {
 	return TaskActual{Phase: Waiting, Run: run, Restarts: t.Restarts, RunsSinceHealthy: max(0, t.RunsSinceHealthy-1)}
 }

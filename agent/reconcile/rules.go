@@ -158,9 +158,9 @@ func StateOf(a Alloc, act Actual) State {
 	return max(act.Reached, Starting)
 }
 
-// awaitsOthers reports whether every task either serves, waits for its check, waits for a
-// lease, or is done or waits for other tasks. Such an allocation does not count as starting, because the agent has nothing to do
-// for it.
+// awaitsOthers reports whether every task serves, waits for its check, for a lease or for other
+// tasks, or is a task that ends by itself and is done. Such an allocation does not count as
+// starting, because the agent has nothing to do for it.
 func awaitsOthers(a Alloc, act Actual) bool {
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]

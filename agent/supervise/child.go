@@ -251,7 +251,7 @@ func (s *supervisor) untilExit(exited <-chan syscall.WaitStatus, wake *alarm) sy
 				s.spec.Limits = u.limits
 			}
 			u.done <- err
-		case r := <-s.signals: // the command is not reaped yet, so its process id is its own
+		case r := <-s.signals: // the process is not reaped yet, so no other process has its id
 			r.done <- unix.Kill(s.rec.PID, unix.Signal(r.signal))
 		case <-wake.fired:
 			s.effect(s.guard.Tick(boottime.Now()))
@@ -371,8 +371,8 @@ type noCommandError string
 
 func (e noCommandError) Error() string { return string(e) }
 
-// final reports whether a command that could not be started cannot be started later either: it does
-// not exist, is not a program, or the user does not exist or may not run it.
+// final reports whether another attempt to start a command would fail, too: the command or the user
+// does not exist, the file is not a program, or the user may not run it.
 func final(err error) bool {
 	if errors.As(err, new(noCommandError)) || errors.As(err, new(user.UnknownUserError)) {
 		return true

@@ -25,7 +25,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 		err = c.allowed(d.cfg)
 	}
 	if err == nil && t.KillSignal != 0 && !c.supervised() {
-		err = errors.New("kill_signal: needs config.command: without it the image's own init ends the instance")
+		err = errors.New("kill_signal: needs config.command, because without a command the init of the image ends the instance")
 	}
 	if err != nil {
 		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)

@@ -159,7 +159,7 @@ func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	for _, k := range slices.Sorted(maps.Keys(t.Env)) {
 		s.Env = append(s.Env, k+"="+t.Env[k])
 	}
-	if len(t.GPUs) > 0 { // the last value of a variable counts
+	if len(t.GPUs) > 0 { // after t.Env, because the last value of a variable counts
 		devices := strings.Join(t.GPUs, ",")
 		s.Env = append(s.Env, "CUDA_VISIBLE_DEVICES="+devices, "NVIDIA_VISIBLE_DEVICES="+devices)
 	}
