@@ -35,7 +35,7 @@ func TestSilentRegionIsExplained(t *testing.T) {
 	}
 }
 
-// TestOfRegion: a region whose servers do not know a call or its service is told apart from one that refuses it.
+// TestOfRegion: a region whose servers do not know a call or its service is reported as too old; a refusal stays as it is.
 func TestOfRegion(t *testing.T) {
 	for text, unknown := range map[string]bool{
 		"unknown method Restart for service nusa.v1.Allocations": true, "unknown service nusa.v1.Pools": true,
