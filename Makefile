@@ -13,10 +13,10 @@ LDFLAGS  := -s -w -X github.com/nusa-scheduler/nusa/internal/serve.Version=$(VER
 # go test with the failures repeated at the end.
 TEST     := GO=$(GO) .ci/gotest
 
-.PHONY: build web web-test demo test race fuzz vulncheck check sim sim-planted proto gpu-check oracle integration bench bench-quick clean help
+.PHONY: build web web-test demo test race fuzz vulncheck check sim sim-planted proto gpu-check oracle integration integration-long bench bench-quick clean help
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/nusa
 	@mkdir -p bin
@@ -78,11 +78,18 @@ oracle: ## compare plans of 100,000 random regions and federations with a brute-
 	$(TEST) ./global/place -run '^TestNearGroupsGoWhereBruteForceSends$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 
 # deploy/local kills servers and measures times, so it runs alone; its tests mostly wait, so they run at
-# the same time. The packages after it wait for engines. Their order keeps Docker and Incus apart.
-INTEGRATION := $(TEST) $(TESTFLAGS) -tags=$(TAGS),integration -count=1 -timeout 10m
-integration: build ## test real processes and engines: kill -9, recovery, Docker, Incus, brokers, a browser, the docs' commands
-	$(INTEGRATION) -p 1 -parallel 6 ./deploy/...
-	$(INTEGRATION) -p 2 ./web/e2e ./agent/driver/docker ./agent/driver/incus ./global/buses ./global/intakes
+# the same time. The packages after it run one after the other, because Docker, Incus and a browser need the cores.
+INTEGRATION := $(TEST) $(TESTFLAGS) -tags=$(TAGS),integration -count=1 -timeout 10m -p 1
+LONG        := ^(TestKeysRotate|TestRootOfFilesRotates)$$
+integration: build ## test real processes and engines: kill -9, recovery, Docker, Incus, a browser, the docs' commands
+	$(INTEGRATION) -parallel 6 -skip '$(LONG)' ./deploy/...
+	$(INTEGRATION) ./web/e2e ./agent/driver/docker ./agent/driver/incus
+
+LEDGER   := .ci/ledger deploy/LEDGER.md
+integration-long: build ## the long ones: change of keys, brokers, 50 instances at once; adds rows to deploy/LEDGER.md
+	$(LEDGER) 'change of keys' $(INTEGRATION) -run '$(LONG)' ./deploy/local
+	$(LEDGER) 'NATS and RabbitMQ' $(INTEGRATION) ./global/buses ./global/intakes
+	$(LEDGER) '50 Incus instances at once' $(INTEGRATION) -run '^$$' -bench Speed -benchtime 1x ./agent/driver/incus
 
 bench: build ## run every benchmark, into bench/RESULTS.md: half an hour on a quiet machine
 	$(GO) run ./bench -out bench/RESULTS.md

@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for something that happens at once.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // eventLog is a log of durable events in memory.
 type eventLog struct {

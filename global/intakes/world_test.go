@@ -22,7 +22,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second
+// patience is how long a test waits for what happens soon. A NATS server that was killed may pass on a message
+// again only after broker's ackWait, half a minute.
+const patience = 2 * time.Minute
 
 var errDown = errors.New("connection refused")
 

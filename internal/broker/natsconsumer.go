@@ -15,7 +15,7 @@ import (
 
 const (
 	// ackWait is how long JetStream waits for an acknowledgement, or a Hold, before a message comes again.
-	ackWait = time.Minute
+	ackWait = 30 * time.Second
 	// noID begins the id of a message without one: its place in the stream follows.
 	noID = "seq"
 	// headerRoom is what the headers of a dead letter take in bytes, besides their values.

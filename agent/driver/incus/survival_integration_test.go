@@ -38,14 +38,14 @@ func end(t *testing.T, task driver.Task) {
 	must(t, os.WriteFile(filepath.Join(task.Dir, "end"), nil, 0o600))
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func limited(t *testing.T, limit time.Duration) context.Context {
+func limited(t testing.TB, limit time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
@@ -53,7 +53,7 @@ func limited(t *testing.T, limit time.Duration) context.Context {
 }
 
 // until polls for at most two minutes.
-func until(t *testing.T, what string, so func() bool) {
+func until(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	ctx := limited(t, 2*time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)
