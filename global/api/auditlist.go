@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/auditwire"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -160,12 +161,12 @@ func (a storedAt) String() string { return fmt.Sprintf("%d-%d-%s", a.at, a.seq, 
 func parseStoredAt(page string) (out storedAt, err error) {
 	parts := strings.SplitN(page, "-", 3)
 	if len(parts) < 3 {
-		return out, invalid("page", fmt.Sprintf("%.40q is not a page", page))
+		return out, rpcerr.NoPage("page", page)
 	}
 	at, errAt := strconv.ParseInt(parts[0], 10, 64)
 	seq, errSeq := strconv.ParseInt(parts[1], 10, 64)
 	if errAt != nil || errSeq != nil || at < 1 {
-		return out, invalid("page", fmt.Sprintf("%.40q is not a page", page))
+		return out, rpcerr.NoPage("page", page)
 	}
 	return storedAt{at, parts[2], seq}, nil
 }

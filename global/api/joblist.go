@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
@@ -28,6 +30,9 @@ func (j *jobsAPI) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav
 		limit = maxListLimit
 	case limit < 1 || limit > maxListLimit:
 		return nil, invalid("limit", fmt.Sprintf("must be 1..%d", maxListLimit))
+	}
+	if !isPage(req.GetPageToken()) {
+		return nil, rpcerr.NoPage("page_token", req.GetPageToken())
 	}
 	call := rights.Of(ctx)
 	filtered := call.Filtered()
@@ -61,6 +66,17 @@ const listedBytes = 2 << 20
 // federation's jobs. The name of a region follows, then a zero byte and a page token of that
 // region.
 const ownToken = "@"
+
+// isPage reports whether a token can be one that a list has returned: the name of a job, or that of a region
+// with its token, which the region checks.
+func isPage(token string) bool {
+	if from, own := strings.CutPrefix(token, ownToken); own {
+		name, _, _ := strings.Cut(from, "\x00")
+		return job.ValidName(name)
+	}
+	namespace, name, _ := strings.Cut(token, "/")
+	return token == "" || job.ValidName(namespace) && job.ValidName(name)
+}
 
 // federationJobs returns at most limit of the federation's jobs, and the token of the next page.
 // may reports whether the caller may read the jobs of a namespace.
@@ -99,7 +115,7 @@ func (p *page) add(st *state.State) (done bool) {
 	defer st.Unlock()
 	see, n, until := st.Sight(), 0, len(p.jobs)+listed
 	for name := range st.Names.After(p.after, func(name string) bool { return state.Exists(st, name) }) {
-		namespace, job, _ := strings.Cut(name, "/")
+		namespace, short, _ := strings.Cut(name, "/")
 		if of := p.req.GetNamespace(); of != "" && namespace != of {
 			return true
 		}
@@ -110,7 +126,7 @@ func (p *page) add(st *state.State) (done bool) {
 		n++
 		var found *nusav1.Job
 		if p.may == nil || p.may(namespace) {
-			found = p.listed(st, state.JobKey{Namespace: namespace, Name: job}, see)
+			found = p.listed(st, state.JobKey{Namespace: namespace, Name: short}, see)
 		}
 		if found == nil {
 			p.after = name

@@ -12,6 +12,18 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
+// TestPages: a token that no list has returned is refused.
+func TestPages(t *testing.T) {
+	for token, want := range map[string]bool{
+		"": true, "default/api": true, "pay/r-0198a0de-0000-7000-8000-000000000000": true, "@eastus": true, "@eastus\x00default\x00api\x001": true,
+		"zzz": false, "2": false, "/": false, "default/": false, "default/A": false, "@": false, "@\x00default\x00api\x001": false, "a/b/c": false,
+	} {
+		if got := isPage(token); got != want {
+			t.Errorf("%q: %v", token, got)
+		}
+	}
+}
+
 // TestAFullPageReleasesTheLock: a page that is full looks for one more job in parts, because no
 // other request gets the lock meanwhile.
 func TestAFullPageReleasesTheLock(t *testing.T) {

@@ -18,16 +18,17 @@ func TestBadBuses(t *testing.T) {
 	w := newWorld(t, newBroker().dial)
 	w.policy.AllowHTTP, w.policy.AllowPrivate = false, nil
 	for field, change := range map[string]func(*nusav1.SetBusRequest){
-		"bus.name: ":                        func(r *nusav1.SetBusRequest) { r.Bus.Name = "A b" },
-		"bus.broker.urls: nats:// is not":   func(r *nusav1.SetBusRequest) { r.Bus.Broker.Urls = []string{natsURL} },
-		"bus.broker.urls: requests to this": func(r *nusav1.SetBusRequest) { r.Bus.Broker.Urls = []string{"tls://127.0.0.1"} },
-		"bus.broker.urls: 0 addresses":      func(r *nusav1.SetBusRequest) { r.Bus.Broker = nil },
-		"bus.description: ":                 func(r *nusav1.SetBusRequest) { r.Bus.Description = strings.Repeat("a", 300) },
-		"bus.types: types[0]":               func(r *nusav1.SetBusRequest) { r.Bus.Types = []string{"*job"} },
-		"bus.namespaces: namespaces[0]":     func(r *nusav1.SetBusRequest) { r.Bus.Namespaces = []string{""} },
-		"bus.filter: expression does not":   func(r *nusav1.SetBusRequest) { r.Bus.Filter = `event.what == 1` },
-		"bus.subject: ":                     func(r *nusav1.SetBusRequest) { r.Bus.Subject = "a b" },
-		"bus.exchange: NATS has no":         func(r *nusav1.SetBusRequest) { r.Bus.Exchange = "e" },
+		"bus.name: ":                                              func(r *nusav1.SetBusRequest) { r.Bus.Name = "A b" },
+		"bus.broker.urls: nats:// is not":                         func(r *nusav1.SetBusRequest) { r.Bus.Broker.Urls = []string{natsURL} },
+		"bus.broker.urls: requests to this":                       func(r *nusav1.SetBusRequest) { r.Bus.Broker.Urls = []string{"tls://127.0.0.1"} },
+		"bus.broker.urls: 0 addresses":                            func(r *nusav1.SetBusRequest) { r.Bus.Broker = nil },
+		"bus.description: ":                                       func(r *nusav1.SetBusRequest) { r.Bus.Description = strings.Repeat("a", 300) },
+		"bus.types: types[0]":                                     func(r *nusav1.SetBusRequest) { r.Bus.Types = []string{"*job"} },
+		"bus.types: types[0]: \"nope.*\": no event has this type": func(r *nusav1.SetBusRequest) { r.Bus.Types = []string{"nope.*"} },
+		"bus.namespaces: namespaces[0]":                           func(r *nusav1.SetBusRequest) { r.Bus.Namespaces = []string{""} },
+		"bus.filter: expression does not":                         func(r *nusav1.SetBusRequest) { r.Bus.Filter = `event.what == 1` },
+		"bus.subject: ":                                           func(r *nusav1.SetBusRequest) { r.Bus.Subject = "a b" },
+		"bus.exchange: NATS has no":                               func(r *nusav1.SetBusRequest) { r.Bus.Exchange = "e" },
 		"bus.subject: RabbitMQ has no": func(r *nusav1.SetBusRequest) {
 			r.Bus.Subject, r.Bus.Broker.Urls = "s", []string{"amqps://r.example.com"}
 		},

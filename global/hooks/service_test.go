@@ -31,9 +31,10 @@ func TestBadWebhooks(t *testing.T) {
 		"webhook.url: 2": func(r *nusav1.SetWebhookRequest) {
 			r.Webhook.Url = "https://e.com/" + strings.Repeat("a", webhook.MaxURL)
 		},
-		"webhook.description: ":             func(r *nusav1.SetWebhookRequest) { r.Webhook.Description = strings.Repeat("a", 300) },
-		"webhook.types: types[0]":           func(r *nusav1.SetWebhookRequest) { r.Webhook.Types = []string{"*job"} },
-		"webhook.namespaces: namespaces[0]": func(r *nusav1.SetWebhookRequest) { r.Webhook.Namespaces = []string{""} },
+		"webhook.description: ":   func(r *nusav1.SetWebhookRequest) { r.Webhook.Description = strings.Repeat("a", 300) },
+		"webhook.types: types[0]": func(r *nusav1.SetWebhookRequest) { r.Webhook.Types = []string{"*job"} },
+		"webhook.types: types[0]: \"nope.*\": no event has this type": func(r *nusav1.SetWebhookRequest) { r.Webhook.Types = []string{"nope.*"} },
+		"webhook.namespaces: namespaces[0]":                           func(r *nusav1.SetWebhookRequest) { r.Webhook.Namespaces = []string{""} },
 		"webhook.filter: expression does not compile at column 27: an event has no field": func(r *nusav1.SetWebhookRequest) {
 			r.Webhook.Filter = `event.type == "a" && event.what == 1`
 		},

@@ -165,6 +165,9 @@ func (b *Book) present(t *state.Tx, id string) *nusav1.ReservationRecord {
 	return nil
 }
 
+// Exists reports whether a transaction leaves a reservation, which may have ended.
+func (b *Book) Exists(t *state.Tx, id string) bool { return b.present(t, id) != nil }
+
 // edit changes a record in a transaction, if it exists. change returns false if the record stays.
 func (b *Book) edit(t *state.Tx, id string, change func(*nusav1.Reservation) bool) error {
 	rec := b.present(t, id)

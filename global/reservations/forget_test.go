@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/global/api"
@@ -28,7 +30,7 @@ func newBook(t *testing.T, many int, fill func(*nusav1.Reservation)) (b *Book, b
 		t.Fatal(err)
 	}
 	commit := state.NewCommitter(st, mem, e.Guard())
-	b = New(Config{Term: api.NewTerm(api.TermConfig{State: st, Store: mem, Commit: commit}), Retention: time.Hour})
+	b = New(Config{Term: api.NewTerm(api.TermConfig{Context: t.Context(), State: st, Store: mem, Commit: commit}), Retention: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = commit.Run(ctx) }()
@@ -52,6 +54,18 @@ func (b *Book) left() (ids []string) {
 		ids = append(ids, r.GetId())
 	}
 	return ids
+}
+
+// TestPages: a token that no list has returned is refused.
+func TestPages(t *testing.T) {
+	b, _, _ := newBook(t, 0, func(*nusav1.Reservation) {})
+	close(b.ready)
+	s := &Service{Current: func() *Book { return b }}
+	for token, want := range map[string]codes.Code{"": codes.OK, IDOf("default", "a"): codes.OK, "zzz": codes.InvalidArgument, "2": codes.InvalidArgument} {
+		if _, err := s.List(t.Context(), &nusav1.ListReservationsRequest{PageToken: token}); status.Code(err) != want {
+			t.Errorf("%q: %v", token, err)
+		}
+	}
 }
 
 // TestForgetsAfterAFailure: old records whose removal fails once are removed later.

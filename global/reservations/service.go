@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -64,6 +65,13 @@ func (s *Service) Create(ctx context.Context, req *nusav1.CreateReservationReque
 // Open stores a reservation, with the rights of the call of ctx. Without a call everything is allowed that
 // the namespace allows.
 func (b *Book) Open(ctx context.Context, req *nusav1.CreateReservationRequest) (*nusav1.Reservation, error) {
+	return b.OpenIf(ctx, req, func(*state.Tx) error { return nil })
+}
+
+// OpenIf is Open for a reservation that another object has. wanted runs in the transaction: its error
+// refuses the reservation. A transaction may be committed after ctx has ended, so a check before the call
+// would not do.
+func (b *Book) OpenIf(ctx context.Context, req *nusav1.CreateReservationRequest, wanted func(*state.Tx) error) (*nusav1.Reservation, error) {
 	request, id, err := checked(req)
 	if err != nil {
 		return nil, err
@@ -77,6 +85,9 @@ func (b *Book) Open(ctx context.Context, req *nusav1.CreateReservationRequest) (
 	err = api.SubmitWith(ctx, b.cfg.Term, specOf(request, id), func(t *state.Tx) error {
 		if b.present(t, id) != nil {
 			return errExists
+		}
+		if err := wanted(t); err != nil {
+			return err
 		}
 		return state.PutOther(t, recordKey(id), rec)
 	})
@@ -189,6 +200,9 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListReservationsRequest)
 		limit = 100
 	case limit < 1 || limit > 1000:
 		return nil, rpcerr.Invalid(wrong("limit", "must be 1..1000"))
+	}
+	if token := req.GetPageToken(); token != "" && uuid.Validate(token) != nil {
+		return nil, rpcerr.NoPage("page_token", token)
 	}
 	call := rights.Of(ctx)
 	filtered := call.Filtered()

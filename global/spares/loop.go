@@ -126,13 +126,19 @@ func (b *Book) input(e *entry, rec *nusav1.SpareRecord) (in step.Input, ok bool)
 	return in, true
 }
 
-// store makes a step in a transaction. It does nothing if the record has changed meanwhile.
+// store makes a step in a transaction. It does nothing if the record has changed meanwhile, or if there is
+// a reservation that the step takes for absent: such a step could end the spare and leave the room held.
 func (b *Book) store(ctx context.Context, id string, was *nusav1.SpareRecord, in step.Input) (effects []step.Effect, ok bool) {
 	_, err := b.cfg.Term.Commit.Do(ctx, func(t *state.Tx) error {
 		effects = nil
 		rec := b.present(t, id)
 		if rec != was {
 			return state.ErrConflict
+		}
+		for i, reservation := range reservationIDs(rec) {
+			if in.Reservations[i].Known == step.Absent && reservation != "" && b.cfg.Reservations.Exists(t, reservation) {
+				return state.ErrConflict
+			}
 		}
 		var err error
 		effects, err = b.put(t, rec, in)
@@ -220,12 +226,19 @@ func (b *Book) request(ctx context.Context, requests *errgroup.Group, e *entry, 
 	})
 }
 
-// reserve makes the reservation of a place.
+// reserve makes the reservation of a place, if the spare still wants it when the transaction runs. Else a
+// reservation that is committed after the spare has ended would be held for ever.
 func (b *Book) reserve(ctx context.Context, e *entry, rec *nusav1.SpareRecord, r step.Reserve) {
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	req := reservationOf(rec.GetSpare(), r)
-	_, err := b.cfg.Reservations.Open(ctx, req)
+	_, err := b.cfg.Reservations.OpenIf(ctx, req, func(t *state.Tx) error {
+		now := b.present(t, rec.GetSpare().GetId())
+		if now == nil || phaseOf(now.GetSpare().GetState()) >= step.Releasing || int(now.GetRounds()[r.Place]) != r.Round {
+			return status.Error(codes.Aborted, "the spare does not want the reservation any more")
+		}
+		return nil
+	})
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.InvalidArgument, codes.PermissionDenied, codes.AlreadyExists, codes.FailedPrecondition:

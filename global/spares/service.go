@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -152,6 +153,9 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListSparesRequest) (*nus
 		limit = 100
 	case limit < 1 || limit > 1000:
 		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "limit", Message: "must be 1..1000"})
+	}
+	if token := req.GetPageToken(); token != "" && uuid.Validate(token) != nil {
+		return nil, rpcerr.NoPage("page_token", token)
 	}
 	call := rights.Of(ctx)
 	filtered := call.Filtered()

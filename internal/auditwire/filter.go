@@ -50,7 +50,7 @@ func FilterOf(req *nusav1.ListAuditRequest) (f Filter, err error) {
 		f.At, err = strconv.ParseInt(at, 10, 64)
 	}
 	if err != nil || f.Before < 1 {
-		return f, rpcerr.Invalid(&nusav1.Problem{Field: "page", Message: fmt.Sprintf("%.40q is not a page", req.GetPage())})
+		return f, rpcerr.NoPage("page", req.GetPage())
 	}
 	return f, nil
 }

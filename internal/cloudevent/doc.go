@@ -3,4 +3,5 @@
 //
 //	encode.go   an event as CloudEvents JSON; its id, type and source
 //	filter.go   Filter and Selection: which events a consumer gets
+//	types.go    the types of the durable events of the federation
 package cloudevent

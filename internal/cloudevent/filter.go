@@ -125,10 +125,13 @@ func (s *Selection) Match(e *nusav1.Event) (bool, error) {
 	return s.filter.Match(e)
 }
 
-// Check calls wrong for each part of a filter that is not valid: types, namespaces or filter.
+// Check calls wrong for each part of a new filter that is not valid: types, namespaces or filter. A type that
+// no event has is not valid.
 func Check(types, namespaces []string, where string, wrong func(part, problem string)) {
 	if _, err := NewFilter(types, nil, ""); err != nil {
 		wrong("types", err.Error())
+	} else if i, why := firstUnknown(types); why != "" {
+		wrong("types", fmt.Sprintf("types[%d]: %s", i, why))
 	}
 	if _, err := NewFilter(nil, namespaces, ""); err != nil {
 		wrong("namespaces", err.Error())

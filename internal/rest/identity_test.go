@@ -110,6 +110,7 @@ func serveGuarded(t *testing.T, ca *pkitest.CA, name string, leader forward.Lead
 		t.Fatal(err)
 	}
 	nusav1.RegisterJobsServer(s.GRPC, g)
+	nusav1.RegisterAuthServer(s.GRPC, nusav1.UnimplementedAuthServer{})
 	if err := rest.Mount(s, rest.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -252,6 +253,37 @@ func TestAccessToken(t *testing.T) {
 		}
 		if strings.Contains(body, text) {
 			t.Errorf("%s: the response has the token", name)
+		}
+	}
+}
+
+// TestStrangersLearnNothingOfABody: a caller whom the server does not know gets 401 for a wrong body too.
+func TestStrangersLearnNothingOfABody(t *testing.T) {
+	g := newGuarded(t)
+	for _, c := range []struct {
+		as, auth string
+		want     int
+	}{{"", "", 401}, {"", "Bearer nusa_x_y", 401}, {"operator/jane", "", 400}} {
+		for path, wrong := range map[string]string{"/schedule": `{"requested_cpu": "two"}`, "/spare/prepare": `{"count": 1.5}`} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.addr+path, strings.NewReader(wrong))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", "application/json")
+			if c.auth != "" {
+				r.Header.Set("Authorization", c.auth)
+			}
+			resp, err := g.client(t, c.as).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			if err := errors.Join(err, resp.Body.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != c.want || c.want == 401 && strings.Contains(string(body), "problems") {
+				t.Errorf("%s by %q with %q: %s %s", path, c.as, c.auth, resp.Status, body)
+			}
 		}
 	}
 }

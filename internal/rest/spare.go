@@ -1,58 +1,43 @@
 package rest
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"io"
+	"fmt"
 	"math"
-	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// spareRequest is the body of POST /spare/prepare.
+// spareRequest is the body of POST /spare/prepare: see spareFields.
 type spareRequest struct {
-	Pool  string `json:"pool"`
-	Count int32  `json:"count"`
+	Pool  string
+	Count int32
 	// CPU is a number of cores, and Memory a number of MiB, on each host. Neither: whole hosts.
-	CPU    float64 `json:"cpu"`
-	Memory float64 `json:"memory"`
+	CPU, Memory float64
 	// Deadline is a number of seconds.
-	Deadline       float64 `json:"deadline"`
-	Provisioner    string  `json:"provisioner"`
-	CallbackURL    string  `json:"callback_url"`
-	CallbackSecret string  `json:"callback_secret"`
+	Deadline                                 float64
+	Provisioner, CallbackURL, CallbackSecret string
 }
 
-// spareForm describes the body in errors.
-const spareForm = "{pool, count, cpu, memory (MiB), deadline (seconds), provisioner, callback_url, callback_secret}"
+// spareFields are the fields of spareRequest.
+var spareFields = []string{"pool", "count", "cpu", "memory", "deadline", "provisioner", "callback_url", "callback_secret"}
+
+// maxAmount bounds the numbers of a spareRequest.
+const maxAmount = 1 << 30
 
 // prepareSpare prepares spare hosts.
 func prepareSpare(ctx context.Context, c grpc.ClientConnInterface, r *http.Request) (any, error) {
-	in, err := readSpare(r)
-	if err != nil {
+	var in spareRequest
+	if err := readObject(r, spareFields, nil, in.set); err != nil {
 		return nil, err
-	}
-	var faults []*nusav1.Problem
-	for _, x := range []struct {
-		field string
-		value float64
-	}{{"cpu", in.CPU}, {"memory", in.Memory}, {"deadline", in.Deadline}} {
-		if !(x.value >= 0 && x.value <= 1<<30) {
-			faults = append(faults, &nusav1.Problem{Field: x.field, Message: "must be a number, 0..1073741824"})
-		}
-	}
-	if len(faults) > 0 {
-		return nil, invalid(faults...)
 	}
 	req := &nusav1.PrepareSpareRequest{
 		Pool: in.Pool, Count: in.Count, CpuMilli: int64(math.Round(in.CPU * 1000)), MemoryBytes: int64(in.Memory * (1 << 20)), Provisioner: in.Provisioner,
@@ -65,22 +50,30 @@ func prepareSpare(ctx context.Context, c grpc.ClientConnInterface, r *http.Reque
 	return map[string]string{"spare_id": made.GetId()}, err
 }
 
-// readSpare reads the body of POST /spare/prepare.
-func readSpare(r *http.Request) (in spareRequest, err error) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != jsonType {
-		return in, refusal(http.StatusUnsupportedMediaType, codes.InvalidArgument, "the Content-Type must be "+jsonType)
+// set sets a field, or says why it cannot have the value.
+func (in *spareRequest) set(name string, v *doc.Node) string {
+	number, err := strconv.ParseFloat(v.Text, 64)
+	amount := v.Kind == doc.Number && err == nil && number >= 0 && number <= maxAmount
+	texts := map[string]*string{"pool": &in.Pool, "provisioner": &in.Provisioner, "callback_url": &in.CallbackURL, "callback_secret": &in.CallbackSecret}
+	numbers := map[string]*float64{"cpu": &in.CPU, "memory": &in.Memory, "deadline": &in.Deadline}
+	units := map[string]string{"cpu": "cores on each host", "memory": "MiB on each host", "deadline": "seconds"}
+	switch {
+	case v.Kind == doc.Null:
+	case texts[name] != nil:
+		*texts[name] = v.Text
+		if v.Kind != doc.String {
+			return "must be text"
+		}
+	case numbers[name] != nil:
+		*numbers[name] = number
+		if !amount {
+			return fmt.Sprintf("must be a number of %s, 0..%d", units[name], maxAmount)
+		}
+	case name == "count":
+		in.Count = int32(min(max(number, 0), maxAmount))
+		if !amount || number != math.Trunc(number) {
+			return fmt.Sprintf("must be a whole number of hosts, 0..%d", maxAmount)
+		}
 	}
-	data, err := io.ReadAll(r.Body)
-	if err != nil {
-		return in, unread(err)
-	}
-	if _, err := doc.Read(data, true); err != nil {
-		return in, invalid(syntax(err))
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&in); err != nil {
-		return in, refusal(http.StatusBadRequest, codes.InvalidArgument, "the body is not "+spareForm+": "+err.Error())
-	}
-	return in, nil
+	return ""
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job/doc"
@@ -88,7 +89,8 @@ func mountVirtflow(a *api, mux *http.ServeMux) {
 	add("POST /spare/prepare", "PrepareSpare", prepareSpare)
 }
 
-// virtflow makes the call of a request, and returns the body of the response.
+// virtflow makes the call of a request, and returns the body of the response. A caller whom the server does
+// not know learns nothing about the body: the call would have said so, but a wrong body makes no call.
 func virtflow(w *writer, r *http.Request, do func(context.Context, grpc.ClientConnInterface, *http.Request) (any, error)) ([]byte, *problem) {
 	auth, p := credential(r)
 	if p != nil {
@@ -98,24 +100,17 @@ func virtflow(w *writer, r *http.Request, do func(context.Context, grpc.ClientCo
 	if err != nil {
 		return nil, problemOf(err)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSchedule))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return nil, tooLarge(maxSchedule)
-	case err != nil:
-		return nil, unread(err)
-	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	_ = w.control.SetReadDeadline(time.Time{}) // the deadline of the whole request would end the call
 	ctx, cancel := context.WithTimeout(r.Context(), unaryLimit)
 	defer cancel()
 	if auth != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", auth)
 	}
-	out, err := do(ctx, conn, r)
+	out, err := answer(ctx, w, r, conn, do)
 	var refused *problem
 	if errors.As(err, &refused) {
+		if _, err := nusav1.NewAuthClient(conn).WhoAmI(ctx, &nusav1.WhoAmIRequest{}); status.Code(err) == codes.Unauthenticated {
+			return nil, problemOf(err)
+		}
 		return nil, refused
 	}
 	if err != nil {
@@ -126,6 +121,21 @@ func virtflow(w *writer, r *http.Request, do func(context.Context, grpc.ClientCo
 		return nil, problemOf(err)
 	}
 	return append(text, '\n'), nil
+}
+
+// answer reads the body of a request and makes its call. The error is a problem if the body is wrong.
+func answer(ctx context.Context, w *writer, r *http.Request, conn grpc.ClientConnInterface, do func(context.Context, grpc.ClientConnInterface, *http.Request) (any, error)) (any, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSchedule))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, tooLarge(maxSchedule)
+	case err != nil:
+		return nil, unread(err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	_ = w.control.SetReadDeadline(time.Time{}) // the deadline of the whole request would end the call
+	return do(ctx, conn, r)
 }
 
 // Error makes a problem an error.
@@ -144,16 +154,9 @@ func schedule(ctx context.Context, c grpc.ClientConnInterface, r *http.Request) 
 
 // readSchedule reads the body of POST /schedule.
 func readSchedule(r *http.Request) (*nusav1.CreateReservationRequest, error) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != jsonType {
-		return nil, refusal(http.StatusUnsupportedMediaType, codes.InvalidArgument, "the Content-Type must be "+jsonType)
-	}
-	data, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, unread(err)
-	}
-	in, faults := decodeSchedule(data)
-	if len(faults) > 0 {
-		return nil, invalid(faults...)
+	var in scheduleRequest
+	if err := readObject(r, scheduleFields, scheduleFields[:2], in.set); err != nil {
+		return nil, err
 	}
 	return &nusav1.CreateReservationRequest{
 		CpuMilli: int64(math.Round(in.CPU * 1000)), MemoryBytes: int64(in.Memory * (1 << 20)), Pool: in.Pool, Dedicated: in.Dedicated,
@@ -163,28 +166,49 @@ func readSchedule(r *http.Request) (*nusav1.CreateReservationRequest, error) {
 // scheduleFields are the fields of scheduleRequest.
 var scheduleFields = []string{"requested_cpu", "requested_memory", "requested_pool", "dedicated"}
 
-// decodeSchedule reads a scheduleRequest. The faults name the fields and their lines.
-func decodeSchedule(data []byte) (in scheduleRequest, faults []*nusav1.Problem) {
+// readObject reads a JSON object that no proto describes. set sets a field, or says why the field cannot
+// have the value. The faults name the fields and their lines.
+func readObject(r *http.Request, known, required []string, set func(name string, v *doc.Node) string) error {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != jsonType {
+		return refusal(http.StatusUnsupportedMediaType, codes.InvalidArgument, "the Content-Type must be "+jsonType)
+	}
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return unread(err)
+	}
+	if faults := decodeObject(data, known, required, set); len(faults) > 0 {
+		return invalid(faults...)
+	}
+	return nil
+}
+
+func decodeObject(data []byte, known, required []string, set func(name string, v *doc.Node) string) (faults []*nusav1.Problem) {
 	trees, err := doc.Read(data, true)
 	switch {
 	case err != nil:
-		return in, []*nusav1.Problem{syntax(err)}
+		return []*nusav1.Problem{syntax(err)}
 	case len(trees) != 1 || trees[0].Kind != doc.Map:
-		return in, []*nusav1.Problem{{Line: 1, Column: 1, Message: "the body must be one JSON object"}}
+		return []*nusav1.Problem{{Line: 1, Column: 1, Message: "the body must be one JSON object"}}
 	}
 	seen := map[string]bool{}
 	for _, e := range trees[0].Entries {
 		seen[e.Key] = true
-		if why := in.set(e.Key, e.Value); why != "" && len(faults) < maxFaults {
+		why := ""
+		if slices.Contains(known, e.Key) {
+			why = set(e.Key, e.Value)
+		} else {
+			why = unknownOf(e.Key, slices.Clone(known))
+		}
+		if why != "" && len(faults) < maxFaults {
 			faults = append(faults, &nusav1.Problem{Field: e.Key, Line: int32(e.Line), Column: int32(e.Column), Message: why})
 		}
 	}
-	for _, name := range scheduleFields[:2] {
+	for _, name := range required {
 		if !seen[name] {
 			faults = append(faults, &nusav1.Problem{Field: name, Message: "is missing"})
 		}
 	}
-	return in, faults
+	return faults
 }
 
 // set sets a field, or says why it cannot have the value.
@@ -212,8 +236,6 @@ func (in *scheduleRequest) set(name string, v *doc.Node) string {
 		if v.Kind != doc.Bool && v.Kind != doc.Null {
 			return "must be true or false"
 		}
-	default:
-		return unknownOf(name, slices.Clone(scheduleFields))
 	}
 	return ""
 }

@@ -70,8 +70,17 @@ func checkSpares(t *testing.T, url string, f *fakeSpares) {
 	if req := <-f.prepared; !proto.Equal(req, want) {
 		t.Errorf("prepared %v", req)
 	}
-	for _, c := range []struct{ body, want string }{{`{"deadline": -1}`, "deadline"}, {`{"pools": "x"}`, "pools"}, {`[]`, "the body is not {pool"}} {
-		if got := send(t, "POST", url+"/spare/prepare", c.body, jsonHeader); got.StatusCode != 400 || !strings.Contains(got.body, c.want) {
+	for _, c := range []struct{ body, want string }{
+		{"{\n\"deadline\": -1}", `"field":"deadline","line":2,"column":1,"message":"must be a number of seconds, 0..1073741824"`},
+		{`{"count": 1.5}`, `"message":"must be a whole number of hosts, 0..1073741824"`},
+		{`{"count": "1"}`, `"field":"count","line":1`},
+		{`{"memory": 1e400}`, `"field":"memory","line":1`},
+		{`{"pool": 7}`, `"field":"pool","line":1,"column":2,"message":"must be text"`},
+		{`{"pools": "x"}`, "there is no such field: do you mean pool?"},
+		{`[]`, `"line":1,"column":1,"message":"the body must be one JSON object"`},
+		{`{"pool": "x"`, `"line":1`},
+	} {
+		if got := send(t, "POST", url+"/spare/prepare", c.body, jsonHeader); got.StatusCode != 400 || !strings.Contains(got.body, c.want) || strings.Contains(got.body, "json: ") {
 			t.Errorf("%s: %d %s", c.body, got.StatusCode, got.body)
 		}
 	}

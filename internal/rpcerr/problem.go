@@ -16,6 +16,12 @@ const maxProblems = 32
 // its message the first problem.
 func Invalid(problems ...*nusav1.Problem) error { return Refuse(codes.InvalidArgument, problems...) }
 
+// NoPage returns a status INVALID_ARGUMENT for a token of a page that no list has returned. field is the
+// field of the request, page_token or page.
+func NoPage(field, token string) error {
+	return Invalid(&nusav1.Problem{Field: field, Message: fmt.Sprintf("%.40q is no page of this list: send next_%s of the previous response as it is, or leave the field out for the first page", token, field)})
+}
+
 // Refuse returns an error like Invalid, but with a code that the caller chooses.
 func Refuse(code codes.Code, problems ...*nusav1.Problem) error {
 	message := code.String()

@@ -197,7 +197,7 @@ func (l *logins) enter() (leave func(), err error) {
 	}
 }
 
-// begin answers with the address at the provider that the page opens.
+// begin returns the address at the provider that the page opens.
 func (l *logins) begin(ctx context.Context, w http.ResponseWriter, r *http.Request) (any, error) {
 	var req struct{ Provider string }
 	if err := read(w, r, &req); err != nil {
@@ -273,7 +273,7 @@ func (fl *flow) config() *oauth2.Config {
 	return c
 }
 
-// finish answers with the access token of the user whom the provider has sent back.
+// finish returns the access token of the user whom the provider has sent back.
 func (l *logins) finish(ctx context.Context, w http.ResponseWriter, r *http.Request) (any, error) {
 	// Issuer is who says it has sent the answer (RFC 9207). Not every provider says it.
 	var req struct {

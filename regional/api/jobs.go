@@ -174,6 +174,9 @@ func (j jobs) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav1.Li
 	if limit <= 0 || limit > maxPageJobs {
 		limit = maxPageJobs
 	}
+	if !isPage(req.GetPageToken()) {
+		return nil, rpcerr.NoPage("page_token", req.GetPageToken())
+	}
 	view := j.s.State.View()
 	keys := map[state.JobKey]bool{}
 	for own := range view.LocalJobs() {
@@ -230,6 +233,12 @@ func pageKey(k state.JobKey) string {
 		local = "1"
 	}
 	return k.Namespace + "\x00" + k.Job + "\x00" + local
+}
+
+// isPage reports whether a token can be one that a list has returned: see pageKey.
+func isPage(token string) bool {
+	parts := strings.Split(token, "\x00")
+	return token == "" || len(parts) == 3 && job.ValidName(parts[0]) && job.ValidName(parts[1]) && (parts[2] == "0" || parts[2] == "1")
 }
 
 // hasLabels reports whether labels include all of want.

@@ -71,7 +71,7 @@ func TestFirstPaint(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("first paint of 200 regions: %s, of which the page computes %s", wall.Round(time.Millisecond), cpu.Round(time.Millisecond))
+	t.Logf("first paint of 200 regions: %s; the page computes for %s of it", wall.Round(time.Millisecond), cpu.Round(time.Millisecond))
 	if cpu > budgetPaint*8/10 {
 		t.Errorf("the page computes %s before its first paint, so it cannot paint within %s", cpu, budgetPaint)
 	}

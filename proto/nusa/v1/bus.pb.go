@@ -302,7 +302,7 @@ type Bus struct {
 	// For people, at most 256 bytes.
 	Description string `protobuf:"bytes,3,opt,name=description,proto3" json:"description,omitempty"`
 	// Types of events, for example "job.submitted", or "job.*" for all that begin with "job.". Empty:
-	// all but bus.*. At most 64.
+	// all but bus.*. A type that no event has is refused. At most 64.
 	Types []string `protobuf:"bytes,4,rep,name=types,proto3" json:"types,omitempty"`
 	// Only events about objects of these namespaces. Empty: all events. At most 64.
 	Namespaces []string `protobuf:"bytes,5,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
