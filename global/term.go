@@ -105,7 +105,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 		State: t.state, Commit: t.commit, DemandInterval: cfg.CheckpointInterval, Log: cfg.Logger,
 		ObservePlan: m.observePlan, ObserveActions: m.observeActions,
 	})
-	t.commit.Committed, t.commit.Observe = t.placer.Wake, m.observeCommit
+	t.commit.Committed, t.commit.Observe = t.placer.Stored, m.observeCommit
 	t.commit.Audited = func(entries []audit.Entry) { s.sink.Put(audit.GlobalTrail(s.federation), entries...) }
 	t.commit.Decide = func(tx *state.Tx) func() { return placer.Decide(t.placer, tx) }
 	t.commit.DecideMost = func() int { return placer.DecideMost(t.placer) }

@@ -88,7 +88,7 @@ func (p *Placer) followBreachesOf(keys []state.JobKey, regions []*place.Region, 
 		}
 		moving := slices.ContainsFunc(j.Notes().Moves, func(m place.Move) bool { return m.InProgress })
 		if changed || moving || now-j.Notes().MovesAt >= replanBreach {
-			st.Pending[k] = struct{}{}
+			st.Pend(k)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 // actions.
 //
 //	placer.go    Placer: the loop that plans whenever something has changed
+//	due.go       which jobs the next plan has
 //	submit.go    offers of new jobs, in the transaction of their submit
 //	snapshot.go  the snapshot that a plan is made from
 //	record.go    what is kept of a plan: decisions, moves, rollout waits

@@ -54,7 +54,7 @@ func followMoves(p *Placer) (returning bool) {
 	countDrains(p)
 	for _, d := range p.drains {
 		for k := range d.leave {
-			st.Pending[k] = struct{}{}
+			st.Pend(k)
 		}
 	}
 	for _, r := range st.Regions {
@@ -118,7 +118,7 @@ func followReturns(st *state.State, name string, jobs state.JobSet) {
 					continue
 				}
 				if mayReturn(st, j, s, now) {
-					st.Pending[k] = struct{}{}
+					st.Pend(k)
 				} else if j.WaitsForReview(s) {
 					review += s.Count()
 				}

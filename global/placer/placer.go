@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
-	"github.com/nusa-scheduler/nusa/internal/wait"
 )
 
 const (
@@ -46,6 +45,8 @@ type Placer struct {
 	Config
 	st    *state.State
 	woken chan struct{} // capacity 1
+	// all: the next plan must have all pending jobs, because of a fact that is not a stored record.
+	all atomic.Bool
 
 	// The state's lock guards these fields: explained holds the stored explanations; breachesAt is
 	// when breaches were last followed; demandAt is when the demand for probes was last computed.
@@ -66,7 +67,7 @@ type Placer struct {
 	// indexKept.
 	submits, plans *place.Index
 	plannedAt      time.Duration
-	// planning is how long the latest plans of all pending jobs took, without their writes.
+	// planning is how long the latest plans took, without their writes.
 	planning time.Duration
 }
 
@@ -83,8 +84,14 @@ func New(cfg Config) *Placer {
 	}
 }
 
-// Wake makes the placer plan again. It does not block.
+// Wake makes the placer plan all pending jobs again. It does not block.
 func (p *Placer) Wake() {
+	p.all.Store(true)
+	p.Stored()
+}
+
+// Stored makes the placer plan what stored records have changed. It does not block.
+func (p *Placer) Stored() {
 	select {
 	case p.woken <- struct{}{}:
 	default:
@@ -94,16 +101,24 @@ func (p *Placer) Wake() {
 // Run plans until ctx ends or a write fails. Every change that may affect a decision wakes it. It
 // then plans once for all changes so far.
 func (p *Placer) Run(ctx context.Context) error {
+	var rested <-chan time.Time // nil: the placer does not rest
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-p.woken:
+		case <-rested:
+			rested = nil
 		}
 		if p.paused() {
 			continue
 		}
-		for _, work := range []func(context.Context) error{p.forget, p.place, p.purge, p.storeResults, p.evaluateRollouts} {
+		rest := time.Duration(0)
+		place := func(ctx context.Context) (err error) {
+			rest, err = p.placeNext(ctx, rested != nil)
+			return err
+		}
+		for _, work := range []func(context.Context) error{p.forget, place, p.purge, p.storeResults, p.evaluateRollouts} {
 			switch err := work(ctx); {
 			case err == nil:
 			case errors.Is(err, state.ErrConflict): // a new term begins after the recovery
@@ -112,20 +127,10 @@ func (p *Placer) Run(ctx context.Context) error {
 			}
 		}
 		p.subscribe()
-		if rest := p.rest(); rest > 0 && !wait.For(ctx, rest) {
-			return ctx.Err()
+		if rest > 0 {
+			rested = time.After(rest)
 		}
 	}
-}
-
-// rest returns how long the placer rests after the latest plans.
-func (p *Placer) rest() time.Duration {
-	p.st.Lock()
-	defer p.st.Unlock()
-	if p.given.paused || p.planning < restFrom {
-		return 0
-	}
-	return min(restShare*p.planning, restMost)
 }
 
 // forget drops former owners that have nothing to confirm, and starts the moves that operators
@@ -181,31 +186,49 @@ func (p *Placer) Tick() {
 	}
 }
 
-// place plans every pending job once, the most urgent first.
-func (p *Placer) place(ctx context.Context) error {
+// placeNext plans the jobs that are due, the most urgent first. resting: jobs that wait must not be planned
+// again yet. It returns how long the placer then rests from plans of all pending jobs.
+func (p *Placer) placeNext(ctx context.Context, resting bool) (rest time.Duration, err error) {
 	p.st.Lock()
-	keys := p.byUrgency()
+	keys, all, due := next(p, resting)
 	leftOut := p.given.leftOut
 	p.planning = 0
-	if len(keys) == 0 || len(keys) > planJobs {
-		p.latest = latest{}
-	}
 	p.st.Unlock()
+	if !due {
+		return 0, nil
+	}
 	for batch := range slices.Chunk(keys, planJobs) {
-		if err := p.placeBatch(ctx, batch, len(batch) == len(keys)); err != nil {
-			return err
+		if err := p.placeBatch(ctx, batch, all); err != nil {
+			p.all.Store(true)
+			return 0, err
 		}
 	}
 	p.st.Lock()
 	defer p.st.Unlock()
-	p.given.paused = p.given.leftOut > leftOut
-	return nil
+	if p.given.leftOut > leftOut {
+		p.given.paused = true
+	} else if all {
+		p.given.paused = false
+	}
+	if !all || p.given.paused || p.planning < restFrom {
+		return 0, nil
+	}
+	return min(restShare*p.planning, restMost), nil
 }
 
-// placeBatch makes one plan and writes its actions. whole: the plan contains all pending jobs.
-func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey, whole bool) error {
+// placeBatch makes one plan and writes its actions. all: the plan is one of all pending jobs.
+func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey, all bool) error {
 	start := time.Now()
 	p.st.Lock()
+	opened := p.all.Load() || p.st.Openings != p.latest.openings
+	if opened && !all { // jobs that wait may come before these
+		for _, k := range keys {
+			p.st.Fresh[k] = struct{}{}
+		}
+		p.Stored()
+		p.st.Unlock()
+		return nil
+	}
 	snapshot, jobs := snapshotOf(p.st, keys)
 	since := p.given.stored
 	p.plannedAt, snapshot.Index = p.st.Clock(), p.plans
@@ -217,9 +240,7 @@ func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey, whole bool
 	p.ObservePlan(time.Since(start))
 	p.st.Lock()
 	p.record(plan, jobs, !snapshot.Terse)
-	if whole {
-		p.latest = latest{jobs, left}
-	}
+	p.latest.add(p.st, jobs, left, opened)
 	p.planning += time.Since(start)
 	p.st.Unlock()
 	for _, batch := range batches(plan.Actions) {
@@ -254,34 +275,6 @@ func batches(actions []place.Action) (out [][]place.Action) {
 // sameSet reports whether two actions are written together or not at all.
 func sameSet(a, b place.Action) bool {
 	return a.Set != "" && a.Set == b.Set && a.Job == b.Job && a.Namespace == b.Namespace
-}
-
-// byUrgency returns the pending jobs by priority, then age. The lock is held.
-func (p *Placer) byUrgency() []state.JobKey {
-	type pending struct {
-		key      state.JobKey
-		priority int
-		revision int64
-	}
-	jobs := make([]pending, 0, len(p.st.Pending))
-	for k := range p.st.Pending {
-		of := pending{key: k}
-		if j := p.st.Jobs[k]; j != nil {
-			of.priority, of.revision = j.Place().Priority, j.Revision
-		}
-		jobs = append(jobs, of)
-	}
-	slices.SortFunc(jobs, func(a, b pending) int {
-		if c := cmp.Or(b.priority-a.priority, cmp.Compare(a.revision, b.revision)); c != 0 {
-			return c
-		}
-		return cmp.Or(strings.Compare(a.key.Namespace, b.key.Namespace), strings.Compare(a.key.Name, b.key.Name))
-	})
-	keys := make([]state.JobKey, len(jobs))
-	for i := range jobs {
-		keys[i] = jobs[i].key
-	}
-	return keys
 }
 
 // apply writes actions in one transaction. It leaves out actions for a job or a slot that has

@@ -46,6 +46,13 @@ func newPlacer(t testing.TB) *Placer {
 	})
 }
 
+// place plans all pending jobs.
+func (p *Placer) place(ctx context.Context) error {
+	p.all.Store(true)
+	_, err := p.placeNext(ctx, false)
+	return err
+}
+
 // TestNoOfferToARemovedRegion: a plan that was made before a region was removed
 // offers the region nothing.
 func TestNoOfferToARemovedRegion(t *testing.T) {

@@ -45,6 +45,7 @@ func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) 
 		j := st.Jobs[k]
 		if j != nil && !unfinished[k] && len(st.DisconnectedOf(j)) == 0 && !released(st, j) && j.Changes == seen.changes {
 			delete(st.Pending, k)
+			delete(st.Fresh, k)
 		}
 	}
 }

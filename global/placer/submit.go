@@ -126,34 +126,6 @@ func DecideMost(*Placer) int { return decidedGroups }
 
 func keyOf(a place.Action) state.JobKey { return state.JobKey{Namespace: a.Namespace, Name: a.Job} }
 
-// latest holds the jobs of the latest plan of all pending jobs, in the state that the plan saw, and
-// the room that the plan left. The state's lock guards the fields.
-type latest struct {
-	jobs map[state.JobKey]seen
-	left place.Room
-}
-
-// has reports whether the plan decided about a job in its present state. For a job with instances
-// that a region is about to release it returns false, because such a job waits for the room that
-// plans keep.
-func (s *latest) has(k state.JobKey, j *state.Job) bool {
-	if was, known := s.jobs[k]; !known || was != (seen{j.Changes, j.Revision}) {
-		return false
-	}
-	for slot := range j.Slots.All() {
-		if awaitsRelease(slot) {
-			return false
-		}
-	}
-	return true
-}
-
-// wanted reports whether a waiting group would fit into the region to which an action offers
-// instances.
-func (s *latest) wanted(room place.Room, a place.Action, rivals []place.Rival) bool {
-	return slices.ContainsFunc(rivals, func(v place.Rival) bool { return room.Wants(a.Region, v, s.left) })
-}
-
 // errRegionChanged says that a request of the same transaction changes the region. The region may
 // now be lost, draining or removed.
 var errRegionChanged = errors.New("the region changes in this transaction")

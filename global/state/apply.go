@@ -110,6 +110,9 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	if rec != nil {
 		rec.place.Namespace, rec.place.Name, rec.place.Revision, rec.place.Run = j.Key.Namespace, j.Key.Name, revision, rec.Run(revision)
 	}
+	if j.Record != nil && rec != nil {
+		st.Openings++ // another version may leave room that the earlier one waited for or held
+	}
 	if j.Record == nil && rec != nil {
 		st.Names.Add(k.String())
 	} else if rec == nil {
@@ -120,7 +123,7 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	j.keepDecisions(rec)
 	j.forgetUnplaced(rec)
 	st.JobChanged(j)
-	st.Pending[k] = struct{}{}
+	st.Pend(k)
 	for s := range j.Slots.All() {
 		st.release(was, &s) // the groups of the new version may ask for something else
 	}
@@ -183,7 +186,7 @@ func (st *State) removeSlot(j *Job, key string, revision int64) {
 		// The result or the rollout may have waited for this slot only.
 		st.Ended[j.Key], st.Rollouts[j.Key] = struct{}{}, struct{}{}
 	}
-	st.Pending[j.Key] = struct{}{}
+	st.Pend(j.Key)
 	mayLeave(st, j)
 	st.forgetIfGone(j)
 }
@@ -214,7 +217,7 @@ func (st *State) putSlot(key string, s *region.Slot, revision int64) {
 	st.formerChanged(old.Former, s.Former)
 	st.recharge(j, &old, s)
 	if !had || s.Vacant || old.From != s.From || old.To != s.To || j.needsPlacer(s) {
-		st.Pending[k] = struct{}{} // a split may leave indices without an owner
+		st.Pend(k) // a split may leave indices without an owner
 	}
 	if s.State == region.Done {
 		st.Ended[k] = struct{}{}
@@ -400,6 +403,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	r := st.Regions[name]
 	st.Room.Count(r != nil, rec != nil)
 	st.MovedChanges++
+	st.Openings++
 	if rec == nil {
 		if r != nil {
 			delete(st.Regions, name)
@@ -454,6 +458,7 @@ func (st *State) forgetSummaries(r *Region) {
 // lock is held.
 func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision int64) {
 	st.Origins.set(domain, rec, revision)
+	st.Openings++
 	if st.loading {
 		return // Load rebuilds the table once, at its end
 	}
@@ -476,6 +481,9 @@ func (st *State) recharge(j *Job, old, s *region.Slot) {
 	st.Demand.change(j, old, s)
 	if place.SameCharges(old, s) {
 		return
+	}
+	if old.Region != "" {
+		st.Openings++
 	}
 	st.release(j.Place(), old)
 	st.charge(j.Place(), s)
@@ -500,15 +508,5 @@ func (st *State) release(j *place.Job, s *region.Slot) {
 		if r := st.Regions[c.Region]; r != nil {
 			r.account.Remove(r.reported(), c.Key)
 		}
-	}
-}
-
-// TakeReport stores a report of a connected region. If it includes fewer slots than the last
-// report, the region's log was restored, and all its slots are charged again. The lock is held.
-func (st *State) TakeReport(r *Region, rep *nusav1.RegionReport) {
-	fewer := rep.GetSlotsRevision() < r.Report.GetSlotsRevision()
-	r.SetReport(rep, st.Clock(), false)
-	if fewer {
-		st.chargeAll(r.Name)
 	}
 }

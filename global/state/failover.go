@@ -268,7 +268,7 @@ func (st *State) SetFailover(p failover.Plan) {
 	}
 	for k, due := range movable {
 		if !slices.Equal(due, st.Movable[k]) {
-			st.Pending[k] = struct{}{}
+			st.Pend(k)
 		}
 	}
 	st.Movable = movable

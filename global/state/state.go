@@ -70,8 +70,13 @@ type State struct {
 	// changes. PeersDue wakes the loop that sends them. PeersDue has capacity 1.
 	PeersChanged bool
 	PeersDue     chan struct{}
-	// Pending are the jobs that the placer has to plan.
-	Pending JobSet
+	// Pending are the jobs that the placer has to plan. Fresh are those that came into Pending, or
+	// changed there, since the placer last took Fresh. Pend adds to both.
+	Pending, Fresh JobSet
+	// Openings counts the changes of records after which a job that found no room may find some: every
+	// change of a region or an origin, a job that changes, and a slot that gives room back. A new job
+	// and its first slots only take room, so they do not count.
+	Openings uint64
 	// Purge are the stopped jobs that are to be removed once no region owns a slot of them.
 	Purge JobSet
 	// Ended are the jobs without a stored result that may have ended.
@@ -187,7 +192,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 	st := &State{
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
-		Pending: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, leftover: JobSet{}, systems: JobSet{}, holds: map[string][]holding{}, NotHome: map[string]JobSet{},
+		Pending: JobSet{}, Fresh: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, leftover: JobSet{}, systems: JobSet{}, holds: map[string][]holding{}, NotHome: map[string]JobSet{},
 		Events: Events{events.New(events.Config{Federation: cmp.Or(b.Sessions.Federation, b.Epoch), Age: events.DefaultAge})}, began: clock(), PeersDue: make(chan struct{}, 1), LogUnknown: b.LogUnknown != nil, historyLater: b.HistoryLater,
 	}
 	st.Latency = latency.New(st.topologyRegions)
@@ -300,6 +305,9 @@ func (st *State) job(k JobKey) *Job {
 	return j
 }
 
+// Pend makes a job pending. The lock is held.
+func (st *State) Pend(k JobKey) { st.Pending[k], st.Fresh[k] = struct{}{}, struct{}{} }
+
 // forgetIfGone removes a job when none of its records is left. The lock is held.
 func (st *State) forgetIfGone(j *Job) {
 	if j.Record != nil || j.Slots.Len() > 0 || j.Result != nil || j.Healthy != nil {
@@ -308,7 +316,7 @@ func (st *State) forgetIfGone(j *Job) {
 	delete(st.Jobs, j.Key)
 	noteChanged(st, j.Key)
 	j.changed(st.stamp)
-	for _, set := range []JobSet{st.Pending, st.Purge, st.Ended, st.Rollouts, st.Moved, st.leftover, st.systems} {
+	for _, set := range []JobSet{st.Pending, st.Fresh, st.Purge, st.Ended, st.Rollouts, st.Moved, st.leftover, st.systems} {
 		delete(set, j.Key)
 	}
 	for _, jobs := range st.NotHome {
@@ -333,6 +341,8 @@ func (st *State) RegionsChanged() {
 	st.ProbeDemandStale = true
 	st.PeersChange()
 	maps.Copy(st.Pending, st.systems)
+	maps.Copy(st.Fresh, st.systems)
+	st.Openings++
 }
 
 // Sight returns the present knowledge about regions that are cut off. It is valid while the lock is

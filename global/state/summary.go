@@ -44,7 +44,7 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 		delete(r.Disconnected, k)
 	} else {
 		disconnectedChanged = r.setDisconnected(k, sum.GetDisconnected())
-		st.Pending[k] = struct{}{}
+		st.Pend(k)
 	}
 	if !st.loading {
 		st.Events.addFailedInstances(r.Name, k.String(), old, sum)
@@ -165,5 +165,15 @@ func (e Events) addFailedInstances(from, subject string, was, is *nusav1.JobSumm
 		if n := now.GetLost() - old.GetLost(); n > 0 {
 			e.AddAt(from, "instance.lost", subject, "%s: %d at %s on lost nodes", group, n, from)
 		}
+	}
+}
+
+// TakeReport stores a report of a connected region. If it includes fewer slots than the last
+// report, the region's log was restored, and all its slots are charged again. The lock is held.
+func (st *State) TakeReport(r *Region, rep *nusav1.RegionReport) {
+	fewer := rep.GetSlotsRevision() < r.Report.GetSlotsRevision()
+	r.SetReport(rep, st.Clock(), false)
+	if fewer {
+		st.chargeAll(r.Name)
 	}
 }
