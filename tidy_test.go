@@ -36,6 +36,8 @@ var cores = map[string][]string{
 	"global/place/rank":      {},
 	"global/failover":        {"internal/plant"},
 	"global/room":            {},
+	"global/versions":        {},
+	"global/progress":        {},
 	"global/hooks/delivery":  {},
 	"global/spares/step":     {},
 	"job/times":              {"github.com/robfig/cron/v3"},

@@ -164,6 +164,9 @@ func (c *Client) Webhooks() nusav1.WebhooksClient { return nusav1.NewWebhooksCli
 // Buses sends the events of the federation to message brokers.
 func (c *Client) Buses() nusav1.BusesClient { return nusav1.NewBusesClient(c.conn) }
 
+// Rollouts shows the versions of jobs of the federation, and steers rollouts.
+func (c *Client) Rollouts() nusav1.RolloutsClient { return nusav1.NewRolloutsClient(c.conn) }
+
 // Intakes takes jobs from message brokers.
 func (c *Client) Intakes() nusav1.IntakesClient { return nusav1.NewIntakesClient(c.conn) }
 

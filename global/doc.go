@@ -33,6 +33,8 @@
 //	latency      the matrix of round trips
 //	compact      the slots and summaries of many jobs, in little memory
 //	history      short entries of the jobs that have ended and left memory (pure)
+//	progress     how far a rollout is, and when it has failed (pure)
+//	versions     which earlier versions of a job are stored (pure)
 //	idempotency  the answers to requests with idempotency keys
 //	events       the durable events of the federation
 //	state        what the active server knows, and the one writer of the store
@@ -46,6 +48,7 @@
 //	api          the gRPC services
 //	intakes      submits jobs that messages of brokers contain
 //	overview     the stream of the present state for pages
+//	rollouts     serves the versions of jobs, and lets operators steer rollouts
 //	reservations reserves room on nodes for what another system creates there
 //	spares       holds spare hosts for an upgrade; the folder step decides what follows (pure)
 package global

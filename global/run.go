@@ -20,6 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/intakes"
 	"github.com/nusa-scheduler/nusa/global/overview"
 	"github.com/nusa-scheduler/nusa/global/reservations"
+	"github.com/nusa-scheduler/nusa/global/rollouts"
 	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/global/spares"
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -120,6 +121,7 @@ func Run(ctx context.Context, cfg Config) error {
 	nusav1.RegisterOverviewServer(s.web.GRPC, s.overview())
 	nusav1.RegisterReservationsServer(s.web.GRPC, &reservations.Service{Current: s.reservations})
 	nusav1.RegisterSparesServer(s.web.GRPC, &spares.Service{Current: s.spares})
+	nusav1.RegisterRolloutsServer(s.web.GRPC, &rollouts.Service{Current: s.term})
 	return s.run(ctx, addrs)
 }
 
@@ -393,16 +395,19 @@ func (s *server) spares() *spares.Book {
 	return nil
 }
 
+// term returns the present term, or nil if this server is not active.
+func (s *server) term() *api.Term {
+	if t := s.active.Load(); t != nil {
+		return t.api
+	}
+	return nil
+}
+
 // services returns the gRPC services of the server.
 func (s *server) services() *api.Services {
 	return &api.Services{
-		Current: func() *api.Term {
-			if t := s.active.Load(); t != nil {
-				return t.api
-			}
-			return nil
-		},
-		Hub: s.hub, Servers: s.servers, Enroll: enrollServer(&s.cfg, s.store, s.active.Load, s.issuing), GivenRoots: s.issuing.given, Denied: s.denials.AddStranger,
+		Current: s.term,
+		Hub:     s.hub, Servers: s.servers, Enroll: enrollServer(&s.cfg, s.store, s.active.Load, s.issuing), GivenRoots: s.issuing.given, Denied: s.denials.AddStranger,
 		Info: s.info,
 	}
 }

@@ -39,7 +39,41 @@ const (
 	defaultRunCount      = 20
 	defaultRunAge        = 168 * time.Hour
 	defaultPayloadFile   = "payload"
+
+	// The values of `update` that are not written into a spec, so that a spec from before these
+	// fields existed stays as it is.
+	defaultMinHealthy       = 10 * time.Second
+	defaultFirstHealthy     = 2 * time.Second
+	defaultHealthyDeadline  = 5 * time.Minute
+	defaultProgressDeadline = 10 * time.Minute
 )
+
+// MinHealthy returns how long an instance of a group must be up before it counts as running. first:
+// the instance is the first attempt of a job's first version.
+func MinHealthy(g *nusav1.Group, first bool) time.Duration {
+	switch d := g.GetUpdate().GetMinHealthy(); {
+	case d != nil:
+		return d.AsDuration()
+	case first:
+		return defaultFirstHealthy
+	}
+	return defaultMinHealthy
+}
+
+// Deadlines returns update.healthy_deadline and update.progress_deadline of a group.
+func Deadlines(g *nusav1.Group) (healthy, progress time.Duration) {
+	u := g.GetUpdate()
+	healthy, progress = defaultHealthyDeadline, defaultProgressDeadline
+	switch h, p := u.GetHealthyDeadline(), u.GetProgressDeadline(); {
+	case h != nil && p != nil:
+		healthy, progress = h.AsDuration(), p.AsDuration()
+	case h != nil:
+		healthy, progress = h.AsDuration(), max(progress, h.AsDuration())
+	case p != nil:
+		healthy, progress = min(healthy, p.AsDuration()), p.AsDuration()
+	}
+	return healthy, progress
+}
 
 // Default sets, in place, every field that has a default and is absent. A second call
 // changes nothing. Default also accepts specs that Validate refuses.

@@ -36,10 +36,7 @@ func (c *checker) group(p, key string, g *nusav1.Group, spec *nusav1.JobSpec) {
 			c.fail(c.under(at, ".backoff.from"), "%s is more than to, %s", FormatDuration(from.AsDuration()), FormatDuration(to.AsDuration()))
 		}
 	}
-	if u := g.GetUpdate(); u != nil {
-		c.number(c.under(p, ".update.max_parallel"), u.GetMaxParallel(), 0, MaxCount)
-		c.number(c.under(p, ".update.canary"), u.GetCanary(), 0, MaxCount)
-	}
+	c.update(c.join(p, "update"), g, spec.GetType())
 	if len(g.GetTasks()) == 0 {
 		c.fail(c.join(p, "tasks"), "is missing: a group has at least one task")
 	}
@@ -305,5 +302,48 @@ func (c *checker) order(p string, g *nusav1.Group) {
 	}
 	if !main && len(g.GetTasks()) > 0 {
 		c.fail(p, "no main task: at least one task has no lifecycle")
+	}
+}
+
+const (
+	// maxMinHealthy is the greatest update.min_healthy.
+	maxMinHealthy = time.Hour
+	// maxProgress is the greatest update.progress_deadline.
+	maxProgress = 7 * 24 * time.Hour
+)
+
+// update validates how a new version replaces the old one.
+func (c *checker) update(at string, g *nusav1.Group, kind nusav1.JobType) {
+	u := g.GetUpdate()
+	if u == nil {
+		return
+	}
+	c.number(c.join(at, "max_parallel"), u.GetMaxParallel(), 0, MaxCount)
+	c.number(c.join(at, "canary"), u.GetCanary(), 0, MaxCount)
+	c.duration(c.join(at, "min_healthy"), u.GetMinHealthy(), 0, maxMinHealthy)
+	c.duration(c.join(at, "healthy_deadline"), u.GetHealthyDeadline(), time.Second, 24*time.Hour)
+	c.duration(c.join(at, "progress_deadline"), u.GetProgressDeadline(), time.Second, maxProgress)
+	if kind == nusav1.JobType_JOB_TYPE_BATCH {
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{
+			{"min_healthy", u.GetMinHealthy() != nil},
+			{"healthy_deadline", u.GetHealthyDeadline() != nil},
+			{"progress_deadline", u.GetProgressDeadline() != nil},
+		} {
+			if f.set {
+				c.fail(c.join(at, f.name), "a batch job is not rolled out: leave it out, or make the job a service")
+			}
+		}
+		return
+	}
+	healthy, progress := Deadlines(g)
+	if least := MinHealthy(g, false); least >= healthy {
+		c.fail(c.join(at, "healthy_deadline"), "%s is not more than min_healthy, %s: no instance could become healthy in time",
+			FormatDuration(healthy), FormatDuration(least))
+	}
+	if progress < healthy {
+		c.fail(c.join(at, "progress_deadline"), "%s is less than healthy_deadline, %s", FormatDuration(progress), FormatDuration(healthy))
 	}
 }

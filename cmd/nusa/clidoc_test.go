@@ -46,7 +46,8 @@ allocation's id, or the beginning of it, or as ` + "`JOB/GROUP/INDEX`" + `.
 | 1 | error, and nothing was changed; ` + "`job plan`: changes; `region verify`: states differ" + ` |
 | 1 | ` + "`origin resolve`: no origin; `topology check --fail`: findings; `auth can-i`" + `: no |
 | 2 | ` + "`job run`" + `: accepted, or no response came, but not running within ` + "`--timeout`" + ` |
-| 3 | ` + "`job run`" + `: accepted, but failed: the batch job failed, or the new version was reverted |
+| 3 | ` + "`job run`" + `: accepted, but failed |
+| 4 | ` + "`job run`" + `: the new version failed, and the job was taken back to the version before |
 | 126, 127 | ` + "`alloc exec`" + `: the command cannot be executed, or was not found |
 | 130 | ` + "`alloc exec`" + `: interrupted |
 | 255 | ` + "`job plan`, `alloc exec`" + `: error of Nusa itself |

@@ -60,6 +60,10 @@ func (c *contract) valid(op rest.Operation) string {
 		return `{"bus": {"name": "made-by-test", "broker": {"urls": ["tls://broker.invalid:4222"]}, "types": ["job.submitted"]}}`
 	case "Buses.Disable", "Buses.Enable", "Buses.Test":
 		return `{}`
+	case "Rollouts.Revert":
+		return `{"to": "1"}`
+	case "Rollouts.Tag":
+		return `{"version": "1", "tag": "made-by-test"}`
 	case "Spares.Prepare":
 		return `{"count": 1, "cpuMilli": "10", "memoryBytes": "1048576"}`
 	case "Spares.Cancel", "Spares.Release":

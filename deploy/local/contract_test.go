@@ -38,6 +38,9 @@ var refusedHere = map[string]string{
 	"Auth.SetProvider":         "there is no identity provider",
 	"Auth.RemoveProvider":      "there is no identity provider",
 	"Regions.Failback":         "nothing failed over",
+	"Rollouts.Pause":           "no rollout is in progress",
+	"Rollouts.Resume":          "no rollout is in progress",
+	"Rollouts.Fail":            "no rollout is in progress",
 	"Spares.Get":               "no spare is held",
 	"Spares.Release":           "no spare is held",
 	"Spares.Cancel":            "no spare is held",
@@ -287,7 +290,7 @@ func (c *contract) named(op rest.Operation, parameter string, values map[string]
 		return "default" // it has nodes
 	case parameter == "name" && (op.Name == "Regions.Define" || strings.HasPrefix(op.Template, "/v1/regions/")):
 		return "southeastasia"
-	case (parameter == "name" || strings.HasSuffix(parameter, ".name")) && service != "Jobs":
+	case (parameter == "name" || strings.HasSuffix(parameter, ".name")) && service != "Jobs" && service != "Rollouts":
 		return "made-by-test"
 	case parameter == "id" && service == "Allocations" && c.values["allocation"] != "":
 		return c.values["allocation"]
@@ -310,6 +313,7 @@ var usual = map[string]string{
 	"Auth_CanI": "?verb=read&kind=job", "Topology_Path": "?from=southeastasia&to=westeurope", "Origins_Resolve": "?region=southeastasia",
 	"Allocations_ReadFile": "?path=tasks/main/hello",
 	"Topology_History":     "?kind=edge&region=southeastasia&key=westeurope",
+	"Rollouts_Diff":        "?from=1&to=1",
 }
 
 // queries returns queries: none, one with each parameter, and one with a wrong value for each.

@@ -35,6 +35,17 @@ func checkRef(ref *nusav1.JobRef) (state.JobKey, error) {
 	return k, nil
 }
 
+// JobKeyOf returns the key of the job that a reference names.
+func JobKeyOf(ref *nusav1.JobRef) (state.JobKey, error) { return checkRef(ref) }
+
+// JobNotFound returns the error about a job that does not exist.
+func JobNotFound(k state.JobKey) error { return jobNotFound(k) }
+
+// ChangeJob commits a change of a job that may be in the history.
+func ChangeJob(ctx context.Context, term *Term, k state.JobKey, change func(*state.Tx) error) (revision int64, err error) {
+	return recalled(ctx, term, k, change)
+}
+
 // regionJobs returns the Jobs service of the region that a reference names, or nil if the job
 // belongs to the federation.
 func regionJobs(term *Term, ref *nusav1.JobRef) (nusav1.JobsClient, error) {

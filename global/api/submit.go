@@ -17,6 +17,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/failover"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/versions"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/topo"
@@ -101,6 +102,16 @@ func SubmitFor(ctx context.Context, term *Term, req *nusav1.SubmitRequest, by au
 	}
 }
 
+// Submit stores a job like Jobs.Submit. The caller needs the right of the present call for the job.
+func Submit(ctx context.Context, term *Term, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
+	raw, err := proto.Marshal(req)
+	if err != nil {
+		return nil, fmt.Errorf("encode the job: %w", err)
+	}
+	resp, err := submit(ctx, term, submits.NewRequest(raw), recallTries)
+	return resp, rpcError(err)
+}
+
 // queueSubmit is Committer.SubmitBy, or waits for room.
 type queueSubmit func(by audit.Call, prepare func(*state.Tx) error) (wait func(context.Context) (int64, error))
 
@@ -123,16 +134,19 @@ func beginSubmit(ctx context.Context, term *Term, req *submits.Request, tries in
 	if err != nil {
 		return nil, err
 	}
+	if f.Tag != "" && versions.CheckTag(f.Tag) != nil {
+		return nil, invalid("tag", versions.ErrTag.Error())
+	}
 	key := f.Key
 	if len(key) > maxIdempotencyKey || strings.ContainsAny(key, "/\x00") {
 		return nil, invalid("idempotency_key", fmt.Sprintf("must be at most %d bytes without a slash", maxIdempotencyKey))
 	}
-	submission := state.Submission{Spec: spec.parsed, Encoded: submits.WithName(name, spec.rest), CheckRevision: f.CheckRevision, Again: f.Again}
+	submission := state.Submission{Spec: spec.parsed, Encoded: submits.WithName(name, spec.rest), CheckRevision: f.CheckRevision, Again: f.Again, Tag: f.Tag}
 	hash := sha256.Sum256(submission.Encoded)
 	submission.Hash = hash[:]
 	var fingerprint []byte
 	if key != "" {
-		fingerprint = fingerprintOf(submission.Encoded, submission.CheckRevision, submission.Again)
+		fingerprint = fingerprintOf(submission)
 		if resp, err := term.State.Answers.Find(ctx, term.Store, key, fingerprint); resp != nil || err != nil {
 			return func(context.Context) (*nusav1.SubmitResponse, error) { return resp, err }, nil
 		}
@@ -262,13 +276,16 @@ func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 }
 
 // fingerprintOf returns a hash of a request. Different requests have different hashes.
-func fingerprintOf(encoded []byte, check int64, again bool) []byte {
+func fingerprintOf(s state.Submission) []byte {
 	h := sha256.New()
-	h.Write(binary.BigEndian.AppendUint64(nil, uint64(check)))
-	if again {
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(s.CheckRevision)))
+	if s.Again {
 		h.Write([]byte("again"))
 	}
-	h.Write(encoded)
+	if s.Tag != "" {
+		h.Write([]byte("tag " + s.Tag + "\x00"))
+	}
+	h.Write(s.Encoded)
 	return h.Sum(nil)
 }
 

@@ -5,4 +5,5 @@
 //	slots.go      Slots: the slots of a job
 //	summaries.go  Summaries: what regions reported about a job
 //	shared.go     Shared: equal values share their memory
+//	deflate.go    Pack and Unpack: the stored form of specs of earlier versions
 package compact

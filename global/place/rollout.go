@@ -106,6 +106,8 @@ func rolloutStages(all regionList, now time.Duration, j *Job) (stages []RolloutS
 		switch {
 		case !r.Connected:
 			wait(r, fmt.Sprintf("version %d waits until the region reconnects", j.Version))
+		case j.RolloutHold != "":
+			wait(r, j.RolloutHold)
 		case failed != "":
 			wait(r, fmt.Sprintf("version %d failed in region %s: it goes no further", j.Version, failed))
 		case group != "":

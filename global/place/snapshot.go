@@ -204,6 +204,9 @@ type Job struct {
 	// Summaries are the regions' latest summaries of the job, sorted by region. They are read only
 	// while a version that restarts groups is rolled out.
 	Summaries []Summary
+	// RolloutHold says why no further region gets the present version, for example because an
+	// operator paused its rollout. Empty: regions get it in turn.
+	RolloutHold string
 	// Explain asks for the full explanation, even if the job needs no work.
 	Explain bool
 }

@@ -10,6 +10,7 @@
 //	explained.go stored explanations, bounded by the verdicts about regions
 //	breach.go    near rules over time: breaches, and which round trips to probe
 //	rollout.go   auto_revert: healthy versions and reverts
+//	progress.go  how far rollouts are, and their deadlines
 //	drain.go     which jobs leave draining regions or return, and the progress of that
 //	former.go    former owners of slots that have nothing to confirm
 //	end.go       purges of stopped jobs and results of jobs that ended

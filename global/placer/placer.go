@@ -60,6 +60,8 @@ type Placer struct {
 	// drains holds the progress of each draining region.
 	drains map[string]*drainProgress
 	given  given
+	// rolling are the rollouts in progress.
+	rolling rollouts
 	// latest is the outcome of the latest plan of all pending jobs.
 	latest latest
 	// submits is the Index for the plans of Decide. plans is the Index for the plans of Run.
@@ -78,7 +80,7 @@ const indexKept = 10 * time.Second
 // New returns a Placer. It does nothing before Run.
 func New(cfg Config) *Placer {
 	return &Placer{
-		Config: cfg, st: cfg.State, woken: make(chan struct{}, 1), drains: map[string]*drainProgress{}, given: given{at: map[string]uint64{}},
+		Config: cfg, st: cfg.State, woken: make(chan struct{}, 1), drains: map[string]*drainProgress{}, given: given{at: map[string]uint64{}}, rolling: rollouts{cfg.State, map[state.JobKey]*rolling{}},
 		explained: explanations{verdicts: map[state.JobKey]int{}},
 		submits:   place.NewIndex(), plans: place.NewIndex(),
 	}
@@ -180,6 +182,9 @@ func (p *Placer) Tick() {
 	expired := false
 	for _, r := range p.st.Regions {
 		expired = r.ExpireRefusals(p.st.Pending, now) || expired
+	}
+	if p.rolling.expired(now) {
+		p.Wake()
 	}
 	if expired || p.forgetDue || len(p.st.Pending) > 0 {
 		p.Wake()

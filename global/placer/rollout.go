@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -21,6 +19,8 @@ type pendingRollout struct {
 	healthy  *state.Record
 	decision place.RolloutDecision
 	why      string
+	// rollout is the record of the rollout to store. Then there is no decision.
+	rollout *nusav1.RolloutRecord
 }
 
 // evaluateRollouts decides about the rollouts of jobs whose slots or summaries have changed.
@@ -45,11 +45,19 @@ func (p *Placer) decideRollouts() (decided []pendingRollout) {
 	for k := range p.st.Rollouts {
 		delete(p.st.Rollouts, k)
 		j := p.st.Jobs[k]
-		if j == nil || j.Record == nil || !j.Revertible() {
+		if j == nil || j.Record == nil {
+			delete(p.rolling.jobs, k)
+			continue
+		}
+		if next, why := p.rolling.evaluate(k, j); next != nil {
+			decided = append(decided, pendingRollout{key: k, record: j.Record, revision: j.Revision, rollout: next, why: why})
+			continue
+		}
+		if !j.Revertible() {
 			continue
 		}
 		if decision, why := j.Rollout(p.st.Sight()).Decide(); decision != place.RolloutWait {
-			decided = append(decided, pendingRollout{k, j.Record, j.Revision, j.Healthy, decision, why})
+			decided = append(decided, pendingRollout{key: k, record: j.Record, revision: j.Revision, healthy: j.Healthy, decision: decision, why: why})
 		}
 	}
 	return decided
@@ -65,28 +73,31 @@ func (p *Placer) applyRollout(ctx context.Context, r pendingRollout) error {
 		if rec, rev := t.Job(r.key); rec == nil || rev != r.revision {
 			return errChanged
 		}
+		if r.rollout != nil {
+			return putProgress(t, r)
+		}
 		switch run := r.record.Run(r.revision); r.decision {
 		case place.RolloutSetHealthy:
 			return t.PutHealthy(r.key, r.record, run)
 		case place.RolloutForgetHealthy:
 			return t.DeleteHealthy(r.key)
 		default:
-			next = &nusav1.JobRecord{Job: &nusav1.Job{
-				Spec: r.healthy.Spec(), Version: r.record.Version() + 1, Run: run, Submitted: timestamppb.Now(),
-				Reverted: &nusav1.Reverted{Version: r.record.Version(), To: r.healthy.Version(), Why: r.why},
-			}}
-			next.Since = state.Since(r.record, next.GetJob().GetSpec(), next.GetJob().GetVersion())
-			if err := t.PutJob(r.key, next); err != nil {
+			var err error
+			next, err = t.Replace(r.key, r.record, r.revision, r.healthy,
+				&nusav1.Reverted{Version: r.record.Version(), To: r.healthy.Version(), Why: r.why})
+			if err != nil {
 				return err
 			}
-			t.Event("job.reverted", r.key.String(), "version %d has the spec of version %d, which was healthy; %s",
-				next.GetJob().GetVersion(), r.healthy.Version(), r.why)
+			t.Event("job.reverted", r.key.String(), "version %d failed: taken back to version %d, as version %d; %s",
+				r.record.Version(), r.healthy.Version(), next.GetJob().GetVersion(), r.why)
 			return t.Audit(audit.Entry{Verb: "revert", Kind: "job", Namespace: r.key.Namespace, Name: r.key.Name, Reason: r.why})
 		}
 	})
 	switch {
 	case errors.Is(err, errChanged):
 		return nil
+	case err == nil && r.rollout.GetFailed() != "":
+		p.Log.Warn("rollout failed", "job", r.key.String(), "version", r.rollout.GetVersion(), "why", r.why)
 	case err == nil && r.decision == place.RolloutRevert:
 		p.Log.Warn("job reverted", "job", r.key.String(), "version", next.GetJob().GetVersion(), "to", r.healthy.Version(), "why", r.why)
 	}

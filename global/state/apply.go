@@ -48,6 +48,8 @@ func (st *State) apply(key string, msg any, revision int64) {
 			st.weigh(j)
 			st.forgetIfGone(j)
 		}
+	case strings.HasPrefix(key, rolloutPrefix):
+		applyRollout(st, jobOfKey(key, rolloutPrefix), msg)
 	case strings.HasPrefix(key, historyPrefix):
 		rec, _ := msg.(*nusav1.HistoryRecord)
 		applyHistory(st, key[len(historyPrefix):], entryOfMessage(key, rec, revision))
@@ -155,7 +157,7 @@ func (st *State) weigh(j *Job) {
 	was := j.weight
 	j.weight = 0
 	if j.Record != nil {
-		j.weight += int64(j.Record.specSize()) + room.JobOverhead
+		j.weight += int64(j.Record.specSize()) + j.Record.earlier + room.JobOverhead
 	}
 	if j.Healthy != nil {
 		j.weight += int64(j.Healthy.specSize())

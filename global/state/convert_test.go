@@ -101,7 +101,7 @@ func TestFieldNumbers(t *testing.T) {
 			"unbound": slotUnbound, "vacant": slotVacant, "runBegins": slotRunBegins,
 			"former": 0, // encodeSlot leaves slots with former owners to the generated code
 		}},
-		{&nusav1.JobRecord{}, map[string]protowire.Number{"job": recordJob, "purge": 0, "since": 0}},
+		{&nusav1.JobRecord{}, map[string]protowire.Number{"job": recordJob, "purge": 0, "since": 0, "versions": 0, "tag": 0}},
 		{&nusav1.HistoryRecord{}, map[string]protowire.Number{"line": historyLine, "ended": historyEnded, "body": 0}},
 	} {
 		fields := c.message.ProtoReflect().Descriptor().Fields()

@@ -149,8 +149,14 @@ func leaveHistory(t *Tx, k JobKey) error {
 // Forget removes jobs from the history.
 func Forget(t *Tx, names []string) error {
 	for _, name := range names {
-		if err := leaveHistory(t, keyOfName(name)); err != nil {
+		k := keyOfName(name)
+		if err := leaveHistory(t, k); err != nil {
 			return err
+		}
+		if line := Line(t.State, name); line.GetVersion() > 1 {
+			if err := t.forgetVersions(k); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -205,7 +211,7 @@ func mayLeave(st *State, j *Job) {
 const maxDeparting = 100
 
 // otherDeparting is how many records of a job move, beside its slots.
-const otherDeparting = 4
+const otherDeparting = 5
 
 // Leaving returns jobs that one transaction can move to the history. These are the jobs that ended
 // at least `after` ago, and the oldest ones if there are more than most. It returns each job only
@@ -325,6 +331,11 @@ func Depart(t *Tx, k JobKey, now time.Time) error {
 	}
 	if j.Healthy != nil {
 		if err := t.DeleteHealthy(k); err != nil {
+			return err
+		}
+	}
+	if j.StoredRollout != nil {
+		if err := t.deleteUnchecked(k.rolloutKey()); err != nil {
 			return err
 		}
 	}

@@ -28,6 +28,8 @@ type Job struct {
 	Result *nusav1.ResultRecord
 	// Healthy is the stored record of the latest version that ran with all instances.
 	Healthy *Record
+	// StoredRollout is the stored record of the job's latest rollout. Nobody may change it.
+	StoredRollout *nusav1.RolloutRecord
 	// Changes counts the durable changes of the job and its slots.
 	Changes uint64
 	// Stamp is the number of the latest change that a watch shows.
@@ -62,6 +64,8 @@ type Notes struct {
 	// RolloutWaits has, by region, the reason of the latest plan why a new version has not reached
 	// the region.
 	RolloutWaits map[string]string
+	// RolloutDue is when the rollout misses its next deadline; 0: none counts.
+	RolloutDue time.Duration
 	// Moves are the decisions of the latest plan about sustained breaches. MovesAt is the time of
 	// that plan.
 	Moves   []place.Move

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -16,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/submits"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -37,12 +39,16 @@ type Record struct {
 	purge  bool
 	labels map[string]string
 	rules  []groupRules // in the order of place.Groups
+	// earlier is the number of bytes that count for the stored earlier versions.
+	earlier int64
 }
 
 // groupRules are the rules of a group that the placer does not need.
 type groupRules struct {
 	autoRevert      bool
 	keepReplacement bool
+	// healthyDeadline and progressDeadline are job.Deadlines.
+	healthyDeadline, progressDeadline time.Duration
 }
 
 // groups holds what many jobs have in common.
@@ -98,10 +104,12 @@ func parsedSpec(spec *nusav1.JobSpec) Spec {
 	out := Spec{job: specToPlace(spec), labels: spec.GetLabels()}
 	for _, g := range out.job.Groups {
 		from := spec.GetGroups()[g.Name]
-		out.rules = append(out.rules, groupRules{
+		rules := groupRules{
 			autoRevert:      from.GetUpdate().GetAutoRevert(),
 			keepReplacement: from.GetDisconnect().GetReconcile() == nusav1.Reconcile_RECONCILE_KEEP_REPLACEMENT,
-		})
+		}
+		rules.healthyDeadline, rules.progressDeadline = job.Deadlines(from)
+		out.rules = append(out.rules, rules)
 	}
 	out.share()
 	return out
@@ -136,7 +144,7 @@ func (s Spec) encodedRecord(head *nusav1.JobRecord, raw []byte, name string, enc
 	s.job.Name, s.job.Version, s.job.Stopped = name, head.GetJob().GetVersion(), head.GetJob().GetStopped()
 	out := &Record{
 		head: raw, rest: encoded, place: s.job, labels: s.labels, rules: s.rules,
-		run: head.GetJob().GetRun(), since: head.GetSince(), purge: head.GetPurge(),
+		run: head.GetJob().GetRun(), since: head.GetSince(), purge: head.GetPurge(), earlier: earlierBytes(head.GetVersions()),
 	}
 	if before := len(encoded) - len(s.rest); s.rest != nil && before == nameSize(name) && bytes.Equal(encoded[before:], s.rest) {
 		out.rest, out.named = s.rest, true
@@ -379,6 +387,12 @@ func (r *Record) Type() place.JobType {
 
 // KeepReplacement reports whether the replacement of a group stays when the former region returns.
 func (r *Record) KeepReplacement(group string) bool { return r.rulesOf(group).keepReplacement }
+
+// Deadlines returns update.healthy_deadline and update.progress_deadline of a group.
+func (r *Record) Deadlines(group string) (healthy, progress time.Duration) {
+	rules := r.rulesOf(group)
+	return rules.healthyDeadline, rules.progressDeadline
+}
 
 func (r *Record) asksRevert() bool {
 	return r != nil && slices.ContainsFunc(r.rules, func(g groupRules) bool { return g.autoRevert })

@@ -20,7 +20,8 @@ import (
 func TestFullRecordEqualsTheStoredRecord(t *testing.T) {
 	rec := &nusav1.JobRecord{
 		Job:   &nusav1.Job{Spec: testJob("api", 3), Version: 4, Stopped: true, Submitted: timestamppb.Now(), Run: 9, Reverted: &nusav1.Reverted{Version: 3, To: 2, Why: "failed"}},
-		Purge: true, Since: map[string]int64{"web": 2},
+		Purge: true, Since: map[string]int64{"web": 2}, Tag: "v1.0",
+		Versions: []*nusav1.StoredVersion{{Version: 3, Submitted: timestamppb.Now(), Replaced: timestamppb.Now(), Bytes: 80, Tag: "old"}},
 	}
 	rec.Job.Spec.Labels = map[string]string{"team": "a"}
 	for f := range rec.ProtoReflect().Descriptor().Fields().Len() { // a new field must be in this test

@@ -39,10 +39,14 @@ const (
 	// webhookPrefix is for the records of webhooks, and progressPrefix for what was delivered.
 	webhookPrefix  = root + "webhooks/"
 	progressPrefix = root + "webhook-progress/"
+	// rolloutPrefix is for what cannot be derived about rollouts, and versionPrefix for the specs of
+	// earlier versions, which are not loaded.
+	rolloutPrefix = root + "rollouts/"
+	versionPrefix = root + "versions/"
 )
 
 // loaded are the prefixes of the records that Load always reads, in the order of reading.
-var loaded = [...]string{leadershipKey, authKey, RegionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix, webhookPrefix, progressPrefix}
+var loaded = [...]string{leadershipKey, authKey, RegionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix, webhookPrefix, progressPrefix, rolloutPrefix}
 
 // JobKey names a job.
 type JobKey struct{ Namespace, Name string }
@@ -59,6 +63,14 @@ func (k JobKey) resultKey() string { return resultPrefix + k.String() }
 // healthyKey returns the store key of the latest version that ran with all instances. See
 // rollout.go.
 func (k JobKey) healthyKey() string { return HealthyPrefix + k.String() }
+
+// rolloutKey returns the store key of the record of the job's rollout.
+func (k JobKey) rolloutKey() string { return rolloutPrefix + k.String() }
+
+// VersionKey returns the store key of the spec of an earlier version of a job.
+func VersionKey(k JobKey, version int64) string {
+	return versionPrefix + k.String() + "/" + strconv.FormatInt(version, 10)
+}
 
 // KeyOf returns the key of the job that a spec describes.
 func KeyOf(spec *nusav1.JobSpec) JobKey { return JobKey{spec.GetNamespace(), spec.GetName()} }
@@ -108,6 +120,8 @@ func newRecord(key string) proto.Message {
 		return new(nusav1.WebhookRecord)
 	case strings.HasPrefix(key, progressPrefix):
 		return new(nusav1.WebhookProgress)
+	case strings.HasPrefix(key, rolloutPrefix):
+		return new(nusav1.RolloutRecord)
 	case key == leadershipKey:
 		return new(nusav1.LeadershipRecord)
 	case key == authKey:

@@ -62,6 +62,16 @@ func (t *Tx) DeleteJob(k JobKey) error {
 	if err := t.DeleteHealthy(k); err != nil {
 		return err
 	}
+	if t.Rollout(k) != nil {
+		if err := t.deleteUnchecked(k.rolloutKey()); err != nil {
+			return err
+		}
+	}
+	if rec, _ := t.State.JobRecord(k); rec.Version() > 1 {
+		if err := t.forgetVersions(k); err != nil {
+			return err
+		}
+	}
 	return t.deleteUnchecked(k.resultKey())
 }
 
@@ -73,8 +83,41 @@ func (t *Tx) PutResult(k JobKey, rec *nusav1.ResultRecord) error {
 // PutHealthy stores a version that ran with all instances.
 func (t *Tx) PutHealthy(k JobKey, rec *Record, run int64) error {
 	stored := rec.Full()
-	stored.Job.Run = run
+	stored.Job.Run, stored.Versions = run, nil
 	return t.putUnchecked(k.healthyKey(), stored)
+}
+
+// PutRollout stores what cannot be derived about the rollout of a job.
+func (t *Tx) PutRollout(k JobKey, rec *nusav1.RolloutRecord) error {
+	return t.putUnchecked(k.rolloutKey(), rec)
+}
+
+// Rollout returns the record of a job's rollout as the transaction leaves it, or nil.
+func (t *Tx) Rollout(k JobKey) *nusav1.RolloutRecord {
+	if ch, ok := t.find(k.rolloutKey()); ok {
+		rec, _ := ch.msg.(*nusav1.RolloutRecord)
+		return rec
+	}
+	if j := t.State.Jobs[k]; j != nil {
+		return j.StoredRollout
+	}
+	return nil
+}
+
+// applyRollout changes the state for a stored or removed record of a rollout. The lock is held.
+func applyRollout(st *State, k JobKey, msg any) {
+	rec, _ := msg.(*nusav1.RolloutRecord)
+	j := st.jobForRecord(k, rec != nil)
+	if j == nil {
+		return
+	}
+	st.Room.Count(j.StoredRollout != nil, rec != nil)
+	j.StoredRollout = rec
+	if j.Record != nil {
+		st.Pending[k], st.Rollouts[k] = struct{}{}, struct{}{}
+	}
+	st.JobChanged(j)
+	st.forgetIfGone(j)
 }
 
 // DeleteHealthy removes the healthy version of a job.

@@ -310,7 +310,7 @@ func (st *State) Pend(k JobKey) { st.Pending[k], st.Fresh[k] = struct{}{}, struc
 
 // forgetIfGone removes a job when none of its records is left. The lock is held.
 func (st *State) forgetIfGone(j *Job) {
-	if j.Record != nil || j.Slots.Len() > 0 || j.Result != nil || j.Healthy != nil {
+	if j.Record != nil || j.Slots.Len() > 0 || j.Result != nil || j.Healthy != nil || j.StoredRollout != nil {
 		return
 	}
 	delete(st.Jobs, j.Key)

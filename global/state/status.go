@@ -60,6 +60,7 @@ func (j *Job) Status(see Sight) *nusav1.JobStatus {
 		}
 	}
 	out.State, out.Message = j.summarize(out.Groups, obstacles, presentBehind, see)
+	j.addRollout(out, see)
 	if r := j.Result; j.standsIn(r) && !jobstatus.HasEnded(out.State) {
 		stored := proto.CloneOf(r.GetStatus())
 		for name, g := range stored.GetGroups() {

@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"slices"
@@ -14,9 +15,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/room"
+	"github.com/nusa-scheduler/nusa/global/versions"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
@@ -32,6 +35,8 @@ type Submission struct {
 	// CheckRevision and Again are as in nusav1.SubmitRequest.
 	CheckRevision int64
 	Again         bool
+	// Tag is as in nusav1.SubmitRequest.
+	Tag string
 }
 
 // Submit stores the job of a request: see SubmitJob.
@@ -41,7 +46,7 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest) (*nusav1.SubmitResponse
 		return nil, fmt.Errorf("encode the job: %w", err)
 	}
 	hash := sha256.Sum256(encoded)
-	return t.SubmitJob(k, Submission{NewSpec(req.GetSpec()), encoded, hash[:], req.GetCheckRevision(), req.GetAgain()})
+	return t.SubmitJob(k, Submission{NewSpec(req.GetSpec()), encoded, hash[:], req.GetCheckRevision(), req.GetAgain(), req.GetTag()})
 }
 
 // SubmitJob stores a job, unless the stored job is the same and still runs. It also decides whether
@@ -66,6 +71,11 @@ func (t *Tx) SubmitJob(k JobKey, s Submission) (*nusav1.SubmitResponse, error) {
 	}
 	present := old != nil && !old.Stopped()
 	if present && !s.Again && bytes.Equal(old.encoded(), s.Encoded) {
+		if s.Tag != "" {
+			if _, err := t.TagVersion(k, old.Version(), s.Tag); err != nil {
+				return nil, err
+			}
+		}
 		return &nusav1.SubmitResponse{Version: old.Version(), Revision: rev, Warnings: job.EndedAlready(ended)}, nil
 	}
 	var warnings []string
@@ -86,6 +96,9 @@ func (t *Tx) SubmitJob(k JobKey, s Submission) (*nusav1.SubmitResponse, error) {
 			return nil, err
 		}
 	} else if err := t.dropDone(k); err != nil {
+		return nil, err
+	}
+	if err := t.keepVersion(k, old, s.Encoded, s.Tag, rec); err != nil {
 		return nil, err
 	}
 	stored, err := s.Spec.record(rec, k.Name, s.Encoded)
@@ -275,4 +288,135 @@ func allEnded(s *nusav1.JobStatus) bool {
 		}
 	}
 	return true
+}
+
+// keepVersion stores the spec of the version that rec replaces, and completes rec. next is the encoded
+// spec of rec, and tag the tag of its version. A new job, and the same spec again, store nothing. A
+// version that takes more than versions.MaxBytes is not stored.
+func (t *Tx) keepVersion(k JobKey, old *Record, next []byte, tag string, rec *nusav1.JobRecord) error {
+	rec.Tag = tag
+	if old == nil {
+		return nil
+	}
+	head := old.decodedHead()
+	rec.Versions = head.GetVersions()
+	if tag != "" && slices.ContainsFunc(rec.Versions, func(v *nusav1.StoredVersion) bool { return v.GetTag() == tag }) || tag != "" && head.GetTag() == tag {
+		return tagTaken(k, tag)
+	}
+	if bytes.Equal(old.encoded(), next) {
+		rec.Tag = cmp.Or(tag, head.GetTag())
+		return nil
+	}
+	packed, err := compact.Pack(old.encoded())
+	if err != nil || len(packed) > versions.MaxBytes {
+		return err
+	}
+	now := time.Now()
+	all := append(slices.Clone(rec.Versions), &nusav1.StoredVersion{
+		Version: old.Version(), Submitted: head.GetJob().GetSubmitted(), Replaced: timestamppb.New(now), Bytes: int64(len(packed)),
+		Tag: head.GetTag(), Reverted: head.GetJob().GetReverted(),
+	})
+	rec.Versions = nil
+	kept := versions.Keep(versionsOf(all), now)
+	for i, v := range all {
+		if slices.Contains(kept, i) {
+			rec.Versions = append(rec.Versions, v)
+			continue
+		}
+		if err := t.deleteUnchecked(VersionKey(k, v.GetVersion())); err != nil {
+			return err
+		}
+	}
+	return t.putUnchecked(VersionKey(k, old.Version()), &nusav1.VersionRecord{Spec: packed})
+}
+
+// Replace returns the record of a job that continues its run with the spec of an earlier record. It
+// stores what a submit stores about the version that it replaces.
+func (t *Tx) Replace(k JobKey, old *Record, rev int64, with *Record, reverted *nusav1.Reverted) (*nusav1.JobRecord, error) {
+	next := &nusav1.JobRecord{Job: &nusav1.Job{
+		Spec: with.Spec(), Version: old.Version() + 1, Run: old.Run(rev), Submitted: timestamppb.Now(), Reverted: reverted,
+	}}
+	next.Since = Since(old, next.GetJob().GetSpec(), next.GetJob().GetVersion())
+	if err := t.keepVersion(k, old, with.encoded(), "", next); err != nil {
+		return nil, err
+	}
+	return next, t.PutJob(k, next)
+}
+
+// versionsOf returns stored versions in the form of package versions.
+func versionsOf(all []*nusav1.StoredVersion) (out []versions.Version) {
+	for _, v := range all {
+		out = append(out, versions.Version{Number: v.GetVersion(), Tag: v.GetTag(), Replaced: v.GetReplaced().AsTime()})
+	}
+	return out
+}
+
+// earlierBytes returns what the stored earlier versions of a job count in Room.
+func earlierBytes(all []*nusav1.StoredVersion) (bytes int64) {
+	for _, v := range all {
+		bytes += v.GetBytes() + versions.Overhead
+	}
+	return bytes
+}
+
+// forgetVersions removes the specs of all earlier versions of a job.
+func (t *Tx) forgetVersions(k JobKey) error {
+	prefix := versionPrefix + k.String()
+	return t.set(txChange{key: prefix + "/", end: prefix + "0", unchecked: true})
+}
+
+func tagTaken(k JobKey, tag string) error {
+	return status.Errorf(codes.AlreadyExists, "a stored version of job %s has the tag %q: remove the tag from it first", k, tag)
+}
+
+// Versions returns the present version of a job and its stored earlier ones, the present one first.
+func (r *Record) Versions() (out []*nusav1.JobVersion) {
+	head := r.decodedHead()
+	out = append(out, &nusav1.JobVersion{
+		Version: r.Version(), Submitted: head.GetJob().GetSubmitted(), Tag: head.GetTag(), Reverted: head.GetJob().GetReverted(),
+	})
+	for _, v := range slices.Backward(head.GetVersions()) {
+		out = append(out, &nusav1.JobVersion{
+			Version: v.GetVersion(), Submitted: v.GetSubmitted(), Replaced: v.GetReplaced(), Tag: v.GetTag(), Reverted: v.GetReverted(), Bytes: v.GetBytes(),
+		})
+	}
+	return out
+}
+
+// TagVersion gives a stored version of a job a tag, or removes its tag. It changes nothing if the
+// version has the tag.
+func (t *Tx) TagVersion(k JobKey, version int64, tag string) (*nusav1.JobVersion, error) {
+	old, rev, err := Stored(t, k)
+	if err != nil {
+		return nil, err
+	}
+	if _, past := pastEnd(t, k); past { // its stored record would make it run again
+		return nil, status.Errorf(codes.FailedPrecondition, "job %s has ended and is kept as history: its versions get no other tags", k)
+	}
+	all := old.Versions()
+	at := slices.IndexFunc(all, func(v *nusav1.JobVersion) bool { return v.GetVersion() == version })
+	switch {
+	case at < 0:
+		return nil, status.Errorf(codes.NotFound, "version %d of job %s is not stored", version, k)
+	case all[at].GetTag() == tag:
+		return all[at], nil
+	case tag != "" && slices.ContainsFunc(all, func(v *nusav1.JobVersion) bool { return v.GetTag() == tag }):
+		return nil, tagTaken(k, tag)
+	}
+	next := old.Full()
+	next.Job.Run = old.Run(rev)
+	if at == 0 {
+		next.Tag = tag
+	} else {
+		next.Versions[len(next.Versions)-at].Tag = tag
+	}
+	reason := fmt.Sprintf("tag %s for version %d", tag, version)
+	if tag == "" {
+		reason = fmt.Sprintf("no tag for version %d", version)
+	}
+	if err := t.Audit(audit.Entry{Verb: "tag", Kind: "job", Namespace: k.Namespace, Name: k.Name, Reason: reason}); err != nil {
+		return nil, err
+	}
+	all[at].Tag = tag
+	return all[at], t.PutJob(k, next)
 }

@@ -53,7 +53,7 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 	if j.Record.Type() == place.Batch {
 		st.Ended[k] = struct{}{}
 	}
-	if j.Revertible() || len(j.Notes().RolloutWaits) > 0 {
+	if j.Revertible() || j.rollsOut() {
 		st.Rollouts[k] = struct{}{}
 	}
 	return disconnectedChanged

@@ -2,9 +2,12 @@ package state
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/failover"
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -309,6 +312,9 @@ func (j *Job) ToPlace(see Sight) place.Job {
 	out.Slots = j.SortedSlots()
 	out.Breaches = j.Notes().Breaches
 	out.Summaries = j.Reported(j.Record)
+	if rec := j.PresentRollout(); rec.GetFailed() != "" || rec.GetPaused() {
+		out.RolloutHold = holdText(rec)
+	}
 	if Sustained(j.Notes().Breaches) {
 		out.Down = j.NotRunning(see)
 	}
@@ -373,11 +379,91 @@ func (j *Job) Rollout(see Sight) place.Rollout {
 		desired += g.GetDesired()
 	}
 	out.AllRunning = out.AllRunning && desired > 0
+	if rec := j.PresentRollout(); rec.GetFailed() != "" {
+		out.Failed, out.Why, out.AutoRevert = true, rec.GetFailed(), j.Record.asksRevert()
+	}
 	// The first version of a new run has no version to revert to.
 	if h := j.Healthy; h != nil && h.Run(0) == j.Record.Run(j.Revision) {
 		out.Healthy, out.SameSpec = h.Version(), bytes.Equal(h.encoded(), j.Record.encoded())
 	}
 	return out
+}
+
+// RolledOut returns the latest version that changed the work of a group in the present run; 0: none
+// did.
+func (r *Record) RolledOut() (version int64) {
+	for _, since := range r.since {
+		version = max(version, since)
+	}
+	return version
+}
+
+// ChangedSince returns the version that last changed the work of a group; 0: none did in this run.
+func (r *Record) ChangedSince(group string) int64 { return r.since[group] }
+
+// PresentRollout returns the stored record of the rollout of the present version, or nil. The lock is
+// held.
+func (j *Job) PresentRollout() *nusav1.RolloutRecord {
+	r := j.StoredRollout
+	if r == nil || j.Record == nil || j.Record.Stopped() || r.GetRun() != j.Record.Run(j.Revision) || r.GetVersion() != j.Record.RolledOut() {
+		return nil
+	}
+	return r
+}
+
+// rollsOut reports whether a version that changed the work of a group may not run everywhere yet. The
+// lock is held.
+func (j *Job) rollsOut() bool {
+	return j.Record.RolledOut() > 0 && !j.Record.Stopped() && !j.PresentRollout().GetDone()
+}
+
+// holdText says why a paused or failed rollout goes no further.
+func holdText(rec *nusav1.RolloutRecord) string {
+	switch {
+	case rec.GetFailed() != "":
+		return fmt.Sprintf("version %d failed: %s", rec.GetVersion(), rec.GetFailed())
+	case rec.GetPausedBecause() != "":
+		return fmt.Sprintf("the rollout of version %d is paused: %s", rec.GetVersion(), rec.GetPausedBecause())
+	}
+	return fmt.Sprintf("the rollout of version %d is paused", rec.GetVersion())
+}
+
+// addRollout adds the rollout of the present version to a status, unless it is done. A rollout that
+// missed a deadline, or that an operator failed, makes the job failed. The lock is held.
+func (j *Job) addRollout(out *nusav1.JobStatus, see Sight) {
+	rec := j.PresentRollout()
+	if rec == nil || rec.GetDone() {
+		return
+	}
+	r := &nusav1.Rollout{Version: rec.GetVersion(), State: nusav1.RolloutState_ROLLOUT_STATE_RUNNING, Began: rec.GetBegan(), Regions: map[string]*nusav1.RegionRollout{}}
+	waits := j.Notes().RolloutWaits
+	for name, g := range out.GetGroups() {
+		if j.Record.ChangedSince(name) == 0 {
+			continue
+		}
+		for at, c := range g.GetRegions() {
+			to := r.Regions[at]
+			if to == nil {
+				to = &nusav1.RegionRollout{Waits: waits[at]}
+				r.Regions[at] = to
+			}
+			to.Desired += counts.Live(c)
+			to.Outdated += c.GetOutdated()
+			to.Healthy += max(0, c.GetRunning()-c.GetOutdated())
+		}
+	}
+	switch due := j.Notes().RolloutDue; {
+	case rec.GetFailed() != "":
+		r.State, r.Message = nusav1.RolloutState_ROLLOUT_STATE_FAILED, holdText(rec)
+		if out.GetState() == nusav1.JobState_JOB_STATE_STARTING || out.GetState() == nusav1.JobState_JOB_STATE_PENDING {
+			out.State, out.Message = nusav1.JobState_JOB_STATE_FAILED, r.GetMessage()
+		}
+	case rec.GetPaused():
+		r.State, r.Message = nusav1.RolloutState_ROLLOUT_STATE_PAUSED, holdText(rec)
+	case due > 0:
+		r.Deadline = durationpb.New(max(0, due-see.st.Clock()))
+	}
+	out.Rollout = r
 }
 
 // Reported returns the regions' latest summaries of a job. It returns nil unless the version of rec

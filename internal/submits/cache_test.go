@@ -30,14 +30,14 @@ func TestCacheIsBounded(t *testing.T) {
 func TestFieldNumbers(t *testing.T) {
 	request, spec := (&nusav1.SubmitRequest{}).ProtoReflect().Descriptor().Fields(), (&nusav1.JobSpec{}).ProtoReflect().Descriptor().Fields()
 	for name, want := range map[string]protowire.Number{
-		"spec": fieldSpec, "idempotency_key": fieldIdempotencyKey, "check_revision": fieldCheckRevision, "again": fieldAgain,
+		"spec": fieldSpec, "idempotency_key": fieldIdempotencyKey, "check_revision": fieldCheckRevision, "again": fieldAgain, "tag": fieldTag,
 	} {
 		if f := request.ByNumber(want); f == nil || string(f.Name()) != name {
 			t.Errorf("field %d is %v, want %s", want, f, name)
 		}
 	}
-	if n := request.Len(); n != 4 {
-		t.Errorf("SubmitRequest has %d fields: Fields reads 4", n)
+	if n := request.Len(); n != 5 {
+		t.Errorf("SubmitRequest has %d fields: Fields reads 5", n)
 	}
 	if f := spec.ByNumber(specName); f == nil || f.Name() != "name" {
 		t.Errorf("field %d of a spec is %v, want name", specName, f)

@@ -19,6 +19,7 @@ const (
 	fieldIdempotencyKey protowire.Number = 2
 	fieldCheckRevision  protowire.Number = 3
 	fieldAgain          protowire.Number = 4
+	fieldTag            protowire.Number = 5
 
 	specName protowire.Number = 1
 )
@@ -51,6 +52,7 @@ type Fields struct {
 	Key           string
 	CheckRevision int64
 	Again         bool
+	Tag           string
 }
 
 // Message decodes the request. The error is a gRPC status. With an error, the message has
@@ -121,6 +123,11 @@ func (r *Request) Fields() (f Fields, err error) {
 			f.CheckRevision = int64(number)
 		case field == fieldAgain && kind == protowire.VarintType:
 			f.Again = protowire.DecodeBool(number)
+		case field == fieldTag && kind == protowire.BytesType:
+			f.Tag = string(bytes)
+			if !utf8.ValidString(f.Tag) {
+				return f, status.Error(codes.InvalidArgument, "the request cannot be decoded: tag is not UTF-8")
+			}
 		}
 	}
 	return f, nil

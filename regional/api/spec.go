@@ -58,11 +58,17 @@ func checkRegionFields(spec *nusav1.JobSpec, region string) job.Errors {
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
 		g := spec.GetGroups()[name]
 		out = append(out, checkRegionsSpec("groups."+name+".regions", g.GetRegions(), region)...)
-		if g.GetUpdate().GetAutoRevert() {
-			out = append(out, job.Problem{
-				Field: "groups." + name + ".update.auto_revert", Reason: nusav1.Reason_REASON_UNSUPPORTED,
-				Message: "not supported yet for a region's own jobs",
-			})
+		u := g.GetUpdate()
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{{"auto_revert", u.GetAutoRevert()}, {"healthy_deadline", u.GetHealthyDeadline() != nil}, {"progress_deadline", u.GetProgressDeadline() != nil}} {
+			if f.set {
+				out = append(out, job.Problem{
+					Field: "groups." + name + ".update." + f.name, Reason: nusav1.Reason_REASON_UNSUPPORTED,
+					Message: "not supported yet for a region's own jobs",
+				})
+			}
 		}
 	}
 	return out

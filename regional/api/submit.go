@@ -90,6 +90,9 @@ func (j jobs) parseSubmit(ctx context.Context, m *Master, req *wire.SubmitReques
 	if len(f.Key) > maxKeyBytes {
 		return nil, nil, rpcerr.Invalid(&nusav1.Problem{Field: "idempotency_key", Message: fmt.Sprintf("longer than %d bytes", maxKeyBytes)})
 	}
+	if f.Tag != "" {
+		return nil, nil, rpcerr.Invalid(&nusav1.Problem{Field: "tag", Message: "the versions of a region's own jobs are not stored"})
+	}
 	name, spec, err := m.Specs.Get(f.Spec, j.parseSpec)
 	if err != nil {
 		return nil, nil, cmp.Or(rights.MaySubmitEncoded(ctx, f.Spec), err)

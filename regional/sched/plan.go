@@ -42,7 +42,7 @@ type Stop struct {
 	GiveUp   bool // the node is lost: the allocation becomes lost at once
 }
 
-// Proven says that an allocation has been up for HealthyAfter.
+// Proven says that an allocation has been up for state.Group.HealthyAfter.
 type Proven struct {
 	AllocID    string
 	Key        state.GroupKey

@@ -2,7 +2,6 @@ package sched
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -67,18 +66,13 @@ func (d *decision) checkAttempt(a *state.Alloc) {
 	}
 }
 
-// HealthyAfter is how long an allocation must be up without a restart before it counts as
-// running. It applies to an allocation that was placed because of a rollout or a failure.
-// The first attempt of an instance counts at once.
-const HealthyAfter = time.Second
-
-// checkProven adds an entry to Plan.Proven if an allocation has been up for HealthyAfter.
-// Otherwise it makes the next plan due at that time.
+// checkProven adds an entry to Plan.Proven if an allocation has been up for
+// state.Group.HealthyAfter. Otherwise it makes the next plan due at that time.
 func (d *decision) checkProven(a *state.Alloc) {
 	if a.State != state.Running || a.UpUnixNano == 0 || a.Moving || a.JobVersion != d.slot.JobVersion {
 		return
 	}
-	if due := a.UpUnixNano + int64(HealthyAfter); due > d.p.in.NowUnixNano {
+	if due := a.UpUnixNano + int64(d.spec.HealthyAfter(d.job.Type)); due > d.p.in.NowUnixNano {
 		d.out.wake(due)
 		return
 	}

@@ -398,6 +398,9 @@ func (w *world) define(a args) {
 		Disconnect:  state.Disconnect{After: a.duration("after", 30*time.Second), Replace: a.keys["replace"] != "no", StopRunning: a.keys["running"] == "stop", StopInRegion: a.keys["region"] == "stop", KeepReplacement: a.keys["reconcile"] == "replacement"},
 		MaxParallel: int32(a.int("parallel", 1)), Singleton: a.keys["singleton"] != "", KillTimeout: 5 * time.Second,
 	}
+	if _, set := a.keys["healthy"]; set {
+		spec.MinHealthy = cmp.Or(a.duration("healthy", 0), state.NoMinHealthy)
+	}
 	if old := w.jobs[a.word(1)]; a.keys["more"] != "" {
 		with := *old
 		with.Groups = append(slices.Clone(old.Groups), spec)

@@ -37,7 +37,7 @@ type Alloc struct {
 	Disconnected bool
 	// Proving is true for an allocation that replaced another version or a failed attempt,
 	// and for one whose tasks were restarted. Such an allocation counts as starting, and a
-	// rollout waits for it, until it has been up for sched.HealthyAfter without a restart.
+	// rollout waits for it, until it has been up for Group.HealthyAfter without a restart.
 	Proving bool
 	// Moving is true while the node is being drained: the instance must move to another
 	// node.

@@ -26,6 +26,7 @@
 //   - allocs.go: stores and charges allocations, and records the end of an attempt: reschedule
 //     attempts and back-off
 //   - nodes.go: registration, status, cordon, drain and removal of nodes
+//   - healthy.go: how long an instance must be up before it counts as running
 //   - slots.go: slot orders, and slots that are given back
 //   - plan.go: stores the placements of a plan, or refuses those that are no longer valid
 //   - reports.go: applies the reports of agents

@@ -154,6 +154,9 @@ func (t *txn) followOld(key JobKey, version, old int64) {
 }
 
 func (t *txn) putJob(j *Job) {
+	if t.cluster.FeatureLevel < HealthyLevel {
+		j = withoutMinHealthy(j)
+	}
 	t.addVersion(j)
 	t.res.Changed = true
 }

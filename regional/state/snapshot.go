@@ -334,6 +334,8 @@ func (v *View) Hash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
+var groupType = reflect.TypeFor[Group]()
+
 // digest writes a value in a canonical form. Maps are sorted by key, and a nil slice equals
 // an empty slice.
 func digest(h hash.Hash, v reflect.Value) {
@@ -351,7 +353,11 @@ func digest(h hash.Hash, v reflect.Value) {
 		number(1)
 		digest(h, v.Elem())
 	case reflect.Struct:
-		for i := range v.NumField() {
+		n := v.NumField()
+		if v.Type() == groupType && v.FieldByName("MinHealthy").IsZero() {
+			n-- // servers below HealthyLevel do not know the field, which is the last one
+		}
+		for i := range n {
 			digest(h, v.Field(i))
 		}
 	case reflect.Slice:

@@ -60,8 +60,8 @@ type Cluster struct {
 	NodeLeaseMax   time.Duration
 	// FeatureLevel says which commands the log may have, because every server of the region can read
 	// them. Level 1 has JoinFederation, RebindFederation and SetLimits. Level 2 has OrdersStored and
-	// Alloc.BindingUnknown. Level 3 has ChangeDocuments.
-	// Level 4 has AuditEntry.Stored and AuditEntry.Retain. From level 5 on, the state has events.
+	// Alloc.BindingUnknown. Level 3 has ChangeDocuments. Level 4 has AuditEntry.Stored and
+	// AuditEntry.Retain. From level 5 on, the state has events, and from 6 on, Group.MinHealthy.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.
@@ -297,6 +297,9 @@ type Group struct {
 	Singleton   bool
 	KillTimeout time.Duration // the longest of the group's tasks
 	MaxRuntime  time.Duration // 0: unlimited; the agent enforces it
+	// MinHealthy is update.min_healthy. 0: the default. Less than 0: none. It needs
+	// Cluster.FeatureLevel 6: see HealthyLevel.
+	MinHealthy time.Duration
 }
 
 // Binding returns the leases that bind the instances of a group. local is true for a group of a

@@ -77,6 +77,9 @@ func groupFromProto(name string, g *nusav1.Group) state.Group {
 		MaxParallel: g.GetUpdate().GetMaxParallel(),
 		MaxRuntime:  g.GetMaxRuntime().AsDuration(),
 	}
+	if d := g.GetUpdate().GetMinHealthy(); d != nil {
+		out.MinHealthy = cmp.Or(d.AsDuration(), state.NoMinHealthy)
+	}
 	for _, t := range g.GetTasks() {
 		out.KillTimeout = max(out.KillTimeout, t.GetKillTimeout().AsDuration())
 	}

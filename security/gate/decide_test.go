@@ -48,7 +48,7 @@ var findsItself = []string{
 	"Allocations/Exec", "Allocations/Get", "Allocations/ListFiles", "Allocations/Logs", "Allocations/ReadFile", "Allocations/Restart", "Allocations/Signal",
 	"Allocations/Stats", "Allocations/Stop", "Jobs/Plan", "Jobs/Submit", "Jobs/SubmitMany",
 	"Nodes/Cordon", "Nodes/Drain", "Nodes/Get", "Nodes/Remove",
-	"Reservations/Claim", "Reservations/Create", "Reservations/Get", "Reservations/Release",
+	"Reservations/Claim", "Reservations/Create", "Reservations/Get", "Reservations/Release", "Rollouts/Revert",
 	"Spares/Cancel", "Spares/Get", "Spares/Prepare", "Spares/Release",
 }
 

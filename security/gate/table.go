@@ -183,6 +183,14 @@ var table = []row{
 	{name: "/nusa.v1.Intakes/Disable", may: users, verb: "set", kind: "intake", at: everywhere},
 	{name: "/nusa.v1.Intakes/Enable", may: users, verb: "set", kind: "intake", at: everywhere},
 
+	{name: "/nusa.v1.Rollouts/History", may: users, verb: "read", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Rollouts/Diff", may: users, verb: "read", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Rollouts/Revert", may: users, verb: "submit", kind: "job", at: unknown},
+	{name: "/nusa.v1.Rollouts/Tag", may: users, verb: "submit", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Rollouts/Pause", may: users, verb: "submit", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Rollouts/Resume", may: users, verb: "submit", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Rollouts/Fail", may: users, verb: "submit", kind: "job", at: ofJob},
+
 	{name: "/nusa.v1.Reservations/Create", may: users, verb: "create", kind: "reservation", at: unknown},
 	{name: "/nusa.v1.Reservations/Get", may: users, verb: "read", kind: "reservation", at: unknown},
 	{name: "/nusa.v1.Reservations/List", may: users, verb: "read", kind: "reservation", at: ofNamespace, list: true},

@@ -49,8 +49,8 @@ func Root() *cobra.Command {
 measured round trips between them and by their capacity, and explains each choice.
 
 Exit codes: 0 done; 1 error; 2 accepted (or perhaps accepted, when no answer came),
-but not running within --timeout; 3 accepted, and the batch job failed or the new
-version was reverted. job plan: 0 no change, 1 changes, 255 error.`,
+but not running within --timeout; 3 accepted, and the job failed; 4 the new version
+failed, and the job was taken back. job plan: 0 no change, 1 changes, 255 error.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       serve.Version,

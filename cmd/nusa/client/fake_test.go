@@ -7,11 +7,13 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
@@ -190,10 +192,13 @@ func (f *fake) Submit(ctx context.Context, r *nusav1.SubmitRequest) (*nusav1.Sub
 	return &nusav1.SubmitResponse{Version: 2, Revision: 12, Changed: r.GetSpec().GetName() != "same", Warnings: job.Warnings(r.GetSpec())}, nil
 }
 
-// jobIn returns a job with one group of two instances.
+// jobIn returns a job with one group of two instances, which count as running at once.
 func jobIn(name string, version int64, state nusav1.JobState, c *nusav1.InstanceCounts) *nusav1.Job {
 	j := sample.Job()
 	j.Spec.Name, j.Version, j.Submitted = name, version, nil
+	for _, g := range j.GetSpec().GetGroups() {
+		g.Update = &nusav1.Update{MinHealthy: durationpb.New(0)}
+	}
 	j.Status = &nusav1.JobStatus{State: state, Groups: map[string]*nusav1.GroupStatus{"web": {
 		Desired: 2, Counts: c, Regions: map[string]*nusav1.InstanceCounts{"japaneast": c},
 	}}}
@@ -246,6 +251,10 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 		return send(starting, cut)
 	case "fails":
 		return send(waiting, failed)
+	case "brief":
+		// It runs, but not for min_healthy.
+		running.Spec.Groups["web"].Update.MinHealthy = durationpb.New(time.Hour)
+		return send(running, failed)
 	case "stopped":
 		return send(stopped)
 	case "other":

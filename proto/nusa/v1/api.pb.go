@@ -390,7 +390,11 @@ type SubmitRequest struct {
 	// Only for batch jobs: run the job again, even if the stored spec is the same and every
 	// instance has ended. FAILED_PRECONDITION: the job still has instances that must run, or
 	// the job has another type.
-	Again         bool `protobuf:"varint,4,opt,name=again,proto3" json:"again,omitempty"`
+	Again bool `protobuf:"varint,4,opt,name=again,proto3" json:"again,omitempty"`
+	// Optional tag of the new version, 1..63 of [a-z0-9._-], starting with a letter or a digit. No other
+	// stored version of the job may have it. Only for jobs of the federation. The present version gets
+	// the tag if the submit changes nothing.
+	Tag           string `protobuf:"bytes,5,opt,name=tag,proto3" json:"tag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -451,6 +455,13 @@ func (x *SubmitRequest) GetAgain() bool {
 		return x.Again
 	}
 	return false
+}
+
+func (x *SubmitRequest) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
 }
 
 // SubmitResponse says what was stored.
@@ -8231,12 +8242,13 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\adesired\x18\x03 \x01(\x05R\adesired\x12\x1a\n" +
 	"\bunplaced\x18\x04 \x01(\x05R\bunplaced\x12/\n" +
 	"\x06counts\x18\x05 \x01(\v2\x17.nusa.v1.InstanceCountsR\x06counts\x12\x18\n" +
-	"\aremoved\x18\x06 \x01(\bR\aremoved\"\x9b\x01\n" +
+	"\aremoved\x18\x06 \x01(\bR\aremoved\"\xad\x01\n" +
 	"\rSubmitRequest\x12$\n" +
 	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\x12'\n" +
 	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x12%\n" +
 	"\x0echeck_revision\x18\x03 \x01(\x03R\rcheckRevision\x12\x14\n" +
-	"\x05again\x18\x04 \x01(\bR\x05again\"|\n" +
+	"\x05again\x18\x04 \x01(\bR\x05again\x12\x10\n" +
+	"\x03tag\x18\x05 \x01(\tR\x03tag\"|\n" +
 	"\x0eSubmitResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x18\n" +

@@ -751,6 +751,62 @@ func (JobState) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
+// RolloutState says how far a rollout is.
+type RolloutState int32
+
+const (
+	RolloutState_ROLLOUT_STATE_UNSPECIFIED RolloutState = 0
+	// Instances are being replaced.
+	RolloutState_ROLLOUT_STATE_RUNNING RolloutState = 1
+	// An operator paused it: no further region gets the version, and deadlines do not count.
+	RolloutState_ROLLOUT_STATE_PAUSED RolloutState = 2
+	// The version failed: no further region gets it.
+	RolloutState_ROLLOUT_STATE_FAILED RolloutState = 3
+)
+
+// Enum value maps for RolloutState.
+var (
+	RolloutState_name = map[int32]string{
+		0: "ROLLOUT_STATE_UNSPECIFIED",
+		1: "ROLLOUT_STATE_RUNNING",
+		2: "ROLLOUT_STATE_PAUSED",
+		3: "ROLLOUT_STATE_FAILED",
+	}
+	RolloutState_value = map[string]int32{
+		"ROLLOUT_STATE_UNSPECIFIED": 0,
+		"ROLLOUT_STATE_RUNNING":     1,
+		"ROLLOUT_STATE_PAUSED":      2,
+		"ROLLOUT_STATE_FAILED":      3,
+	}
+)
+
+func (x RolloutState) Enum() *RolloutState {
+	p := new(RolloutState)
+	*p = x
+	return p
+}
+
+func (x RolloutState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RolloutState) Descriptor() protoreflect.EnumDescriptor {
+	return file_nusa_v1_job_proto_enumTypes[12].Descriptor()
+}
+
+func (RolloutState) Type() protoreflect.EnumType {
+	return &file_nusa_v1_job_proto_enumTypes[12]
+}
+
+func (x RolloutState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RolloutState.Descriptor instead.
+func (RolloutState) EnumDescriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
+}
+
 // JobSpec is the canonical form of a job file, at most 1 MiB encoded. YAML and
 // JSON files convert to it and back without loss (package job).
 type JobSpec struct {
@@ -3246,9 +3302,21 @@ type Update struct {
 	Canary int32 `protobuf:"varint,2,opt,name=canary,proto3" json:"canary,omitempty"`
 	// If instances of a new version have used up their attempts, the job returns once to the
 	// latest version of its run that ran completely. Only for jobs of the federation.
-	AutoRevert    bool `protobuf:"varint,3,opt,name=auto_revert,json=autoRevert,proto3" json:"auto_revert,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	AutoRevert bool `protobuf:"varint,3,opt,name=auto_revert,json=autoRevert,proto3" json:"auto_revert,omitempty"`
+	// How long an instance must be up without a restart before it counts as running, 0..1h. Unset:
+	// 10 s for an instance of a new version, and for one that has failed or was restarted. The first
+	// attempt of a first version counts at once; `nusa job run` waits until every instance has been up
+	// for 2 s, or for min_healthy. Not allowed in batch jobs.
+	MinHealthy *durationpb.Duration `protobuf:"bytes,5,opt,name=min_healthy,json=minHealthy,proto3" json:"min_healthy,omitempty"`
+	// A rollout has failed if instances of the new version have been up for this time and none of
+	// them became healthy, 1s..24h, default 5m. Only for jobs of the federation.
+	HealthyDeadline *durationpb.Duration `protobuf:"bytes,6,opt,name=healthy_deadline,json=healthyDeadline,proto3" json:"healthy_deadline,omitempty"`
+	// A rollout has failed if no further instance became healthy for this time, 1s..168h, default
+	// 10m, and at least healthy_deadline. The time does not count while a region of the job is
+	// disconnected. Only for jobs of the federation.
+	ProgressDeadline *durationpb.Duration `protobuf:"bytes,7,opt,name=progress_deadline,json=progressDeadline,proto3" json:"progress_deadline,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Update) Reset() {
@@ -3300,6 +3368,27 @@ func (x *Update) GetAutoRevert() bool {
 		return x.AutoRevert
 	}
 	return false
+}
+
+func (x *Update) GetMinHealthy() *durationpb.Duration {
+	if x != nil {
+		return x.MinHealthy
+	}
+	return nil
+}
+
+func (x *Update) GetHealthyDeadline() *durationpb.Duration {
+	if x != nil {
+		return x.HealthyDeadline
+	}
+	return nil
+}
+
+func (x *Update) GetProgressDeadline() *durationpb.Duration {
+	if x != nil {
+		return x.ProgressDeadline
+	}
+	return nil
 }
 
 // Slot is a range of instance indices of a group, owned by one region.
@@ -3843,7 +3932,10 @@ type JobStatus struct {
 	// Status by group.
 	Groups map[string]*GroupStatus `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What the job waits for, or why it failed, in one line.
-	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// The rollout of a version that changes the work of groups. Unset: there was none in this run, or
+	// it is done. Only in jobs of the federation.
+	Rollout       *Rollout `protobuf:"bytes,4,opt,name=rollout,proto3" json:"rollout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3899,6 +3991,175 @@ func (x *JobStatus) GetMessage() string {
 	return ""
 }
 
+func (x *JobStatus) GetRollout() *Rollout {
+	if x != nil {
+		return x.Rollout
+	}
+	return nil
+}
+
+// Rollout is the replacement of the instances of earlier versions.
+type Rollout struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version that is rolled out.
+	Version int64        `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	State   RolloutState `protobuf:"varint,2,opt,name=state,proto3,enum=nusa.v1.RolloutState" json:"state,omitempty"`
+	// Why it is paused or has failed, or what it waits for, for people.
+	Message string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Began   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=began,proto3" json:"began,omitempty"`
+	// Time until the rollout fails unless a further instance becomes healthy. Unset: it is paused, has
+	// failed, or waits for a region that is disconnected.
+	Deadline *durationpb.Duration `protobuf:"bytes,5,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// The job's regions, by name.
+	Regions       map[string]*RegionRollout `protobuf:"bytes,6,rep,name=regions,proto3" json:"regions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rollout) Reset() {
+	*x = Rollout{}
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rollout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rollout) ProtoMessage() {}
+
+func (x *Rollout) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
+func (*Rollout) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *Rollout) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Rollout) GetState() RolloutState {
+	if x != nil {
+		return x.State
+	}
+	return RolloutState_ROLLOUT_STATE_UNSPECIFIED
+}
+
+func (x *Rollout) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Rollout) GetBegan() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Began
+	}
+	return nil
+}
+
+func (x *Rollout) GetDeadline() *durationpb.Duration {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *Rollout) GetRegions() map[string]*RegionRollout {
+	if x != nil {
+		return x.Regions
+	}
+	return nil
+}
+
+// RegionRollout is the part of a rollout in one region.
+type RegionRollout struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of instances that are wanted, and how many of them run the version and are healthy.
+	Desired int32 `protobuf:"varint,1,opt,name=desired,proto3" json:"desired,omitempty"`
+	Healthy int32 `protobuf:"varint,2,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	// Number of instances that still run an earlier version.
+	Outdated int32 `protobuf:"varint,3,opt,name=outdated,proto3" json:"outdated,omitempty"`
+	// Why the region has not got the version yet, for people. Empty: it has got it.
+	Waits         string `protobuf:"bytes,4,opt,name=waits,proto3" json:"waits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegionRollout) Reset() {
+	*x = RegionRollout{}
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegionRollout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegionRollout) ProtoMessage() {}
+
+func (x *RegionRollout) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegionRollout.ProtoReflect.Descriptor instead.
+func (*RegionRollout) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *RegionRollout) GetDesired() int32 {
+	if x != nil {
+		return x.Desired
+	}
+	return 0
+}
+
+func (x *RegionRollout) GetHealthy() int32 {
+	if x != nil {
+		return x.Healthy
+	}
+	return 0
+}
+
+func (x *RegionRollout) GetOutdated() int32 {
+	if x != nil {
+		return x.Outdated
+	}
+	return 0
+}
+
+func (x *RegionRollout) GetWaits() string {
+	if x != nil {
+		return x.Waits
+	}
+	return ""
+}
+
 // GroupStatus counts the instances of a group.
 type GroupStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3922,7 +4183,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3934,7 +4195,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3947,7 +4208,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GroupStatus) GetDesired() int32 {
@@ -4022,7 +4283,7 @@ type UnknownInstances struct {
 
 func (x *UnknownInstances) Reset() {
 	*x = UnknownInstances{}
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4034,7 +4295,7 @@ func (x *UnknownInstances) String() string {
 func (*UnknownInstances) ProtoMessage() {}
 
 func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4047,7 +4308,7 @@ func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownInstances.ProtoReflect.Descriptor instead.
 func (*UnknownInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *UnknownInstances) GetRegion() string {
@@ -4124,7 +4385,7 @@ type InstanceCounts struct {
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4136,7 +4397,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4149,7 +4410,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *InstanceCounts) GetPending() int32 {
@@ -4241,7 +4502,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[41]
+	mi := &file_nusa_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4253,7 +4514,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[41]
+	mi := &file_nusa_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4266,7 +4527,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -4532,12 +4793,16 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\t_attempts\"c\n" +
 	"\aBackoff\x12-\n" +
 	"\x04from\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04from\x12)\n" +
-	"\x02to\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x02to\"d\n" +
+	"\x02to\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x02to\"\xae\x02\n" +
 	"\x06Update\x12!\n" +
 	"\fmax_parallel\x18\x01 \x01(\x05R\vmaxParallel\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\x05R\x06canary\x12\x1f\n" +
 	"\vauto_revert\x18\x03 \x01(\bR\n" +
-	"autoRevert\"\xd9\x05\n" +
+	"autoRevert\x12:\n" +
+	"\vmin_healthy\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"minHealthy\x12D\n" +
+	"\x10healthy_deadline\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x0fhealthyDeadline\x12F\n" +
+	"\x11progress_deadline\x18\a \x01(\v2\x19.google.protobuf.DurationR\x10progressDeadline\"\xd9\x05\n" +
 	"\x04Slot\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -4590,14 +4855,30 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\bReverted\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\x03R\x02to\x12\x10\n" +
-	"\x03why\x18\x03 \x01(\tR\x03why\"\xd7\x01\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"\x83\x02\n" +
 	"\tJobStatus\x12'\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x11.nusa.v1.JobStateR\x05state\x126\n" +
 	"\x06groups\x18\x02 \x03(\v2\x1e.nusa.v1.JobStatus.GroupsEntryR\x06groups\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\x1aO\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12*\n" +
+	"\arollout\x18\x04 \x01(\v2\x10.nusa.v1.RolloutR\arollout\x1aO\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12*\n" +
-	"\x05value\x18\x02 \x01(\v2\x14.nusa.v1.GroupStatusR\x05value:\x028\x01\"\x90\x03\n" +
+	"\x05value\x18\x02 \x01(\v2\x14.nusa.v1.GroupStatusR\x05value:\x028\x01\"\xe0\x02\n" +
+	"\aRollout\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x12+\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x15.nusa.v1.RolloutStateR\x05state\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x120\n" +
+	"\x05began\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05began\x125\n" +
+	"\bdeadline\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bdeadline\x127\n" +
+	"\aregions\x18\x06 \x03(\v2\x1d.nusa.v1.Rollout.RegionsEntryR\aregions\x1aR\n" +
+	"\fRegionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.nusa.v1.RegionRolloutR\x05value:\x028\x01\"u\n" +
+	"\rRegionRollout\x12\x18\n" +
+	"\adesired\x18\x01 \x01(\x05R\adesired\x12\x18\n" +
+	"\ahealthy\x18\x02 \x01(\x05R\ahealthy\x12\x1a\n" +
+	"\boutdated\x18\x03 \x01(\x05R\boutdated\x12\x14\n" +
+	"\x05waits\x18\x04 \x01(\tR\x05waits\"\x90\x03\n" +
 	"\vGroupStatus\x12\x18\n" +
 	"\adesired\x18\x01 \x01(\x05R\adesired\x12/\n" +
 	"\x06counts\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x06counts\x12;\n" +
@@ -4706,7 +4987,12 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x12JOB_STATE_COMPLETE\x10\x04\x12\x14\n" +
 	"\x10JOB_STATE_FAILED\x10\x05\x12\x16\n" +
 	"\x12JOB_STATE_STOPPING\x10\x06\x12\x15\n" +
-	"\x11JOB_STATE_STOPPED\x10\aB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"\x11JOB_STATE_STOPPED\x10\a*|\n" +
+	"\fRolloutState\x12\x1d\n" +
+	"\x19ROLLOUT_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15ROLLOUT_STATE_RUNNING\x10\x01\x12\x18\n" +
+	"\x14ROLLOUT_STATE_PAUSED\x10\x02\x12\x18\n" +
+	"\x14ROLLOUT_STATE_FAILED\x10\x03B5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_job_proto_rawDescOnce sync.Once
@@ -4720,8 +5006,8 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_job_proto_rawDescData
 }
 
-var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
 	(Overlap)(0),                  // 1: nusa.v1.Overlap
@@ -4735,168 +5021,181 @@ var file_nusa_v1_job_proto_goTypes = []any{
 	(SlotState)(0),                // 9: nusa.v1.SlotState
 	(SlotDesired)(0),              // 10: nusa.v1.SlotDesired
 	(JobState)(0),                 // 11: nusa.v1.JobState
-	(*JobSpec)(nil),               // 12: nusa.v1.JobSpec
-	(*Schedule)(nil),              // 13: nusa.v1.Schedule
-	(*Calendar)(nil),              // 14: nusa.v1.Calendar
-	(*Exclusion)(nil),             // 15: nusa.v1.Exclusion
-	(*RunHistory)(nil),            // 16: nusa.v1.RunHistory
-	(*Parameterized)(nil),         // 17: nusa.v1.Parameterized
-	(*Colocation)(nil),            // 18: nusa.v1.Colocation
-	(*RegionsSpec)(nil),           // 19: nusa.v1.RegionsSpec
-	(*RegionSelector)(nil),        // 20: nusa.v1.RegionSelector
-	(*Preference)(nil),            // 21: nusa.v1.Preference
-	(*Near)(nil),                  // 22: nusa.v1.Near
-	(*RegionSpread)(nil),          // 23: nusa.v1.RegionSpread
-	(*Group)(nil),                 // 24: nusa.v1.Group
-	(*Affinity)(nil),              // 25: nusa.v1.Affinity
-	(*NodeSpread)(nil),            // 26: nusa.v1.NodeSpread
-	(*Disconnect)(nil),            // 27: nusa.v1.Disconnect
-	(*DisconnectLevel)(nil),       // 28: nusa.v1.DisconnectLevel
-	(*Failback)(nil),              // 29: nusa.v1.Failback
-	(*Port)(nil),                  // 30: nusa.v1.Port
-	(*Volume)(nil),                // 31: nusa.v1.Volume
-	(*Task)(nil),                  // 32: nusa.v1.Task
-	(*Lifecycle)(nil),             // 33: nusa.v1.Lifecycle
-	(*Artifact)(nil),              // 34: nusa.v1.Artifact
-	(*Template)(nil),              // 35: nusa.v1.Template
-	(*Check)(nil),                 // 36: nusa.v1.Check
-	(*HTTPCheck)(nil),             // 37: nusa.v1.HTTPCheck
-	(*TCPCheck)(nil),              // 38: nusa.v1.TCPCheck
-	(*CommandCheck)(nil),          // 39: nusa.v1.CommandCheck
-	(*Logs)(nil),                  // 40: nusa.v1.Logs
-	(*Restart)(nil),               // 41: nusa.v1.Restart
-	(*Reschedule)(nil),            // 42: nusa.v1.Reschedule
-	(*Backoff)(nil),               // 43: nusa.v1.Backoff
-	(*Update)(nil),                // 44: nusa.v1.Update
-	(*Slot)(nil),                  // 45: nusa.v1.Slot
-	(*FormerOwner)(nil),           // 46: nusa.v1.FormerOwner
-	(*Job)(nil),                   // 47: nusa.v1.Job
-	(*Reverted)(nil),              // 48: nusa.v1.Reverted
-	(*JobStatus)(nil),             // 49: nusa.v1.JobStatus
-	(*GroupStatus)(nil),           // 50: nusa.v1.GroupStatus
-	(*UnknownInstances)(nil),      // 51: nusa.v1.UnknownInstances
-	(*InstanceCounts)(nil),        // 52: nusa.v1.InstanceCounts
-	(*CountedReason)(nil),         // 53: nusa.v1.CountedReason
-	nil,                           // 54: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 55: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 56: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 57: nusa.v1.Group.PortsEntry
-	nil,                           // 58: nusa.v1.Group.VolumesEntry
-	nil,                           // 59: nusa.v1.Group.TasksEntry
-	nil,                           // 60: nusa.v1.Task.EnvEntry
-	nil,                           // 61: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 62: nusa.v1.GroupStatus.RegionsEntry
-	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
-	(*Location)(nil),              // 64: nusa.v1.Location
-	(*structpb.Struct)(nil),       // 65: google.protobuf.Struct
-	(*Resources)(nil),             // 66: nusa.v1.Resources
-	(Reason)(0),                   // 67: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 68: google.protobuf.Timestamp
+	(RolloutState)(0),             // 12: nusa.v1.RolloutState
+	(*JobSpec)(nil),               // 13: nusa.v1.JobSpec
+	(*Schedule)(nil),              // 14: nusa.v1.Schedule
+	(*Calendar)(nil),              // 15: nusa.v1.Calendar
+	(*Exclusion)(nil),             // 16: nusa.v1.Exclusion
+	(*RunHistory)(nil),            // 17: nusa.v1.RunHistory
+	(*Parameterized)(nil),         // 18: nusa.v1.Parameterized
+	(*Colocation)(nil),            // 19: nusa.v1.Colocation
+	(*RegionsSpec)(nil),           // 20: nusa.v1.RegionsSpec
+	(*RegionSelector)(nil),        // 21: nusa.v1.RegionSelector
+	(*Preference)(nil),            // 22: nusa.v1.Preference
+	(*Near)(nil),                  // 23: nusa.v1.Near
+	(*RegionSpread)(nil),          // 24: nusa.v1.RegionSpread
+	(*Group)(nil),                 // 25: nusa.v1.Group
+	(*Affinity)(nil),              // 26: nusa.v1.Affinity
+	(*NodeSpread)(nil),            // 27: nusa.v1.NodeSpread
+	(*Disconnect)(nil),            // 28: nusa.v1.Disconnect
+	(*DisconnectLevel)(nil),       // 29: nusa.v1.DisconnectLevel
+	(*Failback)(nil),              // 30: nusa.v1.Failback
+	(*Port)(nil),                  // 31: nusa.v1.Port
+	(*Volume)(nil),                // 32: nusa.v1.Volume
+	(*Task)(nil),                  // 33: nusa.v1.Task
+	(*Lifecycle)(nil),             // 34: nusa.v1.Lifecycle
+	(*Artifact)(nil),              // 35: nusa.v1.Artifact
+	(*Template)(nil),              // 36: nusa.v1.Template
+	(*Check)(nil),                 // 37: nusa.v1.Check
+	(*HTTPCheck)(nil),             // 38: nusa.v1.HTTPCheck
+	(*TCPCheck)(nil),              // 39: nusa.v1.TCPCheck
+	(*CommandCheck)(nil),          // 40: nusa.v1.CommandCheck
+	(*Logs)(nil),                  // 41: nusa.v1.Logs
+	(*Restart)(nil),               // 42: nusa.v1.Restart
+	(*Reschedule)(nil),            // 43: nusa.v1.Reschedule
+	(*Backoff)(nil),               // 44: nusa.v1.Backoff
+	(*Update)(nil),                // 45: nusa.v1.Update
+	(*Slot)(nil),                  // 46: nusa.v1.Slot
+	(*FormerOwner)(nil),           // 47: nusa.v1.FormerOwner
+	(*Job)(nil),                   // 48: nusa.v1.Job
+	(*Reverted)(nil),              // 49: nusa.v1.Reverted
+	(*JobStatus)(nil),             // 50: nusa.v1.JobStatus
+	(*Rollout)(nil),               // 51: nusa.v1.Rollout
+	(*RegionRollout)(nil),         // 52: nusa.v1.RegionRollout
+	(*GroupStatus)(nil),           // 53: nusa.v1.GroupStatus
+	(*UnknownInstances)(nil),      // 54: nusa.v1.UnknownInstances
+	(*InstanceCounts)(nil),        // 55: nusa.v1.InstanceCounts
+	(*CountedReason)(nil),         // 56: nusa.v1.CountedReason
+	nil,                           // 57: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 58: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 59: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 60: nusa.v1.Group.PortsEntry
+	nil,                           // 61: nusa.v1.Group.VolumesEntry
+	nil,                           // 62: nusa.v1.Group.TasksEntry
+	nil,                           // 63: nusa.v1.Task.EnvEntry
+	nil,                           // 64: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 65: nusa.v1.Rollout.RegionsEntry
+	nil,                           // 66: nusa.v1.GroupStatus.RegionsEntry
+	(*durationpb.Duration)(nil),   // 67: google.protobuf.Duration
+	(*Location)(nil),              // 68: nusa.v1.Location
+	(*structpb.Struct)(nil),       // 69: google.protobuf.Struct
+	(*Resources)(nil),             // 70: nusa.v1.Resources
+	(Reason)(0),                   // 71: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 72: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
-	0,  // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
-	19, // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	54, // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
-	18, // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	55, // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
-	13, // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
-	17, // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
-	14, // 7: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
-	63, // 8: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
-	63, // 9: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
-	1,  // 10: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
-	63, // 11: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
-	15, // 12: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
-	16, // 13: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
-	63, // 14: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
-	2,  // 15: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
-	16, // 16: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
-	20, // 17: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
-	21, // 18: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
-	22, // 19: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
-	23, // 20: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
-	3,  // 21: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	56, // 22: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
-	20, // 23: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
-	20, // 24: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	64, // 25: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	63, // 26: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
-	4,  // 27: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
-	26, // 28: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
-	27, // 29: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	57, // 30: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	58, // 31: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	59, // 32: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
-	42, // 33: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	63, // 34: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
-	44, // 35: nusa.v1.Group.update:type_name -> nusa.v1.Update
-	19, // 36: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
-	25, // 37: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
-	28, // 38: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
-	28, // 39: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
-	6,  // 40: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	63, // 41: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
-	5,  // 42: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
-	29, // 43: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
-	7,  // 44: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	63, // 45: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	65, // 46: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	66, // 47: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	60, // 48: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
-	34, // 49: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
-	35, // 50: nusa.v1.Task.templates:type_name -> nusa.v1.Template
-	36, // 51: nusa.v1.Task.check:type_name -> nusa.v1.Check
-	40, // 52: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	63, // 53: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
-	41, // 54: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
-	33, // 55: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
-	63, // 56: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
-	8,  // 57: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
-	37, // 58: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
-	38, // 59: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
-	39, // 60: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	63, // 61: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	63, // 62: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	63, // 63: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	63, // 64: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	63, // 65: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
-	43, // 66: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
-	63, // 67: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	63, // 68: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	9,  // 69: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
-	10, // 70: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	67, // 71: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	63, // 72: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
-	46, // 73: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	63, // 74: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	68, // 75: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	63, // 76: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
-	12, // 77: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	68, // 78: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	49, // 79: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	48, // 80: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	11, // 81: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	61, // 82: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	52, // 83: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	62, // 84: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	53, // 85: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	45, // 86: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	51, // 87: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	63, // 88: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	52, // 89: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	63, // 90: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	67, // 91: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	24, // 92: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	30, // 93: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	31, // 94: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	32, // 95: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	50, // 96: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	52, // 97: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	98, // [98:98] is the sub-list for method output_type
-	98, // [98:98] is the sub-list for method input_type
-	98, // [98:98] is the sub-list for extension type_name
-	98, // [98:98] is the sub-list for extension extendee
-	0,  // [0:98] is the sub-list for field type_name
+	0,   // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
+	20,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
+	57,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	19,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
+	58,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	14,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
+	18,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
+	15,  // 7: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
+	67,  // 8: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	67,  // 9: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	1,   // 10: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
+	67,  // 11: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	16,  // 12: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
+	17,  // 13: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
+	67,  // 14: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	2,   // 15: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
+	17,  // 16: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
+	21,  // 17: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
+	22,  // 18: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
+	23,  // 19: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
+	24,  // 20: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
+	3,   // 21: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
+	59,  // 22: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	21,  // 23: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
+	21,  // 24: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
+	68,  // 25: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	67,  // 26: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	4,   // 27: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
+	27,  // 28: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
+	28,  // 29: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
+	60,  // 30: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	61,  // 31: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	62,  // 32: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	43,  // 33: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
+	67,  // 34: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	45,  // 35: nusa.v1.Group.update:type_name -> nusa.v1.Update
+	20,  // 36: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
+	26,  // 37: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
+	29,  // 38: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
+	29,  // 39: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
+	6,   // 40: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
+	67,  // 41: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	5,   // 42: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
+	30,  // 43: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
+	7,   // 44: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
+	67,  // 45: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	69,  // 46: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	70,  // 47: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	63,  // 48: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	35,  // 49: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
+	36,  // 50: nusa.v1.Task.templates:type_name -> nusa.v1.Template
+	37,  // 51: nusa.v1.Task.check:type_name -> nusa.v1.Check
+	41,  // 52: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
+	67,  // 53: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	42,  // 54: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
+	34,  // 55: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
+	67,  // 56: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
+	8,   // 57: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
+	38,  // 58: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
+	39,  // 59: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
+	40,  // 60: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
+	67,  // 61: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	67,  // 62: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	67,  // 63: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	67,  // 64: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	67,  // 65: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	44,  // 66: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
+	67,  // 67: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	67,  // 68: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	67,  // 69: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
+	67,  // 70: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
+	67,  // 71: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
+	9,   // 72: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
+	10,  // 73: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
+	71,  // 74: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	67,  // 75: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	47,  // 76: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
+	67,  // 77: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	72,  // 78: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	67,  // 79: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	13,  // 80: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	72,  // 81: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	50,  // 82: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	49,  // 83: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	11,  // 84: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	64,  // 85: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	51,  // 86: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
+	12,  // 87: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
+	72,  // 88: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
+	67,  // 89: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
+	65,  // 90: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
+	55,  // 91: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	66,  // 92: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	56,  // 93: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	46,  // 94: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	54,  // 95: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	67,  // 96: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	55,  // 97: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	67,  // 98: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	71,  // 99: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	25,  // 100: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	31,  // 101: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	32,  // 102: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	33,  // 103: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	53,  // 104: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	52,  // 105: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
+	55,  // 106: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	107, // [107:107] is the sub-list for method output_type
+	107, // [107:107] is the sub-list for method input_type
+	107, // [107:107] is the sub-list for extension type_name
+	107, // [107:107] is the sub-list for extension extendee
+	0,   // [0:107] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -4921,8 +5220,8 @@ func file_nusa_v1_job_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
-			NumEnums:      12,
-			NumMessages:   51,
+			NumEnums:      13,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -512,7 +512,11 @@ type JobRecord struct {
 	// By group: the first version of the job, in the present run, from which the work of the
 	// group is unchanged. Instances that completed in an earlier version run again. No entry
 	// means 0.
-	Since         map[string]int64 `protobuf:"bytes,3,rep,name=since,proto3" json:"since,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Since map[string]int64 `protobuf:"bytes,3,rep,name=since,proto3" json:"since,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Earlier versions whose specs are stored, oldest first: see VersionRecord.
+	Versions []*StoredVersion `protobuf:"bytes,4,rep,name=versions,proto3" json:"versions,omitempty"`
+	// The tag of the present version.
+	Tag           string `protobuf:"bytes,5,opt,name=tag,proto3" json:"tag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -568,6 +572,314 @@ func (x *JobRecord) GetSince() map[string]int64 {
 	return nil
 }
 
+func (x *JobRecord) GetVersions() []*StoredVersion {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+func (x *JobRecord) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+// StoredVersion is an earlier version of a job.
+type StoredVersion struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// When the version was submitted, and when the next one replaced it.
+	Submitted *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=submitted,proto3" json:"submitted,omitempty"`
+	Replaced  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=replaced,proto3" json:"replaced,omitempty"`
+	// Size of the VersionRecord in bytes.
+	Bytes         int64     `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Tag           string    `protobuf:"bytes,5,opt,name=tag,proto3" json:"tag,omitempty"`
+	Reverted      *Reverted `protobuf:"bytes,6,opt,name=reverted,proto3" json:"reverted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredVersion) Reset() {
+	*x = StoredVersion{}
+	mi := &file_nusa_v1_records_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredVersion) ProtoMessage() {}
+
+func (x *StoredVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredVersion.ProtoReflect.Descriptor instead.
+func (*StoredVersion) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *StoredVersion) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *StoredVersion) GetSubmitted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Submitted
+	}
+	return nil
+}
+
+func (x *StoredVersion) GetReplaced() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Replaced
+	}
+	return nil
+}
+
+func (x *StoredVersion) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *StoredVersion) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *StoredVersion) GetReverted() *Reverted {
+	if x != nil {
+		return x.Reverted
+	}
+	return nil
+}
+
+// VersionRecord is the spec of an earlier version of a job. Key: versions/NAMESPACE/NAME/VERSION. It
+// is written when the next version replaces it.
+type VersionRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An encoded JobSpec, compressed with DEFLATE.
+	Spec          []byte `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VersionRecord) Reset() {
+	*x = VersionRecord{}
+	mi := &file_nusa_v1_records_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VersionRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VersionRecord) ProtoMessage() {}
+
+func (x *VersionRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VersionRecord.ProtoReflect.Descriptor instead.
+func (*VersionRecord) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *VersionRecord) GetSpec() []byte {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+// RolloutRecord is what cannot be derived about the rollout of a job's version. Key:
+// rollouts/NAMESPACE/NAME. The next version that changes the work of groups replaces it.
+type RolloutRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Job.run, and the version that is rolled out.
+	Run     int64                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
+	Version int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Began   *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=began,proto3" json:"began,omitempty"`
+	// By group: the greatest number of healthy instances so far, and since when.
+	Groups map[string]*RolloutProgress `protobuf:"bytes,4,rep,name=groups,proto3" json:"groups,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Why the version failed. Empty: it has not failed.
+	Failed string `protobuf:"bytes,5,opt,name=failed,proto3" json:"failed,omitempty"`
+	// The rollout is paused, and why.
+	Paused        bool   `protobuf:"varint,6,opt,name=paused,proto3" json:"paused,omitempty"`
+	PausedBecause string `protobuf:"bytes,7,opt,name=paused_because,json=pausedBecause,proto3" json:"paused_because,omitempty"`
+	// Every instance ran the version once.
+	Done          bool `protobuf:"varint,8,opt,name=done,proto3" json:"done,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutRecord) Reset() {
+	*x = RolloutRecord{}
+	mi := &file_nusa_v1_records_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutRecord) ProtoMessage() {}
+
+func (x *RolloutRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutRecord.ProtoReflect.Descriptor instead.
+func (*RolloutRecord) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RolloutRecord) GetRun() int64 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *RolloutRecord) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *RolloutRecord) GetBegan() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Began
+	}
+	return nil
+}
+
+func (x *RolloutRecord) GetGroups() map[string]*RolloutProgress {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *RolloutRecord) GetFailed() string {
+	if x != nil {
+		return x.Failed
+	}
+	return ""
+}
+
+func (x *RolloutRecord) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *RolloutRecord) GetPausedBecause() string {
+	if x != nil {
+		return x.PausedBecause
+	}
+	return ""
+}
+
+func (x *RolloutRecord) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+// RolloutProgress is how far a group of a rollout is.
+type RolloutProgress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Healthy       int32                  `protobuf:"varint,1,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutProgress) Reset() {
+	*x = RolloutProgress{}
+	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutProgress) ProtoMessage() {}
+
+func (x *RolloutProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutProgress.ProtoReflect.Descriptor instead.
+func (*RolloutProgress) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RolloutProgress) GetHealthy() int32 {
+	if x != nil {
+		return x.Healthy
+	}
+	return 0
+}
+
+func (x *RolloutProgress) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 // LeadershipRecord is the present term of the active global server. Key: leadership. It is
 // written at the beginning of each term, before the server welcomes a region or grants a
 // lease.
@@ -612,7 +924,7 @@ type LeadershipRecord struct {
 
 func (x *LeadershipRecord) Reset() {
 	*x = LeadershipRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[7]
+	mi := &file_nusa_v1_records_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +936,7 @@ func (x *LeadershipRecord) String() string {
 func (*LeadershipRecord) ProtoMessage() {}
 
 func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[7]
+	mi := &file_nusa_v1_records_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +949,7 @@ func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeadershipRecord.ProtoReflect.Descriptor instead.
 func (*LeadershipRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LeadershipRecord) GetTerm() *LeadershipTerm {
@@ -729,7 +1041,7 @@ type StoreLog struct {
 
 func (x *StoreLog) Reset() {
 	*x = StoreLog{}
-	mi := &file_nusa_v1_records_proto_msgTypes[8]
+	mi := &file_nusa_v1_records_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +1053,7 @@ func (x *StoreLog) String() string {
 func (*StoreLog) ProtoMessage() {}
 
 func (x *StoreLog) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[8]
+	mi := &file_nusa_v1_records_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +1066,7 @@ func (x *StoreLog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreLog.ProtoReflect.Descriptor instead.
 func (*StoreLog) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StoreLog) GetSurplus() int64 {
@@ -779,7 +1091,7 @@ type TermBeginning struct {
 
 func (x *TermBeginning) Reset() {
 	*x = TermBeginning{}
-	mi := &file_nusa_v1_records_proto_msgTypes[9]
+	mi := &file_nusa_v1_records_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +1103,7 @@ func (x *TermBeginning) String() string {
 func (*TermBeginning) ProtoMessage() {}
 
 func (x *TermBeginning) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[9]
+	mi := &file_nusa_v1_records_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +1116,7 @@ func (x *TermBeginning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermBeginning.ProtoReflect.Descriptor instead.
 func (*TermBeginning) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TermBeginning) GetTerm() *LeadershipTerm {
@@ -843,7 +1155,7 @@ type Recovery struct {
 
 func (x *Recovery) Reset() {
 	*x = Recovery{}
-	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	mi := &file_nusa_v1_records_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -855,7 +1167,7 @@ func (x *Recovery) String() string {
 func (*Recovery) ProtoMessage() {}
 
 func (x *Recovery) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	mi := &file_nusa_v1_records_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -868,7 +1180,7 @@ func (x *Recovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recovery.ProtoReflect.Descriptor instead.
 func (*Recovery) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Recovery) GetStopTime() *durationpb.Duration {
@@ -910,7 +1222,7 @@ type RevisionConflict struct {
 
 func (x *RevisionConflict) Reset() {
 	*x = RevisionConflict{}
-	mi := &file_nusa_v1_records_proto_msgTypes[11]
+	mi := &file_nusa_v1_records_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +1234,7 @@ func (x *RevisionConflict) String() string {
 func (*RevisionConflict) ProtoMessage() {}
 
 func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[11]
+	mi := &file_nusa_v1_records_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1247,7 @@ func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevisionConflict.ProtoReflect.Descriptor instead.
 func (*RevisionConflict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RevisionConflict) GetRegion() string {
@@ -1008,7 +1320,7 @@ type IdempotencyRecord struct {
 
 func (x *IdempotencyRecord) Reset() {
 	*x = IdempotencyRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[12]
+	mi := &file_nusa_v1_records_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1332,7 @@ func (x *IdempotencyRecord) String() string {
 func (*IdempotencyRecord) ProtoMessage() {}
 
 func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[12]
+	mi := &file_nusa_v1_records_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1345,7 @@ func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyRecord.ProtoReflect.Descriptor instead.
 func (*IdempotencyRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *IdempotencyRecord) GetFingerprint() []byte {
@@ -1065,7 +1377,7 @@ type ResultRecord struct {
 
 func (x *ResultRecord) Reset() {
 	*x = ResultRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[13]
+	mi := &file_nusa_v1_records_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1389,7 @@ func (x *ResultRecord) String() string {
 func (*ResultRecord) ProtoMessage() {}
 
 func (x *ResultRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[13]
+	mi := &file_nusa_v1_records_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1402,7 @@ func (x *ResultRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultRecord.ProtoReflect.Descriptor instead.
 func (*ResultRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ResultRecord) GetVersion() int64 {
@@ -1131,7 +1443,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[14]
+	mi := &file_nusa_v1_records_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1455,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[14]
+	mi := &file_nusa_v1_records_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1468,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CheckpointRecord) GetPosition() *Position {
@@ -1205,7 +1517,7 @@ type HistoryRecord struct {
 
 func (x *HistoryRecord) Reset() {
 	*x = HistoryRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[15]
+	mi := &file_nusa_v1_records_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1529,7 @@ func (x *HistoryRecord) String() string {
 func (*HistoryRecord) ProtoMessage() {}
 
 func (x *HistoryRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[15]
+	mi := &file_nusa_v1_records_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1542,7 @@ func (x *HistoryRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRecord.ProtoReflect.Descriptor instead.
 func (*HistoryRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HistoryRecord) GetLine() []byte {
@@ -1267,7 +1579,7 @@ type HistoryBody struct {
 
 func (x *HistoryBody) Reset() {
 	*x = HistoryBody{}
-	mi := &file_nusa_v1_records_proto_msgTypes[16]
+	mi := &file_nusa_v1_records_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1591,7 @@ func (x *HistoryBody) String() string {
 func (*HistoryBody) ProtoMessage() {}
 
 func (x *HistoryBody) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[16]
+	mi := &file_nusa_v1_records_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1604,7 @@ func (x *HistoryBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryBody.ProtoReflect.Descriptor instead.
 func (*HistoryBody) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HistoryBody) GetJob() *JobRecord {
@@ -1348,15 +1660,41 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"EventIndex\x12\x14\n" +
 	"\x05first\x18\x01 \x03(\x04R\x05first\x12\x12\n" +
 	"\x04time\x18\x02 \x03(\x03R\x04time\x12\x14\n" +
-	"\x05bytes\x18\x03 \x03(\x03R\x05bytes\"\xb0\x01\n" +
+	"\x05bytes\x18\x03 \x03(\x03R\x05bytes\"\xf6\x01\n" +
 	"\tJobRecord\x12\x1e\n" +
 	"\x03job\x18\x01 \x01(\v2\f.nusa.v1.JobR\x03job\x12\x14\n" +
 	"\x05purge\x18\x02 \x01(\bR\x05purge\x123\n" +
-	"\x05since\x18\x03 \x03(\v2\x1d.nusa.v1.JobRecord.SinceEntryR\x05since\x1a8\n" +
+	"\x05since\x18\x03 \x03(\v2\x1d.nusa.v1.JobRecord.SinceEntryR\x05since\x122\n" +
+	"\bversions\x18\x04 \x03(\v2\x16.nusa.v1.StoredVersionR\bversions\x12\x10\n" +
+	"\x03tag\x18\x05 \x01(\tR\x03tag\x1a8\n" +
 	"\n" +
 	"SinceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xf3\x03\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xf2\x01\n" +
+	"\rStoredVersion\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x128\n" +
+	"\tsubmitted\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tsubmitted\x126\n" +
+	"\breplaced\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\breplaced\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x10\n" +
+	"\x03tag\x18\x05 \x01(\tR\x03tag\x12-\n" +
+	"\breverted\x18\x06 \x01(\v2\x11.nusa.v1.RevertedR\breverted\"#\n" +
+	"\rVersionRecord\x12\x12\n" +
+	"\x04spec\x18\x01 \x01(\fR\x04spec\"\xe9\x02\n" +
+	"\rRolloutRecord\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\x03R\x03run\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\x120\n" +
+	"\x05began\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05began\x12:\n" +
+	"\x06groups\x18\x04 \x03(\v2\".nusa.v1.RolloutRecord.GroupsEntryR\x06groups\x12\x16\n" +
+	"\x06failed\x18\x05 \x01(\tR\x06failed\x12\x16\n" +
+	"\x06paused\x18\x06 \x01(\bR\x06paused\x12%\n" +
+	"\x0epaused_because\x18\a \x01(\tR\rpausedBecause\x12\x12\n" +
+	"\x04done\x18\b \x01(\bR\x04done\x1aS\n" +
+	"\vGroupsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
+	"\x05value\x18\x02 \x01(\v2\x18.nusa.v1.RolloutProgressR\x05value:\x028\x01\"]\n" +
+	"\x0fRolloutProgress\x12\x18\n" +
+	"\ahealthy\x18\x01 \x01(\x05R\ahealthy\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xf3\x03\n" +
 	"\x10LeadershipRecord\x12+\n" +
 	"\x04term\x18\x01 \x01(\v2\x17.nusa.v1.LeadershipTermR\x04term\x126\n" +
 	"\tlease_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x125\n" +
@@ -1422,7 +1760,7 @@ func file_nusa_v1_records_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_records_proto_rawDescData
 }
 
-var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_nusa_v1_records_proto_goTypes = []any{
 	(*AuditRecord)(nil),           // 0: nusa.v1.AuditRecord
 	(*AuditCursor)(nil),           // 1: nusa.v1.AuditCursor
@@ -1431,63 +1769,77 @@ var file_nusa_v1_records_proto_goTypes = []any{
 	(*EventRecord)(nil),           // 4: nusa.v1.EventRecord
 	(*EventIndex)(nil),            // 5: nusa.v1.EventIndex
 	(*JobRecord)(nil),             // 6: nusa.v1.JobRecord
-	(*LeadershipRecord)(nil),      // 7: nusa.v1.LeadershipRecord
-	(*StoreLog)(nil),              // 8: nusa.v1.StoreLog
-	(*TermBeginning)(nil),         // 9: nusa.v1.TermBeginning
-	(*Recovery)(nil),              // 10: nusa.v1.Recovery
-	(*RevisionConflict)(nil),      // 11: nusa.v1.RevisionConflict
-	(*IdempotencyRecord)(nil),     // 12: nusa.v1.IdempotencyRecord
-	(*ResultRecord)(nil),          // 13: nusa.v1.ResultRecord
-	(*CheckpointRecord)(nil),      // 14: nusa.v1.CheckpointRecord
-	(*HistoryRecord)(nil),         // 15: nusa.v1.HistoryRecord
-	(*HistoryBody)(nil),           // 16: nusa.v1.HistoryBody
-	nil,                           // 17: nusa.v1.JobRecord.SinceEntry
-	(*Event)(nil),                 // 18: nusa.v1.Event
-	(*AuditTree)(nil),             // 19: nusa.v1.AuditTree
-	(*AuditEntry)(nil),            // 20: nusa.v1.AuditEntry
-	(*Job)(nil),                   // 21: nusa.v1.Job
-	(*LeadershipTerm)(nil),        // 22: nusa.v1.LeadershipTerm
-	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
-	(*SubmitResponse)(nil),        // 24: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),             // 25: nusa.v1.JobStatus
-	(*Position)(nil),              // 26: nusa.v1.Position
-	(*JobSummary)(nil),            // 27: nusa.v1.JobSummary
-	(*RegionReport)(nil),          // 28: nusa.v1.RegionReport
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*StoredVersion)(nil),         // 7: nusa.v1.StoredVersion
+	(*VersionRecord)(nil),         // 8: nusa.v1.VersionRecord
+	(*RolloutRecord)(nil),         // 9: nusa.v1.RolloutRecord
+	(*RolloutProgress)(nil),       // 10: nusa.v1.RolloutProgress
+	(*LeadershipRecord)(nil),      // 11: nusa.v1.LeadershipRecord
+	(*StoreLog)(nil),              // 12: nusa.v1.StoreLog
+	(*TermBeginning)(nil),         // 13: nusa.v1.TermBeginning
+	(*Recovery)(nil),              // 14: nusa.v1.Recovery
+	(*RevisionConflict)(nil),      // 15: nusa.v1.RevisionConflict
+	(*IdempotencyRecord)(nil),     // 16: nusa.v1.IdempotencyRecord
+	(*ResultRecord)(nil),          // 17: nusa.v1.ResultRecord
+	(*CheckpointRecord)(nil),      // 18: nusa.v1.CheckpointRecord
+	(*HistoryRecord)(nil),         // 19: nusa.v1.HistoryRecord
+	(*HistoryBody)(nil),           // 20: nusa.v1.HistoryBody
+	nil,                           // 21: nusa.v1.JobRecord.SinceEntry
+	nil,                           // 22: nusa.v1.RolloutRecord.GroupsEntry
+	(*Event)(nil),                 // 23: nusa.v1.Event
+	(*AuditTree)(nil),             // 24: nusa.v1.AuditTree
+	(*AuditEntry)(nil),            // 25: nusa.v1.AuditEntry
+	(*Job)(nil),                   // 26: nusa.v1.Job
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*Reverted)(nil),              // 28: nusa.v1.Reverted
+	(*LeadershipTerm)(nil),        // 29: nusa.v1.LeadershipTerm
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(*SubmitResponse)(nil),        // 31: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),             // 32: nusa.v1.JobStatus
+	(*Position)(nil),              // 33: nusa.v1.Position
+	(*JobSummary)(nil),            // 34: nusa.v1.JobSummary
+	(*RegionReport)(nil),          // 35: nusa.v1.RegionReport
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
-	18, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
-	19, // 1: nusa.v1.AuditRecord.before:type_name -> nusa.v1.AuditTree
-	20, // 2: nusa.v1.AuditRecord.entries:type_name -> nusa.v1.AuditEntry
-	20, // 3: nusa.v1.AuditRecord.calls:type_name -> nusa.v1.AuditEntry
-	19, // 4: nusa.v1.AuditCursor.tree:type_name -> nusa.v1.AuditTree
-	19, // 5: nusa.v1.AuditState.tree:type_name -> nusa.v1.AuditTree
-	21, // 6: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
-	17, // 7: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
-	22, // 8: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
-	23, // 9: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
-	11, // 10: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
-	23, // 11: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
-	10, // 12: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
-	9,  // 13: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
-	8,  // 14: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
-	22, // 15: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
-	23, // 16: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
-	23, // 17: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
-	23, // 18: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
-	24, // 19: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	25, // 20: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	26, // 21: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	27, // 22: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	28, // 23: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	29, // 24: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
-	6,  // 25: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
-	13, // 26: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	23, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
+	24, // 1: nusa.v1.AuditRecord.before:type_name -> nusa.v1.AuditTree
+	25, // 2: nusa.v1.AuditRecord.entries:type_name -> nusa.v1.AuditEntry
+	25, // 3: nusa.v1.AuditRecord.calls:type_name -> nusa.v1.AuditEntry
+	24, // 4: nusa.v1.AuditCursor.tree:type_name -> nusa.v1.AuditTree
+	24, // 5: nusa.v1.AuditState.tree:type_name -> nusa.v1.AuditTree
+	26, // 6: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
+	21, // 7: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
+	7,  // 8: nusa.v1.JobRecord.versions:type_name -> nusa.v1.StoredVersion
+	27, // 9: nusa.v1.StoredVersion.submitted:type_name -> google.protobuf.Timestamp
+	27, // 10: nusa.v1.StoredVersion.replaced:type_name -> google.protobuf.Timestamp
+	28, // 11: nusa.v1.StoredVersion.reverted:type_name -> nusa.v1.Reverted
+	27, // 12: nusa.v1.RolloutRecord.began:type_name -> google.protobuf.Timestamp
+	22, // 13: nusa.v1.RolloutRecord.groups:type_name -> nusa.v1.RolloutRecord.GroupsEntry
+	27, // 14: nusa.v1.RolloutProgress.since:type_name -> google.protobuf.Timestamp
+	29, // 15: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
+	30, // 16: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
+	15, // 17: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
+	30, // 18: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
+	14, // 19: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
+	13, // 20: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
+	12, // 21: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
+	29, // 22: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
+	30, // 23: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
+	30, // 24: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
+	30, // 25: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
+	31, // 26: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	32, // 27: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	33, // 28: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	34, // 29: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	35, // 30: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	27, // 31: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
+	6,  // 32: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
+	17, // 33: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
+	10, // 34: nusa.v1.RolloutRecord.GroupsEntry.value:type_name -> nusa.v1.RolloutProgress
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }
@@ -1506,7 +1858,7 @@ func file_nusa_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_records_proto_rawDesc), len(file_nusa_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

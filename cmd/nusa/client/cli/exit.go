@@ -8,7 +8,9 @@ const (
 	ExitFail    = 1
 	ExitWaiting = 2 // accepted, but not placed or not healthy within the time
 	ExitFailed  = 3 // accepted, but failed, so that waiting longer changes nothing
-	ExitUnknown = 2 // perhaps accepted (1 would mean that nothing was changed)
+	// ExitReverted: the new version failed, and the job has the spec of an earlier version again.
+	ExitReverted = 4
+	ExitUnknown  = 2 // perhaps accepted (1 would mean that nothing was changed)
 )
 
 // ErrorCodeKey is the annotation with the exit code for errors of a command, if that code

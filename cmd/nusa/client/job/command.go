@@ -10,8 +10,11 @@ import (
 // Command returns the command `nusa job`.
 func Command() *cobra.Command {
 	s := &cli.Settings{}
-	c := cli.Noun("job", "Submit jobs, see where they run and why",
-		initCommand(s), validateCommand(s), planCommand(s), runCommand(s), statusCommand(s), alloc.JobLogsCommand(s), listCommand(s), exportCommand(s), explainCommand(s), stopCommand(s), adoptCommand(s))
+	commands := append([]*cobra.Command{
+		initCommand(s), validateCommand(s), planCommand(s), runCommand(s), statusCommand(s), alloc.JobLogsCommand(s), listCommand(s), exportCommand(s), explainCommand(s), stopCommand(s), adoptCommand(s),
+		historyCommand(s), diffCommand(s), tagCommand(s), revertCommand(s),
+	}, steerCommands(s)...)
+	c := cli.Noun("job", "Submit jobs, see where they run and why", commands...)
 	s.Bind(c)
 	s.BindNamespace(c)
 	return c

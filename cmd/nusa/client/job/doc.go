@@ -21,4 +21,6 @@
 //   - export.go: job export
 //   - stop.go: job stop
 //   - adopt.go: job adopt
+//   - history.go: job history, diff and tag
+//   - steer.go: job revert, pause, resume and fail; the rollout in job status
 package job

@@ -31,13 +31,15 @@ func runCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "run FILE", Aliases: []string{"submit"}, Short: "Submit a job and wait until it runs", Args: cli.Positional("FILE"),
 		Long: `Submits a job file (- is standard input) and shows the progress until every instance
-runs the submitted version (service, system) or has completed (batch). A batch job
-that has ended runs again only when the file has changed, or with --again.
+runs the submitted version (service, system) or has completed (batch). An instance
+must have run for update.min_healthy, 2 s by default, and for 10 s if it replaced
+another version or was restarted. A batch job that has ended runs again only when
+the file has changed, or with --again.
 
 Exit codes: 0 done; 1 error; 2 accepted, but not running within --timeout, or perhaps
 accepted, because no response came: the message says which, and a retry is safe;
-3 accepted, but failed: the batch job failed, or the new version was reverted because
-it did not become healthy. A job that was accepted continues after exit codes 1 and 2.`,
+3 accepted, but failed; 4 the new version failed, and the job was taken back to the
+version before. A job that was accepted continues after exit codes 1 and 2.`,
 		Example: "  nusa job run hello.yaml\n  nusa job run --detach - < hello.yaml\n  nusa job run --again batch.yaml",
 		RunE:    s.Run(r.run),
 	}
@@ -45,6 +47,7 @@ it did not become healthy. A job that was accepted continues after exit codes 1 
 	f.BoolVarP(&r.detach, "detach", "d", false, "do not wait")
 	f.BoolVar(&r.again, "again", false, "run an ended batch job again, even if the file has not changed")
 	f.Int64Var(&r.check, "check-revision", 0, "fail unless the stored job has this revision (from job plan); -1: unless the job does not exist")
+	f.StringVar(&r.tag, "tag", "", "give the version this tag, with which job diff and job revert find it")
 	f.StringVar(&r.region, "region", "", "submit to this region's own servers, as the job NAME@REGION")
 	f.StringVar(&r.key, "idempotency-key", "", "repeat a submit with the same key to get the first result again (default: a new key for every call)")
 	f.DurationVar(&r.timeout, "timeout", runTimeout, "how long to wait until the job runs")
@@ -56,6 +59,7 @@ type submission struct {
 	detach, again bool
 	check         int64
 	region, key   string
+	tag           string
 	timeout       time.Duration
 }
 
@@ -121,7 +125,7 @@ func (r *submission) submit(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.Job
 	if r.key == "" {
 		r.key = rand.Text()
 	}
-	req := &nusav1.SubmitRequest{Spec: spec, CheckRevision: r.check, IdempotencyKey: r.key, Again: r.again}
+	req := &nusav1.SubmitRequest{Spec: spec, CheckRevision: r.check, IdempotencyKey: r.key, Again: r.again, Tag: r.tag}
 	sent := false // an earlier attempt may have arrived
 	for attempt := 1; ; attempt++ {
 		resp, err := c.Jobs().Submit(ctx, req)

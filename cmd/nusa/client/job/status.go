@@ -150,8 +150,9 @@ func writeStatus(w *term.Screen, j *nusav1.Job) {
 	if r := rolloutLine(j); r != "" {
 		fmt.Fprintln(w, w.Wait(r))
 	}
-	if r := j.GetReverted(); r != nil {
-		fmt.Fprintln(w, w.Wait(fmt.Sprintf("reverted: this is a copy of version %d; %s", r.GetTo(), term.OneLine(r.GetWhy()))))
+	writeRollout(w, s.GetRollout())
+	if j.GetReverted() != nil {
+		fmt.Fprintln(w, w.Wait(revertedText(j)))
 	}
 	if len(s.GetGroups()) == 0 {
 		return

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/job"
 	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -45,6 +47,8 @@ type waiter struct {
 	already      bool   // the job had ended when the watch began
 	driverHinted bool   // the hint about a missing driver was printed
 	shown        string // the last printed line without ages, if there is no terminal
+	// upSince is since when every instance runs; zero: not every instance does.
+	upSince time.Time
 }
 
 // watchUpdate is one of three: a message of a watch, the error that ended the watch, or a
@@ -89,6 +93,11 @@ func (f *waiter) wait() error {
 		case <-tick.C:
 			if f.Terminal {
 				f.draw()
+			}
+			if !f.upSince.IsZero() {
+				if ended, err := f.ended(); ended {
+					return err
+				}
 			}
 		case <-ctx.Done():
 			f.endLine()
@@ -187,7 +196,7 @@ func (f *waiter) ended() (bool, error) {
 	switch {
 	case j.GetReverted().GetVersion() == f.version && f.version > 0:
 		f.endLine()
-		return true, &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s was reverted, version %d is a copy of version %d: %s: see %s job status %s", cli.RefName(f.ref), j.GetVersion(), j.GetReverted().GetTo(), j.GetReverted().GetWhy(), f.Program, f.arg())}
+		return true, &cli.ExitError{Code: cli.ExitReverted, Err: fmt.Errorf("%s: %s: see %s job status %s", cli.RefName(f.ref), revertedText(j), f.Program, f.arg())}
 	case j.GetVersion() > f.version:
 		f.endLine()
 		return true, fmt.Errorf("%s was changed by another submit: version %d has replaced %d", cli.RefName(f.ref), j.GetVersion(), f.version)
@@ -204,13 +213,44 @@ func (f *waiter) ended() (bool, error) {
 			return true, err
 		}
 		return true, &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s failed%s: %s", cli.RefName(f.ref), because(j), next)}
-	case !f.current():
+	case !f.current(), !f.batch && !f.upLongEnough():
 		return false, nil
 	case f.batch && state == nusav1.JobState_JOB_STATE_COMPLETE, !f.batch && state == nusav1.JobState_JOB_STATE_RUNNING:
 		f.endLine()
 		return true, f.finish()
 	}
 	return false, nil
+}
+
+// revertedText says that the version of a job is the result of a failed rollout, for example "version
+// 3 failed: taken back to version 2, as version 4: 1 of 3 instances failed".
+func revertedText(j *nusav1.Job) string {
+	r := j.GetReverted()
+	text := fmt.Sprintf("version %d failed: taken back to version %d, as version %d", r.GetVersion(), r.GetTo(), j.GetVersion())
+	if why := strings.TrimPrefix(r.GetWhy(), fmt.Sprintf("version %d failed: ", r.GetVersion())); why != "" {
+		text += ": " + term.OneLine(why)
+	}
+	return text
+}
+
+// upLongEnough reports whether every instance has run without a break for update.min_healthy, 2 s by
+// default. A service that ends right after its start is not reported as running. The servers count
+// the first attempt of an instance as running at once.
+func (f *waiter) upLongEnough() bool {
+	if f.latest.GetStatus().GetState() != nusav1.JobState_JOB_STATE_RUNNING {
+		f.upSince = time.Time{}
+		return false
+	}
+	if f.upSince.IsZero() {
+		f.upSince = time.Now()
+	}
+	least := time.Duration(0)
+	for name, g := range f.latest.GetSpec().GetGroups() {
+		if f.latest.GetStatus().GetGroups()[name].GetDesired() > 0 {
+			least = max(least, job.MinHealthy(g, true))
+		}
+	}
+	return f.unchanged || time.Since(f.upSince) >= least
 }
 
 // current reports whether every slot and instance has the submitted version, and no surplus

@@ -1,0 +1,135 @@
+package job
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func rollouts(c *cli.Session) nusav1.RolloutsClient { return nusav1.NewRolloutsClient(c.Conn) }
+
+func historyCommand(s *cli.Settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "history JOB", Short: "List the stored versions of a job", Args: cli.Positional("JOB"),
+		Long: `Lists the versions of a job, the present one first. The latest 30 earlier versions are
+stored, each for 90 days after its replacement, and at most 16 more that have a tag.`,
+		Example: "  nusa job history web\n  nusa job diff web 3 5\n  nusa job revert web --to 3",
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ref, err := c.Ref(args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			h, err := rollouts(c).History(ctx, &nusav1.JobHistoryRequest{Job: ref})
+			if err != nil {
+				return err
+			}
+			return c.Print(h, func(w *term.Screen) { writeHistory(w, h) })
+		}),
+	}
+}
+
+func writeHistory(w *term.Screen, h *nusav1.JobHistory) {
+	t := term.NewTable(">VERSION", "SUBMITTED", "REPLACED", "TAG", "#NOTE")
+	for i, v := range h.GetVersions() {
+		replaced, note := "-", ""
+		if i > 0 && v.GetReplaced() != nil {
+			replaced = w.Since(v.GetReplaced()) + " ago"
+		}
+		submitted := "-"
+		if v.GetSubmitted() != nil {
+			submitted = w.Since(v.GetSubmitted()) + " ago"
+		}
+		if r := v.GetReverted(); r != nil {
+			note = fmt.Sprintf("version %d failed: taken back to version %d", r.GetVersion(), r.GetTo())
+		}
+		if i == 0 {
+			note = joined("; ", "the present version", note)
+		}
+		t.Row(strconv.FormatInt(v.GetVersion(), 10), submitted, replaced, v.GetTag(), note)
+	}
+	t.DropEmpty("TAG")
+	t.Write(w)
+}
+
+func diffCommand(s *cli.Settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "diff JOB [FROM [TO]]", Short: "Show what differs between two versions of a job", Args: cobra.RangeArgs(1, 3),
+		Long: `Shows the fields in which two stored versions of a job differ. FROM and TO are versions
+or tags. Without TO it is the present version, and without FROM the version before TO.`,
+		Example: "  nusa job diff web\n  nusa job diff web 3 5\n  nusa job diff web v1.0",
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ref, err := c.Ref(args[0])
+			if err != nil {
+				return err
+			}
+			req := &nusav1.JobDiffRequest{Job: ref}
+			if len(args) > 1 {
+				req.From = args[1]
+			}
+			if len(args) > 2 {
+				req.To = args[2]
+			}
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			d, err := rollouts(c).Diff(ctx, req)
+			if err != nil {
+				return err
+			}
+			return c.Print(d, func(w *term.Screen) {
+				if len(d.GetLines()) == 0 {
+					fmt.Fprintf(w, "versions %d and %d of %s are equal\n", d.GetFrom(), d.GetTo(), cli.RefName(ref))
+					return
+				}
+				fmt.Fprintf(w, "%s, version %d → %d\n", cli.RefName(ref), d.GetFrom(), d.GetTo())
+				writeDiff(w, d.GetLines())
+			})
+		}),
+	}
+}
+
+func tagCommand(s *cli.Settings) *cobra.Command {
+	var version int64
+	var remove bool
+	c := &cobra.Command{
+		Use: "tag JOB [TAG]", Short: "Give a version of a job a tag", Args: cobra.RangeArgs(1, 2),
+		Long: `Gives a version a tag, with which job diff and job revert find it. A version with a tag is
+stored longer. A tag is 1..63 of [a-z0-9._-] and no number.`,
+		Example: "  nusa job tag web v1.0\n  nusa job tag web stable --version 3\n  nusa job tag web --version 3 --remove",
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ref, err := c.Ref(args[0])
+			if err != nil {
+				return err
+			}
+			if remove == (len(args) == 2) {
+				return fmt.Errorf("give either a tag or --remove")
+			}
+			req := &nusav1.TagVersionRequest{Job: ref, Version: version}
+			if !remove {
+				req.Tag = args[1]
+			}
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			v, err := rollouts(c).Tag(ctx, req)
+			if err != nil {
+				return err
+			}
+			return c.Print(v, func(w *term.Screen) {
+				if v.GetTag() == "" {
+					fmt.Fprintf(w, "%s, version %d has no tag\n", cli.RefName(ref), v.GetVersion())
+					return
+				}
+				fmt.Fprintf(w, "%s, version %d has the tag %s\n", cli.RefName(ref), v.GetVersion(), v.GetTag())
+			})
+		}),
+	}
+	c.Flags().Int64Var(&version, "version", 0, "the version (default: the present one)")
+	c.Flags().BoolVar(&remove, "remove", false, "remove the tag of the version")
+	return c
+}

@@ -1,0 +1,157 @@
+package job
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func revertCommand(s *cli.Settings) *cobra.Command {
+	var to string
+	var detach bool
+	var check int64
+	timeout := time.Duration(0)
+	c := &cobra.Command{
+		Use: "revert JOB", Short: "Submit an earlier version of a job again, and wait until it runs", Args: cli.Positional("JOB"),
+		Long: `Submits the spec of an earlier version again, as a new version, and waits like job run.
+job history lists the versions. The exit codes are those of job run.`,
+		Example: "  nusa job revert web\n  nusa job revert web --to 3\n  nusa job revert web --to v1.0 --detach",
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ref, err := c.Ref(args[0])
+			if err != nil {
+				return err
+			}
+			if timeout <= 0 {
+				return fmt.Errorf("--timeout: %s is not more than 0; --detach does not wait", timeout)
+			}
+			began := time.Now()
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			resp, err := rollouts(c).Revert(ctx, &nusav1.RevertJobRequest{Job: ref, To: to, CheckRevision: check, IdempotencyKey: rand.Text()})
+			if err != nil {
+				return err
+			}
+			if detach {
+				return c.Print(resp, func(w *term.Screen) { submitted(w, ref, resp, false) })
+			}
+			cli.PrintWarnings(c, resp.GetWarnings())
+			if c.Output == "table" {
+				submitted(c.Out, ref, resp, false)
+			}
+			f := waiter{Session: c, ref: ref, version: resp.GetVersion(), began: began, timeout: timeout, unchanged: !resp.GetChanged(), warnings: resp.GetWarnings()}
+			j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
+			if err != nil {
+				return err
+			}
+			f.batch = j.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH
+			return f.wait()
+		}),
+	}
+	c.Flags().StringVar(&to, "to", "", "the version or tag (default: the version before the present one)")
+	c.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
+	c.Flags().Int64Var(&check, "check-revision", 0, "fail unless the stored job has this revision")
+	c.Flags().DurationVar(&timeout, "timeout", runTimeout, "how long to wait until the job runs")
+	cli.Instead(c, "job revert", "rollback", "undo")
+	return c
+}
+
+// steering is a command that changes the rollout of a job.
+type steering struct {
+	use, short, long, done string
+	call                   func(nusav1.RolloutsClient, context.Context, *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error)
+}
+
+var steerings = []steering{
+	{
+		"pause", "Stop the rollout of a job before the next region",
+		"Stops the rollout of the present version before the next region. Regions that have the\nversion finish their part. Deadlines do not count until job resume.",
+		"the rollout of version %d is paused: nusa job resume %s",
+		func(r nusav1.RolloutsClient, ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
+			return r.Pause(ctx, req)
+		},
+	},
+	{
+		"resume", "Continue a rollout that is paused or has failed",
+		"Continues a rollout that is paused or has failed. Its deadlines start again.",
+		"the rollout of version %d continues: nusa job status %s",
+		func(r nusav1.RolloutsClient, ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
+			return r.Resume(ctx, req)
+		},
+	},
+	{
+		"fail", "End the rollout of a job as failed",
+		"Ends the rollout of the present version as failed: no further region gets it. With\nupdate.auto_revert the job is taken back to the latest version that ran completely.",
+		"version %d has failed: nusa job status %s",
+		func(r nusav1.RolloutsClient, ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
+			return r.Fail(ctx, req)
+		},
+	},
+}
+
+func steerCommands(s *cli.Settings) (out []*cobra.Command) {
+	for _, v := range steerings {
+		reason := ""
+		c := &cobra.Command{
+			Use: v.use + " JOB", Short: v.short, Long: v.long, Args: cli.Positional("JOB"),
+			Example: fmt.Sprintf("  nusa job %s web --reason 'errors in jakarta'", v.use),
+			RunE: s.Run(func(c *cli.Session, args []string) error {
+				ref, err := c.Ref(args[0])
+				if err != nil {
+					return err
+				}
+				ctx, cancel := c.WithTimeout()
+				defer cancel()
+				r, err := v.call(rollouts(c), ctx, &nusav1.ControlRolloutRequest{Job: ref, Reason: reason})
+				if err != nil {
+					return err
+				}
+				return c.Print(r, func(w *term.Screen) {
+					fmt.Fprintf(w, "%s: %s\n", cli.RefName(ref), cli.WithProgram(fmt.Sprintf(v.done, r.GetVersion(), cli.RefArg(ref)), w.Program))
+				})
+			}),
+		}
+		c.Flags().StringVar(&reason, "reason", "", "why, for people; at most 256 bytes")
+		out = append(out, c)
+	}
+	return out
+}
+
+// writeRollout writes what a rollout does, what it waits for and when its deadline is, and a table of
+// its regions.
+func writeRollout(w *term.Screen, r *nusav1.Rollout) {
+	if r == nil {
+		return
+	}
+	text := fmt.Sprintf("rollout of version %d", r.GetVersion())
+	if r.GetBegan() != nil {
+		text += ", began " + w.Since(r.GetBegan()) + " ago"
+	}
+	switch {
+	case r.GetMessage() != "":
+		text += ": " + term.OneLine(r.GetMessage())
+	case r.GetDeadline() != nil:
+		text += ": fails in " + term.Duration(r.GetDeadline().AsDuration()) + " unless a further instance becomes healthy"
+	default:
+		text += ": its deadlines do not count now"
+	}
+	fmt.Fprintln(w, w.Wait(text))
+	if len(r.GetRegions()) < 2 {
+		return
+	}
+	t := term.NewTable("REGION", ">HEALTHY", ">OF", ">OUTDATED", "#WAITS FOR")
+	for _, name := range slices.Sorted(maps.Keys(r.GetRegions())) {
+		at := r.GetRegions()[name]
+		t.Row(name, term.Count(at.GetHealthy()), term.Count(at.GetDesired()), term.Count(at.GetOutdated()), term.OneLine(at.GetWaits()))
+	}
+	t.DropEmpty("WAITS FOR")
+	t.Write(w)
+}

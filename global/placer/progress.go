@@ -1,0 +1,181 @@
+package placer
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/progress"
+	"github.com/nusa-scheduler/nusa/global/state"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// storeEvery is the part of progress_deadline after which progress is stored again. Progress in
+// between is soft: a new active server counts the deadline from the stored time.
+const storeEvery = 10
+
+// rollouts are the rollouts in progress. The state's lock guards them.
+type rollouts struct {
+	st   *state.State
+	jobs map[state.JobKey]*rolling
+}
+
+// rolling is a rollout in progress.
+type rolling struct {
+	run, version int64
+	groups       map[string]*groupRolling
+	// held is true if no deadline counted at the latest evaluation.
+	held bool
+	// due is when the next deadline is missed; 0: none counts.
+	due time.Duration
+}
+
+// groupRolling is the progress of a group: the greatest number of healthy instances, since when, and
+// since when an instance has been starting.
+type groupRolling struct {
+	best     int
+	at, busy time.Duration
+}
+
+// expired marks the rollouts that have missed a deadline. The lock is held.
+func (p *rollouts) expired(now time.Duration) (some bool) {
+	for k, r := range p.jobs {
+		if r.due > 0 && now >= r.due {
+			p.st.Rollouts[k], some = struct{}{}, true
+		}
+	}
+	return some
+}
+
+// evaluate evaluates the rollout of a job. It returns the record to store, or nil, and why. The lock is
+// held.
+func (p *rollouts) evaluate(k state.JobKey, j *state.Job) (next *nusav1.RolloutRecord, why string) {
+	rec, run, version := j.PresentRollout(), j.Record.Run(j.Revision), j.Record.RolledOut()
+	if version == 0 || rec.GetDone() || j.Record.Stopped() || j.Record.Type() == place.Batch {
+		p.setDue(k, j, 0)
+		delete(p.jobs, k)
+		return nil, ""
+	}
+	r := p.jobs[k]
+	if r == nil || r.run != run || r.version != version {
+		r = &rolling{run: run, version: version, groups: map[string]*groupRolling{}}
+		p.jobs[k] = r
+	}
+	facts := progress.Rollout{
+		Version: version, Begun: rec != nil, Paused: rec.GetPaused(), Failed: rec.GetFailed() != "", Held: deadlinesHeld(j, p.st.Sight()),
+	}
+	held := facts.Paused || facts.Failed || facts.Held != ""
+	facts.Groups = p.groupsOf(r, j, rec, held || r.held) // a deadline begins again when it counts again
+	r.held = held
+	d := facts.Decide()
+	if d.Due > 0 {
+		p.setDue(k, j, p.st.Clock()+d.Due)
+	} else {
+		p.setDue(k, j, 0)
+	}
+	switch d.Kind {
+	case progress.Keep:
+		if rec == nil {
+			delete(p.jobs, k)
+		}
+		return nil, ""
+	case progress.Begin:
+		next = &nusav1.RolloutRecord{Run: run, Version: version, Began: timestamppb.Now(), Groups: map[string]*nusav1.RolloutProgress{}}
+	default:
+		next = proto.CloneOf(rec)
+	}
+	store := d.Kind != progress.Grew
+	for _, g := range facts.Groups {
+		stored := next.GetGroups()[g.Name]
+		if soft := r.groups[g.Name]; stored == nil || g.Healthy > g.Best {
+			soft.best, soft.at, soft.busy = max(soft.best, g.Healthy), p.st.Clock(), p.st.Clock()
+			store = store || time.Since(stored.GetSince().AsTime()) >= g.ProgressDeadline/storeEvery
+			if next.Groups == nil {
+				next.Groups = map[string]*nusav1.RolloutProgress{}
+			}
+			next.Groups[g.Name] = &nusav1.RolloutProgress{Healthy: int32(soft.best), Since: timestamppb.Now()}
+		}
+	}
+	switch d.Kind {
+	case progress.Done:
+		next.Done, next.Failed, next.Paused, next.PausedBecause, next.Groups = true, "", false, "", nil
+	case progress.Fail:
+		next.Failed = d.Why
+	}
+	if !store {
+		return nil, ""
+	}
+	return next, d.Why
+}
+
+// setDue notes when a rollout misses its next deadline. The lock is held.
+func (p *rollouts) setDue(k state.JobKey, j *state.Job, due time.Duration) {
+	if r := p.jobs[k]; r != nil {
+		r.due = due
+	}
+	if j.Notes().RolloutDue != due {
+		j.EditNotes().RolloutDue = due
+		p.st.JobChanged(j)
+	}
+}
+
+// deadlinesHeld returns why no deadline of a job's rollout counts now, or "".
+func deadlinesHeld(j *state.Job, see state.Sight) string {
+	for _, name := range j.Regions() {
+		if _, cut := see.CutOff(name); cut {
+			return "region " + name + " is disconnected"
+		}
+		if _, awaited := see.Awaited(name); awaited {
+			return "region " + name + " has not reconnected since the election"
+		}
+	}
+	return ""
+}
+
+// groupsOf returns the groups of a rollout, sorted by name. restart: deadlines begin now. The lock is held.
+func (p *rollouts) groupsOf(r *rolling, j *state.Job, rec *nusav1.RolloutRecord, restart bool) (out []progress.Group) {
+	now, groups := p.st.Clock(), j.Status(p.st.Sight()).GetGroups()
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		g, c := groups[name], groups[name].GetCounts()
+		if j.Record.ChangedSince(name) != r.version && (c.GetOutdated() == 0 || j.Record.ChangedSince(name) == 0) {
+			continue
+		}
+		soft := r.groups[name]
+		if soft == nil {
+			soft = &groupRolling{at: now, busy: now}
+			if stored := rec.GetGroups()[name]; stored != nil {
+				soft.best, soft.at = int(stored.GetHealthy()), now-max(0, time.Since(stored.GetSince().AsTime()))
+			}
+			r.groups[name] = soft
+		}
+		if restart {
+			soft.at, soft.busy = now, now
+		}
+		if c.GetStarting() == 0 {
+			soft.busy = now
+		}
+		f := progress.Group{
+			Name: name, Desired: int(g.GetDesired()), Healthy: int(max(0, c.GetRunning()-c.GetOutdated())),
+			Starting: int(c.GetStarting()), Outdated: int(c.GetOutdated()), Best: soft.best, Idle: now - soft.at, Busy: now - max(soft.at, soft.busy),
+		}
+		f.HealthyDeadline, f.ProgressDeadline = j.Record.Deadlines(name)
+		out = append(out, f)
+	}
+	return out
+}
+
+// putProgress stores the record of a rollout, unless another one was stored since it was decided.
+func putProgress(t *state.Tx, r pendingRollout) error {
+	if was := t.Rollout(r.key); was.GetVersion() == r.rollout.GetVersion() && was.GetRun() == r.rollout.GetRun() &&
+		(was.GetPaused() != r.rollout.GetPaused() && !r.rollout.GetDone() || was.GetFailed() != "" && !r.rollout.GetDone()) {
+		return errChanged
+	}
+	if r.rollout.GetFailed() != "" {
+		t.Event("rollout.failed", r.key.String(), "version %d: %s", r.rollout.GetVersion(), r.why)
+	}
+	return t.PutRollout(r.key, r.rollout)
+}

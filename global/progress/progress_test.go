@@ -1,0 +1,58 @@
+package progress
+
+import (
+	"testing"
+	"time"
+)
+
+// TestProgress: when a rollout begins, fails and is done.
+func TestProgress(t *testing.T) {
+	group := func(change func(*Group)) Group {
+		g := Group{Name: "web", Desired: 3, Healthy: 1, Best: 1, Outdated: 2, HealthyDeadline: 5 * time.Minute, ProgressDeadline: 10 * time.Minute}
+		if change != nil {
+			change(&g)
+		}
+		return g
+	}
+	one := func(change func(*Group)) []Group { return []Group{group(change)} }
+	done := group(func(g *Group) { g.Healthy, g.Best, g.Outdated, g.Idle, g.Starting = 3, 3, 0, time.Hour, 0 })
+	idle := func(d time.Duration) func(*Group) { return func(g *Group) { g.Idle = d } }
+	for _, c := range []struct {
+		name string
+		in   Rollout
+		want Kind
+		why  string
+		due  time.Duration
+	}{
+		{"a job that was never updated", Rollout{}, Keep, "", 0},
+		{"an instance has to be replaced", Rollout{Version: 2, Groups: one(nil)}, Begin, "version 2 replaces instances", 0},
+		{"the rollout was over before rollouts were stored", Rollout{Version: 2, Groups: one(func(g *Group) { g.Outdated = 0 })}, Keep, "", 0},
+		{"an instance dies long after the rollout", Rollout{Version: 2, Begun: true, Done: true, Groups: one(func(g *Group) { g.Outdated, g.Idle = 0, time.Hour })}, Keep, "", 0},
+		{"it goes on", Rollout{Version: 2, Begun: true, Groups: one(idle(4 * time.Minute))}, Keep, "", 6 * time.Minute},
+		{"one more is healthy", Rollout{Version: 2, Begun: true, Groups: one(func(g *Group) { g.Healthy, g.Idle = 2, 9*time.Minute })}, Grew, "", time.Minute},
+		{"one more is healthy at the last moment", Rollout{Version: 2, Begun: true, Groups: one(func(g *Group) { g.Healthy, g.Idle = 2, time.Hour })}, Grew, "", 1},
+		{"one is starting", Rollout{Version: 2, Begun: true, Groups: one(func(g *Group) { g.Starting, g.Idle, g.Busy = 1, time.Minute, time.Minute })}, Keep, "", 4 * time.Minute},
+		{"one is starting for too long", Rollout{Version: 2, Begun: true, Groups: one(func(g *Group) { g.Starting, g.Idle, g.Busy = 1, 6*time.Minute, 5*time.Minute })},
+			Fail, "web: an instance was not healthy within healthy_deadline, 5m0s: 1 of 3 run it", 0},
+		{"none finds room", Rollout{Version: 2, Begun: true, Groups: one(idle(10 * time.Minute))},
+			Fail, "web: no further instance became healthy within progress_deadline, 10m0s: 1 of 3 run it", 0},
+		{"a region is disconnected", Rollout{Version: 2, Begun: true, Held: "alpha is disconnected", Groups: one(idle(time.Hour))}, Keep, "", 0},
+		{"it is paused", Rollout{Version: 2, Begun: true, Paused: true, Groups: one(idle(time.Hour))}, Keep, "", 0},
+		{"it has failed already", Rollout{Version: 2, Begun: true, Failed: true, Groups: one(idle(time.Hour))}, Keep, "", 0},
+		{"a failed version becomes healthy after all", Rollout{Version: 2, Begun: true, Failed: true, Groups: []Group{done}}, Done, "every instance runs version 2", 0},
+		{"every instance runs", Rollout{Version: 2, Begun: true, Groups: []Group{done}}, Done, "every instance runs version 2", 0},
+		{"the earliest deadline of two groups counts", Rollout{Version: 2, Begun: true, Groups: []Group{group(idle(time.Minute)), group(idle(7 * time.Minute))}}, Keep, "", 3 * time.Minute},
+		{"a group that is done has no deadline", Rollout{Version: 2, Begun: true, Groups: []Group{done, group(idle(time.Minute))}}, Keep, "", 9 * time.Minute},
+		{"one of two groups fails", Rollout{Version: 2, Begun: true, Groups: []Group{group(idle(time.Minute)), group(func(g *Group) { g.Name, g.Idle = "zeta", 11*time.Minute })}},
+			Fail, "zeta: no further instance became healthy within progress_deadline, 10m0s: 1 of 3 run it", 0},
+		{"a scale up during the rollout", Rollout{Version: 2, Begun: true, Groups: one(func(g *Group) { g.Desired, g.Outdated, g.Healthy, g.Best = 9, 0, 3, 3 })}, Keep, "", 10 * time.Minute},
+	} {
+		got := c.in.Decide()
+		if got.Kind == Begin || got.Kind == Done || got.Kind == Fail {
+			got.Due = 0
+		}
+		if want := (Decision{c.want, c.why, c.due}); got != want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, want)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package rollouts
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
+)
+
+// maxReason bounds ControlRolloutRequest.reason in bytes.
+const maxReason = 256
+
+// Pause implements nusav1.RolloutsServer.
+func (s *Service) Pause(ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
+	return s.steer(ctx, req, "pause", func(r *nusav1.RolloutRecord) string {
+		r.Paused, r.PausedBecause = true, req.GetReason()
+		return "rollout.paused"
+	})
+}
+
+// Resume implements nusav1.RolloutsServer.
+func (s *Service) Resume(ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
+	return s.steer(ctx, req, "resume", func(r *nusav1.RolloutRecord) string {
+		r.Paused, r.PausedBecause, r.Failed = false, "", ""
+		for name, g := range r.GetGroups() {
+			r.Groups[name] = &nusav1.RolloutProgress{Healthy: g.GetHealthy(), Since: timestamppb.Now()}
+		}
+		return "rollout.resumed"
+	})
+}
+
+// Fail implements nusav1.RolloutsServer.
+func (s *Service) Fail(ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
+	return s.steer(ctx, req, "fail", func(r *nusav1.RolloutRecord) string {
+		r.Failed = "an operator failed it"
+		if req.GetReason() != "" {
+			r.Failed += ": " + req.GetReason()
+		}
+		r.Paused, r.PausedBecause = false, ""
+		return "rollout.failed"
+	})
+}
+
+// steer changes the record of the present rollout. It changes nothing if the rollout has the state
+// already. change returns the type of the event.
+func (s *Service) steer(ctx context.Context, req *nusav1.ControlRolloutRequest, verb string, change func(*nusav1.RolloutRecord) string) (*nusav1.Rollout, error) {
+	term, k, err := s.job(req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	if n := len(req.GetReason()); n > maxReason || !utf8.ValidString(req.GetReason()) || strings.ContainsAny(req.GetReason(), "\n\r") {
+		return nil, rpcerr.Invalid(wrong("reason", fmt.Sprintf("must be one line of at most %d bytes", maxReason)))
+	}
+	_, err = api.ChangeJob(ctx, term, k, func(t *state.Tx) error {
+		rec, rev, err := state.Stored(t, k)
+		if err != nil {
+			return err
+		}
+		if rec == nil {
+			return api.JobNotFound(k)
+		}
+		was := t.Rollout(k)
+		switch {
+		case was == nil, was.GetRun() != rec.Run(rev), was.GetVersion() != rec.RolledOut(), rec.Stopped():
+			return status.Errorf(codes.FailedPrecondition, "no rollout of job %s is in progress: `nusa job status %s` shows its state", k, k)
+		case was.GetDone():
+			return status.Errorf(codes.FailedPrecondition, "the rollout of version %d of job %s is done", was.GetVersion(), k)
+		case was.GetFailed() != "" && verb != "resume":
+			return status.Errorf(codes.FailedPrecondition, "version %d of job %s has failed: `nusa job resume %s` tries again, `nusa job revert %s` goes back", was.GetVersion(), k, k, k)
+		}
+		next := proto.CloneOf(was)
+		kind := change(next)
+		if was.GetPaused() == next.GetPaused() && was.GetFailed() == next.GetFailed() {
+			return nil
+		}
+		if err := t.Audit(audit.Entry{Verb: verb, Kind: "job", Namespace: k.Namespace, Name: k.Name, Reason: fmt.Sprintf("rollout of version %d", was.GetVersion())}); err != nil {
+			return err
+		}
+		t.Event(kind, k.String(), "version %d%s", was.GetVersion(), because(req.GetReason()))
+		return t.PutRollout(k, next)
+	})
+	if err != nil {
+		return nil, api.StatusOf(err)
+	}
+	term.Log.Info("rollout changed", "job", k.String(), "verb", verb, "reason", req.GetReason())
+	term.State.Lock()
+	defer term.State.Unlock()
+	if j := term.State.Jobs[k]; j != nil && j.Record != nil {
+		if r := j.Status(term.State.Sight()).GetRollout(); r != nil {
+			return r, nil
+		}
+	}
+	return &nusav1.Rollout{}, nil // another version was submitted meanwhile
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}

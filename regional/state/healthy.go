@@ -1,0 +1,45 @@
+package state
+
+import (
+	"slices"
+	"time"
+)
+
+// HealthyLevel is the feature level from which on the state has Group.MinHealthy. Servers of a lower
+// level do not know the field, and all servers of a region have equal states.
+const HealthyLevel = 6
+
+const (
+	// defaultMinHealthy is the default of update.min_healthy: see job.MinHealthy.
+	defaultMinHealthy = 10 * time.Second
+	// batchHealthy is how long a batch instance must be up after a failed attempt.
+	batchHealthy = time.Second
+	// NoMinHealthy is the MinHealthy of a group whose instances count as running at once.
+	NoMinHealthy = -time.Nanosecond
+)
+
+// HealthyAfter is how long an allocation of the group must be up without a restart before it counts
+// as running. It applies to an allocation that was placed because of a rollout or a failure, or whose
+// tasks were restarted. The first attempt of an instance counts at once.
+func (g *Group) HealthyAfter(t JobType) time.Duration {
+	switch {
+	case t == Batch:
+		return batchHealthy
+	case g.MinHealthy == 0:
+		return defaultMinHealthy
+	}
+	return max(0, g.MinHealthy)
+}
+
+// withoutMinHealthy returns the job as servers of a level below HealthyLevel know it.
+func withoutMinHealthy(j *Job) *Job {
+	if !slices.ContainsFunc(j.Groups, func(g Group) bool { return g.MinHealthy != 0 }) {
+		return j
+	}
+	out := *j
+	out.Groups = slices.Clone(j.Groups)
+	for i := range out.Groups {
+		out.Groups[i].MinHealthy = 0
+	}
+	return &out
+}
