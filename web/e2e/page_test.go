@@ -351,6 +351,30 @@ func (p *page) narrow() {
 	}
 }
 
+// whole fails if a word of the page breaks between two lines. A long word may, because it may be wider than a
+// phone.
+func (p *page) whole() {
+	p.t.Helper()
+	for _, broken := range eval[[]string](p, `(() => {
+		const out = []
+		for (const e of document.querySelectorAll('main :is(td, th, li, h1, h2, h3, dd, dt, button)')) {
+			const texts = document.createTreeWalker(e, NodeFilter.SHOW_TEXT)
+			while (texts.nextNode() && out.length < 5) {
+				for (const m of texts.currentNode.data.matchAll(/[\p{L}\p{N}_]{2,24}/gu)) {
+					const range = document.createRange()
+					range.setStart(texts.currentNode, m.index)
+					range.setEnd(texts.currentNode, m.index + m[0].length)
+					const lines = new Set([...range.getClientRects()].filter(r => r.width > 0).map(r => Math.round(r.top)))
+					if (lines.size > 1) out.push(m[0] + ' in ' + e.tagName)
+				}
+			}
+		}
+		return out
+	})()`) {
+		p.t.Errorf("the page breaks the word %s", broken)
+	}
+}
+
 // shot writes a screenshot of the window to docs/img if the flag -shots is given, and else to $NUSA_SHOTS.
 func (p *page) shot(name string) {
 	p.t.Helper()

@@ -49,6 +49,7 @@ func TestLooks(t *testing.T) {
 				p.wait(v.ready)
 				p.axe()
 				p.narrow()
+				p.whole()
 				p.shot(v.name + "-" + l.String())
 			})
 		}
