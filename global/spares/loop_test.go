@@ -98,8 +98,8 @@ func TestNoReservationAfterTheEnd(t *testing.T) {
 // TestNoEndOverAReservation: a step that takes a reservation for absent is not stored once the reservation
 // exists. The next step sees it and releases it.
 func TestNoEndOverAReservation(t *testing.T) {
-	b, rec := newBook(t)
-	rec = b.byID["s1"].rec
+	b, _ := newBook(t)
+	rec := b.byID["s1"].rec
 	past := step.Input{Now: time.Now().Add(2 * time.Hour), Reservations: make([]step.Reservation, 1)}
 	if next, _ := step.Step(b.configOf(rec), decode(rec), past); !next.Phase.Ended() {
 		t.Fatalf("the step leads to %v: the test needs one that ends the spare", next.Phase)

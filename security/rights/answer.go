@@ -3,14 +3,17 @@ package rights
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/authz"
 )
@@ -50,11 +53,43 @@ func (s *Set) grants(who authz.Principal) []*nusav1.AuthGrant {
 	return out
 }
 
-// CanI decides an action of the caller, or of another principal.
+// maxActions bounds the actions of one question.
+const maxActions = 64
+
+// actionsOf returns the actions of a question: the one of verb and kind, or nil, and the others.
+func actionsOf(req *nusav1.CanIRequest) (first *authz.Action, more []authz.Action, err error) {
+	of := func(verb, kind string) authz.Action {
+		return authz.Action{Verb: verb, Kind: kind, Namespace: req.GetNamespace(), Region: req.GetRegion(), Name: req.GetName()}
+	}
+	var problems []*nusav1.Problem
+	if n := len(req.GetActions()); n > maxActions {
+		return nil, nil, rpcerr.Invalid(&nusav1.Problem{Field: "actions", Message: fmt.Sprintf("%d actions, at most %d are allowed", n, maxActions)})
+	}
+	for i, text := range req.GetActions() {
+		verb, kind, _ := strings.Cut(text, " ")
+		more = append(more, of(verb, kind))
+		if err := more[i].Check(); err != nil {
+			problems = append(problems, &nusav1.Problem{Field: fmt.Sprintf("actions[%d]", i), Message: err.Error()})
+		}
+	}
+	if len(problems) > 0 {
+		return nil, nil, rpcerr.Invalid(problems...)
+	}
+	if len(more) > 0 && req.GetVerb() == "" && req.GetKind() == "" {
+		return nil, more, nil
+	}
+	one := of(req.GetVerb(), req.GetKind())
+	if err := one.Check(); err != nil {
+		return nil, nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return &one, more, nil
+}
+
+// CanI decides actions of the caller, or of another principal.
 func (s *Set) CanI(ctx context.Context, req *nusav1.CanIRequest) (*nusav1.CanIResponse, error) {
-	action := authz.Action{Verb: req.GetVerb(), Kind: req.GetKind(), Namespace: req.GetNamespace(), Region: req.GetRegion(), Name: req.GetName()}
-	if err := action.Check(); err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+	first, more, err := actionsOf(req)
+	if err != nil {
+		return nil, err
 	}
 	call := Of(ctx)
 	who := authz.Principal{}
@@ -68,24 +103,46 @@ func (s *Set) CanI(ctx context.Context, req *nusav1.CanIRequest) (*nusav1.CanIRe
 				return nil, call.Refuse(read)
 			}
 		}
-		var err error
 		who, err = s.Principal(as)
 		if err != nil {
 			return nil, status.Error(codes.InvalidArgument, err.Error())
 		}
 	}
-	if who.Name == "" {
-		return &nusav1.CanIResponse{Allowed: true, Reason: "the server has no identity, so every caller may do everything"}, nil
+	out := &nusav1.CanIResponse{Principal: who.Name}
+	for i, action := range more {
+		a := &nusav1.CanIAnswer{Action: req.GetActions()[i], Allowed: true, Reason: noIdentity}
+		if who.Name != "" {
+			var d authz.Decision
+			d, a.Somewhere, _ = s.explain(who, action)
+			a.Allowed, a.Reason, a.Depends = d.Allowed, d.Reason, d.Depends
+		}
+		out.Answers = append(out.Answers, a)
 	}
-	d, steps := s.Explain(who, action)
-	out := &nusav1.CanIResponse{Allowed: d.Allowed, Reason: d.Reason, Rule: d.Rule, Principal: who.Name, Depends: d.Depends}
-	if !d.Allowed && !d.Depends && s.Somewhere(who, action) {
-		out.Reason += "; it is allowed in some namespaces or regions: name one"
-	}
-	for _, step := range steps {
-		out.Steps = append(out.Steps, s.StepMessage(step))
+	switch {
+	case first == nil:
+	case who.Name == "":
+		out.Allowed, out.Reason = true, noIdentity
+	default:
+		d, _, steps := s.explain(who, *first)
+		out.Allowed, out.Reason, out.Rule, out.Depends = d.Allowed, d.Reason, d.Rule, d.Depends
+		for _, step := range steps {
+			out.Steps = append(out.Steps, s.StepMessage(step))
+		}
 	}
 	return out, nil
+}
+
+// noIdentity is the reason of every answer of a server without an identity.
+const noIdentity = "the server has no identity, so every caller may do everything"
+
+// explain decides an action. somewhere: it is refused, but allowed in some of the places.
+func (s *Set) explain(who authz.Principal, action authz.Action) (d authz.Decision, somewhere bool, steps []authz.Step) {
+	d, steps = s.Explain(who, action)
+	somewhere = !d.Allowed && !d.Depends && s.Somewhere(who, action)
+	if somewhere {
+		d.Reason += "; it is allowed in some namespaces or regions: name one"
+	}
+	return d, somewhere, steps
 }
 
 // MayGiveRoles returns an error if the caller may not make a token with roles. Otherwise who may create

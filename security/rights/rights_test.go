@@ -127,6 +127,42 @@ func TestUnknownActions(t *testing.T) {
 	}
 }
 
+// TestManyActions: one question may have many actions of one place, and each gets its answer.
+func TestManyActions(t *testing.T) {
+	set, err := rights.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := binding("pay", "operator", "operator/joe")
+	bound.Namespaces = []string{"pay"}
+	for _, b := range []*nusav1.AuthBinding{binding("admin", "admin", "operator/jane"), bound} {
+		if set, err = set.SetBinding(b, rights.Change{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for namespace, want := range map[string]string{"pay": "stop job true false, set role false false", "web": "stop job false false, set role false false", "": "stop job false true, set role false false"} {
+		resp, err := set.CanI(t.Context(), &nusav1.CanIRequest{Namespace: namespace, Actions: []string{"stop job", "set role"}, As: "operator/joe"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, a := range resp.GetAnswers() {
+			got = append(got, fmt.Sprintf("%s %v %v", a.GetAction(), a.GetAllowed(), a.GetSomewhere()))
+		}
+		if text := strings.Join(got, ", "); text != want || resp.GetAllowed() || resp.GetReason() != "" {
+			t.Errorf("namespace %q: %s, want %s; %v", namespace, text, want, resp)
+		}
+	}
+	for _, bad := range [][]string{{"stop job", "stop"}, {"stop  job"}, make([]string, 65)} {
+		if _, err := set.CanI(t.Context(), &nusav1.CanIRequest{Actions: bad}); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%d actions: %v", len(bad), err)
+		}
+	}
+	if resp, err := set.CanI(t.Context(), &nusav1.CanIRequest{Verb: "read", Kind: "job", Actions: []string{"stop job"}}); err != nil || !resp.GetAllowed() || !resp.GetAnswers()[0].GetAllowed() {
+		t.Errorf("without an identity: %v, %v", resp, err)
+	}
+}
+
 // TestBounds: a set is bounded in bytes and in tokens.
 func TestBounds(t *testing.T) {
 	set, err := rights.New(nil)

@@ -100,18 +100,23 @@ func TestIdlePage(t *testing.T) {
 	}
 }
 
-// TestOneStream: each view begins with one stream for everything, besides its own data.
+// TestOneStream: each view begins with one stream for everything, besides its own data and one question about the
+// rights to its actions.
 func TestOneStream(t *testing.T) {
 	t.Parallel()
 	_, address := serve(t, fixture.Options{Regions: 54})
 	for view, more := range map[string][]string{
-		"latency": nil, "topology?region=" + firstRegion: nil, "jobs": nil,
-		"events": {"/v1/events:watch"}, "reservations": {"/v1/reservations"},
-		"jobs?job=default/api-01": {"/v1/allocations", "/v1/events:watch", "/v1/jobs/default/api-01:explain", "/v1/jobs/default/api-01:watch"},
+		"latency": nil, "topology?region=" + firstRegion: nil, "jobs": {canI},
+		"events": {"/v1/events:watch"}, "reservations": {"/v1/reservations", canI},
+		"jobs?job=default/api-01": {canI, "/v1/allocations", "/v1/events:watch", "/v1/jobs/default/api-01:explain", "/v1/jobs/default/api-01:watch"},
 	} {
 		p := open(t, address+"/ui/"+view, desk)
 		p.see("live")
 		p.wait("document.querySelector('main .card') && !document.querySelector('main').innerText.includes('Loading')")
+		if slices.Contains(more, canI) {
+			p.wait("performance.getEntriesByType('resource').some(r => r.name.includes('" + canI + "'))")
+		}
+		pause(p, 200*time.Millisecond) // a second stream begins 60 ms after a view asks for more
 		got := p.requests()
 		slices.Sort(got)
 		want := append(slices.Clone(more), "/v1/overview:watch")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/chromedp/cdproto/security"
 	"github.com/chromedp/chromedp"
+	"google.golang.org/grpc"
 
 	"github.com/nusa-scheduler/nusa/global"
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -28,20 +29,20 @@ import (
 
 // globals starts two global servers with identities. It returns the addresses of their pages, with TLS, and a
 // connection of an administrator.
-func globals(t *testing.T) (pages [2]string, admin nusav1.AuthClient) {
+func globals(t *testing.T) (pages [2]string, admin *grpc.ClientConn) {
 	t.Helper()
 	if browser == nil {
 		t.Skip("chromium is not installed")
 	}
 	port, dir, mem := freeport.Reserve(t, 4), t.TempDir(), store.NewMemory()
 	for i := range pages {
-		grpc, ready, ended := fmt.Sprintf("127.0.0.1:%d", port+2*i), make(chan struct{}), make(chan error, 1)
+		listen, ready, ended := fmt.Sprintf("127.0.0.1:%d", port+2*i), make(chan struct{}), make(chan error, 1)
 		pages[i] = fmt.Sprintf("https://127.0.0.1:%d", port+2*i+1)
 		client := mem.Client()
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() {
 			ended <- global.Run(ctx, global.Config{
-				Name: fmt.Sprintf("g%d", i+1), GRPCAddr: grpc, HTTPAddr: fmt.Sprintf("0.0.0.0:%d", port+2*i+1), Store: client, Logger: slog.New(slog.DiscardHandler),
+				Name: fmt.Sprintf("g%d", i+1), GRPCAddr: listen, HTTPAddr: fmt.Sprintf("0.0.0.0:%d", port+2*i+1), Store: client, Logger: slog.New(slog.DiscardHandler),
 				Secure: &global.Secure{Dir: filepath.Join(dir, fmt.Sprint(i)), OperatorDir: filepath.Join(dir, "operator")},
 				Ready:  func(global.Addresses) { close(ready) },
 			})
@@ -68,14 +69,15 @@ func globals(t *testing.T) (pages [2]string, admin nusav1.AuthClient) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return pages, nusav1.NewAuthClient(conn)
+	return pages, conn
 }
 
 // TestLoginWithProvider: a user logs in with a provider, at the active server and at another one that forwards the login,
 // comes back to the view of before, and logs out.
 // A user without a role, and a link that some page has made, get no token.
 func TestLoginWithProvider(t *testing.T) {
-	pages, admin := globals(t)
+	pages, conn := globals(t)
+	admin := nusav1.NewAuthClient(conn)
 	idp := oidctest.New(t)
 	if _, err := admin.SetProvider(t.Context(), &nusav1.SetProviderRequest{Provider: idp.Stored()}); err != nil {
 		t.Fatal(err)

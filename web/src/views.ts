@@ -1,5 +1,7 @@
 import type { Component } from 'svelte'
 import type { Want } from './lib/overview.svelte'
+import type { Params } from './lib/router.svelte'
+import { filterOf } from './views/jobs/list'
 
 /** View is a page of the navigation. Its code is loaded when it is opened. */
 export interface View {
@@ -9,15 +11,20 @@ export interface View {
   /** Keys that open it. */
   keys: string
   load: () => Promise<{ default: Component }>
-  /** What the view always needs from the one stream. */
-  want?: Want
+  /** What the view needs from the one stream at an address. The first request of the page has it. */
+  want?: (params: Params) => Want
+}
+
+function jobsOf(params: Params): Want {
+  const jobs = filterOf(params)
+  return jobs ? { jobs } : {}
 }
 
 export const views: View[] = [
-  { name: 'federation', title: 'Federation', keys: 'g f', load: () => import('./views/federation/Federation.svelte'), want: { edges: true } },
-  { name: 'latency', title: 'Latency', keys: 'g l', load: () => import('./views/latency/Latency.svelte'), want: { edges: true } },
-  { name: 'topology', title: 'Topology', keys: 'g t', load: () => import('./views/topology/Topology.svelte') },
-  { name: 'jobs', title: 'Jobs', keys: 'g j', load: () => import('./views/jobs/Jobs.svelte') },
+  { name: 'federation', title: 'Federation', keys: 'g f', load: () => import('./views/federation/Federation.svelte'), want: () => ({ edges: true }) },
+  { name: 'latency', title: 'Latency', keys: 'g l', load: () => import('./views/latency/Latency.svelte'), want: () => ({ edges: true }) },
+  { name: 'topology', title: 'Topology', keys: 'g t', load: () => import('./views/topology/Topology.svelte'), want: (p) => (p.region ? { nodesOf: p.region } : {}) },
+  { name: 'jobs', title: 'Jobs', keys: 'g j', load: () => import('./views/jobs/Jobs.svelte'), want: jobsOf },
   { name: 'reservations', title: 'Reservations', keys: 'g r', load: () => import('./views/reservations/Reservations.svelte') },
   { name: 'events', title: 'Events', keys: 'g e', load: () => import('./views/events/Events.svelte') },
 ]

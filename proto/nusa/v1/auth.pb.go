@@ -964,7 +964,10 @@ type CanIRequest struct {
 	// Name of the object, for the response only.
 	Name string `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
 	// Principal, for example "operator/jane" or "token/ACCESSOR". Empty: the caller.
-	As            string `protobuf:"bytes,6,opt,name=as,proto3" json:"as,omitempty"`
+	As string `protobuf:"bytes,6,opt,name=as,proto3" json:"as,omitempty"`
+	// More actions in the same place, each a verb and a kind, for example "stop job". The response has
+	// an answer for each. With actions, verb and kind may be empty. At most 64.
+	Actions       []string `protobuf:"bytes,7,rep,name=actions,proto3" json:"actions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1041,6 +1044,13 @@ func (x *CanIRequest) GetAs() string {
 	return ""
 }
 
+func (x *CanIRequest) GetActions() []string {
+	if x != nil {
+		return x.Actions
+	}
+	return nil
+}
+
 // CanIResponse is the decision.
 type CanIResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1052,7 +1062,9 @@ type CanIResponse struct {
 	Principal string        `protobuf:"bytes,4,opt,name=principal,proto3" json:"principal,omitempty"`
 	Steps     []*AccessStep `protobuf:"bytes,5,rep,name=steps,proto3" json:"steps,omitempty"`
 	// A condition decides, and it reads the job or the name of the object. `allowed` is false.
-	Depends       bool `protobuf:"varint,6,opt,name=depends,proto3" json:"depends,omitempty"`
+	Depends bool `protobuf:"varint,6,opt,name=depends,proto3" json:"depends,omitempty"`
+	// The answers to CanIRequest.actions, in their order.
+	Answers       []*CanIAnswer `protobuf:"bytes,7,rep,name=answers,proto3" json:"answers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1129,6 +1141,94 @@ func (x *CanIResponse) GetDepends() bool {
 	return false
 }
 
+func (x *CanIResponse) GetAnswers() []*CanIAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+// CanIAnswer is the decision about one of several actions.
+type CanIAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in the request, for example "stop job".
+	Action  string `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
+	Allowed bool   `protobuf:"varint,2,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	// Like CanIResponse.reason.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Like CanIResponse.depends.
+	Depends bool `protobuf:"varint,4,opt,name=depends,proto3" json:"depends,omitempty"`
+	// The action is not allowed in every place that the request names, but in some of them.
+	Somewhere     bool `protobuf:"varint,5,opt,name=somewhere,proto3" json:"somewhere,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CanIAnswer) Reset() {
+	*x = CanIAnswer{}
+	mi := &file_nusa_v1_auth_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CanIAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CanIAnswer) ProtoMessage() {}
+
+func (x *CanIAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_auth_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CanIAnswer.ProtoReflect.Descriptor instead.
+func (*CanIAnswer) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *CanIAnswer) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *CanIAnswer) GetAllowed() bool {
+	if x != nil {
+		return x.Allowed
+	}
+	return false
+}
+
+func (x *CanIAnswer) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CanIAnswer) GetDepends() bool {
+	if x != nil {
+		return x.Depends
+	}
+	return false
+}
+
+func (x *CanIAnswer) GetSomewhere() bool {
+	if x != nil {
+		return x.Somewhere
+	}
+	return false
+}
+
 // AccessStep says what one rule of the principal's roles did.
 type AccessStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1147,7 +1247,7 @@ type AccessStep struct {
 
 func (x *AccessStep) Reset() {
 	*x = AccessStep{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[13]
+	mi := &file_nusa_v1_auth_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1259,7 @@ func (x *AccessStep) String() string {
 func (*AccessStep) ProtoMessage() {}
 
 func (x *AccessStep) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[13]
+	mi := &file_nusa_v1_auth_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1272,7 @@ func (x *AccessStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessStep.ProtoReflect.Descriptor instead.
 func (*AccessStep) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AccessStep) GetRole() string {
@@ -1219,7 +1319,7 @@ type ListRolesRequest struct {
 
 func (x *ListRolesRequest) Reset() {
 	*x = ListRolesRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[14]
+	mi := &file_nusa_v1_auth_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1331,7 @@ func (x *ListRolesRequest) String() string {
 func (*ListRolesRequest) ProtoMessage() {}
 
 func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[14]
+	mi := &file_nusa_v1_auth_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1344,7 @@ func (x *ListRolesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolesRequest.ProtoReflect.Descriptor instead.
 func (*ListRolesRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{15}
 }
 
 // ListRolesResponse has roles, the built-in ones first.
@@ -1257,7 +1357,7 @@ type ListRolesResponse struct {
 
 func (x *ListRolesResponse) Reset() {
 	*x = ListRolesResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[15]
+	mi := &file_nusa_v1_auth_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1369,7 @@ func (x *ListRolesResponse) String() string {
 func (*ListRolesResponse) ProtoMessage() {}
 
 func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[15]
+	mi := &file_nusa_v1_auth_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1382,7 @@ func (x *ListRolesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRolesResponse.ProtoReflect.Descriptor instead.
 func (*ListRolesResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListRolesResponse) GetRoles() []*AuthRole {
@@ -1304,7 +1404,7 @@ type SetRoleRequest struct {
 
 func (x *SetRoleRequest) Reset() {
 	*x = SetRoleRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[16]
+	mi := &file_nusa_v1_auth_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1416,7 @@ func (x *SetRoleRequest) String() string {
 func (*SetRoleRequest) ProtoMessage() {}
 
 func (x *SetRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[16]
+	mi := &file_nusa_v1_auth_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1429,7 @@ func (x *SetRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRoleRequest.ProtoReflect.Descriptor instead.
 func (*SetRoleRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetRoleRequest) GetRole() *AuthRole {
@@ -1356,7 +1456,7 @@ type RemoveRoleRequest struct {
 
 func (x *RemoveRoleRequest) Reset() {
 	*x = RemoveRoleRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[17]
+	mi := &file_nusa_v1_auth_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1468,7 @@ func (x *RemoveRoleRequest) String() string {
 func (*RemoveRoleRequest) ProtoMessage() {}
 
 func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[17]
+	mi := &file_nusa_v1_auth_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1481,7 @@ func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRoleRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RemoveRoleRequest) GetName() string {
@@ -1400,7 +1500,7 @@ type RemoveRoleResponse struct {
 
 func (x *RemoveRoleResponse) Reset() {
 	*x = RemoveRoleResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[18]
+	mi := &file_nusa_v1_auth_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1512,7 @@ func (x *RemoveRoleResponse) String() string {
 func (*RemoveRoleResponse) ProtoMessage() {}
 
 func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[18]
+	mi := &file_nusa_v1_auth_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1525,7 @@ func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRoleResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{19}
 }
 
 // ListBindingsRequest is empty.
@@ -1437,7 +1537,7 @@ type ListBindingsRequest struct {
 
 func (x *ListBindingsRequest) Reset() {
 	*x = ListBindingsRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[19]
+	mi := &file_nusa_v1_auth_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +1549,7 @@ func (x *ListBindingsRequest) String() string {
 func (*ListBindingsRequest) ProtoMessage() {}
 
 func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[19]
+	mi := &file_nusa_v1_auth_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,7 +1562,7 @@ func (x *ListBindingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsRequest.ProtoReflect.Descriptor instead.
 func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{20}
 }
 
 // ListBindingsResponse has bindings, sorted by name.
@@ -1475,7 +1575,7 @@ type ListBindingsResponse struct {
 
 func (x *ListBindingsResponse) Reset() {
 	*x = ListBindingsResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[20]
+	mi := &file_nusa_v1_auth_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1587,7 @@ func (x *ListBindingsResponse) String() string {
 func (*ListBindingsResponse) ProtoMessage() {}
 
 func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[20]
+	mi := &file_nusa_v1_auth_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1600,7 @@ func (x *ListBindingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBindingsResponse.ProtoReflect.Descriptor instead.
 func (*ListBindingsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListBindingsResponse) GetBindings() []*AuthBinding {
@@ -1522,7 +1622,7 @@ type SetBindingRequest struct {
 
 func (x *SetBindingRequest) Reset() {
 	*x = SetBindingRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[21]
+	mi := &file_nusa_v1_auth_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1534,7 +1634,7 @@ func (x *SetBindingRequest) String() string {
 func (*SetBindingRequest) ProtoMessage() {}
 
 func (x *SetBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[21]
+	mi := &file_nusa_v1_auth_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1547,7 +1647,7 @@ func (x *SetBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetBindingRequest.ProtoReflect.Descriptor instead.
 func (*SetBindingRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetBindingRequest) GetBinding() *AuthBinding {
@@ -1576,7 +1676,7 @@ type RemoveBindingRequest struct {
 
 func (x *RemoveBindingRequest) Reset() {
 	*x = RemoveBindingRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[22]
+	mi := &file_nusa_v1_auth_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +1688,7 @@ func (x *RemoveBindingRequest) String() string {
 func (*RemoveBindingRequest) ProtoMessage() {}
 
 func (x *RemoveBindingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[22]
+	mi := &file_nusa_v1_auth_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1701,7 @@ func (x *RemoveBindingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBindingRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBindingRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RemoveBindingRequest) GetName() string {
@@ -1629,7 +1729,7 @@ type RemoveBindingResponse struct {
 
 func (x *RemoveBindingResponse) Reset() {
 	*x = RemoveBindingResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[23]
+	mi := &file_nusa_v1_auth_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1741,7 @@ func (x *RemoveBindingResponse) String() string {
 func (*RemoveBindingResponse) ProtoMessage() {}
 
 func (x *RemoveBindingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[23]
+	mi := &file_nusa_v1_auth_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1754,7 @@ func (x *RemoveBindingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBindingResponse.ProtoReflect.Descriptor instead.
 func (*RemoveBindingResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RemoveBindingResponse) GetUnbound() bool {
@@ -1673,7 +1773,7 @@ type ListAccessTokensRequest struct {
 
 func (x *ListAccessTokensRequest) Reset() {
 	*x = ListAccessTokensRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[24]
+	mi := &file_nusa_v1_auth_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1785,7 @@ func (x *ListAccessTokensRequest) String() string {
 func (*ListAccessTokensRequest) ProtoMessage() {}
 
 func (x *ListAccessTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[24]
+	mi := &file_nusa_v1_auth_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1798,7 @@ func (x *ListAccessTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAccessTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListAccessTokensRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{25}
 }
 
 // ListAccessTokensResponse has tokens, sorted by accessor.
@@ -1711,7 +1811,7 @@ type ListAccessTokensResponse struct {
 
 func (x *ListAccessTokensResponse) Reset() {
 	*x = ListAccessTokensResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[25]
+	mi := &file_nusa_v1_auth_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1823,7 @@ func (x *ListAccessTokensResponse) String() string {
 func (*ListAccessTokensResponse) ProtoMessage() {}
 
 func (x *ListAccessTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[25]
+	mi := &file_nusa_v1_auth_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1836,7 @@ func (x *ListAccessTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAccessTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListAccessTokensResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListAccessTokensResponse) GetTokens() []*AccessToken {
@@ -1764,7 +1864,7 @@ type CreateAccessTokenRequest struct {
 
 func (x *CreateAccessTokenRequest) Reset() {
 	*x = CreateAccessTokenRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[26]
+	mi := &file_nusa_v1_auth_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +1876,7 @@ func (x *CreateAccessTokenRequest) String() string {
 func (*CreateAccessTokenRequest) ProtoMessage() {}
 
 func (x *CreateAccessTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[26]
+	mi := &file_nusa_v1_auth_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +1889,7 @@ func (x *CreateAccessTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAccessTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateAccessTokenRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CreateAccessTokenRequest) GetDescription() string {
@@ -1846,7 +1946,7 @@ type CreateAccessTokenResponse struct {
 
 func (x *CreateAccessTokenResponse) Reset() {
 	*x = CreateAccessTokenResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[27]
+	mi := &file_nusa_v1_auth_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1958,7 @@ func (x *CreateAccessTokenResponse) String() string {
 func (*CreateAccessTokenResponse) ProtoMessage() {}
 
 func (x *CreateAccessTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[27]
+	mi := &file_nusa_v1_auth_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +1971,7 @@ func (x *CreateAccessTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAccessTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateAccessTokenResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreateAccessTokenResponse) GetToken() *AccessToken {
@@ -1898,7 +1998,7 @@ type RevokeAccessTokenRequest struct {
 
 func (x *RevokeAccessTokenRequest) Reset() {
 	*x = RevokeAccessTokenRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[28]
+	mi := &file_nusa_v1_auth_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +2010,7 @@ func (x *RevokeAccessTokenRequest) String() string {
 func (*RevokeAccessTokenRequest) ProtoMessage() {}
 
 func (x *RevokeAccessTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[28]
+	mi := &file_nusa_v1_auth_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +2023,7 @@ func (x *RevokeAccessTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeAccessTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeAccessTokenRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RevokeAccessTokenRequest) GetAccessor() string {
@@ -1942,7 +2042,7 @@ type RevokeAccessTokenResponse struct {
 
 func (x *RevokeAccessTokenResponse) Reset() {
 	*x = RevokeAccessTokenResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[29]
+	mi := &file_nusa_v1_auth_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2054,7 @@ func (x *RevokeAccessTokenResponse) String() string {
 func (*RevokeAccessTokenResponse) ProtoMessage() {}
 
 func (x *RevokeAccessTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[29]
+	mi := &file_nusa_v1_auth_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2067,7 @@ func (x *RevokeAccessTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeAccessTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeAccessTokenResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{30}
 }
 
 // ListProvidersRequest is empty.
@@ -1979,7 +2079,7 @@ type ListProvidersRequest struct {
 
 func (x *ListProvidersRequest) Reset() {
 	*x = ListProvidersRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[30]
+	mi := &file_nusa_v1_auth_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2091,7 @@ func (x *ListProvidersRequest) String() string {
 func (*ListProvidersRequest) ProtoMessage() {}
 
 func (x *ListProvidersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[30]
+	mi := &file_nusa_v1_auth_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2104,7 @@ func (x *ListProvidersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProvidersRequest.ProtoReflect.Descriptor instead.
 func (*ListProvidersRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{31}
 }
 
 // ListProvidersResponse has providers, sorted by name.
@@ -2017,7 +2117,7 @@ type ListProvidersResponse struct {
 
 func (x *ListProvidersResponse) Reset() {
 	*x = ListProvidersResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[31]
+	mi := &file_nusa_v1_auth_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2129,7 @@ func (x *ListProvidersResponse) String() string {
 func (*ListProvidersResponse) ProtoMessage() {}
 
 func (x *ListProvidersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[31]
+	mi := &file_nusa_v1_auth_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2142,7 @@ func (x *ListProvidersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProvidersResponse.ProtoReflect.Descriptor instead.
 func (*ListProvidersResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListProvidersResponse) GetProviders() []*AuthProvider {
@@ -2062,7 +2162,7 @@ type SetProviderRequest struct {
 
 func (x *SetProviderRequest) Reset() {
 	*x = SetProviderRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[32]
+	mi := &file_nusa_v1_auth_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2074,7 +2174,7 @@ func (x *SetProviderRequest) String() string {
 func (*SetProviderRequest) ProtoMessage() {}
 
 func (x *SetProviderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[32]
+	mi := &file_nusa_v1_auth_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2087,7 +2187,7 @@ func (x *SetProviderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetProviderRequest.ProtoReflect.Descriptor instead.
 func (*SetProviderRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetProviderRequest) GetProvider() *AuthProvider {
@@ -2107,7 +2207,7 @@ type RemoveProviderRequest struct {
 
 func (x *RemoveProviderRequest) Reset() {
 	*x = RemoveProviderRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[33]
+	mi := &file_nusa_v1_auth_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2119,7 +2219,7 @@ func (x *RemoveProviderRequest) String() string {
 func (*RemoveProviderRequest) ProtoMessage() {}
 
 func (x *RemoveProviderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[33]
+	mi := &file_nusa_v1_auth_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2132,7 +2232,7 @@ func (x *RemoveProviderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveProviderRequest.ProtoReflect.Descriptor instead.
 func (*RemoveProviderRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RemoveProviderRequest) GetName() string {
@@ -2151,7 +2251,7 @@ type RemoveProviderResponse struct {
 
 func (x *RemoveProviderResponse) Reset() {
 	*x = RemoveProviderResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[34]
+	mi := &file_nusa_v1_auth_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2163,7 +2263,7 @@ func (x *RemoveProviderResponse) String() string {
 func (*RemoveProviderResponse) ProtoMessage() {}
 
 func (x *RemoveProviderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[34]
+	mi := &file_nusa_v1_auth_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2176,7 +2276,7 @@ func (x *RemoveProviderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveProviderResponse.ProtoReflect.Descriptor instead.
 func (*RemoveProviderResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{35}
 }
 
 // LoginRequest has what the provider has given to the client.
@@ -2195,7 +2295,7 @@ type LoginRequest struct {
 
 func (x *LoginRequest) Reset() {
 	*x = LoginRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[35]
+	mi := &file_nusa_v1_auth_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2307,7 @@ func (x *LoginRequest) String() string {
 func (*LoginRequest) ProtoMessage() {}
 
 func (x *LoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[35]
+	mi := &file_nusa_v1_auth_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2320,7 @@ func (x *LoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginRequest.ProtoReflect.Descriptor instead.
 func (*LoginRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LoginRequest) GetProvider() string {
@@ -2265,7 +2365,7 @@ type LoginResponse struct {
 
 func (x *LoginResponse) Reset() {
 	*x = LoginResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[36]
+	mi := &file_nusa_v1_auth_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2377,7 @@ func (x *LoginResponse) String() string {
 func (*LoginResponse) ProtoMessage() {}
 
 func (x *LoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[36]
+	mi := &file_nusa_v1_auth_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2390,7 @@ func (x *LoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginResponse.ProtoReflect.Descriptor instead.
 func (*LoginResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LoginResponse) GetToken() *AccessToken {
@@ -2323,7 +2423,7 @@ type LogoutRequest struct {
 
 func (x *LogoutRequest) Reset() {
 	*x = LogoutRequest{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[37]
+	mi := &file_nusa_v1_auth_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2435,7 @@ func (x *LogoutRequest) String() string {
 func (*LogoutRequest) ProtoMessage() {}
 
 func (x *LogoutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[37]
+	mi := &file_nusa_v1_auth_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2448,7 @@ func (x *LogoutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogoutRequest.ProtoReflect.Descriptor instead.
 func (*LogoutRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{38}
 }
 
 // LogoutResponse is empty.
@@ -2360,7 +2460,7 @@ type LogoutResponse struct {
 
 func (x *LogoutResponse) Reset() {
 	*x = LogoutResponse{}
-	mi := &file_nusa_v1_auth_proto_msgTypes[38]
+	mi := &file_nusa_v1_auth_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2372,7 +2472,7 @@ func (x *LogoutResponse) String() string {
 func (*LogoutResponse) ProtoMessage() {}
 
 func (x *LogoutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_auth_proto_msgTypes[38]
+	mi := &file_nusa_v1_auth_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2385,7 +2485,7 @@ func (x *LogoutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogoutResponse.ProtoReflect.Descriptor instead.
 func (*LogoutResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_auth_proto_rawDescGZIP(), []int{39}
 }
 
 var File_nusa_v1_auth_proto protoreflect.FileDescriptor
@@ -2477,21 +2577,30 @@ const file_nusa_v1_auth_proto_rawDesc = "" +
 	"\n" +
 	"namespaces\x18\x03 \x03(\tR\n" +
 	"namespaces\x12\x18\n" +
-	"\aregions\x18\x04 \x03(\tR\aregions\"\x8f\x01\n" +
+	"\aregions\x18\x04 \x03(\tR\aregions\"\xa9\x01\n" +
 	"\vCanIRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x16\n" +
 	"\x06region\x18\x04 \x01(\tR\x06region\x12\x12\n" +
 	"\x04name\x18\x05 \x01(\tR\x04name\x12\x0e\n" +
-	"\x02as\x18\x06 \x01(\tR\x02as\"\xb7\x01\n" +
+	"\x02as\x18\x06 \x01(\tR\x02as\x12\x18\n" +
+	"\aactions\x18\a \x03(\tR\aactions\"\xe6\x01\n" +
 	"\fCanIResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04rule\x18\x03 \x01(\tR\x04rule\x12\x1c\n" +
 	"\tprincipal\x18\x04 \x01(\tR\tprincipal\x12)\n" +
 	"\x05steps\x18\x05 \x03(\v2\x13.nusa.v1.AccessStepR\x05steps\x12\x18\n" +
-	"\adepends\x18\x06 \x01(\bR\adepends\"~\n" +
+	"\adepends\x18\x06 \x01(\bR\adepends\x12-\n" +
+	"\aanswers\x18\a \x03(\v2\x13.nusa.v1.CanIAnswerR\aanswers\"\x8e\x01\n" +
+	"\n" +
+	"CanIAnswer\x12\x16\n" +
+	"\x06action\x18\x01 \x01(\tR\x06action\x12\x18\n" +
+	"\aallowed\x18\x02 \x01(\bR\aallowed\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
+	"\adepends\x18\x04 \x01(\bR\adepends\x12\x1c\n" +
+	"\tsomewhere\x18\x05 \x01(\bR\tsomewhere\"~\n" +
 	"\n" +
 	"AccessStep\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
@@ -2588,7 +2697,7 @@ func file_nusa_v1_auth_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_auth_proto_rawDescData
 }
 
-var file_nusa_v1_auth_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_nusa_v1_auth_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_nusa_v1_auth_proto_goTypes = []any{
 	(*AuthRule)(nil),                  // 0: nusa.v1.AuthRule
 	(*AuthRole)(nil),                  // 1: nusa.v1.AuthRole
@@ -2603,102 +2712,104 @@ var file_nusa_v1_auth_proto_goTypes = []any{
 	(*AuthGrant)(nil),                 // 10: nusa.v1.AuthGrant
 	(*CanIRequest)(nil),               // 11: nusa.v1.CanIRequest
 	(*CanIResponse)(nil),              // 12: nusa.v1.CanIResponse
-	(*AccessStep)(nil),                // 13: nusa.v1.AccessStep
-	(*ListRolesRequest)(nil),          // 14: nusa.v1.ListRolesRequest
-	(*ListRolesResponse)(nil),         // 15: nusa.v1.ListRolesResponse
-	(*SetRoleRequest)(nil),            // 16: nusa.v1.SetRoleRequest
-	(*RemoveRoleRequest)(nil),         // 17: nusa.v1.RemoveRoleRequest
-	(*RemoveRoleResponse)(nil),        // 18: nusa.v1.RemoveRoleResponse
-	(*ListBindingsRequest)(nil),       // 19: nusa.v1.ListBindingsRequest
-	(*ListBindingsResponse)(nil),      // 20: nusa.v1.ListBindingsResponse
-	(*SetBindingRequest)(nil),         // 21: nusa.v1.SetBindingRequest
-	(*RemoveBindingRequest)(nil),      // 22: nusa.v1.RemoveBindingRequest
-	(*RemoveBindingResponse)(nil),     // 23: nusa.v1.RemoveBindingResponse
-	(*ListAccessTokensRequest)(nil),   // 24: nusa.v1.ListAccessTokensRequest
-	(*ListAccessTokensResponse)(nil),  // 25: nusa.v1.ListAccessTokensResponse
-	(*CreateAccessTokenRequest)(nil),  // 26: nusa.v1.CreateAccessTokenRequest
-	(*CreateAccessTokenResponse)(nil), // 27: nusa.v1.CreateAccessTokenResponse
-	(*RevokeAccessTokenRequest)(nil),  // 28: nusa.v1.RevokeAccessTokenRequest
-	(*RevokeAccessTokenResponse)(nil), // 29: nusa.v1.RevokeAccessTokenResponse
-	(*ListProvidersRequest)(nil),      // 30: nusa.v1.ListProvidersRequest
-	(*ListProvidersResponse)(nil),     // 31: nusa.v1.ListProvidersResponse
-	(*SetProviderRequest)(nil),        // 32: nusa.v1.SetProviderRequest
-	(*RemoveProviderRequest)(nil),     // 33: nusa.v1.RemoveProviderRequest
-	(*RemoveProviderResponse)(nil),    // 34: nusa.v1.RemoveProviderResponse
-	(*LoginRequest)(nil),              // 35: nusa.v1.LoginRequest
-	(*LoginResponse)(nil),             // 36: nusa.v1.LoginResponse
-	(*LogoutRequest)(nil),             // 37: nusa.v1.LogoutRequest
-	(*LogoutResponse)(nil),            // 38: nusa.v1.LogoutResponse
-	(*timestamppb.Timestamp)(nil),     // 39: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 40: google.protobuf.Duration
-	(*Namespace)(nil),                 // 41: nusa.v1.Namespace
+	(*CanIAnswer)(nil),                // 13: nusa.v1.CanIAnswer
+	(*AccessStep)(nil),                // 14: nusa.v1.AccessStep
+	(*ListRolesRequest)(nil),          // 15: nusa.v1.ListRolesRequest
+	(*ListRolesResponse)(nil),         // 16: nusa.v1.ListRolesResponse
+	(*SetRoleRequest)(nil),            // 17: nusa.v1.SetRoleRequest
+	(*RemoveRoleRequest)(nil),         // 18: nusa.v1.RemoveRoleRequest
+	(*RemoveRoleResponse)(nil),        // 19: nusa.v1.RemoveRoleResponse
+	(*ListBindingsRequest)(nil),       // 20: nusa.v1.ListBindingsRequest
+	(*ListBindingsResponse)(nil),      // 21: nusa.v1.ListBindingsResponse
+	(*SetBindingRequest)(nil),         // 22: nusa.v1.SetBindingRequest
+	(*RemoveBindingRequest)(nil),      // 23: nusa.v1.RemoveBindingRequest
+	(*RemoveBindingResponse)(nil),     // 24: nusa.v1.RemoveBindingResponse
+	(*ListAccessTokensRequest)(nil),   // 25: nusa.v1.ListAccessTokensRequest
+	(*ListAccessTokensResponse)(nil),  // 26: nusa.v1.ListAccessTokensResponse
+	(*CreateAccessTokenRequest)(nil),  // 27: nusa.v1.CreateAccessTokenRequest
+	(*CreateAccessTokenResponse)(nil), // 28: nusa.v1.CreateAccessTokenResponse
+	(*RevokeAccessTokenRequest)(nil),  // 29: nusa.v1.RevokeAccessTokenRequest
+	(*RevokeAccessTokenResponse)(nil), // 30: nusa.v1.RevokeAccessTokenResponse
+	(*ListProvidersRequest)(nil),      // 31: nusa.v1.ListProvidersRequest
+	(*ListProvidersResponse)(nil),     // 32: nusa.v1.ListProvidersResponse
+	(*SetProviderRequest)(nil),        // 33: nusa.v1.SetProviderRequest
+	(*RemoveProviderRequest)(nil),     // 34: nusa.v1.RemoveProviderRequest
+	(*RemoveProviderResponse)(nil),    // 35: nusa.v1.RemoveProviderResponse
+	(*LoginRequest)(nil),              // 36: nusa.v1.LoginRequest
+	(*LoginResponse)(nil),             // 37: nusa.v1.LoginResponse
+	(*LogoutRequest)(nil),             // 38: nusa.v1.LogoutRequest
+	(*LogoutResponse)(nil),            // 39: nusa.v1.LogoutResponse
+	(*timestamppb.Timestamp)(nil),     // 40: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 41: google.protobuf.Duration
+	(*Namespace)(nil),                 // 42: nusa.v1.Namespace
 }
 var file_nusa_v1_auth_proto_depIdxs = []int32{
 	0,  // 0: nusa.v1.AuthRole.rules:type_name -> nusa.v1.AuthRule
-	39, // 1: nusa.v1.AccessToken.created:type_name -> google.protobuf.Timestamp
-	39, // 2: nusa.v1.AccessToken.expires:type_name -> google.protobuf.Timestamp
+	40, // 1: nusa.v1.AccessToken.created:type_name -> google.protobuf.Timestamp
+	40, // 2: nusa.v1.AccessToken.expires:type_name -> google.protobuf.Timestamp
 	5,  // 3: nusa.v1.AuthProvider.rules:type_name -> nusa.v1.ProviderRule
-	40, // 4: nusa.v1.AuthProvider.max_ttl:type_name -> google.protobuf.Duration
-	39, // 5: nusa.v1.UsedLogin.until:type_name -> google.protobuf.Timestamp
+	41, // 4: nusa.v1.AuthProvider.max_ttl:type_name -> google.protobuf.Duration
+	40, // 5: nusa.v1.UsedLogin.until:type_name -> google.protobuf.Timestamp
 	1,  // 6: nusa.v1.AuthSet.roles:type_name -> nusa.v1.AuthRole
 	2,  // 7: nusa.v1.AuthSet.bindings:type_name -> nusa.v1.AuthBinding
 	3,  // 8: nusa.v1.AuthSet.tokens:type_name -> nusa.v1.AccessToken
 	1,  // 9: nusa.v1.AuthSet.conditional_roles:type_name -> nusa.v1.AuthRole
-	41, // 10: nusa.v1.AuthSet.namespaces:type_name -> nusa.v1.Namespace
+	42, // 10: nusa.v1.AuthSet.namespaces:type_name -> nusa.v1.Namespace
 	4,  // 11: nusa.v1.AuthSet.providers:type_name -> nusa.v1.AuthProvider
 	6,  // 12: nusa.v1.AuthSet.used_logins:type_name -> nusa.v1.UsedLogin
-	39, // 13: nusa.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	40, // 14: nusa.v1.WhoAmIResponse.policy_age:type_name -> google.protobuf.Duration
+	40, // 13: nusa.v1.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	41, // 14: nusa.v1.WhoAmIResponse.policy_age:type_name -> google.protobuf.Duration
 	10, // 15: nusa.v1.WhoAmIResponse.grants:type_name -> nusa.v1.AuthGrant
-	13, // 16: nusa.v1.CanIResponse.steps:type_name -> nusa.v1.AccessStep
-	1,  // 17: nusa.v1.ListRolesResponse.roles:type_name -> nusa.v1.AuthRole
-	1,  // 18: nusa.v1.SetRoleRequest.role:type_name -> nusa.v1.AuthRole
-	2,  // 19: nusa.v1.ListBindingsResponse.bindings:type_name -> nusa.v1.AuthBinding
-	2,  // 20: nusa.v1.SetBindingRequest.binding:type_name -> nusa.v1.AuthBinding
-	3,  // 21: nusa.v1.ListAccessTokensResponse.tokens:type_name -> nusa.v1.AccessToken
-	40, // 22: nusa.v1.CreateAccessTokenRequest.ttl:type_name -> google.protobuf.Duration
-	3,  // 23: nusa.v1.CreateAccessTokenResponse.token:type_name -> nusa.v1.AccessToken
-	4,  // 24: nusa.v1.ListProvidersResponse.providers:type_name -> nusa.v1.AuthProvider
-	4,  // 25: nusa.v1.SetProviderRequest.provider:type_name -> nusa.v1.AuthProvider
-	40, // 26: nusa.v1.LoginRequest.ttl:type_name -> google.protobuf.Duration
-	3,  // 27: nusa.v1.LoginResponse.token:type_name -> nusa.v1.AccessToken
-	8,  // 28: nusa.v1.Auth.WhoAmI:input_type -> nusa.v1.WhoAmIRequest
-	11, // 29: nusa.v1.Auth.CanI:input_type -> nusa.v1.CanIRequest
-	14, // 30: nusa.v1.Auth.ListRoles:input_type -> nusa.v1.ListRolesRequest
-	16, // 31: nusa.v1.Auth.SetRole:input_type -> nusa.v1.SetRoleRequest
-	17, // 32: nusa.v1.Auth.RemoveRole:input_type -> nusa.v1.RemoveRoleRequest
-	19, // 33: nusa.v1.Auth.ListBindings:input_type -> nusa.v1.ListBindingsRequest
-	21, // 34: nusa.v1.Auth.SetBinding:input_type -> nusa.v1.SetBindingRequest
-	22, // 35: nusa.v1.Auth.RemoveBinding:input_type -> nusa.v1.RemoveBindingRequest
-	24, // 36: nusa.v1.Auth.ListAccessTokens:input_type -> nusa.v1.ListAccessTokensRequest
-	26, // 37: nusa.v1.Auth.CreateAccessToken:input_type -> nusa.v1.CreateAccessTokenRequest
-	28, // 38: nusa.v1.Auth.RevokeAccessToken:input_type -> nusa.v1.RevokeAccessTokenRequest
-	30, // 39: nusa.v1.Auth.ListProviders:input_type -> nusa.v1.ListProvidersRequest
-	32, // 40: nusa.v1.Auth.SetProvider:input_type -> nusa.v1.SetProviderRequest
-	33, // 41: nusa.v1.Auth.RemoveProvider:input_type -> nusa.v1.RemoveProviderRequest
-	35, // 42: nusa.v1.Auth.Login:input_type -> nusa.v1.LoginRequest
-	37, // 43: nusa.v1.Auth.Logout:input_type -> nusa.v1.LogoutRequest
-	9,  // 44: nusa.v1.Auth.WhoAmI:output_type -> nusa.v1.WhoAmIResponse
-	12, // 45: nusa.v1.Auth.CanI:output_type -> nusa.v1.CanIResponse
-	15, // 46: nusa.v1.Auth.ListRoles:output_type -> nusa.v1.ListRolesResponse
-	1,  // 47: nusa.v1.Auth.SetRole:output_type -> nusa.v1.AuthRole
-	18, // 48: nusa.v1.Auth.RemoveRole:output_type -> nusa.v1.RemoveRoleResponse
-	20, // 49: nusa.v1.Auth.ListBindings:output_type -> nusa.v1.ListBindingsResponse
-	2,  // 50: nusa.v1.Auth.SetBinding:output_type -> nusa.v1.AuthBinding
-	23, // 51: nusa.v1.Auth.RemoveBinding:output_type -> nusa.v1.RemoveBindingResponse
-	25, // 52: nusa.v1.Auth.ListAccessTokens:output_type -> nusa.v1.ListAccessTokensResponse
-	27, // 53: nusa.v1.Auth.CreateAccessToken:output_type -> nusa.v1.CreateAccessTokenResponse
-	29, // 54: nusa.v1.Auth.RevokeAccessToken:output_type -> nusa.v1.RevokeAccessTokenResponse
-	31, // 55: nusa.v1.Auth.ListProviders:output_type -> nusa.v1.ListProvidersResponse
-	4,  // 56: nusa.v1.Auth.SetProvider:output_type -> nusa.v1.AuthProvider
-	34, // 57: nusa.v1.Auth.RemoveProvider:output_type -> nusa.v1.RemoveProviderResponse
-	36, // 58: nusa.v1.Auth.Login:output_type -> nusa.v1.LoginResponse
-	38, // 59: nusa.v1.Auth.Logout:output_type -> nusa.v1.LogoutResponse
-	44, // [44:60] is the sub-list for method output_type
-	28, // [28:44] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	14, // 16: nusa.v1.CanIResponse.steps:type_name -> nusa.v1.AccessStep
+	13, // 17: nusa.v1.CanIResponse.answers:type_name -> nusa.v1.CanIAnswer
+	1,  // 18: nusa.v1.ListRolesResponse.roles:type_name -> nusa.v1.AuthRole
+	1,  // 19: nusa.v1.SetRoleRequest.role:type_name -> nusa.v1.AuthRole
+	2,  // 20: nusa.v1.ListBindingsResponse.bindings:type_name -> nusa.v1.AuthBinding
+	2,  // 21: nusa.v1.SetBindingRequest.binding:type_name -> nusa.v1.AuthBinding
+	3,  // 22: nusa.v1.ListAccessTokensResponse.tokens:type_name -> nusa.v1.AccessToken
+	41, // 23: nusa.v1.CreateAccessTokenRequest.ttl:type_name -> google.protobuf.Duration
+	3,  // 24: nusa.v1.CreateAccessTokenResponse.token:type_name -> nusa.v1.AccessToken
+	4,  // 25: nusa.v1.ListProvidersResponse.providers:type_name -> nusa.v1.AuthProvider
+	4,  // 26: nusa.v1.SetProviderRequest.provider:type_name -> nusa.v1.AuthProvider
+	41, // 27: nusa.v1.LoginRequest.ttl:type_name -> google.protobuf.Duration
+	3,  // 28: nusa.v1.LoginResponse.token:type_name -> nusa.v1.AccessToken
+	8,  // 29: nusa.v1.Auth.WhoAmI:input_type -> nusa.v1.WhoAmIRequest
+	11, // 30: nusa.v1.Auth.CanI:input_type -> nusa.v1.CanIRequest
+	15, // 31: nusa.v1.Auth.ListRoles:input_type -> nusa.v1.ListRolesRequest
+	17, // 32: nusa.v1.Auth.SetRole:input_type -> nusa.v1.SetRoleRequest
+	18, // 33: nusa.v1.Auth.RemoveRole:input_type -> nusa.v1.RemoveRoleRequest
+	20, // 34: nusa.v1.Auth.ListBindings:input_type -> nusa.v1.ListBindingsRequest
+	22, // 35: nusa.v1.Auth.SetBinding:input_type -> nusa.v1.SetBindingRequest
+	23, // 36: nusa.v1.Auth.RemoveBinding:input_type -> nusa.v1.RemoveBindingRequest
+	25, // 37: nusa.v1.Auth.ListAccessTokens:input_type -> nusa.v1.ListAccessTokensRequest
+	27, // 38: nusa.v1.Auth.CreateAccessToken:input_type -> nusa.v1.CreateAccessTokenRequest
+	29, // 39: nusa.v1.Auth.RevokeAccessToken:input_type -> nusa.v1.RevokeAccessTokenRequest
+	31, // 40: nusa.v1.Auth.ListProviders:input_type -> nusa.v1.ListProvidersRequest
+	33, // 41: nusa.v1.Auth.SetProvider:input_type -> nusa.v1.SetProviderRequest
+	34, // 42: nusa.v1.Auth.RemoveProvider:input_type -> nusa.v1.RemoveProviderRequest
+	36, // 43: nusa.v1.Auth.Login:input_type -> nusa.v1.LoginRequest
+	38, // 44: nusa.v1.Auth.Logout:input_type -> nusa.v1.LogoutRequest
+	9,  // 45: nusa.v1.Auth.WhoAmI:output_type -> nusa.v1.WhoAmIResponse
+	12, // 46: nusa.v1.Auth.CanI:output_type -> nusa.v1.CanIResponse
+	16, // 47: nusa.v1.Auth.ListRoles:output_type -> nusa.v1.ListRolesResponse
+	1,  // 48: nusa.v1.Auth.SetRole:output_type -> nusa.v1.AuthRole
+	19, // 49: nusa.v1.Auth.RemoveRole:output_type -> nusa.v1.RemoveRoleResponse
+	21, // 50: nusa.v1.Auth.ListBindings:output_type -> nusa.v1.ListBindingsResponse
+	2,  // 51: nusa.v1.Auth.SetBinding:output_type -> nusa.v1.AuthBinding
+	24, // 52: nusa.v1.Auth.RemoveBinding:output_type -> nusa.v1.RemoveBindingResponse
+	26, // 53: nusa.v1.Auth.ListAccessTokens:output_type -> nusa.v1.ListAccessTokensResponse
+	28, // 54: nusa.v1.Auth.CreateAccessToken:output_type -> nusa.v1.CreateAccessTokenResponse
+	30, // 55: nusa.v1.Auth.RevokeAccessToken:output_type -> nusa.v1.RevokeAccessTokenResponse
+	32, // 56: nusa.v1.Auth.ListProviders:output_type -> nusa.v1.ListProvidersResponse
+	4,  // 57: nusa.v1.Auth.SetProvider:output_type -> nusa.v1.AuthProvider
+	35, // 58: nusa.v1.Auth.RemoveProvider:output_type -> nusa.v1.RemoveProviderResponse
+	37, // 59: nusa.v1.Auth.Login:output_type -> nusa.v1.LoginResponse
+	39, // 60: nusa.v1.Auth.Logout:output_type -> nusa.v1.LogoutResponse
+	45, // [45:61] is the sub-list for method output_type
+	29, // [29:45] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_auth_proto_init() }
@@ -2713,7 +2824,7 @@ func file_nusa_v1_auth_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_auth_proto_rawDesc), len(file_nusa_v1_auth_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
