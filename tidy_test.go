@@ -40,6 +40,7 @@ var cores = map[string][]string{
 	"global/progress":        {},
 	"global/hooks/delivery":  {},
 	"global/spares/step":     {},
+	"global/schedules/plan":  {},
 	"job/times":              {"github.com/robfig/cron/v3"},
 	"regional/state":         {"topology", "internal/folder", "regional/state/persist", "internal/plant", "security/audit"},
 	"regional/state/persist": {},

@@ -116,7 +116,8 @@ type Config struct {
 // 1: the server takes part in the failover of regions.
 // 2: the server reads slots that were stored together with the submit of their job.
 // 3: the server reads the history of jobs.
-const featureLevel = 3
+// 4: the server begins the runs of schedules.
+const featureLevel = state.TemplateLevel
 
 // MinLease is the shortest lease of regions that a flag may set. It leaves time for three renewals,
 // one a second.

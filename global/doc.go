@@ -51,4 +51,5 @@
 //	rollouts     serves the versions of jobs, and lets operators steer rollouts
 //	reservations reserves room on nodes for what another system creates there
 //	spares       holds spare hosts for an upgrade; the folder step decides what follows (pure)
+//	schedules    begins the runs of schedules and of dispatches; the folder plan decides when (pure)
 package global

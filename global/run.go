@@ -22,6 +22,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/reservations"
 	"github.com/nusa-scheduler/nusa/global/rollouts"
 	"github.com/nusa-scheduler/nusa/global/room"
+	"github.com/nusa-scheduler/nusa/global/schedules"
 	"github.com/nusa-scheduler/nusa/global/spares"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -122,6 +123,7 @@ func Run(ctx context.Context, cfg Config) error {
 	nusav1.RegisterReservationsServer(s.web.GRPC, &reservations.Service{Current: s.reservations})
 	nusav1.RegisterSparesServer(s.web.GRPC, &spares.Service{Current: s.spares})
 	nusav1.RegisterRolloutsServer(s.web.GRPC, &rollouts.Service{Current: s.term})
+	nusav1.RegisterSchedulesServer(s.web.GRPC, &schedules.Service{Current: s.schedules})
 	return s.run(ctx, addrs)
 }
 
@@ -399,6 +401,14 @@ func (s *server) spares() *spares.Book {
 func (s *server) term() *api.Term {
 	if t := s.active.Load(); t != nil {
 		return t.api
+	}
+	return nil
+}
+
+// schedules returns the schedules of the present term, or nil if this server is not active.
+func (s *server) schedules() *schedules.Book {
+	if t := s.active.Load(); t != nil {
+		return t.schedules
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/repair"
 	"github.com/nusa-scheduler/nusa/global/reservations"
 	"github.com/nusa-scheduler/nusa/global/room"
+	"github.com/nusa-scheduler/nusa/global/schedules"
 	"github.com/nusa-scheduler/nusa/global/spares"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -54,6 +55,8 @@ type leadershipTerm struct {
 	overview *overview.Term
 	book     *reservations.Book
 	spares   *spares.Book
+	// schedules begins the runs of jobs with schedules.
+	schedules *schedules.Book
 
 	// renew asks the store whether this server is still the elected one. election is the proof, on
 	// Config.Clock: while election lasts, no other server can be elected. The state's lock guards
@@ -154,9 +157,10 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	return t, nil
 }
 
-// openBooks makes the reservations and the spares of the term.
+// openBooks makes the reservations, the spares and the schedules of the term.
 func (t *leadershipTerm) openBooks() {
 	t.book = reservations.New(reservations.Config{Term: t.api, Retention: t.cfg.ReservationRetention})
+	t.schedules = schedules.New(t.api)
 	t.spares = spares.New(spares.Config{
 		Term: t.api, Reservations: t.book, Policy: &t.cfg.Webhooks, Programs: t.cfg.SpareCommands, Retention: t.cfg.ReservationRetention, Log: t.cfg.Logger,
 	})
@@ -192,7 +196,7 @@ func (t *leadershipTerm) run() error {
 	lost := failoverLoop{
 		state: t.state, commit: t.commit, wake: t.placer.Wake, resign: t.resign, log: t.cfg.Logger, observe: t.observeVerdicts,
 	}
-	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.eventsLoop, t.eventRetentionLoop, t.hooks.Run, t.buses.Run, t.intakes.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run, t.book.Run, t.spares.Run} {
+	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.eventsLoop, t.eventRetentionLoop, t.hooks.Run, t.buses.Run, t.intakes.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run, t.book.Run, t.spares.Run, t.schedules.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()

@@ -112,11 +112,24 @@ func IsTemplate(spec *nusav1.JobSpec) bool {
 	return spec.GetSchedule() != nil || spec.GetParameterized() != nil
 }
 
+// RunMark separates the name of a job from the id of its run. No name in a job file has it.
+const RunMark = '.'
+
 // Labels of a run: the name of its job, and its time.
 const (
 	LabelRunOf   = "nusa-run-of"
 	LabelRunTime = "nusa-run-time"
 )
+
+// ValidReference reports whether s can name a stored job: a name, or the name of a run, which is the name
+// of its job, a dot and an id.
+func ValidReference(s string) bool {
+	name, id, run := strings.Cut(s, string(RunMark))
+	if !ValidName(name) {
+		return false
+	}
+	return !run || id != "" && ValidName("r"+id)
+}
 
 // RuleOf returns when a schedule fires. The error names the first wrong field, with its path below
 // `schedule`.

@@ -57,6 +57,31 @@ func TestJobFileReference(t *testing.T) {
 	})
 }
 
+// TestJobsOfPages: the job files in the blocks of the page about schedules are valid and supported.
+func TestJobsOfPages(t *testing.T) {
+	text, err := os.ReadFile("../docs/schedules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	if len(blocks) == 0 {
+		t.Fatal("no job file")
+	}
+	for _, b := range blocks {
+		spec, err := Parse([]byte(b[1]), "docs/schedules.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		Default(spec)
+		if err := Validate(spec); err != nil {
+			t.Error(err)
+		}
+		if wrong := Unsupported(spec); len(wrong) > 0 {
+			t.Error(wrong)
+		}
+	}
+}
+
 // enums calls f with every enumeration below a message.
 func enums(md protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool, f func(protoreflect.EnumDescriptor)) {
 	if seen[md.FullName()] {

@@ -47,8 +47,6 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 			c.refuse(path, "not supported yet"+by)
 		}
 	}
-	refuse(spec.GetSchedule() != nil, "schedule", "")
-	refuse(spec.GetParameterized() != nil, "parameterized", "")
 	for _, k := range sorted(spec.GetGroups()) {
 		g, p := spec.GetGroups()[k], c.join("groups", k)
 		refuse(g.GetUpdate().GetCanary() > 0, c.under(p, ".update.canary"), "")

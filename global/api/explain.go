@@ -3,13 +3,16 @@ package api
 import (
 	"context"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
@@ -34,7 +37,27 @@ func (j *jobsAPI) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.Pl
 		return nil, rpcError(err)
 	}
 	out, err := placer.DryRun(ctx, term.State, spec)
+	if err == nil && spec.GetSchedule() != nil {
+		out.NextRuns = nextRuns(spec.GetSchedule())
+	}
 	return out, rpcError(err)
+}
+
+// plannedRuns is how many of the next times a plan shows.
+const plannedRuns = 5
+
+// nextRuns returns the next times of a valid schedule.
+func nextRuns(s *nusav1.Schedule) (out []*timestamppb.Timestamp) {
+	rule, err := job.RuleOf(s)
+	at := time.Now()
+	for err == nil && len(out) < plannedRuns {
+		next, ok := rule.Next(at)
+		if !ok {
+			break
+		}
+		out, at = append(out, timestamppb.New(next)), next
+	}
+	return out
 }
 
 // Explain implements nusav1.JobsServer. It returns the latest decision about each group. If a
@@ -59,6 +82,9 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 			err = invalid("group", "job "+k.String()+" has no group "+req.GetGroup())
 		}
 		return &nusav1.Explanation{Age: durationpb.New(0), Note: endedNote}, rpcError(err)
+	}
+	if note := templateNote(term, k); note != "" {
+		return &nusav1.Explanation{Age: durationpb.New(0), Note: note}, nil
 	}
 	if err := checkGroup(term, k, req.GetGroup()); err != nil {
 		return nil, err
@@ -100,6 +126,16 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 
 // endedNote is the note in the explanation of a job that is in the history.
 const endedNote = "the job has ended: nothing of it runs, and the decisions about it are no longer stored"
+
+// templateNote returns the note in the explanation of a job that begins runs, or "" for another job.
+func templateNote(term *Term, k state.JobKey) string {
+	term.State.Lock()
+	defer term.State.Unlock()
+	if rec, _ := term.State.JobRecord(k); !rec.Template() {
+		return ""
+	}
+	return "nothing of the job runs itself: each of its runs is a job with a name such as " + k.Name + ".20261128-023000"
+}
 
 // checkGroup refuses a group that the job does not have.
 func checkGroup(term *Term, k state.JobKey, group string) error {

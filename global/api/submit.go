@@ -262,6 +262,9 @@ func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 	}
 	term.State.Lock()
 	defer term.State.Unlock()
+	if job.IsTemplate(spec) && term.State.GlobalLevel < state.TemplateLevel {
+		return job.Errors{{Message: "some global servers have an earlier version of Nusa, which knows neither schedule nor parameterized: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
+	}
 	if problems := job.Unnoticed(spec, failover.Notice(term.State.Sessions.Lease)); len(problems) > 0 {
 		return problems
 	}

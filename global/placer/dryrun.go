@@ -108,7 +108,12 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 		out.Diff = append(out.Diff, &nusav1.DiffLine{Field: "stopped", Old: "true"})
 	}
 	out.Diff = append(out.Diff, job.Diff(old.Spec(), spec)...)
-	resp, err := t.SubmitJob(k, state.Submission{Spec: state.NewSpec(spec), Encoded: encoded})
+	work := spec
+	if job.IsTemplate(spec) { // plan a run
+		work = proto.CloneOf(spec)
+		work.Schedule, work.Parameterized = nil, nil
+	}
+	resp, err := t.SubmitJob(k, state.Submission{Spec: state.NewSpec(work), Encoded: encoded})
 	if err != nil {
 		return place.Snapshot{}, nil, err
 	}

@@ -106,6 +106,7 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	st.Demand.drop(j)
 	delete(st.Near, k)
 	delete(st.systems, k)
+	noteTemplate(st, k, rec)
 	st.ProbeDemandStale = true
 	st.Room.Count(j.Record != nil, rec != nil)
 	was := j.Place()

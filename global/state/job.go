@@ -164,8 +164,10 @@ func FollowJobs(st *State, on bool) {
 	}
 }
 
-// noteChanged notes that a job has changed, if the jobs are followed. The lock is held.
+// noteChanged notes that a job has changed: for TakeChanged, if the jobs are followed, and for
+// TakeTemplates. The lock is held.
 func noteChanged(st *State, k JobKey) {
+	noteRun(st, k)
 	if st.changedJobs != nil {
 		st.changedJobs[k] = struct{}{}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -16,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/notify"
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -41,6 +43,8 @@ type Record struct {
 	rules  []groupRules // in the order of place.Groups
 	// earlier is the number of bytes that count for the stored earlier versions.
 	earlier int64
+	// template: the job begins runs and has no instances itself.
+	template bool
 }
 
 // groupRules are the rules of a group that the placer does not need.
@@ -86,6 +90,8 @@ type Spec struct {
 	job    place.Job
 	labels map[string]string
 	rules  []groupRules // in the order of job.Groups
+	// template: see Record.
+	template bool
 	// rest is the encoded spec without its name, see Record.rest. It is nil for a Spec that only one
 	// job has.
 	rest []byte
@@ -101,7 +107,7 @@ func NewSpec(spec *nusav1.JobSpec) *Spec {
 }
 
 func parsedSpec(spec *nusav1.JobSpec) Spec {
-	out := Spec{job: specToPlace(spec), labels: spec.GetLabels()}
+	out := Spec{job: specToPlace(spec), labels: spec.GetLabels(), template: job.IsTemplate(spec)}
 	for _, g := range out.job.Groups {
 		from := spec.GetGroups()[g.Name]
 		rules := groupRules{
@@ -143,7 +149,7 @@ func (s Spec) encodedRecord(head *nusav1.JobRecord, raw []byte, name string, enc
 	}
 	s.job.Name, s.job.Version, s.job.Stopped = name, head.GetJob().GetVersion(), head.GetJob().GetStopped()
 	out := &Record{
-		head: raw, rest: encoded, place: s.job, labels: s.labels, rules: s.rules,
+		head: raw, rest: encoded, place: s.job, labels: s.labels, rules: s.rules, template: s.template,
 		run: head.GetJob().GetRun(), since: head.GetSince(), purge: head.GetPurge(), earlier: earlierBytes(head.GetVersions()),
 	}
 	if before := len(encoded) - len(s.rest); s.rest != nil && before == nameSize(name) && bytes.Equal(encoded[before:], s.rest) {
@@ -428,3 +434,59 @@ func recordOfMessage(m any) *Record {
 	out, _ := NewRecord(rec) // cannot fail: the record was just encoded or decoded
 	return out
 }
+
+// TemplateLevel is the feature level from which servers begin the runs of schedules. An earlier server
+// would run such a job itself.
+const TemplateLevel = 4
+
+// MaxTemplates bounds the jobs that begin runs.
+const MaxTemplates = 10_000
+
+// Templates are the jobs that begin runs, which are jobs of their own: see job.IsTemplate. The lock of
+// the State guards them.
+type Templates struct {
+	// Lines has each job, with one line about it for lists.
+	Lines map[JobKey]string
+	// changed are these jobs, and runs, that have changed since TakeTemplates returned them last.
+	changed JobSet
+	// Wake is notified when one of them has changed.
+	Wake notify.Signal
+}
+
+// noteTemplate notes a stored job that begins runs, or one that no longer does. The lock is held.
+func noteTemplate(st *State, k JobKey, rec *Record) {
+	line, was := st.Templates.Lines[k]
+	switch {
+	case rec.Template():
+		st.Templates.Lines[k] = line
+	case was:
+		delete(st.Templates.Lines, k)
+	default:
+		return
+	}
+	st.Templates.add(k)
+}
+
+// noteRun notes a change of a job that may be a run, or begin runs. The lock is held.
+func noteRun(st *State, k JobKey) {
+	_, is := st.Templates.Lines[k]
+	if is || strings.IndexByte(k.Name, job.RunMark) > 0 {
+		st.Templates.add(k)
+	}
+}
+
+func (x *Templates) add(k JobKey) {
+	x.changed[k] = struct{}{}
+	x.Wake.Notify()
+}
+
+// TakeTemplates returns the jobs that begin runs, and the runs, that have changed since it returned them
+// last. One caller may take them. The lock is held.
+func TakeTemplates(st *State) JobSet {
+	out := st.Templates.changed
+	st.Templates.changed = JobSet{}
+	return out
+}
+
+// Template reports whether the job begins runs, which are jobs of their own, and has no instances itself.
+func (r *Record) Template() bool { return r != nil && r.template }

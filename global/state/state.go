@@ -126,6 +126,8 @@ type State struct {
 	Others map[string]func(name string, m proto.Message)
 	// ObjectAlarms are what an operator has to do about objects of other packages, by their kind.
 	ObjectAlarms map[string]string
+	// Templates are the jobs that begin runs.
+	Templates Templates
 	// Leadership is the stored record of the leadership term.
 	Leadership *nusav1.LeadershipRecord
 
@@ -191,7 +193,7 @@ type State struct {
 func New(b Beginning, clock func() time.Duration) *State {
 	st := &State{
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
-		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
+		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{}, Templates: Templates{Lines: map[JobKey]string{}, changed: JobSet{}},
 		Pending: JobSet{}, Fresh: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, leftover: JobSet{}, systems: JobSet{}, holds: map[string][]holding{}, NotHome: map[string]JobSet{},
 		Events: Events{events.New(events.Config{Federation: cmp.Or(b.Sessions.Federation, b.Epoch), Age: events.DefaultAge})}, began: clock(), PeersDue: make(chan struct{}, 1), LogUnknown: b.LogUnknown != nil, historyLater: b.HistoryLater,
 	}

@@ -334,6 +334,13 @@ func withRegion(name string, reasons []*nusav1.CountedReason) []*nusav1.CountedR
 // summarize returns the state of the job, and one line about the obstacle. obstacles holds the
 // first pending reason of each group.
 func (j *Job) summarize(groups map[string]*nusav1.GroupStatus, obstacles map[string]string, behind bool, see Sight) (nusav1.JobState, string) {
+	if j.Record.Template() && !j.Record.Stopped() {
+		line := ""
+		if see.st != nil {
+			line = see.st.Templates.Lines[j.Key]
+		}
+		return nusav1.JobState_JOB_STATE_RUNNING, line
+	}
 	system := j.isSystem()
 	facts := jobstatus.Facts{
 		Stopped: j.Record.Stopped(), Version: j.Record.Version(), Stopping: j.stopping(groups, see), Behind: behind,

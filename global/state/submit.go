@@ -79,7 +79,11 @@ func (t *Tx) SubmitJob(k JobKey, s Submission) (*nusav1.SubmitResponse, error) {
 		return &nusav1.SubmitResponse{Version: old.Version(), Revision: rev, Warnings: job.EndedAlready(ended)}, nil
 	}
 	var warnings []string
-	if err := t.checkRoom(k, len(s.Encoded)); err != nil {
+	err = t.checkRoom(k, len(s.Encoded))
+	if err == nil {
+		err = t.checkTemplates(k, s.Spec)
+	}
+	if err != nil {
 		if !t.dry {
 			return nil, err
 		}
@@ -157,6 +161,23 @@ func (t *Tx) checkRoom(k JobKey, size int) error {
 		Code: codes.ResourceExhausted, Message: no.Error(), Reason: rpcerr.ReasonStoreFull,
 		Metadata: map[string]string{rpcerr.KeyUsed: strconv.FormatInt(no.Used, 10), rpcerr.KeyLimit: strconv.FormatInt(no.Limit, 10)},
 	}.Err()
+}
+
+// checkTemplates refuses a further job that begins runs if there are too many.
+func (t *Tx) checkTemplates(k JobKey, next *Spec) error {
+	if _, is := t.State.Templates.Lines[k]; is || !next.template {
+		return nil
+	}
+	n := len(t.State.Templates.Lines)
+	for _, fresh := range t.Fresh() {
+		if rec, _ := t.Job(fresh); rec.Template() {
+			n++
+		}
+	}
+	if n < MaxTemplates {
+		return nil
+	}
+	return rpcerr.Error{Code: codes.ResourceExhausted, Message: "there are 10,000 jobs with schedule or parameterized, the most there may be: stop one with --purge"}.Err()
 }
 
 // maxDropped bounds the slots that a submit removes, so that the request fits into a transaction.

@@ -27,6 +27,9 @@ func specToPlace(spec *nusav1.JobSpec) place.Job {
 		Type:     place.JobType(EnumWord(spec.GetType().String(), "JOB_TYPE_")),
 		Priority: int(spec.GetPriority()),
 	}
+	if job.IsTemplate(spec) {
+		return out // its runs have the groups
+	}
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
 		g := spec.GetGroups()[name]
 		ask := askToPlace(g)

@@ -15,7 +15,7 @@ var builtin = []Role{
 		"allow read,reconcile,recover system",
 		"allow read token,role,key"),
 	role("submitter",
-		"allow read,plan,submit,stop job",
+		"allow read,plan,submit,dispatch,stop job",
 		"allow read,stop,logs,exec allocation",
 		"allow * reservation",
 		"allow read,set,remove secret",

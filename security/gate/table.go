@@ -81,6 +81,13 @@ var table = []row{
 	{name: "/nusa.v1.Jobs/Watch", may: users, verb: "read", kind: "job", at: ofJob},
 	{name: "/nusa.v1.Jobs/WatchGroups", may: users, verb: "read", kind: "job", at: ofNamespace},
 
+	{name: "/nusa.v1.Schedules/Get", may: users, verb: "read", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Schedules/Pause", may: users, verb: "submit", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Schedules/Resume", may: users, verb: "submit", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Schedules/Trigger", may: users, verb: "dispatch", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Schedules/Backfill", may: users, verb: "dispatch", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Schedules/Dispatch", may: users, verb: "dispatch", kind: "job", at: ofJob},
+
 	{name: "/nusa.v1.Allocations/List", may: users, verb: "read", kind: "allocation", at: ofAllocations, list: true},
 	{name: "/nusa.v1.Allocations/Get", may: users, verb: "read", kind: "allocation", at: unknown},
 	{name: "/nusa.v1.Allocations/Stop", may: users, verb: "stop", kind: "allocation", at: unknown},

@@ -30,7 +30,7 @@ func (c *Session) Ref(arg string) (ref *nusav1.JobRef, err error) {
 }
 
 func refOf(namespace, name, region, arg string, own bool) (*nusav1.JobRef, error) {
-	if !job.ValidName(name) || !job.ValidName(namespace) || own && !job.ValidName(region) {
+	if !job.ValidReference(name) || !job.ValidName(namespace) || own && !job.ValidName(region) {
 		return nil, fmt.Errorf("%q is not a job: write NAME, NAMESPACE/NAME or NAME@REGION", arg)
 	}
 	return &nusav1.JobRef{Namespace: namespace, Name: name, Region: region}, nil

@@ -1,0 +1,58 @@
+package schedules
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestAlarmsReturnWhatIsDue compares the alarms with a search of all entries.
+func TestAlarmsReturnWhatIsDue(t *testing.T) {
+	begin := time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC)
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		var a alarms
+		all := make([]*entry, 20)
+		want := map[*entry]time.Time{}
+		for i := range all {
+			all[i] = &entry{}
+		}
+		for now := begin; now.Before(begin.Add(time.Hour)); now = now.Add(time.Duration(random.IntN(60)) * time.Second) {
+			e, at := all[random.IntN(len(all))], now.Add(time.Duration(random.IntN(600))*time.Second)
+			switch random.IntN(3) {
+			case 0:
+				a.set(e, time.Time{})
+				delete(want, e)
+			case 1:
+				a.set(e, at)
+				want[e] = at
+			default:
+				a.sooner(e, at)
+				if old, is := want[e]; !is || at.Before(old) {
+					want[e] = at
+				}
+			}
+			var first time.Time
+			for _, at := range want {
+				if first.IsZero() || at.Before(first) {
+					first = at
+				}
+			}
+			if got := a.next(); !got.Equal(first) {
+				t.Fatalf("seed %d: next %s, want %s", seed, got, first)
+			}
+			got := a.due(now)
+			for e, at := range want {
+				if due := !at.After(now); due != slices.Contains(got, e) {
+					t.Fatalf("seed %d: an entry of %s is due at %s: %v", seed, at, now, due)
+				} else if due {
+					delete(want, e)
+				}
+			}
+			if len(a.queue) != len(want) {
+				t.Fatalf("seed %d: %d entries wait, want %d", seed, len(a.queue), len(want))
+			}
+		}
+	}
+}

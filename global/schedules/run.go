@@ -1,0 +1,158 @@
+package schedules
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
+)
+
+// input is what a run gets.
+type input struct {
+	payload []byte
+	meta    map[string]string
+}
+
+// specOf returns the job of a run.
+func specOf(spec *nusav1.JobSpec, name string, at time.Time, in input) *nusav1.JobSpec {
+	out := proto.CloneOf(spec)
+	of, p := spec.GetName(), spec.GetParameterized()
+	out.Name, out.Schedule, out.Parameterized = name, nil, nil
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	out.Labels[job.LabelRunOf], out.Labels[job.LabelRunTime] = of, at.UTC().Format(time.RFC3339)
+	values := map[string]string{"NUSA_RUN_OF": of, "NUSA_RUN_TIME": at.UTC().Format(time.RFC3339)}
+	for _, k := range p.GetMetaOptional() {
+		values["NUSA_META_"+k] = ""
+	}
+	for k, v := range in.meta {
+		values["NUSA_META_"+k] = v
+	}
+	for _, g := range out.GetGroups() {
+		for _, t := range g.GetTasks() {
+			own := values
+			if len(in.payload) > 0 {
+				t.Templates = append(t.Templates, &nusav1.Template{Text: string(in.payload), To: p.GetPayloadFile()})
+				own = with(values, "NUSA_PAYLOAD_FILE", "${NUSA_TASK_DIR}/"+p.GetPayloadFile())
+			} else if p != nil && p.GetPayload() != nusav1.Payload_PAYLOAD_FORBIDDEN {
+				own = with(values, "NUSA_PAYLOAD_FILE", "")
+			}
+			fill(t, own, len(in.payload) > 0)
+		}
+	}
+	return out
+}
+
+func with(values map[string]string, key, value string) map[string]string {
+	out := map[string]string{key: value}
+	for k, v := range values {
+		out[k] = v
+	}
+	return out
+}
+
+// fill gives a task the variables of a run, and replaces references to them. An agent of an earlier
+// version does not know these variables. payload: the last template is the payload, which stays as it is.
+func fill(t *nusav1.Task, values map[string]string, payload bool) {
+	pairs := make([]string, 0, 2*len(values))
+	for k, v := range values {
+		pairs = append(pairs, "${"+k+"}", v)
+	}
+	r := strings.NewReplacer(pairs...)
+	for k, v := range t.GetEnv() {
+		t.Env[k] = r.Replace(v)
+	}
+	if t.Env == nil {
+		t.Env = map[string]string{}
+	}
+	for k, v := range values {
+		t.Env[k] = v
+	}
+	texts := t.GetTemplates()
+	if payload {
+		texts = texts[:len(texts)-1]
+	}
+	for _, f := range texts {
+		f.Text = r.Replace(f.GetText())
+	}
+	for _, a := range t.GetArtifacts() {
+		a.Source = r.Replace(a.GetSource())
+	}
+	replaceIn(r, structpb.NewStructValue(t.GetConfig()))
+}
+
+func replaceIn(r *strings.Replacer, v *structpb.Value) {
+	switch k := v.GetKind().(type) {
+	case *structpb.Value_StringValue:
+		k.StringValue = r.Replace(k.StringValue)
+	case *structpb.Value_ListValue:
+		for _, item := range k.ListValue.GetValues() {
+			replaceIn(r, item)
+		}
+	case *structpb.Value_StructValue:
+		for _, field := range k.StructValue.GetFields() {
+			replaceIn(r, field)
+		}
+	}
+}
+
+// runJob is the job of a run, ready to be stored.
+type runJob struct {
+	name    string
+	at      time.Time
+	spec    *state.Spec
+	encoded []byte
+	hash    [sha256.Size]byte
+}
+
+// newRun returns the job of a run.
+func newRun(spec *nusav1.JobSpec, name string, at time.Time, in input) (*runJob, error) {
+	out := specOf(spec, name, at, in)
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(out)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("encode the run: %w", err)
+	case len(encoded) > job.MaxSize:
+		return nil, invalid("payload", "makes a job of %d bytes, at most %d are taken: each task gets the payload and the values", len(encoded), job.MaxSize)
+	}
+	return &runJob{name: name, at: at, spec: state.NewSpec(out), encoded: encoded, hash: sha256.Sum256(encoded)}, nil
+}
+
+// begin stores a run with its job.
+func begin(t *state.Tx, of state.JobKey, r *runJob, trigger nusav1.JobRunTrigger, fingerprint []byte) (*nusav1.JobRun, error) {
+	k := state.JobKey{Namespace: of.Namespace, Name: r.name}
+	if _, err := t.SubmitJob(k, state.Submission{Spec: r.spec, Encoded: r.encoded, Hash: r.hash[:], CheckRevision: -1}); err != nil {
+		if errors.Is(err, state.ErrRecall) {
+			return nil, needsRecall{k}
+		}
+		return nil, err
+	}
+	run := &nusav1.JobRun{Name: r.name, Time: timestamppb.New(r.at), Trigger: trigger, State: nusav1.JobRunState_JOB_RUN_STATE_ACTIVE, Began: timestamppb.Now()}
+	return run, state.PutOther(t, runKey(of, r.name), &nusav1.RunRecord{Run: run, Fingerprint: fingerprint})
+}
+
+// stop stops a run.
+func stop(t *state.Tx, k state.JobKey, why string) error {
+	old, rev := t.Job(k)
+	if old == nil || old.Stopped() {
+		return nil
+	}
+	if err := t.Audit(audit.Entry{Verb: "stop", Kind: "job", Namespace: k.Namespace, Name: k.Name, Reason: why}); err != nil {
+		return err
+	}
+	t.Event("job.stopped", k.String(), "%s", why)
+	next := old.Full()
+	next.Job.Stopped, next.Job.Run = true, old.Run(rev)
+	return t.PutJob(k, next)
+}
