@@ -70,6 +70,12 @@ func (c *contract) valid(op rest.Operation) string {
 		return `{}`
 	case "Spares.SetProvisioner":
 		return `{"provisioner": {"name": "made-by-test", "webhook": {"url": "https://provision.invalid/"}}, "secret": "whsec_` + strings.Repeat("A", 40) + `"}`
+	case "Schedules.Pause", "Schedules.Resume", "Schedules.Trigger":
+		return `{}`
+	case "Schedules.Backfill":
+		return `{"from": "2020-02-28T00:00:00Z", "to": "2020-03-02T00:00:00Z"}`
+	case "Schedules.Dispatch":
+		return `{"payload": "aGVsbG8=", "meta": {"who": "jane"}}`
 	case "Pools.Set":
 		return `{"pool": {"weights": {"cpu": 60, "quota": 20}}}`
 	case "Virtflow.Schedule":

@@ -69,6 +69,18 @@ groups:
         resources: {cpu: 50m, memory: 16MiB}
 `
 
+// timedJob and dispatchedJob are jobs that begin runs.
+const (
+	timedJob = `name: timed
+schedule: {cron: ['0 0 29 2 *'], overlap: allow}
+groups: {main: {tasks: {main: {driver: process, config: {command: /bin/true}}}}}
+`
+	dispatchedJob = `name: dispatched
+parameterized: {meta_required: [who]}
+groups: {main: {tasks: {main: {driver: process, config: {command: /bin/true}}}}}
+`
+)
+
 // contract holds requests that are made from the OpenAPI document.
 type contract struct {
 	t      *testing.T
@@ -105,11 +117,13 @@ func TestContract(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	job := filepath.Join(t.TempDir(), "hello.yaml")
-	if err := os.WriteFile(job, []byte(contractJob), 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"hello": contractJob, "timed": timedJob, "dispatched": dispatchedJob} {
+		job := filepath.Join(t.TempDir(), name+".yaml")
+		if err := os.WriteFile(job, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run("job", "run", "--timeout", "60s", job)
 	}
-	run("job", "run", "--timeout", "60s", job)
 	var made struct{ Secret string }
 	if err := json.Unmarshal([]byte(run("auth", "token", "create", "--role", "admin", "-o", "json")), &made); err != nil || made.Secret == "" {
 		t.Fatalf("no token: %v", err)
@@ -284,6 +298,10 @@ func (c *contract) path(op rest.Operation, spec *openapi3.Operation, values map[
 func (c *contract) named(op rest.Operation, parameter string, values map[string]string) string {
 	service, _, _ := strings.Cut(op.Name, ".")
 	switch {
+	case op.Name == "Schedules.Dispatch" && parameter == "name":
+		return "dispatched"
+	case service == "Schedules" && parameter == "name":
+		return "timed"
 	case service == "Pools" && parameter == "region":
 		return "southeastasia"
 	case service == "Pools":

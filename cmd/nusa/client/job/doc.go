@@ -20,6 +20,7 @@
 //   - near.go: whether round trips are within their bounds
 //   - export.go: job export
 //   - stop.go: job stop
+//   - schedule.go: job schedule, job dispatch
 //   - adopt.go: job adopt
 //   - history.go: job history, diff and tag
 //   - steer.go: job revert, pause, resume and fail; the rollout in job status

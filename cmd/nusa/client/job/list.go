@@ -76,18 +76,18 @@ func writeJobs(w *term.Screen, jobs []*nusav1.Job, none string) {
 	t.Write(w)
 }
 
-// runningText says how many instances of a job run. It is "-" if the job is complete.
+// runningText says how many instances of a job run. It is "-" if the job is complete, or has none itself.
 func runningText(j *nusav1.Job, sum groupTotals) string {
-	if j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_COMPLETE {
+	if j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_COMPLETE || sum.desired == 0 && j.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
 		return "-"
 	}
 	return fmt.Sprintf("%d/%d", sum.Running, sum.desired)
 }
 
 // completeText says how many instances of a batch job are complete. It is "-" for another
-// job.
+// job, and for a job that has no instances itself.
 func completeText(j *nusav1.Job, sum groupTotals) string {
-	if j.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH {
+	if j.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH || sum.desired == 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%d/%d", sum.Complete, sum.desired)

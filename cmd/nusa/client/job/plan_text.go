@@ -47,6 +47,10 @@ func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 		fmt.Fprintf(w, "%s: %s\n", w.Bold(of.name), term.Plural(len(diff), "change"))
 		writeDiff(w, diff)
 	}
+	for i, at := range p.GetNextRuns() {
+		head := map[bool]string{true: "Runs", false: "then"}[i == 0]
+		fmt.Fprintf(w, "%-5s %s\n", head, at.AsTime().Format(minutes))
+	}
 	if len(p.GetSlots()) > 0 {
 		fmt.Fprintln(w)
 		t := term.NewTable("SLOT", ">INSTANCES", "REGION", "#WHY")

@@ -72,7 +72,8 @@ func (r *submission) run(c *cli.Session, args []string) error {
 		return err
 	}
 	spec := file.JobSpec
-	batch := spec.GetType() == nusav1.JobType_JOB_TYPE_BATCH
+	template := job.IsTemplate(spec)
+	batch := spec.GetType() == nusav1.JobType_JOB_TYPE_BATCH && !template
 	if r.again && !batch {
 		return fmt.Errorf("--again: %s is no batch job; only those end by themselves", spec.GetName())
 	}
@@ -99,7 +100,7 @@ func (r *submission) run(c *cli.Session, args []string) error {
 		cli.PrintWarnings(c, warnings)
 		return c.Print(resp, func(w *term.Screen) { submitted(w, ref, resp, r.again) })
 	}
-	f := waiter{Session: c, ref: ref, version: resp.GetVersion(), batch: batch, began: began, timeout: r.timeout,
+	f := waiter{Session: c, ref: ref, version: resp.GetVersion(), batch: batch, template: template, began: began, timeout: r.timeout,
 		unchanged: !resp.GetChanged() && !r.again, file: args[0], warnings: resp.GetWarnings()}
 	if r.again {
 		f.since = resp.GetRevision()

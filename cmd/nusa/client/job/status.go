@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -36,6 +37,10 @@ func statusCommand(s *cli.Settings) *cobra.Command {
 			}
 			v := c.Screen()
 			writeStatus(v, j)
+			if job.IsTemplate(j.GetSpec()) && !j.GetStopped() {
+				writeRuns(ctx, c, ref)
+				return nil
+			}
 			if err := writeStatusAllocs(ctx, c, ref, j); err != nil {
 				return err
 			}

@@ -29,8 +29,10 @@ type waiter struct {
 	ref     *nusav1.JobRef
 	version int64
 	batch   bool
-	began   time.Time
-	timeout time.Duration
+	// template: the job begins runs, and nothing of it runs itself.
+	template bool
+	began    time.Time
+	timeout  time.Duration
 	// since is the revision of a submit that started another run. A status with an earlier
 	// revision belongs to the previous run.
 	since int64
@@ -293,6 +295,10 @@ func (f *waiter) asItIs() error {
 func (f *waiter) finish() error {
 	if f.Output != "table" {
 		return f.asItIs()
+	}
+	if f.template {
+		f.Printf("%s is %s: %s\n", cli.RefName(f.ref), f.Style.Good("ready"), term.OneLine(f.latest.GetStatus().GetMessage()))
+		return nil
 	}
 	sum, regions := totalsOf(f.latest.GetStatus())
 	verb := "is running"
