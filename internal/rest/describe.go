@@ -17,6 +17,8 @@ type Operation struct {
 	Streams, Duplex bool
 	// TakesJob: the body may be a job file.
 	TakesJob bool
+	// GivesJob: the response is a job, and may be a job file.
+	GivesJob bool
 	// Revision is the field that If-Match sets, and Token the one that Last-Event-ID sets. Empty: none.
 	Revision, Token string
 	// Idempotent: the operation takes an Idempotency-Key.
@@ -39,7 +41,7 @@ func Operations() []Operation {
 		}
 		out = append(out, Operation{
 			Name: o.name, Verb: o.verb, Path: o.path, Template: longName.ReplaceAllString(o.path, "{$1}"), Body: o.body,
-			Streams: o.streams(), Duplex: o.duplex(), TakesJob: o.takesJob(), Revision: o.revision(), Token: o.token(),
+			Streams: o.streams(), Duplex: o.duplex(), TakesJob: o.takesJob(), GivesJob: o.givesJob(), Revision: o.revision(), Token: o.token(),
 			Idempotent: o.has("idempotency_key"),
 			Input:      string(o.method.Input().FullName()), Output: string(o.method.Output().FullName()), ResponseFields: fields,
 		})

@@ -13,6 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // noURL is the address of an error within a stream, whose request the client knows.
@@ -74,6 +77,25 @@ func (*events) Marshal(v any) ([]byte, error) {
 
 // StreamContentType implements runtime.StreamContentType.
 func (*events) StreamContentType(any) string { return eventsType }
+
+// jobFile is the marshaler for a job as a job file in YAML.
+type jobFile struct{ codec }
+
+// Marshal implements runtime.Marshaler.
+func (*jobFile) Marshal(v any) ([]byte, error) {
+	m, ok := v.(*nusav1.Job)
+	if !ok {
+		return nil, fmt.Errorf("a %T is no job", v)
+	}
+	spec := m.GetSpec()
+	if spec == nil {
+		spec = &nusav1.JobSpec{}
+	}
+	return job.Export(spec, job.YAML)
+}
+
+// ContentType implements runtime.Marshaler.
+func (*jobFile) ContentType(any) string { return yamlType }
 
 // event is a server-sent event, without the empty line that ends it.
 func event(kind, id string, data []byte) []byte {

@@ -46,6 +46,11 @@ func (o *operation) takesJob() bool {
 	return f != nil && f.Message() != nil && f.Message().FullName() == (&nusav1.JobSpec{}).ProtoReflect().Descriptor().FullName()
 }
 
+// givesJob reports whether the response is a job, which a client can ask for as a job file.
+func (o *operation) givesJob() bool {
+	return o.verb == http.MethodGet && !o.streams() && o.method.Output().FullName() == (&nusav1.Job{}).ProtoReflect().Descriptor().FullName()
+}
+
 // has reports whether the request has a field that a header can set: it is neither in the path nor the
 // body, and there is one request.
 func (o *operation) has(field string) bool {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -132,6 +134,12 @@ func clean(ctx context.Context, c *call, params map[string]string) (*http.Reques
 	if op.streams() && wantsEvents(r) {
 		out.Header.Set("Accept", eventsType)
 	}
+	if op.givesJob() {
+		c.w.Header().Add("Vary", "Accept")
+		if wantsYAML(r) {
+			out.Header.Set("Accept", yamlType)
+		}
+	}
 	out.URL.RawQuery = query.Encode()
 	out.Form = nil
 	out.Body = io.NopCloser(bytes.NewReader(body))
@@ -142,6 +150,13 @@ func clean(ctx context.Context, c *call, params map[string]string) (*http.Reques
 // wantsEvents reports whether the client asks for server-sent events.
 func wantsEvents(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), eventsType)
+}
+
+// wantsYAML reports whether the first content type that the client accepts is YAML.
+func wantsYAML(r *http.Request) bool {
+	first, _, _ := strings.Cut(r.Header.Get("Accept"), ",")
+	kind, _, err := mime.ParseMediaType(first)
+	return err == nil && slices.Contains(yamlTypes, kind)
 }
 
 // credential returns the access token as gRPC takes it, or "".

@@ -72,6 +72,7 @@ func (a *api) handlers() http.Handler {
 	mux := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &codec{}),
 		runtime.WithMarshalerOption(eventsType, &events{}),
+		runtime.WithMarshalerOption(yamlType, &jobFile{}),
 		runtime.WithMiddlewares(a.around),
 		// No header of the client becomes metadata, apart from Authorization.
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),

@@ -53,7 +53,7 @@ func TestEditJob(t *testing.T) {
 	_, address := serve(t, fixture.Options{Regions: 12})
 	p := open(t, address+"/ui/jobs?job=default/api-01", desk)
 	p.click("a", "Edit")
-	p.wait(`document.querySelector('textarea')?.value.includes('"maxParallel": 2')`)
+	p.wait("document.querySelector('textarea')?.value.includes('max_parallel: 2')")
 	p.axe()
 }
 

@@ -101,6 +101,12 @@ export async function get<T>(path: string, query?: Query, signal?: AbortSignal):
   return json<T>(await send('GET', address(path, query), signal ? { signal } : {}))
 }
 
+/** file reads an object as a file of a content type, with its revision. */
+export async function file(path: string, type: string, query: Query, signal: AbortSignal): Promise<{ text: string; revision: string }> {
+  const r = await send('GET', address(path, query), { signal, headers: { Accept: type } })
+  return { text: await r.text(), revision: (r.headers.get('ETag') ?? '').replace(/^W\/|"/g, '') }
+}
+
 /** call sends a message: post('/v1/regions/x:cordon', {cordon: true}). */
 export async function call<T>(method: 'POST' | 'PUT' | 'DELETE', path: string, body?: unknown, options: { type?: string; headers?: Record<string, string>; signal?: AbortSignal; cookies?: boolean } = {}): Promise<T> {
   return json<T>(await send(method, path, { ...options, body: body ?? (method === 'DELETE' ? undefined : {}) }))

@@ -126,6 +126,9 @@ func responsesOf(item object, op rest.Operation) object {
 			delete(at(ok, "content"), "text/event-stream")
 		}
 	}
+	if op.GivesJob {
+		at(ok, "content")["application/yaml"] = object{"schema": object{"type": "string", "description": "The spec as a job file, with what is not a default."}}
+	}
 	out := object{"200": ok, "default": object{"$ref": "#/components/responses/Problem"}}
 	for _, code := range []string{"400", "403", "404", "409"} {
 		out[code] = object{"$ref": "#/components/responses/Problem"}
