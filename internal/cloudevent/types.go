@@ -29,6 +29,7 @@ var types = []string{
 	"region.registered", "region.removed", "region.returned", "region.silent", "region.uncordoned", "region.undrained",
 	"reservation.failed", "reservation.moved",
 	"rollout.failed", "rollout.paused", "rollout.resumed",
+	"schedule.missed", "schedule.paused", "schedule.resumed", "schedule.skipped",
 	"server.alarm", "server.alarm_over",
 	"slot.accepted", "slot.done", "slot.kept", "slot.moved", "slot.offered", "slot.rejected", "slot.returned", "slot.revoked",
 	"slot.revoking", "slot.stopped", "slot.stopping", "slot.updated",

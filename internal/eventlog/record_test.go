@@ -88,6 +88,8 @@ func TestPlaceOfAnEvent(t *testing.T) {
 		{"slot.offered", "team/web", "team", ""},
 		{"reservation.failed", "team/018f", "team", ""},
 		{"spare.prepared", "team/018f", "team", ""},
+		{"schedule.missed", "team/nightly", "team", ""},
+		{"rollout.paused", "team/web", "team", ""},
 		{"region.lost", "tokyo", "", "tokyo"},
 		{"node.cordoned", "tokyo/n1", "", "tokyo"},
 		{"node.lost", "tokyo", "", "tokyo"},
