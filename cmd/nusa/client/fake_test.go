@@ -97,6 +97,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterReservationsServer(s, &reservationServer{})
 	nusav1.RegisterSparesServer(s, &spareServer{})
 	nusav1.RegisterPoolsServer(s, &poolServer{})
+	nusav1.RegisterSchedulesServer(s, scheduleServer{notes: f.notes})
 	nusav1.RegisterSystemServer(s, f)
 	nusav1.RegisterOverviewServer(s, overviewServer{})
 	ended := make(chan error, 1)

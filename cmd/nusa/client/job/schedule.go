@@ -234,6 +234,8 @@ func writeSchedule(w *term.Screen, st *nusav1.ScheduleStatus) {
 		}
 		t.Row(r.GetName(), w.State(term.Word(r.GetState())), term.Word(r.GetTrigger()), w.Since(r.GetBegan()), took, term.OneLine(r.GetMessage()))
 	}
+	t.DropEmpty("MESSAGE")
+	t.Narrow(w.Width, "BY", "TOOK")
 	t.Write(w)
 	if more := int(st.GetRunCount()) - runsShown; more > 0 {
 		fmt.Fprintf(w, "and %d earlier ones: -o json shows up to %d\n", more, runsAsked)
@@ -260,7 +262,7 @@ func dispatchCommand(s *cli.Settings) *cobra.Command {
 		Example: `  nusa job dispatch resize --payload image.json --meta customer=acme`,
 		RunE: withRef(s, func(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, _ []string) error {
 			if file != "" {
-				payload, err := readPayload(file)
+				payload, err := readPayload(c.Cmd.InOrStdin(), file)
 				if err != nil {
 					return err
 				}
@@ -281,8 +283,7 @@ func dispatchCommand(s *cli.Settings) *cobra.Command {
 }
 
 // readPayload reads a payload, and no more than one byte beyond its bound.
-func readPayload(file string) ([]byte, error) {
-	in := io.Reader(os.Stdin)
+func readPayload(in io.Reader, file string) ([]byte, error) {
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
