@@ -108,7 +108,7 @@ func TestOneStream(t *testing.T) {
 	for view, more := range map[string][]string{
 		"latency": nil, "topology?region=" + firstRegion: nil, "jobs": {canI},
 		"events": {"/v1/events:watch"}, "reservations": {"/v1/reservations", canI},
-		"jobs?job=default/api-01": {canI, "/v1/allocations", "/v1/events:watch", "/v1/jobs/default/api-01:explain", "/v1/jobs/default/api-01:watch"},
+		"jobs?job=default/api-01": {canI, "/v1/allocations", "/v1/events:watch", "/v1/jobs/default/api-01:explain", "/v1/jobs/default/api-01:history", "/v1/jobs/default/api-01:watch"},
 	} {
 		p := open(t, address+"/ui/"+view, desk)
 		p.see("live")

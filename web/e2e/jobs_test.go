@@ -28,6 +28,35 @@ func TestJobPage(t *testing.T) {
 	p.see("job.submitted")
 }
 
+// TestVersions: the page of a job shows its rollout and its versions, compares two of them, and steers the rollout.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	s, address := serve(t, fixture.Options{Regions: 12})
+	p := open(t, address+"/ui/jobs?job=default/api-01", desk)
+	p.see("Rollout of version 3")
+	p.see("two regions at a time have the version")
+	p.wait("/it fails in [0-9:]+ unless/.test(document.querySelector('section[aria-label=Rollout]').innerText)")
+	p.click("section[aria-label=Rollout] button", "Pause")
+	p.click("dialog button.primary", "Pause")
+	p.see("The rollout of default/api-01 is paused.")
+	p.click("section[aria-label=Rollout] button", "Fail")
+	p.click("dialog button.primary", "Fail")
+	p.see("The rollout of default/api-01 has failed.")
+	p.see("stable")
+	p.click("input[name=from]", "version 1")
+	p.see("From version 1 to version 3")
+	p.see("count 4 6")
+	p.axe()
+	p.click("button[aria-label='Revert to version 1']", "Revert")
+	p.wait("new URLSearchParams(location.search).get('revert') === '1'")
+	p.axe()
+	p.click("dialog button.primary", "Revert")
+	p.see("has the spec of version 1 again, as version 4.")
+	if got, want := fmt.Sprint(s.Calls()), "[POST /v1/jobs/default/api-01:pause POST /v1/jobs/default/api-01:fail POST /v1/jobs/default/api-01:revert]"; got != want {
+		t.Errorf("the page called %s, want %s", got, want)
+	}
+}
+
 // TestTerminal: a terminal begins when the user says so. It knows its size, and says how the command ended.
 func TestTerminal(t *testing.T) {
 	t.Parallel()

@@ -128,7 +128,26 @@ export interface Job {
   stopped?: boolean
   submitted?: Timestamp
   region?: string
-  status?: { state?: string; groups?: Record<string, GroupStatus>; message?: string }
+  status?: { state?: string; groups?: Record<string, GroupStatus>; message?: string; rollout?: Rollout }
+  reverted?: { version?: Int64; to?: Int64; why?: string }
+}
+
+/** Rollout is the replacement of the instances of earlier versions. */
+export interface Rollout {
+  version?: Int64
+  state?: string
+  message?: string
+  began?: Timestamp
+  /** Time until it fails, when the server sent it. */
+  deadline?: Duration
+  regions?: Record<string, { desired?: number; healthy?: number; outdated?: number; waits?: string }>
+}
+
+export interface JobVersion {
+  version?: Int64
+  submitted?: Timestamp
+  replaced?: Timestamp
+  tag?: string
   reverted?: { version?: Int64; to?: Int64; why?: string }
 }
 
