@@ -45,6 +45,9 @@ type entry struct {
 	runs map[string]*nusav1.RunRecord // by name
 	// active are the names of the runs whose records do not say that they have ended.
 	active map[string]struct{}
+	// over are those of them that have ended by their jobs. checked is when all active runs were looked at.
+	over    map[string]struct{}
+	checked time.Time
 
 	// record is the stored job, from which the following are made. It is nil if the job begins no runs.
 	record    *state.Record
@@ -87,7 +90,7 @@ func runKey(of state.JobKey, name string) string {
 func (b *Book) entryOf(k state.JobKey) *entry {
 	e := b.byJob[k]
 	if e == nil {
-		e = &entry{key: k, runs: map[string]*nusav1.RunRecord{}, active: map[string]struct{}{}}
+		e = &entry{key: k, runs: map[string]*nusav1.RunRecord{}, active: map[string]struct{}{}, over: map[string]struct{}{}}
 		b.byJob[k] = e
 	}
 	return e
@@ -117,6 +120,7 @@ func (b *Book) applyRun(name string, m proto.Message) {
 	e := b.entryOf(k)
 	before := len(e.runs)
 	delete(e.active, parts[2])
+	delete(e.over, parts[2])
 	if rec == nil {
 		delete(e.runs, parts[2])
 	} else {

@@ -3,6 +3,7 @@ package schedules
 import (
 	"bytes"
 	"crypto/sha256"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -81,11 +82,10 @@ func recordOf(e *entry, run int64, s plan.State) *nusav1.ScheduleRecord {
 	return rec
 }
 
-// runsOf returns the runs of an entry whose records do not say that they have ended, in the order in
-// which they began. The lock is held.
-func (b *Book) runsOf(e *entry) []plan.Run {
-	out := make([]plan.Run, 0, len(e.active))
-	for _, rec := range sortedRuns(e, true) {
+// runsOf returns some active runs of an entry, in the order in which they began. The lock is held.
+func (b *Book) runsOf(e *entry, names map[string]struct{}) []plan.Run {
+	out := make([]plan.Run, 0, len(names))
+	for _, rec := range sorted(e, maps.Keys(names)) {
 		r := rec.GetRun()
 		to, _, stopping := b.jobState(state.JobKey{Namespace: e.key.Namespace, Name: r.GetName()})
 		out = append(out, plan.Run{
@@ -96,15 +96,10 @@ func (b *Book) runsOf(e *entry) []plan.Run {
 	return out
 }
 
-// sortedRuns returns the records of the runs of an entry, or only of the active ones, in the order in
-// which they began.
-func sortedRuns(e *entry, active bool) (out []*nusav1.RunRecord) {
-	if active {
-		for name := range e.active {
-			out = append(out, e.runs[name])
-		}
-	} else {
-		out = slices.AppendSeq(make([]*nusav1.RunRecord, 0, len(e.runs)), maps.Values(e.runs))
+// sorted returns the records of some runs of an entry, in the order in which they began.
+func sorted(e *entry, names iter.Seq[string]) (out []*nusav1.RunRecord) {
+	for name := range names {
+		out = append(out, e.runs[name])
 	}
 	slices.SortFunc(out, func(x, y *nusav1.RunRecord) int {
 		if c := x.GetRun().GetBegan().AsTime().Compare(y.GetRun().GetBegan().AsTime()); c != 0 {

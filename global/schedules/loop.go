@@ -101,6 +101,7 @@ func (b *Book) notice(k state.JobKey, now time.Time) {
 		return
 	}
 	if _, active := e.active[k.Name]; active && b.hasEnded(e, k.Name) {
+		e.over[k.Name] = struct{}{}
 		b.clock.sooner(e, now)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -123,7 +124,7 @@ func (s *Service) Get(ctx context.Context, req *nusav1.GetScheduleRequest) (*nus
 func (b *Book) status(e *entry, next, runs int) *nusav1.ScheduleStatus {
 	b.st.Lock()
 	out := &nusav1.ScheduleStatus{Job: e.key.String(), RunCount: int32(len(e.runs)), Active: int32(len(e.active))}
-	for _, rec := range slices.Backward(sortedRuns(e, false)) {
+	for _, rec := range slices.Backward(sorted(e, maps.Keys(e.runs))) {
 		if len(out.GetRuns()) == runs {
 			break
 		}
@@ -225,7 +226,7 @@ func (s *Service) Trigger(ctx context.Context, req *nusav1.TriggerScheduleReques
 	}
 	var name string
 	_, err = b.changed(ctx, e, "trigger", "", func(t *state.Tx, s *plan.State) error {
-		p, why := plan.Now(e.rule, *s, time.Unix(time.Now().Unix(), 0), b.runsOf(e))
+		p, why := plan.Now(e.rule, *s, time.Unix(time.Now().Unix(), 0), b.runsOf(e, e.active))
 		if why != "" {
 			return status.Errorf(codes.FailedPrecondition, "job %s begins no run now: %s", e.key, why)
 		}

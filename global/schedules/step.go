@@ -3,7 +3,6 @@ package schedules
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +21,8 @@ const (
 	maxMessage = 512
 	// mostRunsOfAll bounds the runs of all jobs that are not forgotten.
 	mostRunsOfAll = 1_000_000
+	// mostEnds bounds the records of ended runs that one step writes.
+	mostEnds = 40
 	// forgetEvery is how often the old runs of a job are forgotten at most.
 	forgetEvery = 5 * time.Second
 	// together is how many runs one transaction forgets, and togetherBytes about how many bytes it writes
@@ -38,21 +39,37 @@ type step struct {
 	ended []string
 }
 
-func (s *step) idle() bool { return s.plan.Start == nil && s.next == nil && len(s.ended) == 0 }
+func (s *step) idle() bool {
+	return s.plan.Start == nil && s.next == nil && len(s.ended) == 0 && len(s.plan.Stop) == 0
+}
 
 // stepOf returns what follows for an entry. decides: its job is stored as the entry has it, and run is
 // its Job.run. The lock is held.
 func (b *Book) stepOf(e *entry, decides bool, run int64, now time.Time) (s step) {
-	for _, name := range slices.Sorted(maps.Keys(e.active)) {
-		if b.hasEnded(e, name) {
-			s.ended = append(s.ended, name)
-		}
+	decides = decides && e.spec.GetSchedule() != nil
+	var runs, ended []plan.Run
+	if decides {
+		runs = b.runsOf(e, e.active)
+		ended = slices.DeleteFunc(slices.Clone(runs), func(r plan.Run) bool { return r.State == plan.Active })
+	} else {
+		ended = slices.DeleteFunc(b.runsOf(e, e.over), func(r plan.Run) bool { return r.State == plan.Active })
 	}
-	if !decides || e.spec.GetSchedule() == nil {
+	many := len(ended) > mostEnds
+	if many {
+		ended = ended[:mostEnds]
+	}
+	for _, r := range ended {
+		s.ended = append(s.ended, r.Name)
+	}
+	if !decides {
 		return s
 	}
 	before := stateOf(e, run)
-	s.plan = plan.Step(e.rule, before, now, b.runsOf(e))
+	if many {
+		s.plan = plan.Count(e.rule, before, ended)
+	} else {
+		s.plan = plan.Step(e.rule, before, now, runs)
+	}
 	stored := e.rec
 	if stored == nil {
 		stored = recordOf(e, run, before)
@@ -61,6 +78,19 @@ func (b *Book) stepOf(e *entry, decides bool, run int64, now time.Time) (s step)
 		s.next = next
 	}
 	return s
+}
+
+// findEnds looks at all active runs once in recheck, although nothing was noticed. The lock is held.
+func (b *Book) findEnds(e *entry, now time.Time) {
+	if now.Sub(e.checked) < recheck {
+		return
+	}
+	e.checked = now
+	for name := range e.active {
+		if b.hasEnded(e, name) {
+			e.over[name] = struct{}{}
+		}
+	}
 }
 
 // mayBegin reports whether this server may begin runs of an entry. The lock is held.
@@ -76,6 +106,7 @@ func (b *Book) advance(ctx context.Context, e *entry) error {
 		b.st.Lock()
 		b.refresh(e)
 		now, run := time.Now(), int64(0)
+		b.findEnds(e, now)
 		if j := b.st.Jobs[e.key]; j != nil {
 			run = j.Record.Run(j.Revision)
 		}
@@ -218,7 +249,7 @@ func (b *Book) rest(e *entry, run int64, wake, tidyAt, now time.Time) {
 	}
 	switch {
 	case len(e.active) > 0:
-		b.clock.sooner(e, now.Add(recheck))
+		b.clock.sooner(e, e.checked.Add(recheck))
 	case e.record == nil && len(e.runs) == 0 && e.rec == nil && b.gone(e):
 		b.clock.set(e, time.Time{})
 		delete(b.byJob, e.key)

@@ -24,6 +24,8 @@ const (
 	mostActive = 100
 	// mostDecided bounds the times that one step decides.
 	mostDecided = 1000
+	// mostStops bounds the runs that one step stops: each is written whole.
+	mostStops = 1
 )
 
 // Rule is a schedule.
@@ -119,6 +121,13 @@ type Plan struct {
 	Wake  time.Time
 }
 
+// Count counts runs that have ended, and decides nothing else.
+func Count(r Rule, s State, ended []Run) Plan {
+	p := Plan{State: s, Again: true}
+	p.count(&r, ended)
+	return p
+}
+
 // Step decides what follows for a schedule at a time. runs are those that a former step began. A second
 // call with the state of the first one decides nothing again.
 func Step(r Rule, s State, now time.Time, runs []Run) Plan {
@@ -179,8 +188,12 @@ func (p *Plan) decide(r *Rule, now time.Time, busy []Run) {
 			p.Wake = due
 			return
 		}
+		late := now.Sub(t) > r.Jitter+r.CatchUp
+		if !late && (r.Overlap == Cancel || r.Overlap == Terminate) && p.stop(busy, "a later run is due") {
+			return // first all but one
+		}
 		p.State.Decided = t
-		if now.Sub(t) > r.Jitter+r.CatchUp {
+		if late {
 			p.miss(t)
 			continue
 		}
@@ -233,14 +246,12 @@ func (p *Plan) one(r *Rule, t time.Time, busy []Run) (begins bool) {
 		p.State.Waiting = append(p.State.Waiting, t)
 		return false
 	case r.Overlap == Cancel:
-		p.stop(busy, "a later run is due")
 		for _, earlier := range p.State.Waiting {
 			p.skip(earlier, "a later run is due")
 		}
 		p.State.Waiting = []time.Time{t}
 		return false
 	case r.Overlap == Terminate:
-		p.stop(busy, "a later run begins")
 	default:
 		p.skip(t, "run %s has not ended", busy[0].Name)
 		return false
@@ -270,12 +281,19 @@ func (p *Plan) behindBackfill(r *Rule, t time.Time, run string) {
 	p.State.Waiting = append(p.State.Waiting, t)
 }
 
-func (p *Plan) stop(busy []Run, why string) {
+// stop stops the first runs that have no order to stop. It reports whether more are left, for the next step.
+func (p *Plan) stop(busy []Run, why string) (more bool) {
 	for _, run := range busy {
-		if !run.Backfill && !run.Stopping && !slices.Contains(p.Stop, Stop{run.Name, why}) {
+		switch {
+		case run.Backfill, run.Stopping, slices.Contains(p.Stop, Stop{run.Name, why}):
+		case len(p.Stop) == mostStops:
+			p.Again = true
+			return true
+		default:
 			p.Stop = append(p.Stop, Stop{run.Name, why})
 		}
 	}
+	return false
 }
 
 // backfill begins the next run of a backfill if none is active.
@@ -301,7 +319,9 @@ func Now(r Rule, s State, now time.Time, runs []Run) (p Plan, why string) {
 	case len(busy) >= mostActive:
 		return p, fmt.Sprintf("%d runs have not ended", len(busy))
 	case len(busy) > 0 && r.Overlap == Terminate:
-		p.stop(busy, "a later run begins")
+		if p.stop(busy, "a later run begins") {
+			return p, fmt.Sprintf("%d runs have not ended: stop them first", len(busy))
+		}
 	case len(busy) > 0 && r.Overlap != Allow:
 		return p, fmt.Sprintf("run %s has not ended, and overlap is %s", busy[0].Name, r.Overlap)
 	}

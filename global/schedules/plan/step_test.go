@@ -50,7 +50,7 @@ func TestOverlap(t *testing.T) {
 		BufferOne: {"1 wait", "skip 10:02: 1 times wait for the end of run j.1000; 1 wait"},
 		BufferAll: {"1 wait", "2 wait"},
 		Cancel:    {"stop j.1000: a later run is due; 1 wait", "stop j.1000: a later run is due; skip 10:01: a later run is due; 1 wait"},
-		Terminate: {"start j.20261128-100100; stop j.1000: a later run begins", "start j.20261128-100200; stop j.1000: a later run begins"},
+		Terminate: {"start j.20261128-100100; stop j.1000: a later run is due", "start j.20261128-100200; stop j.1000: a later run is due"},
 		Allow:     {"start j.20261128-100100", "start j.20261128-100200"},
 	} {
 		r := Rule{Job: "d/j", Next: every(time.Minute), Overlap: rule, Buffer: 2, CatchUp: time.Hour}
@@ -71,6 +71,32 @@ func TestOverlap(t *testing.T) {
 			t.Errorf("%s after the end: %s", rule, &p)
 		}
 		running[0].State = Active
+	}
+}
+
+// TestManyRunsStopOneByOne: after a change of the rule many runs may be active. A step writes few of them.
+func TestManyRunsStopOneByOne(t *testing.T) {
+	for _, rule := range []Overlap{Cancel, Terminate} {
+		r := Rule{Job: "d/j", Next: every(time.Minute), Overlap: rule, CatchUp: time.Hour}
+		runs := []Run{{Name: "a"}, {Name: "b"}, {Name: "c"}}
+		p, stopped := Plan{State: State{Decided: begin}}, 0
+		for range 10 {
+			p = Step(r, p.State, begin.Add(time.Minute), runs)
+			if len(p.Stop) > 1 || p.Start != nil && stopped+len(p.Stop) < len(runs) {
+				t.Fatalf("%s: %s", rule, &p)
+			}
+			for _, x := range p.Stop {
+				i := slices.IndexFunc(runs, func(run Run) bool { return run.Name == x.Name })
+				runs[i].Stopping = true
+				stopped++
+			}
+			if !p.Again {
+				break
+			}
+		}
+		if stopped != len(runs) || !p.State.Decided.Equal(begin.Add(time.Minute)) {
+			t.Errorf("%s: %d stopped, decided %s", rule, stopped, p.State.Decided)
+		}
 	}
 }
 
