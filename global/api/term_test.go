@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -120,5 +122,23 @@ func TestWatchOfBusyJob(t *testing.T) {
 	}
 	if last := w.at[len(w.at)-1]; last > 5*time.Second+watchPause || w.got[len(w.got)-1] != fmt.Sprintf("%d at %s", changes+1, last) {
 		t.Errorf("the last message is %s", w.got[len(w.got)-1])
+	}
+}
+
+// TestSchedulesNeedTheLevel: an earlier server would run a job with a schedule itself.
+func TestSchedulesNeedTheLevel(t *testing.T) {
+	term := NewTerm(TermConfig{State: state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return 0 })})
+	for level, want := range map[uint32]string{state.TemplateLevel - 1: "upgrade them first", state.TemplateLevel: ""} {
+		term.State.GlobalLevel = level
+		spec := &nusav1.JobSpec{
+			Name: "nightly", Schedule: &nusav1.Schedule{Cron: []string{"30 2 * * *"}},
+			Groups: map[string]*nusav1.Group{"main": {Tasks: map[string]*nusav1.Task{"main": {
+				Driver: "process", Config: &structpb.Struct{Fields: map[string]*structpb.Value{"command": structpb.NewStringValue("/bin/true")}},
+			}}}},
+		}
+		err := checkSpec(term, spec)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("level %d: %v", level, err)
+		}
 	}
 }
