@@ -139,7 +139,7 @@ func TestLocateAddsPositions(t *testing.T) {
 		t.Fatal(err)
 	}
 	Default(spec)
-	got := Locate(file, "a.yaml", append(Unsupported(spec), Problem{Field: "groups.web.update.canary", Message: "no"}, Problem{Field: "regions.divide", Message: "no"}, Problem{Message: "the queue is full"}))
+	got := Locate(file, "a.yaml", 0, append(Unsupported(spec), Problem{Field: "groups.web.update.canary", Message: "no"}, Problem{Field: "regions.divide", Message: "no"}, Problem{Message: "the queue is full"}))
 	want := "a.yaml:6:13: groups.web.tasks.t.driver: there is no driver \"dokcer\", did you mean \"docker\"?\n" +
 		"a.yaml:4:5: groups.web.update.canary: no\na.yaml: regions.divide: no\nthe queue is full"
 	if got.Error() != want {

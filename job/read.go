@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -41,6 +42,17 @@ func Parse(data []byte, filename string) (*nusav1.JobSpec, error) {
 	return spec, nil
 }
 
+// ParseJobs reads one or more jobs, separated by "---", as Parse reads one. No job may be given twice.
+func ParseJobs(data []byte, filename string) ([]*nusav1.JobSpec, error) {
+	return parseAll(data, filename, kind[*nusav1.JobSpec]{
+		key: "job", fresh: func() *nusav1.JobSpec { return &nusav1.JobSpec{} },
+		validate: validate,
+		nameAt:   "name", name: func(s *nusav1.JobSpec) string {
+			return cmp.Or(s.GetNamespace(), DefaultNamespace) + "/" + s.GetName()
+		},
+	})
+}
+
 // ParseRegions reads one or more region definitions, separated by "---". It validates each
 // as ValidateRegion does. No region may be defined twice. The error is of type Errors.
 func ParseRegions(data []byte, filename string) ([]*nusav1.RegionDefinition, error) {
@@ -67,22 +79,24 @@ func ParseOrigins(data []byte, filename string, regions []string) ([]*nusav1.Ori
 	})
 }
 
-// Locate adds positions to problems of a file that Parse accepts. A problem that has a
-// field but no position gets the position of the field, or of the nearest field around it.
-func Locate(data []byte, filename string, problems Errors) Errors {
+// Locate adds positions to problems of one job of a file that ParseJobs accepts. at is the place of the
+// job in the file, from 0. A problem that has a field but no position gets the position of the field, or of
+// the nearest field around it.
+func Locate(data []byte, filename string, at int, problems Errors) Errors {
 	docs, err := documents(data, filename)
-	if err != nil || len(docs) != 1 {
+	if err != nil || at >= len(docs) {
 		return problems
 	}
-	d := newDecoder(filename, docs[0])
-	d.message(unwrap(docs[0], "job"), (&nusav1.JobSpec{}).ProtoReflect(), "")
+	root := docs[at]
+	d := newDecoder(filename, root)
+	d.message(unwrap(root, "job"), (&nusav1.JobSpec{}).ProtoReflect(), "")
 	var out Errors
 	for _, p := range problems {
 		if p.Line == 0 && p.Field != "" {
 			d.errs = Errors{p}
 			d.locate()
 			p.File = filename
-			if d.errs[0].Line != docs[0].Line || d.errs[0].Column != docs[0].Column {
+			if d.errs[0].Line != root.Line || d.errs[0].Column != root.Column {
 				p = d.errs[0] // otherwise the file has no field around the problem's field
 			}
 		}

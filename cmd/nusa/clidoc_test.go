@@ -46,6 +46,7 @@ allocation's id, or the beginning of it, or as ` + "`JOB/GROUP/INDEX`" + `.
 | 1 | error, and nothing was changed; ` + "`job plan`: changes; `region verify`: states differ" + ` |
 | 1 | ` + "`origin resolve`: no origin; `topology check --fail`: findings; `auth can-i`" + `: no |
 | 2 | ` + "`job run`" + `: accepted, or no response came, but not running within ` + "`--timeout`" + ` |
+| 2 | ` + "`job wait`, `job stop --wait`, `job restart`, `node drain --wait`: not done within `--timeout`" + ` |
 | 3 | ` + "`job run`" + `: accepted, but failed |
 | 4 | ` + "`job run`" + `: the new version failed, and the job was taken back to the version before |
 | 126, 127 | ` + "`alloc exec`" + `: the command cannot be executed, or was not found |

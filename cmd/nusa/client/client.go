@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/auth"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/bus"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/find"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/intake"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/job"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/login"
@@ -59,7 +60,7 @@ failed, and the job was taken back. job plan: 0 no change, 1 changes, 255 error.
 	}
 	cli.Instead(root, "job run", "run", "submit", "apply")
 	cli.Instead(root, "job list", "list", "ls", "ps", "jobs")
-	cli.Instead(root, "job status", "status", "describe")
+	cli.Instead(root, "status", "describe", "find", "get")
 	cli.Instead(root, "job stop", "stop", "rm", "delete")
 	cli.Instead(root, "alloc logs", "logs")
 	cli.Instead(root, "alloc exec", "exec")
@@ -80,7 +81,7 @@ func Commands() []*cobra.Command {
 	all := []*cobra.Command{
 		job.Command(), alloc.Command(), reservation.Command(), spare.Command(), namespace.Command(), region.Command(), node.Command(), pool.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
 		login.Command(), login.LogoutCommand(),
-		top.Command(), uiCommand(), network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), webhook.Command(), bus.Command(), intake.Command(), audit.Command(), versionCommand(),
+		find.Command(), top.Command(), uiCommand(), network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), webhook.Command(), bus.Command(), intake.Command(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork

@@ -57,6 +57,9 @@ func TestCommands(t *testing.T) {
 	write("origins.yaml", "domain: www.example.com\norigins: [{region: jakarta, weight: 2}, {region: japaneast}]\npolicy: {max_rtt: 80ms}\n---\ndomain: example.net\norigins: [{region: jakarta}]\n")
 	write("strange.yaml", "domain: www.example.com\norigins: [{region: jakarta}]\n---\ndomain: example.net\norigins: [{region: japaneest}, {region: mars}]\n")
 	write("units.yaml", "domain: www.example.com\norigins: [{region: eastus, wieght: 2}]\npolicy: {max_rtt: 80}\n")
+	web := "name: web\ngroups: {web: {count: 1, tasks: {t: {driver: process, config: {command: /bin/true}}}}}\n"
+	write("two.yaml", web+"---\n"+strings.Replace(web, "name: web", "name: shop", 1))
+	write("twice.yaml", web+"---\n"+web)
 	names := strings.NewReplacer(f.addr, "ADDR", dir, "DIR")
 	var out strings.Builder
 	ran := 0

@@ -14,13 +14,23 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
+// listMost is the greatest number of allocations that a server returns.
+const listMost = 10_000
+
+// endedStates are the states of allocations that have ended.
+var endedStates = []string{"complete", "failed", "stopped", "lost"}
+
 func listCommand(s *cli.Settings) *cobra.Command {
 	var jobArg, node string
 	var all bool
+	var states *cli.States
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List allocations: instances on nodes", Args: cli.Positional(),
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
-			req := &nusav1.ListAllocationsRequest{Region: c.Region, All: all}
+			req := &nusav1.ListAllocationsRequest{Region: c.Region, All: all || states.Chosen(endedStates...)}
+			if states.Text() != "" {
+				req.Limit = listMost // the server does not know the filter
+			}
 			switch {
 			case jobArg != "":
 				ref, err := c.Ref(jobArg)
@@ -45,7 +55,9 @@ func listCommand(s *cli.Settings) *cobra.Command {
 				return err
 			}
 			c.WarnPartial(resp.GetErrors())
-			if len(resp.GetAllocations()) == 0 {
+			found := len(resp.GetAllocations())
+			resp.Allocations = slices.DeleteFunc(resp.GetAllocations(), func(a *nusav1.Allocation) bool { return !states.Has(stateText(a), term.Word(a.GetState())) })
+			if found == 0 {
 				if err := checkFilter(ctx, c, req); err != nil {
 					return err
 				}
@@ -55,7 +67,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			}
 			return c.Print(resp, func(w *term.Screen) {
 				if len(resp.GetAllocations()) == 0 {
-					fmt.Fprintln(w, noAllocsText(c, jobArg, node, all, cli.Incomplete(resp.GetErrors())))
+					fmt.Fprintln(w, noAllocsText(c, jobArg, node, states.Text(), all, cli.Incomplete(resp.GetErrors())))
 					return
 				}
 				Write(w, resp.GetAllocations(), true)
@@ -65,6 +77,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	s.BindRegion(c, "only allocations in this region")
 	c.Flags().StringVar(&jobArg, "job", "", "only allocations of this job")
 	c.Flags().StringVar(&node, "node", "", "only allocations on this node, by name or id")
+	states = cli.StateFlag(c, "allocations", append([]string{"pending", "starting", "running", "stopping"}, endedStates...)...)
 	c.Flags().BoolVarP(&all, "all", "a", false, "also allocations that have ended")
 	return c
 }
@@ -86,7 +99,7 @@ func checkFilter(ctx context.Context, c *cli.Session, req *nusav1.ListAllocation
 
 // noAllocsText returns a text that says that no allocation matched the filters, and what to
 // do next.
-func noAllocsText(c *cli.Session, jobArg, node string, all bool, unseen string) string {
+func noAllocsText(c *cli.Session, jobArg, node, inState string, all bool, unseen string) string {
 	var of []string
 	next := c.Program + " job run FILE starts some"
 	if c.Namespace != "" && jobArg == "" {
@@ -102,7 +115,9 @@ func noAllocsText(c *cli.Session, jobArg, node string, all bool, unseen string) 
 		of, next = append(of, "of job "+jobArg), fmt.Sprintf("%s job status %s shows the job", c.Program, jobArg)
 	}
 	what := strings.Join(append([]string{"no allocations"}, of...), " ")
-	if !all {
+	if inState != "" {
+		what = strings.Replace(what, "no allocations", "no allocations"+inState, 1)
+	} else if !all {
 		what = strings.Replace(what, "no ", "no live ", 1)
 		next = "--all shows those that have ended; " + next
 	}

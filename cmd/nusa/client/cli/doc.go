@@ -9,6 +9,9 @@
 //   - contact.go: clients without credentials, and the first contact by the hash of a root
 //   - call.go: commands that make one call and print the result; pages of lists
 //   - print.go: messages as a table, JSON or YAML
+//   - names.go: the names of objects, one in a line
+//   - states.go: the flag --state of lists
+//   - complete.go: names of the server for the completion of the shell
 //   - targets.go: how jobs are named in arguments and in further commands
 //   - files.go: files, and - for standard input
 //   - flags.go: durations with days and weeks

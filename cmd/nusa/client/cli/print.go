@@ -13,9 +13,12 @@ import (
 
 // Print prints a message in the format of -o. show writes the format for people.
 func (c *Session) Print(m proto.Message, show func(w *term.Screen)) error {
-	if c.Output == "table" {
+	switch c.Output {
+	case "table":
 		show(c.Screen())
 		return nil
+	case "name":
+		return printNames(c, m)
 	}
 	n, err := MessageTree(m)
 	if err != nil {
@@ -26,6 +29,9 @@ func (c *Session) Print(m proto.Message, show func(w *term.Screen)) error {
 
 // PrintTree prints a document as JSON or YAML.
 func (c *Session) PrintTree(n *doc.Node) error {
+	if c.Output == "name" {
+		return errNoNames
+	}
 	text := n.JSON()
 	if c.Output == "yaml" {
 		text = n.YAML()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -41,16 +42,20 @@ type Settings struct {
 
 // Bind adds the flags to a noun, for all of its verbs. more are further values of --output.
 func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
-	formats := append([]string{"table", "json", "yaml"}, more...)
+	formats := append([]string{"table", "json", "yaml", "name"}, more...)
 	f := cmd.PersistentFlags()
 	f.StringVar(&s.Addr, "addr", envOr("NUSA_ADDR", DefaultAddr), fmt.Sprintf("server to call: HOST[:PORT], default port %d; or several: HOST,HOST; or unix:PATH (NUSA_ADDR)", client.DefaultPort))
 	f.DurationVar(&s.Timeout, "timeout", DefaultTimeout, "how long to wait for a response")
 	f.StringVar(&s.Identity, "identity", os.Getenv("NUSA_IDENTITY"), "folder with cert.pem, key.pem and roots.pem of this client (NUSA_IDENTITY; default: the profile of the server's address)")
 	f.StringVar(&s.RootsFile, "roots", os.Getenv("NUSA_ROOTS"), "file with the roots.pem of the federation, for a client that has an access token and no certificate (NUSA_ROOTS)")
 	f.StringVarP(&s.Output, "output", "o", "table", strings.Join(formats[:len(formats)-1], ", ")+" or "+formats[len(formats)-1])
-	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
+	s.complete(cmd, formats)
+	cmd.PersistentPreRunE = func(verb *cobra.Command, _ []string) error {
 		if !slices.Contains(formats, s.Output) {
 			return fmt.Errorf("--output: %q is not one of %s", s.Output, strings.Join(formats, ", "))
+		}
+		if s.Output == "name" && verb.Name() != "list" {
+			return errors.New("--output name: only lists print names: use table, json or yaml")
 		}
 		if s.Namespace != "" && !job.ValidName(s.Namespace) {
 			return fmt.Errorf("--namespace: %q is not a name: 1 to 63 of a-z, 0-9 and -, starting with a letter", s.Namespace)

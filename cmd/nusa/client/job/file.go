@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -22,48 +24,61 @@ func validateCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "validate FILE",
 		Short: "Check a job file, without a server",
-		Long:  "Checks a job file (- is standard input) without a server. --full prints the job with\nevery default filled in.",
+		Long:  "Checks the jobs of a file (- is standard input) without a server. --full prints each job\nwith every default filled in.",
 		Args:  cli.Positional("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file, err := readJob(cmd, args[0], s.Namespace)
+			jobs, err := readJobs(cmd, args, s.Namespace)
 			if err != nil {
 				return err
 			}
-			spec := file.JobSpec
-			job.Default(spec)
-			if u := job.Unsupported(spec); len(u) > 0 {
-				return file.locate(u)
-			}
-			format := job.YAML
-			if s.Output == "json" {
-				format = job.JSON
-			}
-			if full || s.Output != "table" {
-				text, err := job.Marshal(spec, format)
-				if err != nil {
+			for i, j := range jobs {
+				if i > 0 && (full || s.Output == "yaml") {
+					fmt.Fprintln(cmd.OutOrStdout(), "---")
+				}
+				if err := validate(cmd, s, j, full, verbose); err != nil {
 					return err
 				}
-				_, err = cmd.OutOrStdout().Write(text)
-				return err
 			}
-			for _, w := range job.Warnings(spec) {
-				fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
-			}
-			for _, d := range job.FurtherDrivers(spec) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "note: driver %s is not one of Nusa's own (docker, incus, process): a node needs a plugin of this name\n", d)
-			}
-			if verbose {
-				for _, n := range job.Notes(spec) {
-					fmt.Fprintln(cmd.ErrOrStderr(), "note: "+n)
-				}
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is a valid job: %s, %s\n", args[0], cli.JobName(spec.GetNamespace(), spec.GetName(), ""), contents(spec))
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&full, "full", false, "print the job with every default")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show notes about the job that need no action")
 	return c
+}
+
+// validate checks one job and prints the outcome.
+func validate(cmd *cobra.Command, s *cli.Settings, file *jobSource, full, verbose bool) error {
+	spec := file.JobSpec
+	job.Default(spec)
+	if u := job.Unsupported(spec); len(u) > 0 {
+		return file.locate(u)
+	}
+	if full || s.Output != "table" {
+		format := job.YAML
+		if s.Output == "json" {
+			format = job.JSON
+		}
+		text, err := job.Marshal(spec, format)
+		if err != nil {
+			return err
+		}
+		_, err = cmd.OutOrStdout().Write(text)
+		return err
+	}
+	for _, w := range job.Warnings(spec) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+w)
+	}
+	for _, d := range job.FurtherDrivers(spec) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: driver %s is not one of Nusa's own (docker, incus, process): a node needs a plugin of this name\n", d)
+	}
+	if verbose {
+		for _, n := range job.Notes(spec) {
+			fmt.Fprintln(cmd.ErrOrStderr(), "note: "+n)
+		}
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s is a valid job: %s, %s\n", file.name, cli.JobName(spec.GetNamespace(), spec.GetName(), ""), contents(spec))
+	return nil
 }
 
 // contents describes the groups of a job, for example "service of 2 × web".
@@ -85,6 +100,7 @@ type jobSource struct {
 	*nusav1.JobSpec
 	name string
 	data []byte
+	at   int // place of the job in the file, from 0
 }
 
 // locate adds the lines of the file to the problems in err, which a server reports with
@@ -99,36 +115,113 @@ func (f *jobSource) locate(err error) error {
 	if !slices.ContainsFunc(problems, func(p job.Problem) bool { return p.Field != "" }) {
 		return err
 	}
-	return job.Locate(f.data, f.name, problems)
+	return job.Locate(f.data, f.name, f.at, problems)
 }
 
-// readJob parses a job file. --namespace sets the namespace of a file that names none. If
-// the file names another namespace, readJob returns an error, so that no namespace is
-// ignored silently.
+// readJob reads a file with one job.
 func readJob(cmd *cobra.Command, file, namespace string) (*jobSource, error) {
+	all, err := readJobs(cmd, []string{file}, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) > 1 {
+		return nil, fmt.Errorf("%s has %d jobs: give a file with one", file, len(all))
+	}
+	return all[0], nil
+}
+
+// readJobs reads the jobs of files and of folders, in the order of the names in a folder. No job may be
+// given twice.
+func readJobs(cmd *cobra.Command, names []string, namespace string) (all []*jobSource, err error) {
+	var files []string
+	for _, name := range names {
+		inside, err := jobFiles(name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, inside...)
+	}
+	where := map[string]string{}
+	for _, file := range files {
+		jobs, err := readFile(cmd, file, namespace)
+		if err != nil {
+			return nil, err
+		}
+		for _, j := range jobs {
+			name := cli.JobName(cli.NamespaceOf(j.JobSpec), j.GetName(), "")
+			if before, twice := where[name]; twice {
+				return nil, fmt.Errorf("%s: job %s is in %s, too", file, name, before)
+			}
+			where[name] = file
+		}
+		all = append(all, jobs...)
+		if len(all) > maxJobs {
+			return nil, fmt.Errorf("more than %d jobs: submit them in several calls", maxJobs)
+		}
+	}
+	return all, nil
+}
+
+// maxJobs bounds the jobs of one call.
+const maxJobs = 1000
+
+// jobFiles returns the job files in a folder, sorted by name, or the file itself.
+func jobFiles(name string) ([]string, error) {
+	info, err := os.Stat(name)
+	if err != nil || !info.IsDir() {
+		return []string{name}, nil // standard input, or a file: reading it says what is wrong with it
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
+			out = append(out, filepath.Join(name, e.Name()))
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s: the folder has no file with the ending .yaml, .yml or .json", name)
+	}
+	return out, nil
+}
+
+// readFile reads the jobs of a file.
+func readFile(cmd *cobra.Command, file, namespace string) (out []*jobSource, err error) {
 	data, err := cli.ReadFile(cmd, file)
 	if err != nil {
 		return nil, err
 	}
-	f := &jobSource{name: file, data: data}
-	spec, err := job.Parse(data, file)
+	specs, err := job.ParseJobs(data, file)
 	if err != nil {
 		if name := storedJob(data); name != "" {
 			return nil, fmt.Errorf("%s: is the output of job status, not a job file: `nusa job export %s` writes one", file, name)
 		}
 		return nil, err
 	}
+	for i, spec := range specs {
+		if err := setNamespace(spec, file, namespace); err != nil {
+			return nil, err
+		}
+		out = append(out, &jobSource{JobSpec: spec, name: file, data: data, at: i})
+	}
+	return out, nil
+}
+
+// setNamespace gives the namespace of --namespace to a job whose file names none. If the file names
+// another namespace, setNamespace returns an error, so that no namespace is ignored silently.
+func setNamespace(spec *nusav1.JobSpec, file, namespace string) error {
 	switch {
 	case namespace == "" || namespace == spec.GetNamespace():
 	case spec.GetNamespace() != "":
-		return nil, fmt.Errorf("%s: namespace: is %s in the file and %s by --namespace or NUSA_NAMESPACE", file, spec.GetNamespace(), namespace)
+		return fmt.Errorf("%s: namespace: is %s in the file and %s by --namespace or NUSA_NAMESPACE", file, spec.GetNamespace(), namespace)
 	case !job.ValidName(namespace):
-		return nil, fmt.Errorf("--namespace: %q is not a name", namespace)
+		return fmt.Errorf("--namespace: %q is not a name", namespace)
 	default:
 		spec.Namespace = namespace
 	}
-	f.JobSpec = spec
-	return f, nil
+	return nil
 }
 
 // storedJob returns the name of the job if data is the output of job status with -o, else

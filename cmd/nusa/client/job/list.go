@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,7 @@ import (
 
 func listCommand(s *cli.Settings) *cobra.Command {
 	var labels map[string]string
+	var states *cli.States
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List jobs of every namespace, or of one", Args: cli.Positional(),
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
@@ -30,22 +32,29 @@ func listCommand(s *cli.Settings) *cobra.Command {
 					break
 				}
 			}
+			all.Jobs = slices.DeleteFunc(all.Jobs, func(j *nusav1.Job) bool {
+				return !states.Has(stateText(j.GetStatus()), term.Word(j.GetStatus().GetState()))
+			})
 			c.WarnPartial(all.GetErrors())
 			return c.Print(all, func(w *term.Screen) {
-				writeJobs(w, all.GetJobs(), noJobsText(c, labels, cli.Incomplete(all.GetErrors())))
+				writeJobs(w, all.GetJobs(), noJobsText(c, labels, states, cli.Incomplete(all.GetErrors())))
 				writeView(w, c.RegionOf(ctx))
 			})
 		}),
 	}
 	c.Flags().StringToStringVarP(&labels, "label", "l", nil, "only jobs with this label, KEY=VALUE")
+	states = cli.StateFlag(c, "jobs", "pending", "starting", "running", partial, "complete", "failed", "stopping", "stopped")
 	return c
 }
 
 // noJobsText returns a text that says that no job matched the filters, and what to do next.
-func noJobsText(c *cli.Session, labels map[string]string, unseen string) string {
-	what, other := "no jobs", ""
+func noJobsText(c *cli.Session, labels map[string]string, states *cli.States, unseen string) string {
+	what, other := "no jobs"+states.Text(), ""
 	if len(labels) > 0 {
-		what, other = what+" with the labels "+term.LabelText(labels), fmt.Sprintf("%s job list%s shows all", c.Program, c.NamespaceFlag())
+		what += " with the labels " + term.LabelText(labels)
+	}
+	if what != "no jobs" {
+		other = fmt.Sprintf("%s job list%s shows all", c.Program, c.NamespaceFlag())
 	}
 	if c.Namespace != "" {
 		what += " in namespace " + c.Namespace

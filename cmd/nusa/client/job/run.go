@@ -2,6 +2,7 @@ package job
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -29,21 +30,25 @@ const (
 func runCommand(s *cli.Settings) *cobra.Command {
 	var r submission
 	c := &cobra.Command{
-		Use: "run FILE", Aliases: []string{"submit"}, Short: "Submit a job and wait until it runs", Args: cli.Positional("FILE"),
-		Long: `Submits a job file (- is standard input) and shows the progress until every instance
+		Use: "run FILE...", Aliases: []string{"submit"}, Short: "Submit a job and wait until it runs", Args: cobra.ArbitraryArgs,
+		Long: `Submits job files (- is standard input) and shows the progress until every instance
 runs the submitted version (service, system) or has completed (batch). An instance
 must have run for update.min_healthy, 2 s by default, and for 10 s if it replaced
 another version or was restarted. A batch job that has ended runs again only when
-the file has changed, or with --again.
+the file has changed, or with --again. A file may have several jobs, separated by ---,
+and a folder stands for its files .yaml, .yml and .json. All jobs are checked before the
+first one is submitted.
 
 Exit codes: 0 done; 1 error; 2 accepted, but not running within --timeout, or perhaps
 accepted, because no response came: the message says which, and a retry is safe;
 3 accepted, but failed; 4 the new version failed, and the job was taken back to the
-version before. A job that was accepted continues after exit codes 1 and 2.`,
-		Example: "  nusa job run hello.yaml\n  nusa job run --detach - < hello.yaml\n  nusa job run --again batch.yaml",
+version before. A job that was accepted continues after exit codes 1 and 2. With several
+jobs the exit code is the greatest.`,
+		Example: "  nusa job run hello.yaml\n  nusa job run -f jobs/ --timeout 10m\n  nusa job run --detach - < hello.yaml\n  nusa job run --again batch.yaml",
 		RunE:    s.Run(r.run),
 	}
 	f := c.Flags()
+	f.StringArrayVarP(&r.files, "file", "f", nil, "file or folder with jobs; may be repeated")
 	f.BoolVarP(&r.detach, "detach", "d", false, "do not wait")
 	f.BoolVar(&r.again, "again", false, "run an ended batch job again, even if the file has not changed")
 	f.Int64Var(&r.check, "check-revision", 0, "fail unless the stored job has this revision (from job plan); -1: unless the job does not exist")
@@ -56,6 +61,7 @@ version before. A job that was accepted continues after exit codes 1 and 2.`,
 
 // submission holds the flags of `job run`.
 type submission struct {
+	files         []string
 	detach, again bool
 	check         int64
 	region, key   string
@@ -67,15 +73,21 @@ func (r *submission) run(c *cli.Session, args []string) error {
 	if r.timeout <= 0 {
 		return fmt.Errorf("--timeout: %s is not more than 0; --detach does not wait", r.timeout)
 	}
-	file, err := readJob(c.Cmd, args[0], c.Namespace)
+	args = append(slices.Clone(args), r.files...)
+	if len(args) == 0 {
+		return fmt.Errorf("FILE is missing; usage: %s FILE...", c.Cmd.CommandPath())
+	}
+	jobs, err := readJobs(c.Cmd, args, c.Namespace)
 	if err != nil {
 		return err
 	}
-	spec := file.JobSpec
-	template := job.IsTemplate(spec)
-	batch := spec.GetType() == nusav1.JobType_JOB_TYPE_BATCH && !template
-	if r.again && !batch {
-		return fmt.Errorf("--again: %s is no batch job; only those end by themselves", spec.GetName())
+	for _, j := range jobs {
+		if r.again && (j.GetType() != nusav1.JobType_JOB_TYPE_BATCH || job.IsTemplate(j.JobSpec)) {
+			return fmt.Errorf("--again: %s is no batch job; only those end by themselves", j.GetName())
+		}
+	}
+	if len(jobs) > 1 && (r.check != 0 || r.key != "") {
+		return fmt.Errorf("--check-revision and --idempotency-key are for one job, and the files have %d", len(jobs))
 	}
 	if r.region != "" {
 		done, err := redial(c, r.region)
@@ -84,11 +96,57 @@ func (r *submission) run(c *cli.Session, args []string) error {
 		}
 		defer done()
 	}
-	began := time.Now()
+	var waiters []*waiter
+	for i, j := range jobs {
+		f, err := r.send(c, j)
+		if err != nil {
+			if i > 0 {
+				c.Warn("%s and the jobs before it were submitted, and continue", jobs[i-1].GetName())
+			}
+			return err
+		}
+		if f != nil {
+			f.several = len(jobs) > 1
+			waiters = append(waiters, f)
+		}
+	}
+	return waitAll(c, waiters)
+}
+
+// waitAll waits for jobs, one after the other. Its exit code is the greatest of theirs.
+func waitAll(c *cli.Session, all []*waiter) error {
+	if len(all) == 1 {
+		return all[0].wait()
+	}
+	failed, code := 0, cli.ExitDone
+	for _, f := range all {
+		err := f.wait()
+		if err == nil {
+			continue
+		}
+		failed++
+		var exit *cli.ExitError
+		if errors.As(err, &exit) {
+			code = max(code, exit.Code)
+		}
+		code = max(code, cli.ExitFail)
+		c.Warn("%s", err)
+	}
+	if failed == 0 {
+		return nil
+	}
+	return &cli.ExitError{Code: code, Err: fmt.Errorf("%d of %d jobs are not as they should be: see above", failed, len(all))}
+}
+
+// send submits a job, and returns what waits for it. It returns nil with --detach.
+func (r *submission) send(c *cli.Session, file *jobSource) (*waiter, error) {
+	began, spec := time.Now(), file.JobSpec
+	template := job.IsTemplate(spec)
+	batch := spec.GetType() == nusav1.JobType_JOB_TYPE_BATCH && !template
 	ref := &nusav1.JobRef{Namespace: cli.NamespaceOf(spec), Name: spec.GetName(), Region: r.region}
 	resp, err := r.submit(c, ref, spec)
 	if err != nil {
-		return file.locate(err)
+		return nil, file.locate(err)
 	}
 	if r.region == "" {
 		ctx, cancel := c.WithTimeout()
@@ -98,10 +156,10 @@ func (r *submission) run(c *cli.Session, args []string) error {
 	warnings := submitWarnings(resp.GetWarnings(), spec)
 	if r.detach {
 		cli.PrintWarnings(c, warnings)
-		return c.Print(resp, func(w *term.Screen) { submitted(w, ref, resp, r.again) })
+		return nil, c.Print(resp, func(w *term.Screen) { submitted(w, ref, resp, r.again) })
 	}
-	f := waiter{Session: c, ref: ref, version: resp.GetVersion(), batch: batch, template: template, began: began, timeout: r.timeout,
-		unchanged: !resp.GetChanged() && !r.again, file: args[0], warnings: resp.GetWarnings()}
+	f := &waiter{Session: c, ref: ref, version: resp.GetVersion(), batch: batch, template: template, began: began, timeout: r.timeout,
+		unchanged: !resp.GetChanged() && !r.again, file: file.name, warnings: resp.GetWarnings()}
 	if r.again {
 		f.since = resp.GetRevision()
 	}
@@ -113,7 +171,7 @@ func (r *submission) run(c *cli.Session, args []string) error {
 	if c.Output == "table" {
 		submitted(c.Out, ref, resp, r.again)
 	}
-	return f.wait()
+	return f, nil
 }
 
 // submit stores the job. After a broken connection it sends the submit again, with the same
@@ -125,6 +183,7 @@ func (r *submission) submit(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.Job
 	defer cancel()
 	if r.key == "" {
 		r.key = rand.Text()
+		defer func() { r.key = "" }() // the next job gets its own
 	}
 	req := &nusav1.SubmitRequest{Spec: spec, CheckRevision: r.check, IdempotencyKey: r.key, Again: r.again, Tag: r.tag}
 	sent := false // an earlier attempt may have arrived

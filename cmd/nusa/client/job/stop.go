@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,16 +14,21 @@ import (
 )
 
 func stopCommand(s *cli.Settings) *cobra.Command {
-	var purge bool
+	var purge, wait bool
+	timeout := time.Duration(0)
 	var check int64
 	c := &cobra.Command{
 		Use: "stop JOB", Short: "Stop every instance of a job", Args: cli.Positional("JOB"),
-		Long: "Stops every instance of a job. The stopped job can still be shown and run again, until\nit is stopped with --purge.",
+		Long: "Stops every instance of a job. The stopped job can still be shown and run again, until\nit is stopped with --purge. With --wait it returns when nothing of the job runs; the\nexit code is 2 if that takes longer than --timeout.",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ref, err := c.Ref(args[0])
 			if err != nil {
 				return err
 			}
+			if timeout <= 0 {
+				return fmt.Errorf("--timeout: %s is not more than 0", timeout)
+			}
+			c.Timeout = min(timeout, cli.DefaultTimeout)
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
 			// The response does not say whether anything was running.
@@ -34,10 +40,16 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if wait {
+				f := waiter{Session: c, ref: ref, version: was.GetVersion(), since: resp.GetRevision(), began: time.Now(), timeout: timeout, stopping: true, purged: purge}
+				return f.wait()
+			}
 			return c.Print(resp, func(w *term.Screen) { writeStopped(c, w, ref, was, resp.GetRevision(), purge) })
 		}),
 	}
 	c.Flags().BoolVar(&purge, "purge", false, "also delete the job when everything has stopped")
+	c.Flags().BoolVarP(&wait, "wait", "w", false, "wait until nothing of the job runs")
+	c.Flags().DurationVar(&timeout, "timeout", runTimeout, "how long to wait for a response, and with --wait in all")
 	c.Flags().Int64Var(&check, "check-revision", 0, "fail unless the stored job has this revision")
 	cli.Instead(c, "job stop --purge", "rm", "remove", "delete", "del", "purge", "forget")
 	cli.Instead(c, "job stop", "kill", "cancel")

@@ -43,6 +43,12 @@ type waiter struct {
 	// held are warnings that are shown unless the job had ended before the submit.
 	held []string
 	file string
+	// several: the output has the results of several jobs.
+	several bool
+	// only: the command submitted nothing, so the job was not accepted just now.
+	only bool
+	// stopping: the job has to stop instead of run. purged: it is then deleted.
+	stopping, purged bool
 
 	latest       *nusav1.Job
 	latestAt     time.Time
@@ -186,6 +192,9 @@ func (f *waiter) failed(err error) error {
 	case codes.Canceled:
 		return f.late()
 	case codes.NotFound:
+		if f.stopping {
+			return f.stopped()
+		}
 		return fmt.Errorf("%s was purged", cli.RefName(f.ref))
 	}
 	return f.Explain(err)
@@ -196,6 +205,14 @@ func (f *waiter) ended() (bool, error) {
 	j := f.latest
 	state := j.GetStatus().GetState()
 	switch {
+	case f.stopping && state == nusav1.JobState_JOB_STATE_STOPPED:
+		f.endLine()
+		return true, f.stopped()
+	case f.stopping && j.GetStopped():
+		return false, nil
+	case f.stopping:
+		f.endLine()
+		return true, fmt.Errorf("%s was submitted again", cli.RefName(f.ref))
 	case j.GetReverted().GetVersion() == f.version && f.version > 0:
 		f.endLine()
 		return true, &cli.ExitError{Code: cli.ExitReverted, Err: fmt.Errorf("%s: %s: see %s job status %s", cli.RefName(f.ref), revertedText(j), f.Program, f.arg())}
@@ -289,7 +306,23 @@ func (f *waiter) asItIs() error {
 		}
 		n.Add("warnings", all)
 	}
+	if f.several && f.Output == "yaml" {
+		f.Printf("---\n")
+	}
 	return f.PrintTree(n)
+}
+
+// stopped prints that the job has stopped.
+func (f *waiter) stopped() error {
+	if f.Output != "table" {
+		return f.asItIs()
+	}
+	is := "has stopped"
+	if f.purged {
+		is = "has stopped and is deleted"
+	}
+	f.Printf("%s %s after %s\n", cli.RefName(f.ref), is, term.Duration(time.Since(f.began)))
+	return nil
 }
 
 func (f *waiter) finish() error {
@@ -350,7 +383,11 @@ func (f *waiter) late() error {
 	if sum, _ := totalsOf(f.latest.GetStatus()); sum.Stopping+sum.Unknown > 0 || sum.Starting > 0 && sum.Pending+sum.unowned == 0 || retriesFailures(f.latest.GetStatus()) {
 		verb = "status"
 	}
-	return &cli.ExitError{Code: cli.ExitWaiting, Err: fmt.Errorf("%s was accepted, but after --timeout %s %s: see %s job %s %s", cli.RefName(f.ref), f.timeout, state, f.Program, verb, f.arg())}
+	was := " was accepted, but"
+	if f.only || f.stopping {
+		was = ":"
+	}
+	return &cli.ExitError{Code: cli.ExitWaiting, Err: fmt.Errorf("%s%s after --timeout %s %s: see %s job %s %s", cli.RefName(f.ref), was, f.timeout, state, f.Program, verb, f.arg())}
 }
 
 // now returns the latest status with its ages at the present time.

@@ -1,8 +1,11 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,19 +16,37 @@ import (
 )
 
 func drainCommand(s *cli.Settings) *cobra.Command {
-	var off bool
+	var off, wait bool
+	timeout := time.Duration(0)
 	c := &cobra.Command{
 		Use: "drain NODE", Short: "Move the work of a node to others; --off ends the drain", Args: cli.Positional("NODE"),
 		Long: `Moves the work of a node to other nodes, at most update.max_parallel instances of a
 group at a time: one stops, and its replacement starts elsewhere. Instances that fit
 on no other node of the region are stopped too: they wait for room, or go to another
-region. node status shows what is left on the node, and why it cannot move.`,
+region. node status shows what is left on the node, and why it cannot move.
+
+With --wait the command returns when nothing is left on the node; the exit code is 2
+if that takes longer than --timeout. The drain then continues.`,
+		Example: "  nusa node drain node-7 --wait --timeout 30m\n  nusa node drain node-7 --off",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
+			if timeout <= 0 {
+				return fmt.Errorf("--timeout: %s is not more than 0", timeout)
+			}
+			if wait && off {
+				return errors.New("--wait: nothing leaves the node with --off")
+			}
+			began := time.Now()
+			c.Timeout = min(timeout, cli.DefaultTimeout)
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
 			n, err := c.Nodes().Drain(ctx, &nusav1.DrainNodeRequest{Id: args[0], Region: c.Region, Drain: !off})
 			if err != nil {
 				return err
+			}
+			if wait {
+				if n, err = awaitEmpty(c, n, timeout-time.Since(began)); err != nil {
+					return err
+				}
 			}
 			return c.Print(n, func(w *term.Screen) {
 				fmt.Fprintf(w, "node %s %s\n", fullName(n), workText(n, c.Program))
@@ -35,7 +56,46 @@ region. node status shows what is left on the node, and why it cannot move.`,
 	}
 	s.BindRegion(c, "region of the node, when its name is not unique")
 	c.Flags().BoolVar(&off, "off", false, "end the drain")
+	c.Flags().BoolVarP(&wait, "wait", "w", false, "wait until nothing is left on the node")
+	c.Flags().DurationVar(&timeout, "timeout", drainTime, "how long to wait for a response, and with --wait in all")
 	return c
+}
+
+const (
+	// drainTime is the default of --timeout, and drainPoll is how often a node is looked at.
+	drainTime, drainPoll = 10 * time.Minute, time.Second
+)
+
+// awaitEmpty waits until nothing is left on a draining node, and says how much is left.
+func awaitEmpty(c *cli.Session, n *nusav1.Node, limit time.Duration) (*nusav1.Node, error) {
+	ctx, cancel := context.WithTimeout(c.Ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(drainPoll)
+	defer tick.Stop()
+	left := int32(-1)
+	for n.GetAllocations() > 0 {
+		if n.GetAllocations() != left && c.Output == "table" {
+			left = n.GetAllocations()
+			c.Printf("%s to move\n", term.Plural(left, "allocation"))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, &cli.ExitError{Code: cli.ExitWaiting, Err: fmt.Errorf("node %s still has %s, and its drain continues: see %s node status %s",
+				fullName(n), term.Plural(n.GetAllocations(), "allocation"), c.Program, n.GetName())}
+		case <-tick.C:
+		}
+		now, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Id: n.GetId(), Region: n.GetRegion()})
+		switch {
+		case ctx.Err() != nil: // the select ends the wait
+		case err != nil:
+			return nil, err
+		case !now.GetDraining():
+			return nil, fmt.Errorf("the drain of node %s was ended: %s are left on it", fullName(now), term.Plural(now.GetAllocations(), "allocation"))
+		default:
+			n = now
+		}
+	}
+	return n, nil
 }
 
 // workText says which work a node accepts. A node can be cordoned, draining and lost at the

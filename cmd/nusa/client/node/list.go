@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 
 func listCommand(s *cli.Settings) *cobra.Command {
 	var pool string
+	var states *cli.States
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List nodes", Args: cli.Positional(),
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
@@ -22,21 +24,23 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			resp.Nodes = slices.DeleteFunc(resp.Nodes, func(n *nusav1.Node) bool { return !states.Has(statesOf(n)...) })
 			c.WarnPartial(resp.GetErrors())
 			return c.Print(resp, func(w *term.Screen) {
-				writeNodes(w, resp.GetNodes(), noNodesText(c, pool, cli.Incomplete(resp.GetErrors())))
+				writeNodes(w, resp.GetNodes(), noNodesText(c, pool, states, cli.Incomplete(resp.GetErrors())))
 			})
 		}),
 	}
 	s.BindRegion(c, "only nodes of this region")
 	c.Flags().StringVar(&pool, "pool", "", "only nodes of this pool")
+	states = cli.StateFlag(c, "nodes", "ready", "lost", "left", "draining", "cordoned")
 	return c
 }
 
 // noNodesText returns a text that says that no node matched the filters, and what to do
 // next.
-func noNodesText(c *cli.Session, pool, unseen string) string {
-	what := "no nodes"
+func noNodesText(c *cli.Session, pool string, states *cli.States, unseen string) string {
+	what := "no nodes" + states.Text()
 	if pool != "" {
 		what += " in pool " + pool
 	}
@@ -48,6 +52,18 @@ func noNodesText(c *cli.Session, pool, unseen string) string {
 		return fmt.Sprintf("no nodes; start an agent with: %s agent", c.Program)
 	}
 	return fmt.Sprintf("%s; %s node list shows all", what, c.Program)
+}
+
+// statesOf returns the words for the states of a node. A node may have several.
+func statesOf(n *nusav1.Node) []string {
+	out := []string{term.Word(n.GetState())}
+	if n.GetDraining() {
+		out = append(out, "draining")
+	}
+	if n.GetCordoned() {
+		out = append(out, "cordoned")
+	}
+	return out
 }
 
 func writeNodes(w *term.Screen, nodes []*nusav1.Node, none string) {

@@ -2,6 +2,7 @@ package region
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +14,7 @@ import (
 
 func listCommand(s *cli.Settings) *cobra.Command {
 	var labels map[string]string
+	var states *cli.States
 	c := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List regions", Args: cli.Positional(),
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
@@ -22,10 +24,15 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			resp.Regions = slices.DeleteFunc(resp.Regions, func(r *nusav1.Region) bool { return !states.Has(statesOf(r)...) })
 			c.PrintAlarms(ctx)
 			return c.Print(resp, func(w *term.Screen) {
-				if len(resp.GetRegions()) == 0 && len(labels) > 0 {
-					fmt.Fprintf(w, "no regions with the labels %s; %s region list shows all\n", term.LabelText(labels), c.Program)
+				what := states.Text()
+				if len(labels) > 0 {
+					what += " with the labels " + term.LabelText(labels)
+				}
+				if len(resp.GetRegions()) == 0 && what != "" {
+					fmt.Fprintf(w, "no regions%s; %s region list shows all\n", what, c.Program)
 					return
 				}
 				writeRegions(w, resp.GetRegions())
@@ -33,7 +40,19 @@ func listCommand(s *cli.Settings) *cobra.Command {
 		}),
 	}
 	c.Flags().StringToStringVarP(&labels, "label", "l", nil, "only regions with this label, KEY=VALUE")
+	states = cli.StateFlag(c, "regions", "defined", "connected", "disconnected", "lost", "island", "silent", "draining", "cordoned")
 	return c
+}
+
+// statesOf returns the words for the states of a region. A region may have several.
+func statesOf(r *nusav1.Region) []string {
+	out := []string{term.Word(r.GetState())}
+	for word, is := range map[string]bool{"silent": r.GetSilent() != nil, "draining": r.GetDraining(), "cordoned": r.GetCordoned()} {
+		if is {
+			out = append(out, word)
+		}
+	}
+	return out
 }
 
 // NoneText returns a text that says that there are no regions, and how to define one.

@@ -52,6 +52,9 @@ Without a terminal, or with -o json or yaml, it prints the state once.`,
 	return c
 }
 
+// Once prints the state once, in the first order.
+func Once(c *cli.Session) error { return once(c, &page{title: "nusa status"}) }
+
 // once prints the state when the whole of it has arrived.
 func once(c *cli.Session, p *page) error {
 	ctx, cancel := c.WithTimeout()

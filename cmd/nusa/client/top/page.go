@@ -17,6 +17,8 @@ import (
 // page is what the command shows, and how.
 type page struct {
 	m model.Model
+	// title is the first word of the page. Empty: nusa top.
+	title string
 	// ahead is by how much the clock of the server is ahead of the one here.
 	ahead time.Duration
 	// order is the index in orders. reverse turns it round.
@@ -88,7 +90,7 @@ func (p *page) writeHead(w *term.Screen) {
 	case info.GetLeader():
 		who += ", active"
 	}
-	fmt.Fprintf(w, "%s  %s  %s\n", w.Bold("nusa top"), term.OneLine(who), w.Now.Local().Format(time.TimeOnly))
+	fmt.Fprintf(w, "%s  %s  %s\n", w.Bold(cmp.Or(p.title, "nusa top")), term.OneLine(who), w.Now.Local().Format(time.TimeOnly))
 	var ready, all, queue int32
 	states := map[nusav1.RegionState]int32{}
 	for _, r := range p.m.Regions() {

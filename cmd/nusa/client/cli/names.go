@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"errors"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// errNoNames is the error of -o name for a result that is no object and no list of objects.
+var errNoNames = errors.New("--output name: the result has no names: use table, json or yaml")
+
+// printNames prints the name of an object, or of each object of a list, one in a line. Other commands accept these names.
+func printNames(c *Session, m proto.Message) error {
+	names, ok := namesOf(m.ProtoReflect())
+	if !ok {
+		return errNoNames
+	}
+	for _, name := range names {
+		c.Printf("%s\n", name)
+	}
+	return nil
+}
+
+// namesOf returns the names of the objects in a response. It returns false if the response has no objects.
+func namesOf(m protoreflect.Message) ([]string, bool) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if !f.IsList() || f.Message() == nil || f.Message().FullName() == partialError || !named(f.Message()) {
+			continue
+		}
+		var out []string
+		for list, k := m.Get(f).List(), 0; k < list.Len(); k++ {
+			out = append(out, nameOf(list.Get(k).Message()))
+		}
+		return out, true
+	}
+	if named(m.Descriptor()) {
+		return []string{nameOf(m)}, true
+	}
+	return nil, false
+}
+
+var partialError = (&nusav1.PartialError{}).ProtoReflect().Descriptor().FullName()
+
+// nameFields are the fields that identify an object, the best one first. An object of a definition or a spec has its name.
+var nameFields = []protoreflect.Name{"id", "name", "uuid", "domain"}
+
+// named reports whether nameOf finds a name in messages of a type.
+func named(d protoreflect.MessageDescriptor) bool {
+	if d.FullName() == jobType {
+		return true
+	}
+	if inner := d.Fields().ByName("definition"); inner != nil && inner.Message() != nil {
+		return named(inner.Message())
+	}
+	for _, name := range nameFields {
+		if f := d.Fields().ByName(name); f != nil && f.Kind() == protoreflect.StringKind && !f.IsList() {
+			return true
+		}
+	}
+	return false
+}
+
+var jobType = (&nusav1.Job{}).ProtoReflect().Descriptor().FullName()
+
+// nameOf returns the name of an object in the form that commands accept.
+func nameOf(m protoreflect.Message) string {
+	if j, ok := m.Interface().(*nusav1.Job); ok {
+		return JobName(j.GetSpec().GetNamespace(), j.GetSpec().GetName(), j.GetRegion())
+	}
+	if inner := m.Descriptor().Fields().ByName("definition"); inner != nil && inner.Message() != nil {
+		return nameOf(m.Get(inner).Message())
+	}
+	for _, name := range nameFields {
+		if f := m.Descriptor().Fields().ByName(name); f != nil && f.Kind() == protoreflect.StringKind && !f.IsList() && m.Get(f).String() != "" {
+			return m.Get(f).String()
+		}
+	}
+	return ""
+}

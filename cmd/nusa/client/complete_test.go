@@ -1,0 +1,39 @@
+package client
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestCompletion: the shell gets the names that the server has, and nothing if the server does not respond.
+func TestCompletion(t *testing.T) {
+	f := newFake(t)
+	for line, want := range map[string]string{
+		"job status a":           "api",
+		"job status default/a":   "default/api",
+		"job stop":               "api",
+		"job scale api ":         "",
+		"node drain n1":          "n1",
+		"alloc list --region ja": "jakarta japaneast",
+		"alloc logs 1":           "11112222-3333-4444-5555-666677778888",
+		"region status jap":      "japaneast",
+		"job list --state st":    "pending starting running partial complete failed stopping stopped",
+		"job list -o ":           "table json yaml name",
+	} {
+		args := append([]string{"__complete"}, strings.Fields(line)...)
+		if strings.HasSuffix(line, " ") || line == "job stop" {
+			args = append(args, "")
+		}
+		args = append(args[:2:2], append([]string{"--addr=" + f.addr}, args[2:]...)...)
+		out, _, _ := f.run(t.Context(), "", args...)
+		names, _, _ := strings.Cut(out, ":")
+		got := strings.Join(strings.Fields(names), " ")
+		if got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+	out, _, code := f.run(t.Context(), "", "__complete", "job", "status", "--addr=127.0.0.1:1", "a")
+	if code != 0 || strings.Contains(out, "api") {
+		t.Errorf("without a server: %d, %s", code, out)
+	}
+}
