@@ -7,5 +7,6 @@
 //   - topo.go: edges, paths and matrix pages
 //   - report.go: findings of a check
 //   - compact.go: the whole matrix in two bytes per pair
+//   - pack.go: the history of many edges as one block
 //   - watch.go: the change log that all watchers of the matrix share
 package topo

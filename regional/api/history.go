@@ -86,6 +86,7 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 	}
 	q.fit(len(keys))
 	view := t.s.State.View()
+	var packed []series.Series
 	for _, key := range keys {
 		if ctx.Err() != nil {
 			return nil, raftlog.StatusError(ctx.Err())
@@ -104,6 +105,10 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 		case err != nil:
 			return nil, status.Errorf(codes.Unavailable, "history cannot be read: %v", err)
 		}
+		if req.GetPacked() {
+			packed = append(packed, one)
+			continue
+		}
 		w := historyToProto(&one, q.fields)
 		w.Region = region
 		if n, found := view.Node(key); found && req.GetKind() == metrics.KindNode {
@@ -114,6 +119,9 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 		}
 		out.Series = append(out.Series, w)
 	}
+	if req.GetPacked() {
+		out.Block = topo.Pack(packed, q.fields)
+	}
 	return out, nil
 }
 
@@ -122,6 +130,9 @@ func parseHistory(req *nusav1.HistoryRequest, now time.Time) (historyQuery, erro
 	span, err := topo.ParseHistoryRequest(req, now)
 	if err != nil {
 		return historyQuery{}, err
+	}
+	if req.GetPacked() && (req.GetKind() != metrics.KindEdge || req.GetTrend()) {
+		return historyQuery{}, rpcerr.Invalid(&nusav1.Problem{Field: "packed", Message: "is for edges only, and not together with trend"})
 	}
 	q := historyQuery{HistoryRange: span, fields: req.GetFields()}
 	i := slices.IndexFunc(metrics.Kinds, func(k series.Kind) bool { return k.Name == req.GetKind() })

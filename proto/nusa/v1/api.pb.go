@@ -6107,7 +6107,10 @@ type HistoryRequest struct {
 	// INVALID_ARGUMENT: there would be more than 2,000 points.
 	Step *durationpb.Duration `protobuf:"bytes,7,opt,name=step,proto3" json:"step,omitempty"`
 	// Only for nodes and pools: also forecast when memory or disk runs out.
-	Trend         bool `protobuf:"varint,8,opt,name=trend,proto3" json:"trend,omitempty"`
+	Trend bool `protobuf:"varint,8,opt,name=trend,proto3" json:"trend,omitempty"`
+	// Only for edges, without `trend`: return one block instead of series. A block has the means only, and
+	// takes about a tenth of the bytes. A server of an earlier version returns series.
+	Packed        bool `protobuf:"varint,9,opt,name=packed,proto3" json:"packed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6198,12 +6201,21 @@ func (x *HistoryRequest) GetTrend() bool {
 	return false
 }
 
+func (x *HistoryRequest) GetPacked() bool {
+	if x != nil {
+		return x.Packed
+	}
+	return false
+}
+
 // HistoryResponse has time series.
 type HistoryResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Series []*HistorySeries       `protobuf:"bytes,1,rep,name=series,proto3" json:"series,omitempty"`
 	// Regions that did not respond.
-	Errors        []*PartialError `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
+	Errors []*PartialError `protobuf:"bytes,2,rep,name=errors,proto3" json:"errors,omitempty"`
+	// Only with HistoryRequest.packed.
+	Block         *HistoryBlock `protobuf:"bytes,3,opt,name=block,proto3" json:"block,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6252,6 +6264,158 @@ func (x *HistoryResponse) GetErrors() []*PartialError {
 	return nil
 }
 
+func (x *HistoryResponse) GetBlock() *HistoryBlock {
+	if x != nil {
+		return x.Block
+	}
+	return nil
+}
+
+// HistoryBlock has the means of all series of a request.
+type HistoryBlock struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// HistorySeries.key of each series.
+	Keys []string `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// Start of the first point of every series, and time between two points.
+	Start *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`
+	Step  *durationpb.Duration   `protobuf:"bytes,3,opt,name=step,proto3" json:"step,omitempty"`
+	// Number of points of every series.
+	Points        int32            `protobuf:"varint,4,opt,name=points,proto3" json:"points,omitempty"`
+	Columns       []*HistoryColumn `protobuf:"bytes,5,rep,name=columns,proto3" json:"columns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryBlock) Reset() {
+	*x = HistoryBlock{}
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryBlock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryBlock) ProtoMessage() {}
+
+func (x *HistoryBlock) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryBlock.ProtoReflect.Descriptor instead.
+func (*HistoryBlock) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
+}
+
+func (x *HistoryBlock) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *HistoryBlock) GetStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *HistoryBlock) GetStep() *durationpb.Duration {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *HistoryBlock) GetPoints() int32 {
+	if x != nil {
+		return x.Points
+	}
+	return 0
+}
+
+func (x *HistoryBlock) GetColumns() []*HistoryColumn {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
+// HistoryColumn is one field of all series of a block.
+type HistoryColumn struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the field, for example "p50_ms".
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The value of 1: 0.1 for round trips in milliseconds, 0.005 for shares.
+	Unit float64 `protobuf:"fixed64,2,opt,name=unit,proto3" json:"unit,omitempty"`
+	// For each key in turn, a number for each point, with two bytes, the lower one first. 65535: the point has no
+	// value. Greater values count as 65534.
+	Values        []byte `protobuf:"bytes,3,opt,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryColumn) Reset() {
+	*x = HistoryColumn{}
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryColumn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryColumn) ProtoMessage() {}
+
+func (x *HistoryColumn) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryColumn.ProtoReflect.Descriptor instead.
+func (*HistoryColumn) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *HistoryColumn) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HistoryColumn) GetUnit() float64 {
+	if x != nil {
+		return x.Unit
+	}
+	return 0
+}
+
+func (x *HistoryColumn) GetValues() []byte {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
 // HistorySeries is one edge, node or pool over time.
 type HistorySeries struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -6275,7 +6439,7 @@ type HistorySeries struct {
 
 func (x *HistorySeries) Reset() {
 	*x = HistorySeries{}
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6287,7 +6451,7 @@ func (x *HistorySeries) String() string {
 func (*HistorySeries) ProtoMessage() {}
 
 func (x *HistorySeries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6300,7 +6464,7 @@ func (x *HistorySeries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistorySeries.ProtoReflect.Descriptor instead.
 func (*HistorySeries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *HistorySeries) GetKind() string {
@@ -6382,7 +6546,7 @@ type HistoryField struct {
 
 func (x *HistoryField) Reset() {
 	*x = HistoryField{}
-	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6394,7 +6558,7 @@ func (x *HistoryField) String() string {
 func (*HistoryField) ProtoMessage() {}
 
 func (x *HistoryField) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6407,7 +6571,7 @@ func (x *HistoryField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryField.ProtoReflect.Descriptor instead.
 func (*HistoryField) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *HistoryField) GetName() string {
@@ -6465,7 +6629,7 @@ type HistoryTrend struct {
 
 func (x *HistoryTrend) Reset() {
 	*x = HistoryTrend{}
-	mi := &file_nusa_v1_api_proto_msgTypes[86]
+	mi := &file_nusa_v1_api_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6477,7 +6641,7 @@ func (x *HistoryTrend) String() string {
 func (*HistoryTrend) ProtoMessage() {}
 
 func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[86]
+	mi := &file_nusa_v1_api_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6490,7 +6654,7 @@ func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryTrend.ProtoReflect.Descriptor instead.
 func (*HistoryTrend) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *HistoryTrend) GetField() string {
@@ -6561,7 +6725,7 @@ type OriginRecord struct {
 
 func (x *OriginRecord) Reset() {
 	*x = OriginRecord{}
-	mi := &file_nusa_v1_api_proto_msgTypes[87]
+	mi := &file_nusa_v1_api_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6573,7 +6737,7 @@ func (x *OriginRecord) String() string {
 func (*OriginRecord) ProtoMessage() {}
 
 func (x *OriginRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[87]
+	mi := &file_nusa_v1_api_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6586,7 +6750,7 @@ func (x *OriginRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginRecord.ProtoReflect.Descriptor instead.
 func (*OriginRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{87}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *OriginRecord) GetDomain() string {
@@ -6636,7 +6800,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_nusa_v1_api_proto_msgTypes[88]
+	mi := &file_nusa_v1_api_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6648,7 +6812,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[88]
+	mi := &file_nusa_v1_api_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6661,7 +6825,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{88}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *Origin) GetRegion() string {
@@ -6714,7 +6878,7 @@ type OriginPolicy struct {
 
 func (x *OriginPolicy) Reset() {
 	*x = OriginPolicy{}
-	mi := &file_nusa_v1_api_proto_msgTypes[89]
+	mi := &file_nusa_v1_api_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6726,7 +6890,7 @@ func (x *OriginPolicy) String() string {
 func (*OriginPolicy) ProtoMessage() {}
 
 func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[89]
+	mi := &file_nusa_v1_api_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6739,7 +6903,7 @@ func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginPolicy.ProtoReflect.Descriptor instead.
 func (*OriginPolicy) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{89}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *OriginPolicy) GetPercentile() int32 {
@@ -6790,7 +6954,7 @@ type SetOriginsRequest struct {
 
 func (x *SetOriginsRequest) Reset() {
 	*x = SetOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[90]
+	mi := &file_nusa_v1_api_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6802,7 +6966,7 @@ func (x *SetOriginsRequest) String() string {
 func (*SetOriginsRequest) ProtoMessage() {}
 
 func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[90]
+	mi := &file_nusa_v1_api_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6815,7 +6979,7 @@ func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOriginsRequest.ProtoReflect.Descriptor instead.
 func (*SetOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{90}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *SetOriginsRequest) GetRecord() *OriginRecord {
@@ -6841,7 +7005,7 @@ type ListOriginsRequest struct {
 
 func (x *ListOriginsRequest) Reset() {
 	*x = ListOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[91]
+	mi := &file_nusa_v1_api_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6853,7 +7017,7 @@ func (x *ListOriginsRequest) String() string {
 func (*ListOriginsRequest) ProtoMessage() {}
 
 func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[91]
+	mi := &file_nusa_v1_api_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6866,7 +7030,7 @@ func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsRequest.ProtoReflect.Descriptor instead.
 func (*ListOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{91}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{93}
 }
 
 // ListOriginsResponse has records, sorted by domain.
@@ -6881,7 +7045,7 @@ type ListOriginsResponse struct {
 
 func (x *ListOriginsResponse) Reset() {
 	*x = ListOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[92]
+	mi := &file_nusa_v1_api_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6893,7 +7057,7 @@ func (x *ListOriginsResponse) String() string {
 func (*ListOriginsResponse) ProtoMessage() {}
 
 func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[92]
+	mi := &file_nusa_v1_api_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6906,7 +7070,7 @@ func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsResponse.ProtoReflect.Descriptor instead.
 func (*ListOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{92}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *ListOriginsResponse) GetRecords() []*OriginRecord {
@@ -6937,7 +7101,7 @@ type RemoveOriginsRequest struct {
 
 func (x *RemoveOriginsRequest) Reset() {
 	*x = RemoveOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[93]
+	mi := &file_nusa_v1_api_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6949,7 +7113,7 @@ func (x *RemoveOriginsRequest) String() string {
 func (*RemoveOriginsRequest) ProtoMessage() {}
 
 func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[93]
+	mi := &file_nusa_v1_api_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6962,7 +7126,7 @@ func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{93}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *RemoveOriginsRequest) GetDomain() string {
@@ -6988,7 +7152,7 @@ type RemoveOriginsResponse struct {
 
 func (x *RemoveOriginsResponse) Reset() {
 	*x = RemoveOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[94]
+	mi := &file_nusa_v1_api_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7000,7 +7164,7 @@ func (x *RemoveOriginsResponse) String() string {
 func (*RemoveOriginsResponse) ProtoMessage() {}
 
 func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[94]
+	mi := &file_nusa_v1_api_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7013,7 +7177,7 @@ func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{94}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{96}
 }
 
 // ResolveOriginRequest asks for the origin for a client.
@@ -7033,7 +7197,7 @@ type ResolveOriginRequest struct {
 
 func (x *ResolveOriginRequest) Reset() {
 	*x = ResolveOriginRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[95]
+	mi := &file_nusa_v1_api_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7045,7 +7209,7 @@ func (x *ResolveOriginRequest) String() string {
 func (*ResolveOriginRequest) ProtoMessage() {}
 
 func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[95]
+	mi := &file_nusa_v1_api_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7058,7 +7222,7 @@ func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginRequest.ProtoReflect.Descriptor instead.
 func (*ResolveOriginRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{95}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *ResolveOriginRequest) GetDomain() string {
@@ -7109,7 +7273,7 @@ type ResolveOriginResponse struct {
 
 func (x *ResolveOriginResponse) Reset() {
 	*x = ResolveOriginResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[96]
+	mi := &file_nusa_v1_api_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7121,7 +7285,7 @@ func (x *ResolveOriginResponse) String() string {
 func (*ResolveOriginResponse) ProtoMessage() {}
 
 func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[96]
+	mi := &file_nusa_v1_api_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7134,7 +7298,7 @@ func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginResponse.ProtoReflect.Descriptor instead.
 func (*ResolveOriginResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{96}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ResolveOriginResponse) GetRecord() string {
@@ -7194,7 +7358,7 @@ type OriginChoice struct {
 
 func (x *OriginChoice) Reset() {
 	*x = OriginChoice{}
-	mi := &file_nusa_v1_api_proto_msgTypes[97]
+	mi := &file_nusa_v1_api_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7206,7 +7370,7 @@ func (x *OriginChoice) String() string {
 func (*OriginChoice) ProtoMessage() {}
 
 func (x *OriginChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[97]
+	mi := &file_nusa_v1_api_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7219,7 +7383,7 @@ func (x *OriginChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginChoice.ProtoReflect.Descriptor instead.
 func (*OriginChoice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{97}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *OriginChoice) GetRegion() string {
@@ -7301,7 +7465,7 @@ type NearestRequest struct {
 
 func (x *NearestRequest) Reset() {
 	*x = NearestRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[98]
+	mi := &file_nusa_v1_api_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7313,7 +7477,7 @@ func (x *NearestRequest) String() string {
 func (*NearestRequest) ProtoMessage() {}
 
 func (x *NearestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[98]
+	mi := &file_nusa_v1_api_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7326,7 +7490,7 @@ func (x *NearestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestRequest.ProtoReflect.Descriptor instead.
 func (*NearestRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{98}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *NearestRequest) GetRegion() string {
@@ -7370,7 +7534,7 @@ type NearestResponse struct {
 
 func (x *NearestResponse) Reset() {
 	*x = NearestResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[99]
+	mi := &file_nusa_v1_api_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7382,7 +7546,7 @@ func (x *NearestResponse) String() string {
 func (*NearestResponse) ProtoMessage() {}
 
 func (x *NearestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[99]
+	mi := &file_nusa_v1_api_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7395,7 +7559,7 @@ func (x *NearestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestResponse.ProtoReflect.Descriptor instead.
 func (*NearestResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{99}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *NearestResponse) GetRegions() []*NearRegion {
@@ -7433,7 +7597,7 @@ type NearRegion struct {
 
 func (x *NearRegion) Reset() {
 	*x = NearRegion{}
-	mi := &file_nusa_v1_api_proto_msgTypes[100]
+	mi := &file_nusa_v1_api_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7445,7 +7609,7 @@ func (x *NearRegion) String() string {
 func (*NearRegion) ProtoMessage() {}
 
 func (x *NearRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[100]
+	mi := &file_nusa_v1_api_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7458,7 +7622,7 @@ func (x *NearRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearRegion.ProtoReflect.Descriptor instead.
 func (*NearRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{100}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *NearRegion) GetRegion() string {
@@ -7520,7 +7684,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[101]
+	mi := &file_nusa_v1_api_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7532,7 +7696,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[101]
+	mi := &file_nusa_v1_api_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7545,7 +7709,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{101}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *WatchEventsRequest) GetToken() string {
@@ -7631,7 +7795,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nusa_v1_api_proto_msgTypes[102]
+	mi := &file_nusa_v1_api_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7643,7 +7807,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[102]
+	mi := &file_nusa_v1_api_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7656,7 +7820,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{102}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *Event) GetToken() string {
@@ -7750,7 +7914,7 @@ type RecoverRequest struct {
 
 func (x *RecoverRequest) Reset() {
 	*x = RecoverRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[103]
+	mi := &file_nusa_v1_api_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7762,7 +7926,7 @@ func (x *RecoverRequest) String() string {
 func (*RecoverRequest) ProtoMessage() {}
 
 func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[103]
+	mi := &file_nusa_v1_api_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7775,7 +7939,7 @@ func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverRequest.ProtoReflect.Descriptor instead.
 func (*RecoverRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{103}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *RecoverRequest) GetFederationId() string {
@@ -7813,7 +7977,7 @@ type RecoverResponse struct {
 
 func (x *RecoverResponse) Reset() {
 	*x = RecoverResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[104]
+	mi := &file_nusa_v1_api_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7825,7 +7989,7 @@ func (x *RecoverResponse) String() string {
 func (*RecoverResponse) ProtoMessage() {}
 
 func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[104]
+	mi := &file_nusa_v1_api_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7838,7 +8002,7 @@ func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverResponse.ProtoReflect.Descriptor instead.
 func (*RecoverResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{104}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *RecoverResponse) GetRevision() int64 {
@@ -7896,7 +8060,7 @@ type LostWork struct {
 
 func (x *LostWork) Reset() {
 	*x = LostWork{}
-	mi := &file_nusa_v1_api_proto_msgTypes[105]
+	mi := &file_nusa_v1_api_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7908,7 +8072,7 @@ func (x *LostWork) String() string {
 func (*LostWork) ProtoMessage() {}
 
 func (x *LostWork) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[105]
+	mi := &file_nusa_v1_api_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7921,7 +8085,7 @@ func (x *LostWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostWork.ProtoReflect.Descriptor instead.
 func (*LostWork) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{105}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *LostWork) GetRegion() string {
@@ -7982,7 +8146,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[106]
+	mi := &file_nusa_v1_api_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7994,7 +8158,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[106]
+	mi := &file_nusa_v1_api_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8007,7 +8171,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{106}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{108}
 }
 
 // InfoResponse describes a server.
@@ -8042,7 +8206,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[107]
+	mi := &file_nusa_v1_api_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8054,7 +8218,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[107]
+	mi := &file_nusa_v1_api_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8067,7 +8231,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{107}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *InfoResponse) GetRole() string {
@@ -8159,7 +8323,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[110]
+	mi := &file_nusa_v1_api_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8171,7 +8335,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[110]
+	mi := &file_nusa_v1_api_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8699,7 +8863,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x03rtt\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03rtt\x12/\n" +
 	"\x05other\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05other\x12\x12\n" +
 	"\x04gain\x18\a \x01(\x01R\x04gain\x12\x18\n" +
-	"\amessage\x18\b \x01(\tR\amessage\"\x87\x02\n" +
+	"\amessage\x18\b \x01(\tR\amessage\"\x9f\x02\n" +
 	"\x0eHistoryRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x10\n" +
@@ -8708,10 +8872,22 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x04from\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
 	"\x02to\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12-\n" +
 	"\x04step\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04step\x12\x14\n" +
-	"\x05trend\x18\b \x01(\bR\x05trend\"p\n" +
+	"\x05trend\x18\b \x01(\bR\x05trend\x12\x16\n" +
+	"\x06packed\x18\t \x01(\bR\x06packed\"\x9d\x01\n" +
 	"\x0fHistoryResponse\x12.\n" +
 	"\x06series\x18\x01 \x03(\v2\x16.nusa.v1.HistorySeriesR\x06series\x12-\n" +
-	"\x06errors\x18\x02 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\"\xdb\x02\n" +
+	"\x06errors\x18\x02 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\x12+\n" +
+	"\x05block\x18\x03 \x01(\v2\x15.nusa.v1.HistoryBlockR\x05block\"\xcd\x01\n" +
+	"\fHistoryBlock\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\tR\x04keys\x120\n" +
+	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12-\n" +
+	"\x04step\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04step\x12\x16\n" +
+	"\x06points\x18\x04 \x01(\x05R\x06points\x120\n" +
+	"\acolumns\x18\x05 \x03(\v2\x16.nusa.v1.HistoryColumnR\acolumns\"O\n" +
+	"\rHistoryColumn\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04unit\x18\x02 \x01(\x01R\x04unit\x12\x16\n" +
+	"\x06values\x18\x03 \x01(\fR\x06values\"\xdb\x02\n" +
 	"\rHistorySeries\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x10\n" +
@@ -8945,7 +9121,7 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 114)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 116)
 var file_nusa_v1_api_proto_goTypes = []any{
 	(EdgeState)(0),                    // 0: nusa.v1.EdgeState
 	(RTTSource)(0),                    // 1: nusa.v1.RTTSource
@@ -9033,295 +9209,301 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*TopologyFinding)(nil),           // 83: nusa.v1.TopologyFinding
 	(*HistoryRequest)(nil),            // 84: nusa.v1.HistoryRequest
 	(*HistoryResponse)(nil),           // 85: nusa.v1.HistoryResponse
-	(*HistorySeries)(nil),             // 86: nusa.v1.HistorySeries
-	(*HistoryField)(nil),              // 87: nusa.v1.HistoryField
-	(*HistoryTrend)(nil),              // 88: nusa.v1.HistoryTrend
-	(*OriginRecord)(nil),              // 89: nusa.v1.OriginRecord
-	(*Origin)(nil),                    // 90: nusa.v1.Origin
-	(*OriginPolicy)(nil),              // 91: nusa.v1.OriginPolicy
-	(*SetOriginsRequest)(nil),         // 92: nusa.v1.SetOriginsRequest
-	(*ListOriginsRequest)(nil),        // 93: nusa.v1.ListOriginsRequest
-	(*ListOriginsResponse)(nil),       // 94: nusa.v1.ListOriginsResponse
-	(*RemoveOriginsRequest)(nil),      // 95: nusa.v1.RemoveOriginsRequest
-	(*RemoveOriginsResponse)(nil),     // 96: nusa.v1.RemoveOriginsResponse
-	(*ResolveOriginRequest)(nil),      // 97: nusa.v1.ResolveOriginRequest
-	(*ResolveOriginResponse)(nil),     // 98: nusa.v1.ResolveOriginResponse
-	(*OriginChoice)(nil),              // 99: nusa.v1.OriginChoice
-	(*NearestRequest)(nil),            // 100: nusa.v1.NearestRequest
-	(*NearestResponse)(nil),           // 101: nusa.v1.NearestResponse
-	(*NearRegion)(nil),                // 102: nusa.v1.NearRegion
-	(*WatchEventsRequest)(nil),        // 103: nusa.v1.WatchEventsRequest
-	(*Event)(nil),                     // 104: nusa.v1.Event
-	(*RecoverRequest)(nil),            // 105: nusa.v1.RecoverRequest
-	(*RecoverResponse)(nil),           // 106: nusa.v1.RecoverResponse
-	(*LostWork)(nil),                  // 107: nusa.v1.LostWork
-	(*InfoRequest)(nil),               // 108: nusa.v1.InfoRequest
-	(*InfoResponse)(nil),              // 109: nusa.v1.InfoResponse
-	nil,                               // 110: nusa.v1.PlanResponse.UnplacedEntry
-	nil,                               // 111: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),         // 112: nusa.v1.ExecRequest.Start
-	nil,                               // 113: nusa.v1.AllocationStats.TasksEntry
-	nil,                               // 114: nusa.v1.ListRegionsRequest.LabelsEntry
-	nil,                               // 115: nusa.v1.CheckTopologyResponse.TotalsEntry
-	(*durationpb.Duration)(nil),       // 116: google.protobuf.Duration
-	(*InstanceCounts)(nil),            // 117: nusa.v1.InstanceCounts
-	(*JobSpec)(nil),                   // 118: nusa.v1.JobSpec
-	(*Problem)(nil),                   // 119: nusa.v1.Problem
-	(*Slot)(nil),                      // 120: nusa.v1.Slot
-	(*timestamppb.Timestamp)(nil),     // 121: google.protobuf.Timestamp
-	(*Job)(nil),                       // 122: nusa.v1.Job
-	(*CountedReason)(nil),             // 123: nusa.v1.CountedReason
-	(Divide)(0),                       // 124: nusa.v1.Divide
-	(Reason)(0),                       // 125: nusa.v1.Reason
-	(*Allocation)(nil),                // 126: nusa.v1.Allocation
-	(*RegionDefinition)(nil),          // 127: nusa.v1.RegionDefinition
-	(*Region)(nil),                    // 128: nusa.v1.Region
-	(*Node)(nil),                      // 129: nusa.v1.Node
-	(*Location)(nil),                  // 130: nusa.v1.Location
+	(*HistoryBlock)(nil),              // 86: nusa.v1.HistoryBlock
+	(*HistoryColumn)(nil),             // 87: nusa.v1.HistoryColumn
+	(*HistorySeries)(nil),             // 88: nusa.v1.HistorySeries
+	(*HistoryField)(nil),              // 89: nusa.v1.HistoryField
+	(*HistoryTrend)(nil),              // 90: nusa.v1.HistoryTrend
+	(*OriginRecord)(nil),              // 91: nusa.v1.OriginRecord
+	(*Origin)(nil),                    // 92: nusa.v1.Origin
+	(*OriginPolicy)(nil),              // 93: nusa.v1.OriginPolicy
+	(*SetOriginsRequest)(nil),         // 94: nusa.v1.SetOriginsRequest
+	(*ListOriginsRequest)(nil),        // 95: nusa.v1.ListOriginsRequest
+	(*ListOriginsResponse)(nil),       // 96: nusa.v1.ListOriginsResponse
+	(*RemoveOriginsRequest)(nil),      // 97: nusa.v1.RemoveOriginsRequest
+	(*RemoveOriginsResponse)(nil),     // 98: nusa.v1.RemoveOriginsResponse
+	(*ResolveOriginRequest)(nil),      // 99: nusa.v1.ResolveOriginRequest
+	(*ResolveOriginResponse)(nil),     // 100: nusa.v1.ResolveOriginResponse
+	(*OriginChoice)(nil),              // 101: nusa.v1.OriginChoice
+	(*NearestRequest)(nil),            // 102: nusa.v1.NearestRequest
+	(*NearestResponse)(nil),           // 103: nusa.v1.NearestResponse
+	(*NearRegion)(nil),                // 104: nusa.v1.NearRegion
+	(*WatchEventsRequest)(nil),        // 105: nusa.v1.WatchEventsRequest
+	(*Event)(nil),                     // 106: nusa.v1.Event
+	(*RecoverRequest)(nil),            // 107: nusa.v1.RecoverRequest
+	(*RecoverResponse)(nil),           // 108: nusa.v1.RecoverResponse
+	(*LostWork)(nil),                  // 109: nusa.v1.LostWork
+	(*InfoRequest)(nil),               // 110: nusa.v1.InfoRequest
+	(*InfoResponse)(nil),              // 111: nusa.v1.InfoResponse
+	nil,                               // 112: nusa.v1.PlanResponse.UnplacedEntry
+	nil,                               // 113: nusa.v1.ListJobsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),         // 114: nusa.v1.ExecRequest.Start
+	nil,                               // 115: nusa.v1.AllocationStats.TasksEntry
+	nil,                               // 116: nusa.v1.ListRegionsRequest.LabelsEntry
+	nil,                               // 117: nusa.v1.CheckTopologyResponse.TotalsEntry
+	(*durationpb.Duration)(nil),       // 118: google.protobuf.Duration
+	(*InstanceCounts)(nil),            // 119: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                   // 120: nusa.v1.JobSpec
+	(*Problem)(nil),                   // 121: nusa.v1.Problem
+	(*Slot)(nil),                      // 122: nusa.v1.Slot
+	(*timestamppb.Timestamp)(nil),     // 123: google.protobuf.Timestamp
+	(*Job)(nil),                       // 124: nusa.v1.Job
+	(*CountedReason)(nil),             // 125: nusa.v1.CountedReason
+	(Divide)(0),                       // 126: nusa.v1.Divide
+	(Reason)(0),                       // 127: nusa.v1.Reason
+	(*Allocation)(nil),                // 128: nusa.v1.Allocation
+	(*RegionDefinition)(nil),          // 129: nusa.v1.RegionDefinition
+	(*Region)(nil),                    // 130: nusa.v1.Region
+	(*Node)(nil),                      // 131: nusa.v1.Node
+	(*Location)(nil),                  // 132: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	116, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	118, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
 	4,   // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
 	8,   // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
-	117, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
-	118, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	119, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	120, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
 	6,   // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	119, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	118, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	121, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	120, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
 	11,  // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	120, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
-	110, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
+	122, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	112, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
 	19,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
-	121, // 12: nusa.v1.PlanResponse.next_runs:type_name -> google.protobuf.Timestamp
+	123, // 12: nusa.v1.PlanResponse.next_runs:type_name -> google.protobuf.Timestamp
 	8,   // 13: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	111, // 14: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	122, // 15: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	113, // 14: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	124, // 15: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
 	15,  // 16: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
 	8,   // 17: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
 	8,   // 18: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	118, // 19: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	120, // 19: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
 	20,  // 20: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	116, // 21: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	118, // 21: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
 	23,  // 22: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
 	24,  // 23: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	123, // 24: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	125, // 24: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
 	22,  // 25: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
 	21,  // 26: nusa.v1.GroupExplanation.near:type_name -> nusa.v1.NearFare
-	124, // 27: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
-	116, // 28: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
-	116, // 29: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
+	126, // 27: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
+	118, // 28: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
+	118, // 29: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
 	1,   // 30: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
 	0,   // 31: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
-	116, // 32: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
-	116, // 33: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
-	116, // 34: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
-	116, // 35: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
-	116, // 36: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
-	125, // 37: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	118, // 32: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
+	118, // 33: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	118, // 34: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	118, // 35: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	118, // 36: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	127, // 37: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
 	25,  // 38: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	26,  // 39: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	125, // 40: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	127, // 40: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
 	25,  // 41: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	26,  // 42: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	116, // 43: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	118, // 43: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
 	34,  // 44: nusa.v1.ListFilesResponse.file:type_name -> nusa.v1.FileInfo
 	34,  // 45: nusa.v1.ListFilesResponse.entries:type_name -> nusa.v1.FileInfo
-	121, // 46: nusa.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
+	123, // 46: nusa.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
 	34,  // 47: nusa.v1.FileChunk.file:type_name -> nusa.v1.FileInfo
 	8,   // 48: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	126, // 49: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	128, // 49: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
 	15,  // 50: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	112, // 51: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	114, // 51: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
 	43,  // 52: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
-	113, // 53: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
-	116, // 54: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
-	116, // 55: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
+	115, // 53: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
+	118, // 54: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
+	118, // 55: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
 	52,  // 56: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
 	56,  // 57: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
-	127, // 58: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	114, // 59: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	128, // 60: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	129, // 61: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	129, // 58: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	116, // 59: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	130, // 60: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	131, // 61: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
 	15,  // 62: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	129, // 63: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	131, // 63: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
 	0,   // 64: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
 	1,   // 65: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	116, // 66: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	116, // 67: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	116, // 68: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	116, // 69: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	116, // 70: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	116, // 71: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	118, // 66: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	118, // 67: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	118, // 68: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	118, // 69: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	118, // 70: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	118, // 71: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
 	73,  // 72: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	128, // 73: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	129, // 74: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	130, // 73: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	131, // 74: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
 	15,  // 75: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	116, // 76: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
+	118, // 76: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
 	74,  // 77: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
 	70,  // 78: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	116, // 79: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
+	118, // 79: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
 	78,  // 80: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	116, // 81: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	116, // 82: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	118, // 81: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	118, // 82: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
 	80,  // 83: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	116, // 84: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
-	116, // 85: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	118, // 84: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
+	118, // 85: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
 	1,   // 86: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	116, // 87: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	118, // 87: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
 	0,   // 88: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	116, // 89: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	116, // 90: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	116, // 91: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	116, // 92: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	118, // 89: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	118, // 90: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	118, // 91: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	118, // 92: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
 	83,  // 93: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	115, // 94: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	116, // 95: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
-	116, // 96: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	116, // 97: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	121, // 98: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	121, // 99: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	116, // 100: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	86,  // 101: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	117, // 94: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	118, // 95: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
+	118, // 96: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	118, // 97: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	123, // 98: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	123, // 99: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	118, // 100: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	88,  // 101: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
 	15,  // 102: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	121, // 103: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	116, // 104: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	116, // 105: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	87,  // 106: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	88,  // 107: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	121, // 108: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	121, // 109: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	121, // 110: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	90,  // 111: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	91,  // 112: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	116, // 113: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	89,  // 114: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	89,  // 115: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	116, // 116: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	130, // 117: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	99,  // 118: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	99,  // 119: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	116, // 120: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	80,  // 121: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	102, // 122: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	116, // 123: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	116, // 124: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	130, // 125: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	102, // 126: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	116, // 127: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
-	116, // 128: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 129: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 130: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	116, // 131: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
-	121, // 132: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	107, // 133: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
-	107, // 134: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
-	43,  // 135: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	47,  // 136: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 137: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 138: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 139: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 140: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 141: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 142: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 143: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	27,  // 144: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 145: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 146: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	37,  // 147: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	39,  // 148: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	39,  // 149: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	40,  // 150: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	42,  // 151: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	45,  // 152: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	28,  // 153: nusa.v1.Allocations.Restart:input_type -> nusa.v1.RestartAllocationRequest
-	30,  // 154: nusa.v1.Allocations.Signal:input_type -> nusa.v1.SignalAllocationRequest
-	32,  // 155: nusa.v1.Allocations.ListFiles:input_type -> nusa.v1.ListFilesRequest
-	35,  // 156: nusa.v1.Allocations.ReadFile:input_type -> nusa.v1.ReadFileRequest
-	57,  // 157: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	58,  // 158: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	60,  // 159: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	61,  // 160: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	60,  // 161: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	58,  // 162: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	60,  // 163: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	48,  // 164: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
-	49,  // 165: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
-	50,  // 166: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
-	53,  // 167: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
-	63,  // 168: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	65,  // 169: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	66,  // 170: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	67,  // 171: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	68,  // 172: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	71,  // 173: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	75,  // 174: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	77,  // 175: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	100, // 176: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	75,  // 177: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	81,  // 178: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	84,  // 179: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	92,  // 180: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	93,  // 181: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	95,  // 182: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	97,  // 183: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	103, // 184: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	108, // 185: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	105, // 186: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
-	6,   // 187: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 188: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 189: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	122, // 190: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 191: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 192: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 193: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 194: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	122, // 195: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 196: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	38,  // 197: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	126, // 198: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	126, // 199: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	41,  // 200: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	44,  // 201: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	46,  // 202: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	29,  // 203: nusa.v1.Allocations.Restart:output_type -> nusa.v1.RestartAllocationResponse
-	31,  // 204: nusa.v1.Allocations.Signal:output_type -> nusa.v1.SignalAllocationResponse
-	33,  // 205: nusa.v1.Allocations.ListFiles:output_type -> nusa.v1.ListFilesResponse
-	36,  // 206: nusa.v1.Allocations.ReadFile:output_type -> nusa.v1.FileChunk
-	128, // 207: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	59,  // 208: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	128, // 209: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	128, // 210: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	62,  // 211: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	128, // 212: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	55,  // 213: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	128, // 214: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
-	128, // 215: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
-	51,  // 216: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
-	54,  // 217: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
-	64,  // 218: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	129, // 219: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	129, // 220: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	129, // 221: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	69,  // 222: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	72,  // 223: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	76,  // 224: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	79,  // 225: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	101, // 226: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	76,  // 227: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	82,  // 228: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	85,  // 229: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	89,  // 230: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	94,  // 231: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	96,  // 232: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	98,  // 233: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	104, // 234: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	109, // 235: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	106, // 236: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
-	187, // [187:237] is the sub-list for method output_type
-	137, // [137:187] is the sub-list for method input_type
-	137, // [137:137] is the sub-list for extension type_name
-	137, // [137:137] is the sub-list for extension extendee
-	0,   // [0:137] is the sub-list for field type_name
+	86,  // 103: nusa.v1.HistoryResponse.block:type_name -> nusa.v1.HistoryBlock
+	123, // 104: nusa.v1.HistoryBlock.start:type_name -> google.protobuf.Timestamp
+	118, // 105: nusa.v1.HistoryBlock.step:type_name -> google.protobuf.Duration
+	87,  // 106: nusa.v1.HistoryBlock.columns:type_name -> nusa.v1.HistoryColumn
+	123, // 107: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	118, // 108: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	118, // 109: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	89,  // 110: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	90,  // 111: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	123, // 112: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	123, // 113: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	123, // 114: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	92,  // 115: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	93,  // 116: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	118, // 117: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	91,  // 118: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	91,  // 119: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	118, // 120: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	132, // 121: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	101, // 122: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	101, // 123: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	118, // 124: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	80,  // 125: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	104, // 126: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	118, // 127: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	118, // 128: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	132, // 129: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	104, // 130: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	118, // 131: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
+	118, // 132: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 133: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 134: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	118, // 135: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
+	123, // 136: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	109, // 137: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
+	109, // 138: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
+	43,  // 139: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	47,  // 140: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 141: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 142: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 143: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 144: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 145: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 146: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 147: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	27,  // 148: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 149: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 150: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	37,  // 151: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	39,  // 152: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	39,  // 153: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	40,  // 154: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	42,  // 155: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	45,  // 156: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	28,  // 157: nusa.v1.Allocations.Restart:input_type -> nusa.v1.RestartAllocationRequest
+	30,  // 158: nusa.v1.Allocations.Signal:input_type -> nusa.v1.SignalAllocationRequest
+	32,  // 159: nusa.v1.Allocations.ListFiles:input_type -> nusa.v1.ListFilesRequest
+	35,  // 160: nusa.v1.Allocations.ReadFile:input_type -> nusa.v1.ReadFileRequest
+	57,  // 161: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	58,  // 162: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	60,  // 163: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	61,  // 164: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	60,  // 165: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	58,  // 166: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	60,  // 167: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	48,  // 168: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
+	49,  // 169: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
+	50,  // 170: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
+	53,  // 171: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
+	63,  // 172: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	65,  // 173: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	66,  // 174: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	67,  // 175: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	68,  // 176: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	71,  // 177: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	75,  // 178: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	77,  // 179: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	102, // 180: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	75,  // 181: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	81,  // 182: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	84,  // 183: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	94,  // 184: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	95,  // 185: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	97,  // 186: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	99,  // 187: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	105, // 188: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	110, // 189: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	107, // 190: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
+	6,   // 191: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 192: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 193: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	124, // 194: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 195: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 196: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 197: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 198: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	124, // 199: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 200: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	38,  // 201: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	128, // 202: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	128, // 203: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	41,  // 204: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	44,  // 205: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	46,  // 206: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	29,  // 207: nusa.v1.Allocations.Restart:output_type -> nusa.v1.RestartAllocationResponse
+	31,  // 208: nusa.v1.Allocations.Signal:output_type -> nusa.v1.SignalAllocationResponse
+	33,  // 209: nusa.v1.Allocations.ListFiles:output_type -> nusa.v1.ListFilesResponse
+	36,  // 210: nusa.v1.Allocations.ReadFile:output_type -> nusa.v1.FileChunk
+	130, // 211: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	59,  // 212: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	130, // 213: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	130, // 214: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	62,  // 215: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	130, // 216: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	55,  // 217: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	130, // 218: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
+	130, // 219: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
+	51,  // 220: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
+	54,  // 221: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
+	64,  // 222: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	131, // 223: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	131, // 224: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	131, // 225: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	69,  // 226: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	72,  // 227: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	76,  // 228: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	79,  // 229: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	103, // 230: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	76,  // 231: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	82,  // 232: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	85,  // 233: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	91,  // 234: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	96,  // 235: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	98,  // 236: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	100, // 237: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	106, // 238: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	111, // 239: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	108, // 240: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
+	191, // [191:241] is the sub-list for method output_type
+	141, // [141:191] is the sub-list for method input_type
+	141, // [141:141] is the sub-list for extension type_name
+	141, // [141:141] is the sub-list for extension extendee
+	0,   // [0:141] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
@@ -9337,7 +9519,7 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   114,
+			NumMessages:   116,
 			NumExtensions: 0,
 			NumServices:   8,
 		},
