@@ -95,6 +95,7 @@ const (
 	// MaxBuffer bounds the runs of a schedule that wait.
 	MaxBuffer = 1000
 
+	maxName         = 63
 	maxTemplateName = 40        // the name of a run has 23 bytes more
 	maxTemplateSize = 512 << 10 // a run adds its payload and variables
 	maxCron         = 16
@@ -110,6 +111,15 @@ const (
 // IsTemplate reports whether a job does not run itself, but begins runs: jobs of their own.
 func IsTemplate(spec *nusav1.JobSpec) bool {
 	return spec.GetSchedule() != nil || spec.GetParameterized() != nil
+}
+
+// LongestName returns how many characters the name of a job may have. The names of runs are longer than
+// that of their job.
+func LongestName(spec *nusav1.JobSpec) int {
+	if IsTemplate(spec) {
+		return maxTemplateName
+	}
+	return maxName
 }
 
 // RunMark separates the name of a job from the id of its run. No name in a job file has it.

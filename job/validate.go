@@ -34,7 +34,7 @@ func ValidName(s string) bool {
 			return false
 		}
 	}
-	return len(s) >= 1 && len(s) <= 63
+	return len(s) >= 1 && len(s) <= maxName
 }
 
 var (

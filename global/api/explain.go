@@ -38,7 +38,8 @@ func (j *jobsAPI) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.Pl
 	}
 	out, err := placer.DryRun(ctx, term.State, spec)
 	if err == nil && spec.GetSchedule() != nil {
-		out.NextRuns = nextRuns(spec.GetSchedule())
+		out.NextRuns = nextRuns(spec.GetSchedule(), plannedRuns)
+		out.Warnings = append(out.Warnings, overWarning(spec.GetSchedule())...)
 	}
 	return out, rpcError(err)
 }
@@ -46,11 +47,11 @@ func (j *jobsAPI) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.Pl
 // plannedRuns is how many of the next times a plan shows.
 const plannedRuns = 5
 
-// nextRuns returns the next times of a valid schedule.
-func nextRuns(s *nusav1.Schedule) (out []*timestamppb.Timestamp) {
+// nextRuns returns the next times of a valid schedule, at most so many.
+func nextRuns(s *nusav1.Schedule, most int) (out []*timestamppb.Timestamp) {
 	rule, err := job.RuleOf(s)
 	at := time.Now()
-	for err == nil && len(out) < plannedRuns {
+	for err == nil && len(out) < most {
 		next, ok := rule.Next(at)
 		if !ok {
 			break

@@ -180,7 +180,7 @@ func beginSubmit(ctx context.Context, term *Term, req *submits.Request, tries in
 			return nil, err
 		}
 		noteSubmitted(term, k, resp, revision)
-		resp.Warnings = append(resp.Warnings, spec.warnings...)
+		resp.Warnings = append(append(resp.Warnings, spec.warnings...), overWarning(spec.schedule)...)
 		return resp, nil
 	}, nil
 }
@@ -195,19 +195,30 @@ type checkedSpec struct {
 	asked *rights.Asked
 	// regions are the regions that the spec names. All of them existed when the spec was checked.
 	regions []string
+	// longestName bounds the names of jobs with the spec. schedule is nil without one.
+	longestName int
+	schedule    *nusav1.Schedule
+}
+
+// overWarning warns of a valid schedule that has no time left.
+func overWarning(s *nusav1.Schedule) []string {
+	if s == nil || len(nextRuns(s, 1)) > 0 {
+		return nil
+	}
+	return []string{"the schedule has no time from now on: see its start, end and exclude"}
 }
 
 // spec checks an encoded spec, and returns the job's name and the rest of the spec.
 func (t *Term) spec(raw []byte) (name string, spec *checkedSpec, err error) {
 	name, spec, err = t.specs.Get(raw, t.parseSpec)
-	if err != nil || t.hasRegions(spec.regions) {
+	if err != nil || t.hasRegions(spec.regions) && len(name) <= spec.longestName {
 		return name, spec, err
 	}
 	decoded := &nusav1.JobSpec{}
 	if err := proto.Unmarshal(raw, decoded); err != nil {
 		return "", nil, invalid("spec", err.Error())
 	}
-	return name, spec, checkSpec(t, decoded) // the error names the missing region
+	return name, spec, checkSpec(t, decoded) // the error names the missing region, or the name
 }
 
 // hasRegions reports whether all the named regions exist.
@@ -232,6 +243,7 @@ func (t *Term) parseSpec(spec *nusav1.JobSpec) (checkedSpec, int, error) {
 	_, rest, _ := submits.CutName(encoded)
 	return checkedSpec{
 		parsed: state.NewSpec(spec), rest: rest, asked: &rights.Asked{}, namespace: spec.GetNamespace(), warnings: job.Warnings(spec), regions: job.Regions(spec),
+		longestName: job.LongestName(spec), schedule: spec.GetSchedule(),
 	}, len(rest), nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -125,20 +126,57 @@ func TestWatchOfBusyJob(t *testing.T) {
 	}
 }
 
+// nightly returns a job with a schedule.
+func nightly(name string) *nusav1.JobSpec {
+	return &nusav1.JobSpec{
+		Name: name, Schedule: &nusav1.Schedule{Cron: []string{"30 2 * * *"}},
+		Groups: map[string]*nusav1.Group{"main": {Tasks: map[string]*nusav1.Task{"main": {
+			Driver: "process", Config: &structpb.Struct{Fields: map[string]*structpb.Value{"command": structpb.NewStringValue("/bin/true")}},
+		}}}},
+	}
+}
+
 // TestSchedulesNeedTheLevel: an earlier server would run a job with a schedule itself.
 func TestSchedulesNeedTheLevel(t *testing.T) {
 	term := NewTerm(TermConfig{State: state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return 0 })})
 	for level, want := range map[uint32]string{state.TemplateLevel - 1: "upgrade them first", state.TemplateLevel: ""} {
 		term.State.GlobalLevel = level
-		spec := &nusav1.JobSpec{
-			Name: "nightly", Schedule: &nusav1.Schedule{Cron: []string{"30 2 * * *"}},
-			Groups: map[string]*nusav1.Group{"main": {Tasks: map[string]*nusav1.Task{"main": {
-				Driver: "process", Config: &structpb.Struct{Fields: map[string]*structpb.Value{"command": structpb.NewStringValue("/bin/true")}},
-			}}}},
-		}
-		err := checkSpec(term, spec)
+		err := checkSpec(term, nightly("nightly"))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("level %d: %v", level, err)
 		}
+	}
+}
+
+// TestLongNameOfAKnownSpec: the check of a spec is kept without the name, but the name of a job that begins
+// runs must be short.
+func TestLongNameOfAKnownSpec(t *testing.T) {
+	term := NewTerm(TermConfig{State: state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return 0 })})
+	term.State.GlobalLevel = state.TemplateLevel
+	for _, c := range []struct {
+		length int
+		want   string
+	}{{40, ""}, {41, "the limit is 40"}, {40, ""}} {
+		raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(nightly(strings.Repeat("n", c.length)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = term.spec(raw)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%d characters: %v", c.length, err)
+		}
+	}
+}
+
+func TestScheduleThatIsOver(t *testing.T) {
+	for end, want := range map[string]int{"2020-01-01": 1, "2399-01-01": 0, "": 0} {
+		s := nightly("nightly").Schedule
+		s.End = end
+		if got := overWarning(s); len(got) != want {
+			t.Errorf("end %q: %v", end, got)
+		}
+	}
+	if got := overWarning(nil); got != nil {
+		t.Errorf("no schedule: %v", got)
 	}
 }
