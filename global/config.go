@@ -117,7 +117,8 @@ type Config struct {
 // 2: the server reads slots that were stored together with the submit of their job.
 // 3: the server reads the history of jobs.
 // 4: the server begins the runs of schedules.
-const featureLevel = state.TemplateLevel
+// 5: the server knows the canaries of rollouts.
+const featureLevel = state.CanaryLevel
 
 // MinLease is the shortest lease of regions that a flag may set. It leaves time for three renewals,
 // one a second.

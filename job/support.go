@@ -49,7 +49,6 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 	}
 	for _, k := range sorted(spec.GetGroups()) {
 		g, p := spec.GetGroups()[k], c.join("groups", k)
-		refuse(g.GetUpdate().GetCanary() > 0, c.under(p, ".update.canary"), "")
 		for _, name := range sorted(g.GetTasks()) {
 			t, at := g.GetTasks()[name], c.join(c.join(p, "tasks"), name)
 			by := " by driver " + t.GetDriver()

@@ -308,6 +308,8 @@ func (c *checker) order(p string, g *nusav1.Group) {
 const (
 	// maxMinHealthy is the greatest update.min_healthy.
 	maxMinHealthy = time.Hour
+	// maxCanary is the greatest update.canary.
+	maxCanary = 100
 	// maxProgress is the greatest update.progress_deadline.
 	maxProgress = 7 * 24 * time.Hour
 )
@@ -319,7 +321,13 @@ func (c *checker) update(at string, g *nusav1.Group, kind nusav1.JobType) {
 		return
 	}
 	c.number(c.join(at, "max_parallel"), u.GetMaxParallel(), 0, MaxCount)
-	c.number(c.join(at, "canary"), u.GetCanary(), 0, MaxCount)
+	c.number(c.join(at, "canary"), u.GetCanary(), 0, maxCanary)
+	if u.GetCanary() > 0 && kind != nusav1.JobType_JOB_TYPE_UNSPECIFIED && kind != nusav1.JobType_JOB_TYPE_SERVICE {
+		c.fail(c.join(at, "canary"), "only a service has canaries: leave it out")
+	}
+	if u.GetAutoPromote() && u.GetCanary() == 0 {
+		c.fail(c.join(at, "auto_promote"), "there is no canary to promote: set canary, or leave it out")
+	}
 	c.duration(c.join(at, "min_healthy"), u.GetMinHealthy(), 0, maxMinHealthy)
 	c.duration(c.join(at, "healthy_deadline"), u.GetHealthyDeadline(), time.Second, 24*time.Hour)
 	c.duration(c.join(at, "progress_deadline"), u.GetProgressDeadline(), time.Second, maxProgress)

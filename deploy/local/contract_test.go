@@ -38,6 +38,7 @@ var refusedHere = map[string]string{
 	"Auth.SetProvider":         "there is no identity provider",
 	"Auth.RemoveProvider":      "there is no identity provider",
 	"Regions.Failback":         "nothing failed over",
+	"Rollouts.Promote":         "no rollout is in progress",
 	"Rollouts.Pause":           "no rollout is in progress",
 	"Rollouts.Resume":          "no rollout is in progress",
 	"Rollouts.Fail":            "no rollout is in progress",

@@ -170,6 +170,9 @@ func rollingRegions(all regionList, j *Job) (out []*rollingRegion) {
 func (j *Job) restarts(s *region.Slot, r *Region) bool {
 	kind, _, _ := j.correct(s, r)
 	g := j.group(s.Group)
+	if g != nil && g.CanaryFrom > 0 && s.From >= g.CanaryFrom {
+		return false
+	}
 	return kind == Update && j.Type != Batch && s.JobVersion < g.UnchangedSince && s.OfRun(j.Run) && (g.MaxParallel > 0 || j.Type != System)
 }
 

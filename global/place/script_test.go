@@ -309,6 +309,8 @@ func (w *world) job(name string, args []string) error {
 			j.Stopped = value != "no"
 		case "explain":
 			j.Explain = value != "no"
+		case "held": // a rollout is paused, or its canaries are not promoted
+			j.RolloutHold = strings.ReplaceAll(value, "_", " ")
 		default:
 			return fmt.Errorf("unknown word %q", a)
 		}
@@ -330,6 +332,8 @@ func (w *world) group(path string, args []string) error {
 		switch key {
 		case "count":
 			g.Count = n
+		case "canaries":
+			g.CanaryFrom = n
 		case "since":
 			g.UnchangedSince = int64(n)
 		case "cpu":

@@ -220,7 +220,10 @@ type Group struct {
 	UnchangedSince int64
 	// Count is the number of instances. It is not used for system jobs.
 	Count int
-	Ask   Ask
+	// CanaryFrom is the first index that gets a new version without waiting for its turn; 0: every
+	// index waits.
+	CanaryFrom int
+	Ask        Ask
 	// AskHash is Ask.Hash if the caller has computed it, otherwise 0.
 	AskHash uint64
 	Regions RegionsSpec

@@ -128,7 +128,7 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 		rev = st.Revision + 1
 	}
 	rec, _ := t.Job(k)
-	dry, slots := rec.ToPlace(rev), t.Slots(k, "")
+	dry, slots := state.Planned(t, k, rec, rev), t.Slots(k, "")
 	state.SortSlots(slots)
 	dry.Slots = slots
 	if j := st.Jobs[k]; j != nil {

@@ -86,6 +86,9 @@ func (p *Placer) newResults() (out []result) {
 		if j == nil || j.Record == nil || j.Record.Stopped() {
 			continue
 		}
+		if j.PresentRollout().GetFailed() != "" { // the run has not ended: the rollout can be resumed
+			continue
+		}
 		if !jobstatus.HasEnded(j.Status(p.st.Sight()).GetState()) {
 			continue
 		}

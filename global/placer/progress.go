@@ -28,6 +28,10 @@ type rollouts struct {
 type rolling struct {
 	run, version int64
 	groups       map[string]*groupRolling
+	// canaries: the canaries are not promoted. steadyAt is since when all of them have been healthy; 0:
+	// one is not.
+	canaries bool
+	steadyAt time.Duration
 	// held is true if no deadline counted at the latest evaluation.
 	held bool
 	// due is when the next deadline is missed; 0: none counts.
@@ -61,16 +65,21 @@ func (p *rollouts) evaluate(k state.JobKey, j *state.Job) (next *nusav1.RolloutR
 		return nil, ""
 	}
 	r := p.jobs[k]
-	if r == nil || r.run != run || r.version != version {
-		r = &rolling{run: run, version: version, groups: map[string]*groupRolling{}}
+	if stage := state.CanaryStage(rec); r == nil || r.run != run || r.version != version || r.canaries != stage {
+		r = &rolling{run: run, version: version, canaries: stage, groups: map[string]*groupRolling{}}
 		p.jobs[k] = r
 	}
 	facts := progress.Rollout{
 		Version: version, Begun: rec != nil, Paused: rec.GetPaused(), Failed: rec.GetFailed() != "", Held: deadlinesHeld(j, p.st.Sight()),
 	}
 	held := facts.Paused || facts.Failed || facts.Held != ""
-	facts.Groups = p.groupsOf(r, j, rec, held || r.held) // a deadline begins again when it counts again
-	r.held = held
+	waits := false
+	if r.canaries {
+		waits = p.addCanaries(&facts, r, j, rec, held || r.held)
+	} else {
+		facts.Groups = p.groupsOf(r, j, rec, held || r.held) // a deadline begins again when it counts again
+	}
+	r.held = held || waits
 	d := facts.Decide()
 	if d.Due > 0 {
 		p.setDue(k, j, p.st.Clock()+d.Due)
@@ -101,7 +110,10 @@ func (p *rollouts) evaluate(k state.JobKey, j *state.Job) (next *nusav1.RolloutR
 		}
 	}
 	switch d.Kind {
+	case progress.Promote:
+		next.Promoted, next.Groups = true, nil
 	case progress.Done:
+		next.Canaries, next.Promoted = nil, false
 		next.Done, next.Failed, next.Paused, next.PausedBecause, next.Groups = true, "", false, "", nil
 	case progress.Fail:
 		next.Failed = d.Why
@@ -136,32 +148,66 @@ func deadlinesHeld(j *state.Job, see state.Sight) string {
 	return ""
 }
 
+// addCanaries adds the groups with canaries to the facts. It reports whether every canary is healthy.
+// restart: deadlines begin now. The lock is held.
+func (p *rollouts) addCanaries(to *progress.Rollout, r *rolling, j *state.Job, rec *nusav1.RolloutRecord, restart bool) (waits bool) {
+	see, now := p.st.Sight(), p.st.Clock()
+	healthy, groups := j.HealthyCanaries(rec, see), j.Status(see).GetGroups()
+	to.Canaries, to.AutoPromote, waits = true, j.Record.AutoPromotes(rec), true
+	for _, name := range slices.Sorted(maps.Keys(rec.GetCanaries())) {
+		want := int(rec.GetCanaries()[name].GetCount())
+		f := progress.Group{Name: name, Desired: want, Healthy: int(healthy[name])}
+		if f.Healthy < want {
+			f.Starting, waits = int(groups[name].GetCounts().GetStarting()), false
+		}
+		p.time(&f, r, rec, restart)
+		f.HealthyDeadline, f.ProgressDeadline = j.Record.Deadlines(name)
+		to.Groups, to.MinHealthy = append(to.Groups, f), max(to.MinHealthy, j.Record.MinHealthy(name))
+	}
+	switch {
+	case !waits || to.Paused || to.Failed || to.Held != "":
+		r.steadyAt = 0
+	case r.steadyAt == 0:
+		r.steadyAt = now
+	}
+	if r.steadyAt > 0 {
+		to.Steady = now - r.steadyAt
+	}
+	return waits
+}
+
+// time adds since when a group has made no progress. The lock is held.
+func (p *rollouts) time(f *progress.Group, r *rolling, rec *nusav1.RolloutRecord, restart bool) {
+	now, soft := p.st.Clock(), r.groups[f.Name]
+	if soft == nil {
+		soft = &groupRolling{at: now, busy: now}
+		if stored := rec.GetGroups()[f.Name]; stored != nil {
+			soft.best, soft.at = int(stored.GetHealthy()), now-max(0, time.Since(stored.GetSince().AsTime()))
+		}
+		r.groups[f.Name] = soft
+	}
+	if restart {
+		soft.at, soft.busy = now, now
+	}
+	if f.Starting == 0 {
+		soft.busy = now
+	}
+	f.Best, f.Idle, f.Busy = soft.best, now-soft.at, now-max(soft.at, soft.busy)
+}
+
 // groupsOf returns the groups of a rollout, sorted by name. restart: deadlines begin now. The lock is held.
 func (p *rollouts) groupsOf(r *rolling, j *state.Job, rec *nusav1.RolloutRecord, restart bool) (out []progress.Group) {
-	now, groups := p.st.Clock(), j.Status(p.st.Sight()).GetGroups()
+	groups := j.Status(p.st.Sight()).GetGroups()
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		g, c := groups[name], groups[name].GetCounts()
 		if j.Record.ChangedSince(name) != r.version && (c.GetOutdated() == 0 || j.Record.ChangedSince(name) == 0) {
 			continue
 		}
-		soft := r.groups[name]
-		if soft == nil {
-			soft = &groupRolling{at: now, busy: now}
-			if stored := rec.GetGroups()[name]; stored != nil {
-				soft.best, soft.at = int(stored.GetHealthy()), now-max(0, time.Since(stored.GetSince().AsTime()))
-			}
-			r.groups[name] = soft
-		}
-		if restart {
-			soft.at, soft.busy = now, now
-		}
-		if c.GetStarting() == 0 {
-			soft.busy = now
-		}
 		f := progress.Group{
 			Name: name, Desired: int(g.GetDesired()), Healthy: int(max(0, c.GetRunning()-c.GetOutdated())),
-			Starting: int(c.GetStarting()), Outdated: int(c.GetOutdated()), Best: soft.best, Idle: now - soft.at, Busy: now - max(soft.at, soft.busy),
+			Starting: int(c.GetStarting()), Outdated: int(c.GetOutdated()),
 		}
+		p.time(&f, r, rec, restart)
 		f.HealthyDeadline, f.ProgressDeadline = j.Record.Deadlines(name)
 		out = append(out, f)
 	}
@@ -170,12 +216,14 @@ func (p *rollouts) groupsOf(r *rolling, j *state.Job, rec *nusav1.RolloutRecord,
 
 // putProgress stores the record of a rollout, unless another one was stored since it was decided.
 func putProgress(t *state.Tx, r pendingRollout) error {
-	if was := t.Rollout(r.key); was.GetVersion() == r.rollout.GetVersion() && was.GetRun() == r.rollout.GetRun() &&
-		(was.GetPaused() != r.rollout.GetPaused() && !r.rollout.GetDone() || was.GetFailed() != "" && !r.rollout.GetDone()) {
+	if t.Rollout(r.key) != r.before {
 		return errChanged
 	}
 	if r.rollout.GetFailed() != "" {
 		t.Event("rollout.failed", r.key.String(), "version %d: %s", r.rollout.GetVersion(), r.why)
+	}
+	if r.rollout.GetPromoted() && !r.before.GetPromoted() {
+		t.Event("rollout.promoted", r.key.String(), "version %d: %s", r.rollout.GetVersion(), r.why)
 	}
 	return t.PutRollout(r.key, r.rollout)
 }

@@ -19,8 +19,9 @@ type pendingRollout struct {
 	healthy  *state.Record
 	decision place.RolloutDecision
 	why      string
-	// rollout is the record of the rollout to store. Then there is no decision.
-	rollout *nusav1.RolloutRecord
+	// rollout is the record of the rollout to store. Then there is no decision. before is the record
+	// that it replaces.
+	rollout, before *nusav1.RolloutRecord
 }
 
 // evaluateRollouts decides about the rollouts of jobs whose slots or summaries have changed.
@@ -50,7 +51,7 @@ func (p *Placer) decideRollouts() (decided []pendingRollout) {
 			continue
 		}
 		if next, why := p.rolling.evaluate(k, j); next != nil {
-			decided = append(decided, pendingRollout{key: k, record: j.Record, revision: j.Revision, rollout: next, why: why})
+			decided = append(decided, pendingRollout{key: k, record: j.Record, revision: j.Revision, rollout: next, before: j.StoredRollout, why: why})
 			continue
 		}
 		if !j.Revertible() {

@@ -1,5 +1,6 @@
 // Package progress decides how far the rollout of a version is: when it begins, has failed by a
-// deadline, and is done. It is pure.
+// deadline, and is done; and which instances are canaries. It is pure.
 //
 //	progress.go  Rollout: the facts, and the decision
+//	canary.go    Canaries: the indices of a group while it has canaries
 package progress

@@ -12,6 +12,13 @@ type Rollout struct {
 	Version int64
 	// Begun, Done, Paused and Failed are what is stored about the rollout.
 	Begun, Done, Paused, Failed bool
+	// Canaries: the version has canaries that are not promoted. Groups are then the groups with
+	// canaries, and Desired and Healthy count only these.
+	Canaries bool
+	// AutoPromote: healthy canaries are promoted. Steady is since when all of them have been healthy,
+	// and MinHealthy how long they must be.
+	AutoPromote        bool
+	Steady, MinHealthy time.Duration
 	// Held says why no deadline counts now, for example because a region is disconnected. Empty: they
 	// count.
 	Held string
@@ -60,6 +67,8 @@ const (
 	Grew Kind = "grew"
 	// Fail stores that the version has failed.
 	Fail Kind = "fail"
+	// Promote stores that the canaries are promoted.
+	Promote Kind = "promote"
 	// Done stores that every instance ran the version.
 	Done Kind = "done"
 )
@@ -74,7 +83,8 @@ type Decision struct {
 
 // Decide returns the decision. A rollout begins when an instance has to be replaced, so a version
 // that nothing runs yet, and one from before the servers stored rollouts, has none. A group that
-// misses a deadline fails the version. A failed version that becomes healthy after all is done.
+// misses a deadline fails the version. A failed version that becomes healthy after all is done. No
+// deadline counts while healthy canaries wait for an operator.
 func (p Rollout) Decide() Decision {
 	rolling, outdated, grew := false, false, false
 	left, why := time.Duration(math.MaxInt64), ""
@@ -96,9 +106,15 @@ func (p Rollout) Decide() Decision {
 		return Decision{Kind: Begin, Why: fmt.Sprintf("version %d replaces instances", p.Version)}
 	case !p.Begun:
 		return Decision{Kind: Keep}
-	case !rolling:
+	case !rolling && !p.Canaries:
 		return Decision{Kind: Done, Why: fmt.Sprintf("every instance runs version %d", p.Version)}
 	case p.Failed || p.Paused || p.Held != "":
+		return Decision{Kind: Keep}
+	case !rolling && p.AutoPromote && p.Steady >= p.MinHealthy:
+		return Decision{Kind: Promote, Why: fmt.Sprintf("every canary has been healthy for %s", p.MinHealthy)}
+	case !rolling && p.AutoPromote:
+		return Decision{Kind: Keep, Due: p.MinHealthy - p.Steady}
+	case !rolling: // it waits for an operator
 		return Decision{Kind: Keep}
 	case grew:
 		return Decision{Kind: Grew, Due: max(left, 1)}

@@ -16,6 +16,11 @@ func TestProgress(t *testing.T) {
 	}
 	one := func(change func(*Group)) []Group { return []Group{group(change)} }
 	done := group(func(g *Group) { g.Healthy, g.Best, g.Outdated, g.Idle, g.Starting = 3, 3, 0, time.Hour, 0 })
+	canary := func(healthy int, busy time.Duration) Group {
+		return group(func(g *Group) {
+			g.Desired, g.Healthy, g.Best, g.Outdated, g.Starting, g.Idle, g.Busy = 1, healthy, healthy, 0, 1-healthy, busy, busy
+		})
+	}
 	idle := func(d time.Duration) func(*Group) { return func(g *Group) { g.Idle = d } }
 	for _, c := range []struct {
 		name string
@@ -46,6 +51,19 @@ func TestProgress(t *testing.T) {
 		{"one of two groups fails", Rollout{Version: 2, Begun: true, Groups: []Group{group(idle(time.Minute)), group(func(g *Group) { g.Name, g.Idle = "zeta", 11*time.Minute })}},
 			Fail, "zeta: no further instance became healthy within progress_deadline, 10m0s: 1 of 3 run it", 0},
 		{"a scale up during the rollout", Rollout{Version: 2, Begun: true, Groups: one(func(g *Group) { g.Desired, g.Outdated, g.Healthy, g.Best = 9, 0, 3, 3 })}, Keep, "", 10 * time.Minute},
+		{"a canary is starting", Rollout{Version: 2, Begun: true, Canaries: true, AutoPromote: true, MinHealthy: 10 * time.Second, Groups: []Group{canary(0, time.Minute)}}, Keep, "", 4 * time.Minute},
+		{"a canary does not become healthy", Rollout{Version: 2, Begun: true, Canaries: true, Groups: []Group{canary(1, 0), canary(0, 5*time.Minute)}},
+			Fail, "web: an instance was not healthy within healthy_deadline, 5m0s: 0 of 1 run it", 0},
+		{"a canary finds no room", Rollout{Version: 2, Begun: true, Canaries: true, Groups: one(func(g *Group) { g.Desired, g.Healthy, g.Best, g.Outdated, g.Idle = 1, 0, 0, 0, 10*time.Minute })},
+			Fail, "web: no further instance became healthy within progress_deadline, 10m0s: 0 of 1 run it", 0},
+		{"canaries wait for an operator", Rollout{Version: 2, Begun: true, Canaries: true, Steady: time.Hour, Groups: []Group{canary(1, time.Hour)}}, Keep, "", 0},
+		{"canaries are not healthy for long enough", Rollout{Version: 2, Begun: true, Canaries: true, AutoPromote: true, Steady: 3 * time.Second, MinHealthy: 10 * time.Second, Groups: []Group{canary(1, 0)}}, Keep, "", 7 * time.Second},
+		{"canaries are promoted", Rollout{Version: 2, Begun: true, Canaries: true, AutoPromote: true, Steady: 10 * time.Second, MinHealthy: 10 * time.Second, Groups: []Group{canary(1, 0)}},
+			Promote, "every canary has been healthy for 10s", 0},
+		{"one of two canaries is healthy", Rollout{Version: 2, Begun: true, Canaries: true, AutoPromote: true, Steady: time.Hour, Groups: []Group{canary(1, 0), canary(0, 0)}}, Keep, "", 5 * time.Minute},
+		{"no promotion while paused", Rollout{Version: 2, Begun: true, Canaries: true, AutoPromote: true, Paused: true, Steady: time.Hour, Groups: []Group{canary(1, 0)}}, Keep, "", 0},
+		{"no promotion while a region is disconnected", Rollout{Version: 2, Begun: true, Canaries: true, AutoPromote: true, Held: "alpha is disconnected", Steady: time.Hour, Groups: []Group{canary(1, 0)}}, Keep, "", 0},
+		{"no promotion after a failure", Rollout{Version: 2, Begun: true, Canaries: true, AutoPromote: true, Failed: true, Steady: time.Hour, Groups: []Group{canary(1, 0)}}, Keep, "", 0},
 	} {
 		got := c.in.Decide()
 		if got.Kind == Begin || got.Kind == Done || got.Kind == Fail {
@@ -53,6 +71,31 @@ func TestProgress(t *testing.T) {
 		}
 		if want := (Decision{c.want, c.why, c.due}); got != want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, want)
+		}
+	}
+}
+
+// TestCanaries: which instances a group has, and which get the new version, at each stage.
+func TestCanaries(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		in               Canaries
+		count            int
+		instances, first int
+	}{
+		{"beside the earlier version", Canaries{From: 3, N: 1}, 3, 4, 3},
+		{"a scale up waits", Canaries{From: 3, N: 1}, 9, 4, 3},
+		{"a scale down waits", Canaries{From: 3, N: 1}, 0, 4, 3},
+		{"failed", Canaries{From: 3, N: 2, Failed: true}, 3, 3, 0},
+		{"failed, with a scale up", Canaries{From: 3, N: 2, Failed: true}, 9, 3, 0},
+		{"promoted", Canaries{From: 3, N: 2, Promoted: true}, 3, 5, 0},
+		{"promoted, with a scale up beyond the canaries", Canaries{From: 3, N: 2, Promoted: true}, 9, 9, 0},
+		{"promoted, with a small scale up", Canaries{From: 3, N: 2, Promoted: true}, 4, 5, 0},
+		{"promoted, with a scale down", Canaries{From: 3, N: 2, Promoted: true}, 2, 2, 0},
+		{"failed after the promotion", Canaries{From: 3, N: 2, Promoted: true, Failed: true}, 4, 4, 0},
+	} {
+		if instances, first := c.in.Indices(c.count); instances != c.instances || first != c.first {
+			t.Errorf("%s: %d instances, first %d, want %d and %d", c.name, instances, first, c.instances, c.first)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package rollouts
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -38,6 +40,33 @@ func (s *Service) Resume(ctx context.Context, req *nusav1.ControlRolloutRequest)
 		}
 		return "rollout.resumed"
 	})
+}
+
+// Promote implements nusav1.RolloutsServer.
+func (s *Service) Promote(ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
+	return s.steer(ctx, req, "promote", func(r *nusav1.RolloutRecord) string {
+		r.Promoted, r.Groups, r.Paused, r.PausedBecause = true, nil, false, ""
+		return "rollout.promoted"
+	})
+}
+
+// promotable returns an error if the canaries of a rollout cannot be promoted now. The state's lock is
+// held.
+func promotable(t *state.Tx, k state.JobKey, r *nusav1.RolloutRecord, force bool) error {
+	if !state.CanaryStage(r) {
+		return status.Errorf(codes.FailedPrecondition, "no canary of version %d of job %s waits: `nusa job status %s` shows the rollout", r.GetVersion(), k, k)
+	}
+	j := t.State.Jobs[k]
+	if j == nil || force {
+		return nil
+	}
+	healthy := j.HealthyCanaries(r, t.State.Sight())
+	for _, name := range slices.Sorted(maps.Keys(r.GetCanaries())) {
+		if want := r.GetCanaries()[name].GetCount(); healthy[name] < want {
+			return status.Errorf(codes.FailedPrecondition, "%d of %d canaries of %s are healthy: wait, end it with `nusa job fail %s`, or promote it with --force", healthy[name], want, name, k)
+		}
+	}
+	return nil
 }
 
 // Fail implements nusav1.RolloutsServer.
@@ -79,9 +108,14 @@ func (s *Service) steer(ctx context.Context, req *nusav1.ControlRolloutRequest, 
 		case was.GetFailed() != "" && verb != "resume":
 			return status.Errorf(codes.FailedPrecondition, "version %d of job %s has failed: `nusa job resume %s` tries again, `nusa job revert %s` goes back", was.GetVersion(), k, k, k)
 		}
+		if verb == "promote" {
+			if err := promotable(t, k, was, req.GetForce()); err != nil {
+				return err
+			}
+		}
 		next := proto.CloneOf(was)
 		kind := change(next)
-		if was.GetPaused() == next.GetPaused() && was.GetFailed() == next.GetFailed() {
+		if was.GetPaused() == next.GetPaused() && was.GetFailed() == next.GetFailed() && was.GetPromoted() == next.GetPromoted() {
 			return nil
 		}
 		if err := t.Audit(audit.Entry{Verb: verb, Kind: "job", Namespace: k.Namespace, Name: k.Name, Reason: fmt.Sprintf("rollout of version %d", was.GetVersion())}); err != nil {

@@ -122,6 +122,7 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 		st.Names.Removed()
 	}
 	j.Record, j.Revision = rec, revision
+	j.followCanaries()
 	mayLeave(st, j)
 	j.keepDecisions(rec)
 	j.forgetUnplaced(rec)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/progress"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/notify"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -30,6 +31,9 @@ type Job struct {
 	Healthy *Record
 	// StoredRollout is the stored record of the job's latest rollout. Nobody may change it.
 	StoredRollout *nusav1.RolloutRecord
+	// canaried is the job in the form of package place if the present version has canaries, otherwise
+	// nil: see Place.
+	canaried *place.Job
 	// Changes counts the durable changes of the job and its slots.
 	Changes uint64
 	// Stamp is the number of the latest change that a watch shows.
@@ -134,7 +138,99 @@ func (j *Job) Place() *place.Job {
 	if j.Record == nil {
 		return &noJob
 	}
+	if j.canaried != nil {
+		return j.canaried
+	}
 	return &j.Record.place
+}
+
+// followCanaries updates what Place returns after a change of the job or its rollout. The lock is held.
+func (j *Job) followCanaries() {
+	j.canaried = nil
+	if rec := j.PresentRollout(); len(rec.GetCanaries()) > 0 && !rec.GetDone() {
+		out := withCanaries(j.Record.place, rec)
+		j.canaried = &out
+	}
+}
+
+// Planned returns a job as a transaction leaves it, without its slots. rev is the revision of its record.
+func Planned(t *Tx, k JobKey, rec *Record, rev int64) place.Job {
+	out := rec.ToPlace(rev)
+	if r := t.Rollout(k); rec != nil && !rec.Stopped() && r.GetRun() == rec.Run(rev) && r.GetVersion() == rec.RolledOut() {
+		return withCanaries(out, r)
+	}
+	return out
+}
+
+// withCanaries returns a job whose groups have the indices that its rollout asks for, and why the
+// instances below the canaries wait.
+func withCanaries(p place.Job, rec *nusav1.RolloutRecord) place.Job {
+	if len(rec.GetCanaries()) == 0 || rec.GetDone() {
+		return p
+	}
+	p.Groups = slices.Clone(p.Groups)
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		if c := rec.GetCanaries()[g.Name]; c != nil {
+			of := progress.Canaries{From: int(c.GetFrom()), N: int(c.GetCount()), Promoted: rec.GetPromoted(), Failed: rec.GetFailed() != ""}
+			g.Count, g.CanaryFrom = of.Indices(g.Count)
+		}
+	}
+	if !rec.GetPromoted() {
+		p.RolloutHold = fmt.Sprintf("version %d waits until its canaries are promoted", rec.GetVersion())
+	}
+	return p
+}
+
+// addCanaries adds what a rollout shows until its canaries are promoted. The lock is held.
+func (j *Job) addCanaries(r *nusav1.Rollout, rec *nusav1.RolloutRecord, see Sight) {
+	r.State = nusav1.RolloutState_ROLLOUT_STATE_CANARY
+	auto, healthy := j.Record.AutoPromotes(rec), j.HealthyCanaries(rec, see)
+	for name, c := range rec.GetCanaries() {
+		r.Canaries += c.GetCount()
+		r.HealthyCanaries += healthy[name]
+	}
+	r.AwaitsPromotion = !auto && r.GetHealthyCanaries() >= r.GetCanaries()
+	switch {
+	case r.GetAwaitsPromotion():
+		r.Message = fmt.Sprintf("%d of %d canaries are healthy: it waits for `nusa job promote`, or `nusa job fail`", r.GetHealthyCanaries(), r.GetCanaries())
+	case r.GetHealthyCanaries() >= r.GetCanaries():
+		r.Message = fmt.Sprintf("%d of %d canaries are healthy: they are promoted if they stay so", r.GetHealthyCanaries(), r.GetCanaries())
+	}
+}
+
+// CanaryStage reports whether a rollout has canaries that are not promoted.
+func CanaryStage(rec *nusav1.RolloutRecord) bool {
+	return len(rec.GetCanaries()) > 0 && !rec.GetPromoted() && !rec.GetDone()
+}
+
+// HealthyCanaries returns, by group, how many canaries of a rollout are healthy. A region that is cut
+// off shows none. The lock is held.
+func (j *Job) HealthyCanaries(rec *nusav1.RolloutRecord, see Sight) map[string]int32 {
+	type part struct{ group, region string }
+	owned := map[part]int32{}
+	for s := range j.Slots.All() {
+		c := rec.GetCanaries()[s.Group]
+		if c == nil || s.Desired != region.DesiredRun || s.JobVersion < rec.GetVersion() || s.Region == "" {
+			continue
+		}
+		owned[part{s.Group, s.Region}] += max(0, min(int32(s.To), c.GetFrom()+c.GetCount())-max(int32(s.From), c.GetFrom()))
+	}
+	out := map[string]int32{}
+	for p, n := range owned {
+		sum := j.Summaries.Get(p.region)
+		if _, cut := see.CutOff(p.region); cut || sum.GetRun() != rec.GetRun() {
+			continue
+		}
+		running := int32(0)
+		if more := sum.GetNewer()[p.group]; more.GetVersion() >= rec.GetVersion() {
+			running = more.GetRunning()
+		} else if sum.GetVersion() >= rec.GetVersion() {
+			running = sum.GetGroups()[p.group].GetRunning() - sum.GetGroups()[p.group].GetOutdated()
+		}
+		out[p.group] += min(n, max(0, running))
+	}
+	return out
 }
 
 // Watched returns a channel that is closed at the next change that a watch of the job shows, and

@@ -51,6 +51,12 @@ type Record struct {
 type groupRules struct {
 	autoRevert      bool
 	keepReplacement bool
+	// canaries, autoPromote and minHealthy are update.canary, auto_promote and min_healthy.
+	canaries    int
+	autoPromote bool
+	minHealthy  time.Duration
+	// work is job.GroupHash of a group with canaries.
+	work uint64
 	// healthyDeadline and progressDeadline are job.Deadlines.
 	healthyDeadline, progressDeadline time.Duration
 }
@@ -115,6 +121,11 @@ func parsedSpec(spec *nusav1.JobSpec) Spec {
 			keepReplacement: from.GetDisconnect().GetReconcile() == nusav1.Reconcile_RECONCILE_KEEP_REPLACEMENT,
 		}
 		rules.healthyDeadline, rules.progressDeadline = job.Deadlines(from)
+		rules.canaries, rules.autoPromote = int(from.GetUpdate().GetCanary()), from.GetUpdate().GetAutoPromote()
+		rules.minHealthy = job.MinHealthy(from, false)
+		if rules.canaries > 0 {
+			rules.work = job.GroupHash(from)
+		}
 		out.rules = append(out.rules, rules)
 	}
 	out.share()
@@ -398,6 +409,19 @@ func (r *Record) KeepReplacement(group string) bool { return r.rulesOf(group).ke
 func (r *Record) Deadlines(group string) (healthy, progress time.Duration) {
 	rules := r.rulesOf(group)
 	return rules.healthyDeadline, rules.progressDeadline
+}
+
+// MinHealthy returns update.min_healthy of a group.
+func (r *Record) MinHealthy(group string) time.Duration { return r.rulesOf(group).minHealthy }
+
+// AutoPromotes reports whether each group with canaries has update.auto_promote.
+func (r *Record) AutoPromotes(rec *nusav1.RolloutRecord) bool {
+	for name := range rec.GetCanaries() {
+		if !r.rulesOf(name).autoPromote {
+			return false
+		}
+	}
+	return len(rec.GetCanaries()) > 0
 }
 
 func (r *Record) asksRevert() bool {

@@ -113,6 +113,11 @@ func applyRollout(st *State, k JobKey, msg any) {
 	}
 	st.Room.Count(j.StoredRollout != nil, rec != nil)
 	j.StoredRollout = rec
+	if j.Record != nil && !j.Record.Stopped() { // the numbers of instances may change
+		st.Demand.drop(j)
+		j.followCanaries()
+		st.Demand.add(j)
+	}
 	if j.Record != nil {
 		st.Pending[k], st.Rollouts[k] = struct{}{}, struct{}{}
 	}

@@ -310,7 +310,11 @@ func (j *Job) regionCounts(sum *nusav1.JobSummary, group string, open bool) (c *
 	case sum.GetRun() > 0 && sum.GetRun() != j.Record.Run(j.Revision), sum.GetVersion() < 0:
 		return &nusav1.InstanceCounts{}, true
 	case open && sum.GetVersion() < j.Record.Version():
-		c.Outdated = c.GetStarting() + c.GetRunning()
+		more := sum.GetNewer()[group]
+		if more.GetVersion() < j.Record.Version() {
+			more = nil
+		}
+		c.Outdated = max(0, c.GetStarting()+c.GetRunning()-more.GetStarting()-more.GetRunning())
 		c.Pending, c.Failed = c.GetPending()+c.GetFailed(), 0
 		return c, true
 	}

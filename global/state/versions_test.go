@@ -24,6 +24,7 @@ type versionWorld struct {
 	st     *State
 	commit *Committer
 	k      JobKey
+	update *nusav1.Update // of each version
 }
 
 func (w *versionWorld) do(change func(*Tx) error) {
@@ -46,6 +47,7 @@ func (w *versionWorld) submit(text, tag string) (out *nusav1.SubmitResponse, err
 	for _, t := range spec.Groups["web"].Tasks {
 		t.Env = map[string]string{"V": text}
 	}
+	spec.Groups["web"].Update = proto.CloneOf(w.update)
 	job.Default(spec)
 	w.do(func(tx *Tx) error {
 		out, err = tx.Submit(w.k, &nusav1.SubmitRequest{Spec: spec, Tag: tag})

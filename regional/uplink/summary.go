@@ -21,6 +21,12 @@ func (r *Reporter) Summary(view *state.View, k state.JobKey) *nusav1.JobSummary 
 	}
 	out.Version, out.Run = wantedVersion(view, k)
 	for g := range view.JobGroups(k) {
+		if n := newer(view, g, out.Version); n != nil {
+			if out.Newer == nil {
+				out.Newer = map[string]*nusav1.NewerInstances{}
+			}
+			out.Newer[g.Key.Group] = n
+		}
 		out.Groups[g.Key.Group] = wire.InstanceCountsToProto(g.Counts)
 		if counts := r.Reasons(view, g); len(counts) > 0 {
 			out.Reasons[g.Key.Group] = &nusav1.GroupReasons{Reasons: counts}
@@ -59,6 +65,50 @@ func wantedVersion(view *state.View, k state.JobKey) (version, run int64) {
 		open = done
 	}
 	return open, run
+}
+
+// maxNewer bounds the instances that newer counts.
+const maxNewer = 256
+
+// newer counts the instances in the slots of a group that have its newest version. It returns nil if
+// that is not after oldest, the version of the summary, or if there are more than maxNewer instances.
+// The counts of a summary do not tell canaries from the instances of an earlier version.
+func newer(view *state.View, g *state.GroupView, oldest int64) *nusav1.NewerInstances {
+	version, n := int64(0), int32(0)
+	for _, s := range g.Slots {
+		if s.Desired != state.Run || s.JobVersion < version || s.JobVersion <= oldest {
+			continue
+		}
+		if s.JobVersion > version {
+			version, n = s.JobVersion, 0
+		}
+		n += s.To - s.From
+	}
+	if n == 0 || n > maxNewer {
+		return nil
+	}
+	out := &nusav1.NewerInstances{Version: version}
+	for _, s := range g.Slots {
+		if s.Desired != state.Run || s.JobVersion != version {
+			continue
+		}
+		for index := s.From; index < s.To; index++ {
+			running, starting := false, false
+			for a := range view.InstanceAllocs(g.Key, index) {
+				if a.Live() && a.Desired == state.Run && a.JobVersion == version && !a.Disconnected {
+					running = running || a.Serving()
+					starting = starting || a.State == state.Starting || a.State == state.Running
+				}
+			}
+			switch {
+			case running:
+				out.Running++
+			case starting:
+				out.Starting++
+			}
+		}
+	}
+	return out
 }
 
 // Reasons returns why instances of a group are pending, are still starting, or have failed.

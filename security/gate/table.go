@@ -196,6 +196,7 @@ var table = []row{
 	{name: "/nusa.v1.Rollouts/Tag", may: users, verb: "submit", kind: "job", at: ofJob},
 	{name: "/nusa.v1.Rollouts/Pause", may: users, verb: "submit", kind: "job", at: ofJob},
 	{name: "/nusa.v1.Rollouts/Resume", may: users, verb: "submit", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Rollouts/Promote", may: users, verb: "submit", kind: "job", at: ofJob},
 	{name: "/nusa.v1.Rollouts/Fail", may: users, verb: "submit", kind: "job", at: ofJob},
 
 	{name: "/nusa.v1.Reservations/Create", may: users, verb: "create", kind: "reservation", at: unknown},

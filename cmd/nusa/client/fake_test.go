@@ -256,6 +256,9 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 		// It runs, but not for min_healthy.
 		running.Spec.Groups["web"].Update.MinHealthy = durationpb.New(time.Hour)
 		return send(running, failed)
+	case "canary":
+		starting.Status.Rollout = &nusav1.Rollout{Version: 2, State: nusav1.RolloutState_ROLLOUT_STATE_CANARY, Canaries: 1, HealthyCanaries: 1, AwaitsPromotion: true}
+		return send(waiting, starting)
 	case "stopped":
 		return send(stopped)
 	case "other":

@@ -1941,7 +1941,11 @@ type JobSummary struct {
 	// run on a lost node. The region does not return these instances. The global tier revokes
 	// them once another region has capacity. At most 256 ranges. A region of an earlier
 	// version of Nusa returns such instances instead.
-	Disconnected  []*DisconnectedInstances `protobuf:"bytes,10,rep,name=disconnected,proto3" json:"disconnected,omitempty"`
+	Disconnected []*DisconnectedInstances `protobuf:"bytes,10,rep,name=disconnected,proto3" json:"disconnected,omitempty"`
+	// Instances in slots of a version after JobSummary.version, by group. Only of groups whose slots have
+	// several versions, and only up to 256 instances a group. A region of an earlier version of Nusa does
+	// not send it.
+	Newer         map[string]*NewerInstances `protobuf:"bytes,11,rep,name=newer,proto3" json:"newer,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2046,6 +2050,76 @@ func (x *JobSummary) GetDisconnected() []*DisconnectedInstances {
 	return nil
 }
 
+func (x *JobSummary) GetNewer() map[string]*NewerInstances {
+	if x != nil {
+		return x.Newer
+	}
+	return nil
+}
+
+// NewerInstances counts the instances of a group in slots of its newest version.
+type NewerInstances struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest version of the group's slots.
+	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// Number of instances that run it, and of those that are starting.
+	Running       int32 `protobuf:"varint,2,opt,name=running,proto3" json:"running,omitempty"`
+	Starting      int32 `protobuf:"varint,3,opt,name=starting,proto3" json:"starting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NewerInstances) Reset() {
+	*x = NewerInstances{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NewerInstances) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NewerInstances) ProtoMessage() {}
+
+func (x *NewerInstances) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NewerInstances.ProtoReflect.Descriptor instead.
+func (*NewerInstances) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *NewerInstances) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *NewerInstances) GetRunning() int32 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *NewerInstances) GetStarting() int32 {
+	if x != nil {
+		return x.Starting
+	}
+	return 0
+}
+
 // DisconnectedInstances are the instances from <= i < to of a slot whose attempts
 // may still run on one lost node.
 type DisconnectedInstances struct {
@@ -2064,7 +2138,7 @@ type DisconnectedInstances struct {
 
 func (x *DisconnectedInstances) Reset() {
 	*x = DisconnectedInstances{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2150,7 @@ func (x *DisconnectedInstances) String() string {
 func (*DisconnectedInstances) ProtoMessage() {}
 
 func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2163,7 @@ func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectedInstances.ProtoReflect.Descriptor instead.
 func (*DisconnectedInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DisconnectedInstances) GetGroup() string {
@@ -2137,7 +2211,7 @@ type GroupReasons struct {
 
 func (x *GroupReasons) Reset() {
 	*x = GroupReasons{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2149,7 +2223,7 @@ func (x *GroupReasons) String() string {
 func (*GroupReasons) ProtoMessage() {}
 
 func (x *GroupReasons) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2162,7 +2236,7 @@ func (x *GroupReasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupReasons.ProtoReflect.Descriptor instead.
 func (*GroupReasons) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GroupReasons) GetReasons() []*CountedReason {
@@ -2186,7 +2260,7 @@ type LatencyRow struct {
 
 func (x *LatencyRow) Reset() {
 	*x = LatencyRow{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2272,7 @@ func (x *LatencyRow) String() string {
 func (*LatencyRow) ProtoMessage() {}
 
 func (x *LatencyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2285,7 @@ func (x *LatencyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyRow.ProtoReflect.Descriptor instead.
 func (*LatencyRow) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LatencyRow) GetFull() bool {
@@ -2252,7 +2326,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2338,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2351,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -2339,7 +2413,7 @@ type EdgeTable struct {
 
 func (x *EdgeTable) Reset() {
 	*x = EdgeTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +2425,7 @@ func (x *EdgeTable) String() string {
 func (*EdgeTable) ProtoMessage() {}
 
 func (x *EdgeTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +2438,7 @@ func (x *EdgeTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EdgeTable.ProtoReflect.Descriptor instead.
 func (*EdgeTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *EdgeTable) GetRegions() []string {
@@ -2479,7 +2553,7 @@ type RowChanges struct {
 
 func (x *RowChanges) Reset() {
 	*x = RowChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2565,7 @@ func (x *RowChanges) String() string {
 func (*RowChanges) ProtoMessage() {}
 
 func (x *RowChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2578,7 @@ func (x *RowChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowChanges.ProtoReflect.Descriptor instead.
 func (*RowChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RowChanges) GetFull() bool {
@@ -2561,7 +2635,7 @@ type FitCounts struct {
 
 func (x *FitCounts) Reset() {
 	*x = FitCounts{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2573,7 +2647,7 @@ func (x *FitCounts) String() string {
 func (*FitCounts) ProtoMessage() {}
 
 func (x *FitCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2586,7 +2660,7 @@ func (x *FitCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitCounts.ProtoReflect.Descriptor instead.
 func (*FitCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *FitCounts) GetSequence() uint64 {
@@ -2632,7 +2706,7 @@ type GlobalMessage struct {
 
 func (x *GlobalMessage) Reset() {
 	*x = GlobalMessage{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +2718,7 @@ func (x *GlobalMessage) String() string {
 func (*GlobalMessage) ProtoMessage() {}
 
 func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +2731,7 @@ func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalMessage.ProtoReflect.Descriptor instead.
 func (*GlobalMessage) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GlobalMessage) GetKind() isGlobalMessage_Kind {
@@ -2959,7 +3033,7 @@ type PeerChanges struct {
 
 func (x *PeerChanges) Reset() {
 	*x = PeerChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3045,7 @@ func (x *PeerChanges) String() string {
 func (*PeerChanges) ProtoMessage() {}
 
 func (x *PeerChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3058,7 @@ func (x *PeerChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerChanges.ProtoReflect.Descriptor instead.
 func (*PeerChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PeerChanges) GetBuckets() []uint32 {
@@ -3028,7 +3102,7 @@ type ProbeDemand struct {
 
 func (x *ProbeDemand) Reset() {
 	*x = ProbeDemand{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3114,7 @@ func (x *ProbeDemand) String() string {
 func (*ProbeDemand) ProtoMessage() {}
 
 func (x *ProbeDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3127,7 @@ func (x *ProbeDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeDemand.ProtoReflect.Descriptor instead.
 func (*ProbeDemand) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ProbeDemand) GetRegions() []string {
@@ -3109,7 +3183,7 @@ type PeerTable struct {
 
 func (x *PeerTable) Reset() {
 	*x = PeerTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	mi := &file_nusa_v1_federation_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3121,7 +3195,7 @@ func (x *PeerTable) String() string {
 func (*PeerTable) ProtoMessage() {}
 
 func (x *PeerTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	mi := &file_nusa_v1_federation_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3134,7 +3208,7 @@ func (x *PeerTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerTable.ProtoReflect.Descriptor instead.
 func (*PeerTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PeerTable) GetNames() []string {
@@ -3266,7 +3340,7 @@ type LabelSet struct {
 
 func (x *LabelSet) Reset() {
 	*x = LabelSet{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[33]
+	mi := &file_nusa_v1_federation_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3278,7 +3352,7 @@ func (x *LabelSet) String() string {
 func (*LabelSet) ProtoMessage() {}
 
 func (x *LabelSet) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[33]
+	mi := &file_nusa_v1_federation_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3291,7 +3365,7 @@ func (x *LabelSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelSet.ProtoReflect.Descriptor instead.
 func (*LabelSet) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LabelSet) GetLabels() map[string]string {
@@ -3315,7 +3389,7 @@ type AskChanges struct {
 
 func (x *AskChanges) Reset() {
 	*x = AskChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[34]
+	mi := &file_nusa_v1_federation_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3327,7 +3401,7 @@ func (x *AskChanges) String() string {
 func (*AskChanges) ProtoMessage() {}
 
 func (x *AskChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[34]
+	mi := &file_nusa_v1_federation_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3340,7 +3414,7 @@ func (x *AskChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskChanges.ProtoReflect.Descriptor instead.
 func (*AskChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AskChanges) GetFull() bool {
@@ -3380,7 +3454,7 @@ type ColumnChanges struct {
 
 func (x *ColumnChanges) Reset() {
 	*x = ColumnChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[35]
+	mi := &file_nusa_v1_federation_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3392,7 +3466,7 @@ func (x *ColumnChanges) String() string {
 func (*ColumnChanges) ProtoMessage() {}
 
 func (x *ColumnChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[35]
+	mi := &file_nusa_v1_federation_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3405,7 +3479,7 @@ func (x *ColumnChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ColumnChanges.ProtoReflect.Descriptor instead.
 func (*ColumnChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ColumnChanges) GetEdges() []byte {
@@ -3463,7 +3537,7 @@ type MatrixChanges struct {
 
 func (x *MatrixChanges) Reset() {
 	*x = MatrixChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[36]
+	mi := &file_nusa_v1_federation_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3475,7 +3549,7 @@ func (x *MatrixChanges) String() string {
 func (*MatrixChanges) ProtoMessage() {}
 
 func (x *MatrixChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[36]
+	mi := &file_nusa_v1_federation_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3488,7 +3562,7 @@ func (x *MatrixChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixChanges.ProtoReflect.Descriptor instead.
 func (*MatrixChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MatrixChanges) GetFull() bool {
@@ -3537,7 +3611,7 @@ type OriginTable struct {
 
 func (x *OriginTable) Reset() {
 	*x = OriginTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[37]
+	mi := &file_nusa_v1_federation_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3549,7 +3623,7 @@ func (x *OriginTable) String() string {
 func (*OriginTable) ProtoMessage() {}
 
 func (x *OriginTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[37]
+	mi := &file_nusa_v1_federation_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3562,7 +3636,7 @@ func (x *OriginTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginTable.ProtoReflect.Descriptor instead.
 func (*OriginTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *OriginTable) GetRecords() []*OriginRecord {
@@ -3593,7 +3667,7 @@ type CompactMatrix struct {
 
 func (x *CompactMatrix) Reset() {
 	*x = CompactMatrix{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[38]
+	mi := &file_nusa_v1_federation_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3605,7 +3679,7 @@ func (x *CompactMatrix) String() string {
 func (*CompactMatrix) ProtoMessage() {}
 
 func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[38]
+	mi := &file_nusa_v1_federation_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3618,7 +3692,7 @@ func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactMatrix.ProtoReflect.Descriptor instead.
 func (*CompactMatrix) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CompactMatrix) GetRegions() []string {
@@ -3686,7 +3760,7 @@ type GlobalWelcome struct {
 
 func (x *GlobalWelcome) Reset() {
 	*x = GlobalWelcome{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[39]
+	mi := &file_nusa_v1_federation_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3698,7 +3772,7 @@ func (x *GlobalWelcome) String() string {
 func (*GlobalWelcome) ProtoMessage() {}
 
 func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[39]
+	mi := &file_nusa_v1_federation_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3711,7 +3785,7 @@ func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalWelcome.ProtoReflect.Descriptor instead.
 func (*GlobalWelcome) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GlobalWelcome) GetSession() string {
@@ -3814,7 +3888,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[40]
+	mi := &file_nusa_v1_federation_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3826,7 +3900,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[40]
+	mi := &file_nusa_v1_federation_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3839,7 +3913,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Refused) GetMessage() string {
@@ -3873,7 +3947,7 @@ type PeerRegions struct {
 
 func (x *PeerRegions) Reset() {
 	*x = PeerRegions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[41]
+	mi := &file_nusa_v1_federation_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3885,7 +3959,7 @@ func (x *PeerRegions) String() string {
 func (*PeerRegions) ProtoMessage() {}
 
 func (x *PeerRegions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[41]
+	mi := &file_nusa_v1_federation_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3898,7 +3972,7 @@ func (x *PeerRegions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegions.ProtoReflect.Descriptor instead.
 func (*PeerRegions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PeerRegions) GetRegions() []*PeerRegion {
@@ -3931,7 +4005,7 @@ type PeerRegion struct {
 
 func (x *PeerRegion) Reset() {
 	*x = PeerRegion{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[42]
+	mi := &file_nusa_v1_federation_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3943,7 +4017,7 @@ func (x *PeerRegion) String() string {
 func (*PeerRegion) ProtoMessage() {}
 
 func (x *PeerRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[42]
+	mi := &file_nusa_v1_federation_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3956,7 +4030,7 @@ func (x *PeerRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegion.ProtoReflect.Descriptor instead.
 func (*PeerRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PeerRegion) GetName() string {
@@ -4018,7 +4092,7 @@ type LatencyColumn struct {
 
 func (x *LatencyColumn) Reset() {
 	*x = LatencyColumn{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[43]
+	mi := &file_nusa_v1_federation_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4030,7 +4104,7 @@ func (x *LatencyColumn) String() string {
 func (*LatencyColumn) ProtoMessage() {}
 
 func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[43]
+	mi := &file_nusa_v1_federation_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4043,7 +4117,7 @@ func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyColumn.ProtoReflect.Descriptor instead.
 func (*LatencyColumn) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *LatencyColumn) GetEdges() []*Edge {
@@ -4065,7 +4139,7 @@ type ShapeSubscriptions struct {
 
 func (x *ShapeSubscriptions) Reset() {
 	*x = ShapeSubscriptions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[44]
+	mi := &file_nusa_v1_federation_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4077,7 +4151,7 @@ func (x *ShapeSubscriptions) String() string {
 func (*ShapeSubscriptions) ProtoMessage() {}
 
 func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[44]
+	mi := &file_nusa_v1_federation_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4090,7 +4164,7 @@ func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscriptions.ProtoReflect.Descriptor instead.
 func (*ShapeSubscriptions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ShapeSubscriptions) GetAsks() []*ShapeSubscription {
@@ -4129,7 +4203,7 @@ type ShapeSubscription struct {
 
 func (x *ShapeSubscription) Reset() {
 	*x = ShapeSubscription{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[45]
+	mi := &file_nusa_v1_federation_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4141,7 +4215,7 @@ func (x *ShapeSubscription) String() string {
 func (*ShapeSubscription) ProtoMessage() {}
 
 func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[45]
+	mi := &file_nusa_v1_federation_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4154,7 +4228,7 @@ func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscription.ProtoReflect.Descriptor instead.
 func (*ShapeSubscription) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ShapeSubscription) GetAsk() uint64 {
@@ -4245,7 +4319,7 @@ type TunnelRequest struct {
 
 func (x *TunnelRequest) Reset() {
 	*x = TunnelRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[46]
+	mi := &file_nusa_v1_federation_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4257,7 +4331,7 @@ func (x *TunnelRequest) String() string {
 func (*TunnelRequest) ProtoMessage() {}
 
 func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[46]
+	mi := &file_nusa_v1_federation_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4270,7 +4344,7 @@ func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelRequest.ProtoReflect.Descriptor instead.
 func (*TunnelRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TunnelRequest) GetId() string {
@@ -4437,7 +4511,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04last\x18\x02 \x01(\bR\x04last\x121\n" +
 	"\tsummaries\x18\x03 \x03(\v2\x13.nusa.v1.JobSummaryR\tsummaries\x12\x18\n" +
 	"\aremoved\x18\x04 \x03(\tR\aremoved\x12-\n" +
-	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\x96\x04\n" +
+	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\x9f\x05\n" +
 	"\n" +
 	"JobSummary\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -4450,13 +4524,22 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\aversion\x18\b \x01(\x03R\aversion\x12\x10\n" +
 	"\x03run\x18\t \x01(\x03R\x03run\x12B\n" +
 	"\fdisconnected\x18\n" +
-	" \x03(\v2\x1e.nusa.v1.DisconnectedInstancesR\fdisconnected\x1aR\n" +
+	" \x03(\v2\x1e.nusa.v1.DisconnectedInstancesR\fdisconnected\x124\n" +
+	"\x05newer\x18\v \x03(\v2\x1e.nusa.v1.JobSummary.NewerEntryR\x05newer\x1aR\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\x1aQ\n" +
 	"\fReasonsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12+\n" +
-	"\x05value\x18\x02 \x01(\v2\x15.nusa.v1.GroupReasonsR\x05value:\x028\x01\"\x85\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x15.nusa.v1.GroupReasonsR\x05value:\x028\x01\x1aQ\n" +
+	"\n" +
+	"NewerEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
+	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.NewerInstancesR\x05value:\x028\x01\"`\n" +
+	"\x0eNewerInstances\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x18\n" +
+	"\arunning\x18\x02 \x01(\x05R\arunning\x12\x1a\n" +
+	"\bstarting\x18\x03 \x01(\x05R\bstarting\"\x85\x01\n" +
 	"\x15DisconnectedInstances\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x05R\x04from\x12\x0e\n" +
@@ -4666,7 +4749,7 @@ func file_nusa_v1_federation_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_federation_proto_rawDescData
 }
 
-var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_nusa_v1_federation_proto_goTypes = []any{
 	(*StateRequest)(nil),           // 0: nusa.v1.StateRequest
 	(*StateDigest)(nil),            // 1: nusa.v1.StateDigest
@@ -4690,161 +4773,165 @@ var file_nusa_v1_federation_proto_goTypes = []any{
 	(*SlotOrders)(nil),             // 19: nusa.v1.SlotOrders
 	(*JobSummaries)(nil),           // 20: nusa.v1.JobSummaries
 	(*JobSummary)(nil),             // 21: nusa.v1.JobSummary
-	(*DisconnectedInstances)(nil),  // 22: nusa.v1.DisconnectedInstances
-	(*GroupReasons)(nil),           // 23: nusa.v1.GroupReasons
-	(*LatencyRow)(nil),             // 24: nusa.v1.LatencyRow
-	(*Coordinate)(nil),             // 25: nusa.v1.Coordinate
-	(*EdgeTable)(nil),              // 26: nusa.v1.EdgeTable
-	(*RowChanges)(nil),             // 27: nusa.v1.RowChanges
-	(*FitCounts)(nil),              // 28: nusa.v1.FitCounts
-	(*GlobalMessage)(nil),          // 29: nusa.v1.GlobalMessage
-	(*PeerChanges)(nil),            // 30: nusa.v1.PeerChanges
-	(*ProbeDemand)(nil),            // 31: nusa.v1.ProbeDemand
-	(*PeerTable)(nil),              // 32: nusa.v1.PeerTable
-	(*LabelSet)(nil),               // 33: nusa.v1.LabelSet
-	(*AskChanges)(nil),             // 34: nusa.v1.AskChanges
-	(*ColumnChanges)(nil),          // 35: nusa.v1.ColumnChanges
-	(*MatrixChanges)(nil),          // 36: nusa.v1.MatrixChanges
-	(*OriginTable)(nil),            // 37: nusa.v1.OriginTable
-	(*CompactMatrix)(nil),          // 38: nusa.v1.CompactMatrix
-	(*GlobalWelcome)(nil),          // 39: nusa.v1.GlobalWelcome
-	(*Refused)(nil),                // 40: nusa.v1.Refused
-	(*PeerRegions)(nil),            // 41: nusa.v1.PeerRegions
-	(*PeerRegion)(nil),             // 42: nusa.v1.PeerRegion
-	(*LatencyColumn)(nil),          // 43: nusa.v1.LatencyColumn
-	(*ShapeSubscriptions)(nil),     // 44: nusa.v1.ShapeSubscriptions
-	(*ShapeSubscription)(nil),      // 45: nusa.v1.ShapeSubscription
-	(*TunnelRequest)(nil),          // 46: nusa.v1.TunnelRequest
-	nil,                            // 47: nusa.v1.JobSummary.GroupsEntry
-	nil,                            // 48: nusa.v1.JobSummary.ReasonsEntry
-	nil,                            // 49: nusa.v1.LabelSet.LabelsEntry
-	nil,                            // 50: nusa.v1.PeerRegion.LabelsEntry
-	(*durationpb.Duration)(nil),    // 51: google.protobuf.Duration
-	(*RegionReport)(nil),           // 52: nusa.v1.RegionReport
-	(*RegionDefinition)(nil),       // 53: nusa.v1.RegionDefinition
-	(*RegionalServer)(nil),         // 54: nusa.v1.RegionalServer
-	(SlotState)(0),                 // 55: nusa.v1.SlotState
-	(Reason)(0),                    // 56: nusa.v1.Reason
-	(*CountedReason)(nil),          // 57: nusa.v1.CountedReason
-	(*Slot)(nil),                   // 58: nusa.v1.Slot
-	(*Edge)(nil),                   // 59: nusa.v1.Edge
-	(*FitCount)(nil),               // 60: nusa.v1.FitCount
-	(*AuthSet)(nil),                // 61: nusa.v1.AuthSet
-	(*KeyGoal)(nil),                // 62: nusa.v1.KeyGoal
-	(*OriginRecord)(nil),           // 63: nusa.v1.OriginRecord
-	(*Location)(nil),               // 64: nusa.v1.Location
-	(*Resources)(nil),              // 65: nusa.v1.Resources
-	(*InstanceCounts)(nil),         // 66: nusa.v1.InstanceCounts
+	(*NewerInstances)(nil),         // 22: nusa.v1.NewerInstances
+	(*DisconnectedInstances)(nil),  // 23: nusa.v1.DisconnectedInstances
+	(*GroupReasons)(nil),           // 24: nusa.v1.GroupReasons
+	(*LatencyRow)(nil),             // 25: nusa.v1.LatencyRow
+	(*Coordinate)(nil),             // 26: nusa.v1.Coordinate
+	(*EdgeTable)(nil),              // 27: nusa.v1.EdgeTable
+	(*RowChanges)(nil),             // 28: nusa.v1.RowChanges
+	(*FitCounts)(nil),              // 29: nusa.v1.FitCounts
+	(*GlobalMessage)(nil),          // 30: nusa.v1.GlobalMessage
+	(*PeerChanges)(nil),            // 31: nusa.v1.PeerChanges
+	(*ProbeDemand)(nil),            // 32: nusa.v1.ProbeDemand
+	(*PeerTable)(nil),              // 33: nusa.v1.PeerTable
+	(*LabelSet)(nil),               // 34: nusa.v1.LabelSet
+	(*AskChanges)(nil),             // 35: nusa.v1.AskChanges
+	(*ColumnChanges)(nil),          // 36: nusa.v1.ColumnChanges
+	(*MatrixChanges)(nil),          // 37: nusa.v1.MatrixChanges
+	(*OriginTable)(nil),            // 38: nusa.v1.OriginTable
+	(*CompactMatrix)(nil),          // 39: nusa.v1.CompactMatrix
+	(*GlobalWelcome)(nil),          // 40: nusa.v1.GlobalWelcome
+	(*Refused)(nil),                // 41: nusa.v1.Refused
+	(*PeerRegions)(nil),            // 42: nusa.v1.PeerRegions
+	(*PeerRegion)(nil),             // 43: nusa.v1.PeerRegion
+	(*LatencyColumn)(nil),          // 44: nusa.v1.LatencyColumn
+	(*ShapeSubscriptions)(nil),     // 45: nusa.v1.ShapeSubscriptions
+	(*ShapeSubscription)(nil),      // 46: nusa.v1.ShapeSubscription
+	(*TunnelRequest)(nil),          // 47: nusa.v1.TunnelRequest
+	nil,                            // 48: nusa.v1.JobSummary.GroupsEntry
+	nil,                            // 49: nusa.v1.JobSummary.ReasonsEntry
+	nil,                            // 50: nusa.v1.JobSummary.NewerEntry
+	nil,                            // 51: nusa.v1.LabelSet.LabelsEntry
+	nil,                            // 52: nusa.v1.PeerRegion.LabelsEntry
+	(*durationpb.Duration)(nil),    // 53: google.protobuf.Duration
+	(*RegionReport)(nil),           // 54: nusa.v1.RegionReport
+	(*RegionDefinition)(nil),       // 55: nusa.v1.RegionDefinition
+	(*RegionalServer)(nil),         // 56: nusa.v1.RegionalServer
+	(SlotState)(0),                 // 57: nusa.v1.SlotState
+	(Reason)(0),                    // 58: nusa.v1.Reason
+	(*CountedReason)(nil),          // 59: nusa.v1.CountedReason
+	(*Slot)(nil),                   // 60: nusa.v1.Slot
+	(*Edge)(nil),                   // 61: nusa.v1.Edge
+	(*FitCount)(nil),               // 62: nusa.v1.FitCount
+	(*AuthSet)(nil),                // 63: nusa.v1.AuthSet
+	(*KeyGoal)(nil),                // 64: nusa.v1.KeyGoal
+	(*OriginRecord)(nil),           // 65: nusa.v1.OriginRecord
+	(*Location)(nil),               // 66: nusa.v1.Location
+	(*Resources)(nil),              // 67: nusa.v1.Resources
+	(*InstanceCounts)(nil),         // 68: nusa.v1.InstanceCounts
 }
 var file_nusa_v1_federation_proto_depIdxs = []int32{
-	41, // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
-	37, // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
-	38, // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
-	51, // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
-	51, // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
-	51, // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
-	8,  // 6: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
-	14, // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
-	5,  // 8: nusa.v1.RegionMessage.orders_ack:type_name -> nusa.v1.Position
-	16, // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
-	52, // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
-	20, // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
-	24, // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
-	12, // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
-	13, // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
-	27, // 15: nusa.v1.RegionMessage.row:type_name -> nusa.v1.RowChanges
-	28, // 16: nusa.v1.RegionMessage.fits:type_name -> nusa.v1.FitCounts
-	7,  // 17: nusa.v1.RegionMessage.auth_ack:type_name -> nusa.v1.AuthAck
-	53, // 18: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
-	54, // 19: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
-	5,  // 20: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
-	11, // 21: nusa.v1.RegionHello.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	51, // 22: nusa.v1.RegionHello.lease_max:type_name -> google.protobuf.Duration
-	51, // 23: nusa.v1.RegionHello.stop_time:type_name -> google.protobuf.Duration
-	10, // 24: nusa.v1.RegionHello.known:type_name -> nusa.v1.KnownSets
-	25, // 25: nusa.v1.RegionHello.coordinate:type_name -> nusa.v1.Coordinate
-	9,  // 26: nusa.v1.RegionHello.work:type_name -> nusa.v1.RegionWork
-	5,  // 27: nusa.v1.KnownSets.column:type_name -> nusa.v1.Position
-	5,  // 28: nusa.v1.KnownSets.matrix:type_name -> nusa.v1.Position
-	54, // 29: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
-	51, // 30: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
-	51, // 31: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
-	11, // 32: nusa.v1.LeaseGrant.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	5,  // 33: nusa.v1.LeaseGrant.orders:type_name -> nusa.v1.Position
-	51, // 34: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
-	17, // 35: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
-	55, // 36: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
-	56, // 37: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
-	57, // 38: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
-	51, // 39: nusa.v1.SlotAnswer.stop_time:type_name -> google.protobuf.Duration
-	58, // 40: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
-	18, // 41: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
-	5,  // 42: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
-	21, // 43: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
-	5,  // 44: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
-	47, // 45: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
-	48, // 46: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
-	22, // 47: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
-	57, // 48: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
-	59, // 49: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
-	25, // 50: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
-	51, // 51: nusa.v1.RowChanges.confirmed:type_name -> google.protobuf.Duration
-	25, // 52: nusa.v1.RowChanges.coordinate:type_name -> nusa.v1.Coordinate
-	5,  // 53: nusa.v1.RowChanges.position:type_name -> nusa.v1.Position
-	60, // 54: nusa.v1.FitCounts.fits:type_name -> nusa.v1.FitCount
-	39, // 55: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
-	40, // 56: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
-	15, // 57: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
-	19, // 58: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
-	5,  // 59: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
-	41, // 60: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
-	44, // 61: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
-	46, // 62: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	43, // 63: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
-	37, // 64: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
-	38, // 65: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
-	30, // 66: nusa.v1.GlobalMessage.peer_changes:type_name -> nusa.v1.PeerChanges
-	34, // 67: nusa.v1.GlobalMessage.ask_changes:type_name -> nusa.v1.AskChanges
-	35, // 68: nusa.v1.GlobalMessage.column_changes:type_name -> nusa.v1.ColumnChanges
-	36, // 69: nusa.v1.GlobalMessage.matrix_changes:type_name -> nusa.v1.MatrixChanges
-	61, // 70: nusa.v1.GlobalMessage.auth:type_name -> nusa.v1.AuthSet
-	62, // 71: nusa.v1.GlobalMessage.keys:type_name -> nusa.v1.KeyGoal
-	31, // 72: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
-	33, // 73: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
-	49, // 74: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
-	45, // 75: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
-	51, // 76: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
-	5,  // 77: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
-	5,  // 78: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
-	63, // 79: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
-	5,  // 80: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
-	51, // 81: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
-	51, // 82: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
-	5,  // 83: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
-	11, // 84: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	5,  // 85: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
-	42, // 86: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
-	64, // 87: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
-	50, // 88: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
-	25, // 89: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
-	59, // 90: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
-	45, // 91: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
-	65, // 92: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
-	66, // 93: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
-	23, // 94: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
-	6,  // 95: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
-	4,  // 96: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	2,  // 97: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
-	0,  // 98: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
-	29, // 99: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
-	4,  // 100: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	3,  // 101: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
-	1,  // 102: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
-	99, // [99:103] is the sub-list for method output_type
-	95, // [95:99] is the sub-list for method input_type
-	95, // [95:95] is the sub-list for extension type_name
-	95, // [95:95] is the sub-list for extension extendee
-	0,  // [0:95] is the sub-list for field type_name
+	42,  // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
+	38,  // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
+	39,  // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
+	53,  // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
+	53,  // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
+	53,  // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
+	8,   // 6: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
+	14,  // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
+	5,   // 8: nusa.v1.RegionMessage.orders_ack:type_name -> nusa.v1.Position
+	16,  // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
+	54,  // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
+	20,  // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
+	25,  // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
+	12,  // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
+	13,  // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
+	28,  // 15: nusa.v1.RegionMessage.row:type_name -> nusa.v1.RowChanges
+	29,  // 16: nusa.v1.RegionMessage.fits:type_name -> nusa.v1.FitCounts
+	7,   // 17: nusa.v1.RegionMessage.auth_ack:type_name -> nusa.v1.AuthAck
+	55,  // 18: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
+	56,  // 19: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
+	5,   // 20: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
+	11,  // 21: nusa.v1.RegionHello.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	53,  // 22: nusa.v1.RegionHello.lease_max:type_name -> google.protobuf.Duration
+	53,  // 23: nusa.v1.RegionHello.stop_time:type_name -> google.protobuf.Duration
+	10,  // 24: nusa.v1.RegionHello.known:type_name -> nusa.v1.KnownSets
+	26,  // 25: nusa.v1.RegionHello.coordinate:type_name -> nusa.v1.Coordinate
+	9,   // 26: nusa.v1.RegionHello.work:type_name -> nusa.v1.RegionWork
+	5,   // 27: nusa.v1.KnownSets.column:type_name -> nusa.v1.Position
+	5,   // 28: nusa.v1.KnownSets.matrix:type_name -> nusa.v1.Position
+	56,  // 29: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
+	53,  // 30: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
+	53,  // 31: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
+	11,  // 32: nusa.v1.LeaseGrant.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,   // 33: nusa.v1.LeaseGrant.orders:type_name -> nusa.v1.Position
+	53,  // 34: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
+	17,  // 35: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
+	57,  // 36: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
+	58,  // 37: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
+	59,  // 38: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
+	53,  // 39: nusa.v1.SlotAnswer.stop_time:type_name -> google.protobuf.Duration
+	60,  // 40: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
+	18,  // 41: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
+	5,   // 42: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
+	21,  // 43: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
+	5,   // 44: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
+	48,  // 45: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
+	49,  // 46: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
+	23,  // 47: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
+	50,  // 48: nusa.v1.JobSummary.newer:type_name -> nusa.v1.JobSummary.NewerEntry
+	59,  // 49: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
+	61,  // 50: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
+	26,  // 51: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
+	53,  // 52: nusa.v1.RowChanges.confirmed:type_name -> google.protobuf.Duration
+	26,  // 53: nusa.v1.RowChanges.coordinate:type_name -> nusa.v1.Coordinate
+	5,   // 54: nusa.v1.RowChanges.position:type_name -> nusa.v1.Position
+	62,  // 55: nusa.v1.FitCounts.fits:type_name -> nusa.v1.FitCount
+	40,  // 56: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
+	41,  // 57: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
+	15,  // 58: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
+	19,  // 59: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
+	5,   // 60: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
+	42,  // 61: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
+	45,  // 62: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
+	47,  // 63: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	44,  // 64: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
+	38,  // 65: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
+	39,  // 66: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
+	31,  // 67: nusa.v1.GlobalMessage.peer_changes:type_name -> nusa.v1.PeerChanges
+	35,  // 68: nusa.v1.GlobalMessage.ask_changes:type_name -> nusa.v1.AskChanges
+	36,  // 69: nusa.v1.GlobalMessage.column_changes:type_name -> nusa.v1.ColumnChanges
+	37,  // 70: nusa.v1.GlobalMessage.matrix_changes:type_name -> nusa.v1.MatrixChanges
+	63,  // 71: nusa.v1.GlobalMessage.auth:type_name -> nusa.v1.AuthSet
+	64,  // 72: nusa.v1.GlobalMessage.keys:type_name -> nusa.v1.KeyGoal
+	32,  // 73: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
+	34,  // 74: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
+	51,  // 75: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
+	46,  // 76: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
+	53,  // 77: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
+	5,   // 78: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
+	5,   // 79: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
+	65,  // 80: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
+	5,   // 81: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
+	53,  // 82: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
+	53,  // 83: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
+	5,   // 84: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
+	11,  // 85: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,   // 86: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
+	43,  // 87: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
+	66,  // 88: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
+	52,  // 89: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
+	26,  // 90: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
+	61,  // 91: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
+	46,  // 92: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
+	67,  // 93: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
+	68,  // 94: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
+	24,  // 95: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
+	22,  // 96: nusa.v1.JobSummary.NewerEntry.value:type_name -> nusa.v1.NewerInstances
+	6,   // 97: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
+	4,   // 98: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
+	2,   // 99: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
+	0,   // 100: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
+	30,  // 101: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
+	4,   // 102: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
+	3,   // 103: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
+	1,   // 104: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
+	101, // [101:105] is the sub-list for method output_type
+	97,  // [97:101] is the sub-list for method input_type
+	97,  // [97:97] is the sub-list for extension type_name
+	97,  // [97:97] is the sub-list for extension extendee
+	0,   // [0:97] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_federation_proto_init() }
@@ -4871,7 +4958,7 @@ func file_nusa_v1_federation_proto_init() {
 		(*RegionMessage_Fits)(nil),
 		(*RegionMessage_AuthAck)(nil),
 	}
-	file_nusa_v1_federation_proto_msgTypes[29].OneofWrappers = []any{
+	file_nusa_v1_federation_proto_msgTypes[30].OneofWrappers = []any{
 		(*GlobalMessage_Welcome)(nil),
 		(*GlobalMessage_Refused)(nil),
 		(*GlobalMessage_Lease)(nil),
@@ -4896,7 +4983,7 @@ func file_nusa_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_federation_proto_rawDesc), len(file_nusa_v1_federation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   51,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

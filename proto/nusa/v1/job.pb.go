@@ -762,6 +762,8 @@ const (
 	RolloutState_ROLLOUT_STATE_PAUSED RolloutState = 2
 	// The version failed: no further region gets it.
 	RolloutState_ROLLOUT_STATE_FAILED RolloutState = 3
+	// Canaries run beside the earlier version. Nothing is replaced until they are promoted.
+	RolloutState_ROLLOUT_STATE_CANARY RolloutState = 4
 )
 
 // Enum value maps for RolloutState.
@@ -771,12 +773,14 @@ var (
 		1: "ROLLOUT_STATE_RUNNING",
 		2: "ROLLOUT_STATE_PAUSED",
 		3: "ROLLOUT_STATE_FAILED",
+		4: "ROLLOUT_STATE_CANARY",
 	}
 	RolloutState_value = map[string]int32{
 		"ROLLOUT_STATE_UNSPECIFIED": 0,
 		"ROLLOUT_STATE_RUNNING":     1,
 		"ROLLOUT_STATE_PAUSED":      2,
 		"ROLLOUT_STATE_FAILED":      3,
+		"ROLLOUT_STATE_CANARY":      4,
 	}
 )
 
@@ -3298,11 +3302,16 @@ type Update struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of instances that are replaced at a time, over all regions. Default 1.
 	MaxParallel int32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
-	// Not supported yet: must be 0.
+	// Number of instances of a new version that run beside those of the earlier one, 0..100, before
+	// any instance is replaced. The rollout continues once they are promoted: see Rollouts.Promote and
+	// auto_promote. Only for services of the federation.
 	Canary int32 `protobuf:"varint,2,opt,name=canary,proto3" json:"canary,omitempty"`
 	// If instances of a new version have used up their attempts, the job returns once to the
 	// latest version of its run that ran completely. Only for jobs of the federation.
 	AutoRevert bool `protobuf:"varint,3,opt,name=auto_revert,json=autoRevert,proto3" json:"auto_revert,omitempty"`
+	// Promote the canaries once all of them have been healthy for min_healthy. If several groups have
+	// canaries, it needs to be set in each. Needs canary.
+	AutoPromote bool `protobuf:"varint,4,opt,name=auto_promote,json=autoPromote,proto3" json:"auto_promote,omitempty"`
 	// How long an instance must be up without a restart before it counts as running, 0..1h. Unset:
 	// 10 s for an instance of a new version, and for one that has failed or was restarted. The first
 	// attempt of a first version counts at once; `nusa job run` waits until every instance has been up
@@ -3366,6 +3375,13 @@ func (x *Update) GetCanary() int32 {
 func (x *Update) GetAutoRevert() bool {
 	if x != nil {
 		return x.AutoRevert
+	}
+	return false
+}
+
+func (x *Update) GetAutoPromote() bool {
+	if x != nil {
+		return x.AutoPromote
 	}
 	return false
 }
@@ -4011,9 +4027,14 @@ type Rollout struct {
 	// failed, or waits for a region that is disconnected.
 	Deadline *durationpb.Duration `protobuf:"bytes,5,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// The job's regions, by name.
-	Regions       map[string]*RegionRollout `protobuf:"bytes,6,rep,name=regions,proto3" json:"regions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Regions map[string]*RegionRollout `protobuf:"bytes,6,rep,name=regions,proto3" json:"regions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Number of canaries that are not promoted yet, and how many of them are healthy.
+	Canaries        int32 `protobuf:"varint,7,opt,name=canaries,proto3" json:"canaries,omitempty"`
+	HealthyCanaries int32 `protobuf:"varint,8,opt,name=healthy_canaries,json=healthyCanaries,proto3" json:"healthy_canaries,omitempty"`
+	// Every canary is healthy, and an operator has to promote them.
+	AwaitsPromotion bool `protobuf:"varint,9,opt,name=awaits_promotion,json=awaitsPromotion,proto3" json:"awaits_promotion,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Rollout) Reset() {
@@ -4086,6 +4107,27 @@ func (x *Rollout) GetRegions() map[string]*RegionRollout {
 		return x.Regions
 	}
 	return nil
+}
+
+func (x *Rollout) GetCanaries() int32 {
+	if x != nil {
+		return x.Canaries
+	}
+	return 0
+}
+
+func (x *Rollout) GetHealthyCanaries() int32 {
+	if x != nil {
+		return x.HealthyCanaries
+	}
+	return 0
+}
+
+func (x *Rollout) GetAwaitsPromotion() bool {
+	if x != nil {
+		return x.AwaitsPromotion
+	}
+	return false
 }
 
 // RegionRollout is the part of a rollout in one region.
@@ -4793,12 +4835,13 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\t_attempts\"c\n" +
 	"\aBackoff\x12-\n" +
 	"\x04from\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04from\x12)\n" +
-	"\x02to\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x02to\"\xae\x02\n" +
+	"\x02to\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x02to\"\xd1\x02\n" +
 	"\x06Update\x12!\n" +
 	"\fmax_parallel\x18\x01 \x01(\x05R\vmaxParallel\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\x05R\x06canary\x12\x1f\n" +
 	"\vauto_revert\x18\x03 \x01(\bR\n" +
-	"autoRevert\x12:\n" +
+	"autoRevert\x12!\n" +
+	"\fauto_promote\x18\x04 \x01(\bR\vautoPromote\x12:\n" +
 	"\vmin_healthy\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"minHealthy\x12D\n" +
 	"\x10healthy_deadline\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x0fhealthyDeadline\x12F\n" +
@@ -4863,14 +4906,17 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\arollout\x18\x04 \x01(\v2\x10.nusa.v1.RolloutR\arollout\x1aO\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12*\n" +
-	"\x05value\x18\x02 \x01(\v2\x14.nusa.v1.GroupStatusR\x05value:\x028\x01\"\xe0\x02\n" +
+	"\x05value\x18\x02 \x01(\v2\x14.nusa.v1.GroupStatusR\x05value:\x028\x01\"\xd2\x03\n" +
 	"\aRollout\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12+\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x15.nusa.v1.RolloutStateR\x05state\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x120\n" +
 	"\x05began\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05began\x125\n" +
 	"\bdeadline\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bdeadline\x127\n" +
-	"\aregions\x18\x06 \x03(\v2\x1d.nusa.v1.Rollout.RegionsEntryR\aregions\x1aR\n" +
+	"\aregions\x18\x06 \x03(\v2\x1d.nusa.v1.Rollout.RegionsEntryR\aregions\x12\x1a\n" +
+	"\bcanaries\x18\a \x01(\x05R\bcanaries\x12)\n" +
+	"\x10healthy_canaries\x18\b \x01(\x05R\x0fhealthyCanaries\x12)\n" +
+	"\x10awaits_promotion\x18\t \x01(\bR\x0fawaitsPromotion\x1aR\n" +
 	"\fRegionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
 	"\x05value\x18\x02 \x01(\v2\x16.nusa.v1.RegionRolloutR\x05value:\x028\x01\"u\n" +
@@ -4987,12 +5033,13 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x12JOB_STATE_COMPLETE\x10\x04\x12\x14\n" +
 	"\x10JOB_STATE_FAILED\x10\x05\x12\x16\n" +
 	"\x12JOB_STATE_STOPPING\x10\x06\x12\x15\n" +
-	"\x11JOB_STATE_STOPPED\x10\a*|\n" +
+	"\x11JOB_STATE_STOPPED\x10\a*\x96\x01\n" +
 	"\fRolloutState\x12\x1d\n" +
 	"\x19ROLLOUT_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ROLLOUT_STATE_RUNNING\x10\x01\x12\x18\n" +
 	"\x14ROLLOUT_STATE_PAUSED\x10\x02\x12\x18\n" +
-	"\x14ROLLOUT_STATE_FAILED\x10\x03B5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"\x14ROLLOUT_STATE_FAILED\x10\x03\x12\x18\n" +
+	"\x14ROLLOUT_STATE_CANARY\x10\x04B5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_job_proto_rawDescOnce sync.Once

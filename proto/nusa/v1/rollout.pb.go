@@ -468,7 +468,9 @@ type ControlRolloutRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   *JobRef                `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	// Why, for people; at most 256 bytes.
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Only for Promote: also if a canary is not healthy.
+	Force         bool `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -517,6 +519,13 @@ func (x *ControlRolloutRequest) GetReason() string {
 	return ""
 }
 
+func (x *ControlRolloutRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 var File_nusa_v1_rollout_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_rollout_proto_rawDesc = "" +
@@ -551,17 +560,19 @@ const file_nusa_v1_rollout_proto_rawDesc = "" +
 	"\x11TagVersionRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x10\n" +
-	"\x03tag\x18\x03 \x01(\tR\x03tag\"R\n" +
+	"\x03tag\x18\x03 \x01(\tR\x03tag\"h\n" +
 	"\x15ControlRolloutRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason2\x94\x06\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force2\x89\a\n" +
 	"\bRollouts\x12o\n" +
 	"\aHistory\x12\x1a.nusa.v1.JobHistoryRequest\x1a\x13.nusa.v1.JobHistory\"3\x82\xd3\xe4\x93\x02-\x12+/v1/jobs/{job.namespace}/{job.name}:history\x12c\n" +
 	"\x04Diff\x12\x17.nusa.v1.JobDiffRequest\x1a\x10.nusa.v1.JobDiff\"0\x82\xd3\xe4\x93\x02*\x12(/v1/jobs/{job.namespace}/{job.name}:diff\x12s\n" +
 	"\x06Revert\x12\x19.nusa.v1.RevertJobRequest\x1a\x17.nusa.v1.SubmitResponse\"5\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/jobs/{job.namespace}/{job.name}:revert\x12j\n" +
 	"\x03Tag\x12\x1a.nusa.v1.TagVersionRequest\x1a\x13.nusa.v1.JobVersion\"2\x82\xd3\xe4\x93\x02,:\x01*\"'/v1/jobs/{job.namespace}/{job.name}:tag\x12o\n" +
 	"\x05Pause\x12\x1e.nusa.v1.ControlRolloutRequest\x1a\x10.nusa.v1.Rollout\"4\x82\xd3\xe4\x93\x02.:\x01*\")/v1/jobs/{job.namespace}/{job.name}:pause\x12q\n" +
-	"\x06Resume\x12\x1e.nusa.v1.ControlRolloutRequest\x1a\x10.nusa.v1.Rollout\"5\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/jobs/{job.namespace}/{job.name}:resume\x12m\n" +
+	"\x06Resume\x12\x1e.nusa.v1.ControlRolloutRequest\x1a\x10.nusa.v1.Rollout\"5\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/jobs/{job.namespace}/{job.name}:resume\x12s\n" +
+	"\aPromote\x12\x1e.nusa.v1.ControlRolloutRequest\x1a\x10.nusa.v1.Rollout\"6\x82\xd3\xe4\x93\x020:\x01*\"+/v1/jobs/{job.namespace}/{job.name}:promote\x12m\n" +
 	"\x04Fail\x12\x1e.nusa.v1.ControlRolloutRequest\x1a\x10.nusa.v1.Rollout\"3\x82\xd3\xe4\x93\x02-:\x01*\"(/v1/jobs/{job.namespace}/{job.name}:failB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
@@ -610,16 +621,18 @@ var file_nusa_v1_rollout_proto_depIdxs = []int32{
 	6,  // 13: nusa.v1.Rollouts.Tag:input_type -> nusa.v1.TagVersionRequest
 	7,  // 14: nusa.v1.Rollouts.Pause:input_type -> nusa.v1.ControlRolloutRequest
 	7,  // 15: nusa.v1.Rollouts.Resume:input_type -> nusa.v1.ControlRolloutRequest
-	7,  // 16: nusa.v1.Rollouts.Fail:input_type -> nusa.v1.ControlRolloutRequest
-	1,  // 17: nusa.v1.Rollouts.History:output_type -> nusa.v1.JobHistory
-	4,  // 18: nusa.v1.Rollouts.Diff:output_type -> nusa.v1.JobDiff
-	12, // 19: nusa.v1.Rollouts.Revert:output_type -> nusa.v1.SubmitResponse
-	2,  // 20: nusa.v1.Rollouts.Tag:output_type -> nusa.v1.JobVersion
-	13, // 21: nusa.v1.Rollouts.Pause:output_type -> nusa.v1.Rollout
-	13, // 22: nusa.v1.Rollouts.Resume:output_type -> nusa.v1.Rollout
-	13, // 23: nusa.v1.Rollouts.Fail:output_type -> nusa.v1.Rollout
-	17, // [17:24] is the sub-list for method output_type
-	10, // [10:17] is the sub-list for method input_type
+	7,  // 16: nusa.v1.Rollouts.Promote:input_type -> nusa.v1.ControlRolloutRequest
+	7,  // 17: nusa.v1.Rollouts.Fail:input_type -> nusa.v1.ControlRolloutRequest
+	1,  // 18: nusa.v1.Rollouts.History:output_type -> nusa.v1.JobHistory
+	4,  // 19: nusa.v1.Rollouts.Diff:output_type -> nusa.v1.JobDiff
+	12, // 20: nusa.v1.Rollouts.Revert:output_type -> nusa.v1.SubmitResponse
+	2,  // 21: nusa.v1.Rollouts.Tag:output_type -> nusa.v1.JobVersion
+	13, // 22: nusa.v1.Rollouts.Pause:output_type -> nusa.v1.Rollout
+	13, // 23: nusa.v1.Rollouts.Resume:output_type -> nusa.v1.Rollout
+	13, // 24: nusa.v1.Rollouts.Promote:output_type -> nusa.v1.Rollout
+	13, // 25: nusa.v1.Rollouts.Fail:output_type -> nusa.v1.Rollout
+	18, // [18:26] is the sub-list for method output_type
+	10, // [10:18] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
 	10, // [10:10] is the sub-list for extension extendee
 	0,  // [0:10] is the sub-list for field type_name

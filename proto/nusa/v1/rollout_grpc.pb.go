@@ -25,6 +25,7 @@ const (
 	Rollouts_Tag_FullMethodName     = "/nusa.v1.Rollouts/Tag"
 	Rollouts_Pause_FullMethodName   = "/nusa.v1.Rollouts/Pause"
 	Rollouts_Resume_FullMethodName  = "/nusa.v1.Rollouts/Resume"
+	Rollouts_Promote_FullMethodName = "/nusa.v1.Rollouts/Promote"
 	Rollouts_Fail_FullMethodName    = "/nusa.v1.Rollouts/Fail"
 )
 
@@ -53,6 +54,10 @@ type RolloutsClient interface {
 	Pause(ctx context.Context, in *ControlRolloutRequest, opts ...grpc.CallOption) (*Rollout, error)
 	// Resume continues a rollout that is paused or has failed. Its deadlines start again.
 	Resume(ctx context.Context, in *ControlRolloutRequest, opts ...grpc.CallOption) (*Rollout, error)
+	// Promote continues a rollout whose canaries are healthy: instances of the earlier version are
+	// replaced. The canaries run until the rollout is done.
+	// FAILED_PRECONDITION: no canary waits, or one is not healthy and force is false.
+	Promote(ctx context.Context, in *ControlRolloutRequest, opts ...grpc.CallOption) (*Rollout, error)
 	// Fail ends the rollout of the present version as failed. With update.auto_revert the job returns to
 	// the latest version that ran completely. FAILED_PRECONDITION: no rollout is in progress.
 	Fail(ctx context.Context, in *ControlRolloutRequest, opts ...grpc.CallOption) (*Rollout, error)
@@ -126,6 +131,16 @@ func (c *rolloutsClient) Resume(ctx context.Context, in *ControlRolloutRequest, 
 	return out, nil
 }
 
+func (c *rolloutsClient) Promote(ctx context.Context, in *ControlRolloutRequest, opts ...grpc.CallOption) (*Rollout, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Rollout)
+	err := c.cc.Invoke(ctx, Rollouts_Promote_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *rolloutsClient) Fail(ctx context.Context, in *ControlRolloutRequest, opts ...grpc.CallOption) (*Rollout, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Rollout)
@@ -161,6 +176,10 @@ type RolloutsServer interface {
 	Pause(context.Context, *ControlRolloutRequest) (*Rollout, error)
 	// Resume continues a rollout that is paused or has failed. Its deadlines start again.
 	Resume(context.Context, *ControlRolloutRequest) (*Rollout, error)
+	// Promote continues a rollout whose canaries are healthy: instances of the earlier version are
+	// replaced. The canaries run until the rollout is done.
+	// FAILED_PRECONDITION: no canary waits, or one is not healthy and force is false.
+	Promote(context.Context, *ControlRolloutRequest) (*Rollout, error)
 	// Fail ends the rollout of the present version as failed. With update.auto_revert the job returns to
 	// the latest version that ran completely. FAILED_PRECONDITION: no rollout is in progress.
 	Fail(context.Context, *ControlRolloutRequest) (*Rollout, error)
@@ -191,6 +210,9 @@ func (UnimplementedRolloutsServer) Pause(context.Context, *ControlRolloutRequest
 }
 func (UnimplementedRolloutsServer) Resume(context.Context, *ControlRolloutRequest) (*Rollout, error) {
 	return nil, status.Error(codes.Unimplemented, "method Resume not implemented")
+}
+func (UnimplementedRolloutsServer) Promote(context.Context, *ControlRolloutRequest) (*Rollout, error) {
+	return nil, status.Error(codes.Unimplemented, "method Promote not implemented")
 }
 func (UnimplementedRolloutsServer) Fail(context.Context, *ControlRolloutRequest) (*Rollout, error) {
 	return nil, status.Error(codes.Unimplemented, "method Fail not implemented")
@@ -324,6 +346,24 @@ func _Rollouts_Resume_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Rollouts_Promote_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ControlRolloutRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RolloutsServer).Promote(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rollouts_Promote_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RolloutsServer).Promote(ctx, req.(*ControlRolloutRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Rollouts_Fail_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ControlRolloutRequest)
 	if err := dec(in); err != nil {
@@ -372,6 +412,10 @@ var Rollouts_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Resume",
 			Handler:    _Rollouts_Resume_Handler,
+		},
+		{
+			MethodName: "Promote",
+			Handler:    _Rollouts_Promote_Handler,
 		},
 		{
 			MethodName: "Fail",

@@ -66,13 +66,13 @@ job history lists the versions. The exit codes are those of job run.`,
 
 // steering is a command that changes the rollout of a job.
 type steering struct {
-	use, short, long, done string
-	call                   func(nusav1.RolloutsClient, context.Context, *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error)
+	use, reason, short, long, done string
+	call                           func(nusav1.RolloutsClient, context.Context, *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error)
 }
 
 var steerings = []steering{
 	{
-		"pause", "Stop the rollout of a job before the next region",
+		"pause", "errors in jakarta", "Stop the rollout of a job before the next region",
 		"Stops the rollout of the present version before the next region. Regions that have the\nversion finish their part. Deadlines do not count until job resume.",
 		"the rollout of version %d is paused: nusa job resume %s",
 		func(r nusav1.RolloutsClient, ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
@@ -80,7 +80,7 @@ var steerings = []steering{
 		},
 	},
 	{
-		"resume", "Continue a rollout that is paused or has failed",
+		"resume", "jakarta is repaired", "Continue a rollout that is paused or has failed",
 		"Continues a rollout that is paused or has failed. Its deadlines start again.",
 		"the rollout of version %d continues: nusa job status %s",
 		func(r nusav1.RolloutsClient, ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
@@ -88,8 +88,16 @@ var steerings = []steering{
 		},
 	},
 	{
-		"fail", "End the rollout of a job as failed",
-		"Ends the rollout of the present version as failed: no further region gets it. With\nupdate.auto_revert the job is taken back to the latest version that ran completely.",
+		"promote", "no errors in an hour", "Continue a rollout whose canaries are healthy",
+		"Promotes the canaries of the present version: the instances of the earlier version are\nreplaced, and the canaries run until the rollout is done. job fail removes them instead.",
+		"the canaries of version %d are promoted: nusa job status %s",
+		func(r nusav1.RolloutsClient, ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
+			return r.Promote(ctx, req)
+		},
+	},
+	{
+		"fail", "errors in jakarta", "End the rollout of a job as failed",
+		"Ends the rollout of the present version as failed: no further region gets it, and\ncanaries that are not promoted end. With update.auto_revert the job is taken back to\nthe latest version that ran completely.",
 		"version %d has failed: nusa job status %s",
 		func(r nusav1.RolloutsClient, ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
 			return r.Fail(ctx, req)
@@ -99,10 +107,10 @@ var steerings = []steering{
 
 func steerCommands(s *cli.Settings) (out []*cobra.Command) {
 	for _, v := range steerings {
-		reason := ""
+		reason, force := "", false
 		c := &cobra.Command{
 			Use: v.use + " JOB", Short: v.short, Long: v.long, Args: cli.Positional("JOB"),
-			Example: fmt.Sprintf("  nusa job %s web --reason 'errors in jakarta'", v.use),
+			Example: fmt.Sprintf("  nusa job %s web --reason '%s'", v.use, v.reason),
 			RunE: s.Run(func(c *cli.Session, args []string) error {
 				ref, err := c.Ref(args[0])
 				if err != nil {
@@ -110,7 +118,7 @@ func steerCommands(s *cli.Settings) (out []*cobra.Command) {
 				}
 				ctx, cancel := c.WithTimeout()
 				defer cancel()
-				r, err := v.call(rollouts(c), ctx, &nusav1.ControlRolloutRequest{Job: ref, Reason: reason})
+				r, err := v.call(rollouts(c), ctx, &nusav1.ControlRolloutRequest{Job: ref, Reason: reason, Force: force})
 				if err != nil {
 					return err
 				}
@@ -120,6 +128,9 @@ func steerCommands(s *cli.Settings) (out []*cobra.Command) {
 			}),
 		}
 		c.Flags().StringVar(&reason, "reason", "", "why, for people; at most 256 bytes")
+		if v.use == "promote" {
+			c.Flags().BoolVar(&force, "force", false, "also if a canary is not healthy")
+		}
 		out = append(out, c)
 	}
 	return out

@@ -232,6 +232,14 @@ func (f *waiter) ended() (bool, error) {
 			return true, err
 		}
 		return true, &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s failed%s: %s", cli.RefName(f.ref), because(j), next)}
+	case j.GetStatus().GetRollout().GetAwaitsPromotion():
+		f.endLine()
+		if f.Output != "table" {
+			return true, f.asItIs()
+		}
+		f.Printf("the canaries of version %d are healthy: continue with %s job promote %s, or end it with %s job fail %s\n",
+			j.GetStatus().GetRollout().GetVersion(), f.Program, f.arg(), f.Program, f.arg())
+		return true, nil
 	case !f.current(), !f.batch && !f.upLongEnough():
 		return false, nil
 	case f.batch && state == nusav1.JobState_JOB_STATE_COMPLETE, !f.batch && state == nusav1.JobState_JOB_STATE_RUNNING:

@@ -1,0 +1,71 @@
+package state
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestCanariesBeginWithTheSubmit: the transaction of a submit stores which instances are canaries. The
+// next version takes over their indices, and one that takes the change back has none.
+func TestCanariesBeginWithTheSubmit(t *testing.T) {
+	w := newVersionWorld(t)
+	w.update = &nusav1.Update{Canary: 2}
+	submit := func(text string) error {
+		t.Helper()
+		_, err := w.submit(text, "")
+		return err
+	}
+	want := func(what string, count, first int) {
+		t.Helper()
+		if g := w.st.Jobs[w.k].Place().Group("web"); g.Count != count || g.CanaryFrom != first {
+			t.Errorf("%s: %d instances, canaries from %d, want %d and %d", what, g.Count, g.CanaryFrom, count, first)
+		}
+	}
+	w.st.GlobalLevel = CanaryLevel - 1
+	if err := submit("one"); err != nil {
+		t.Fatal(err)
+	}
+	want("the first version", 1, 0)
+	if err := submit("two"); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "feature level 5") {
+		t.Errorf("a server of an earlier level: %v", err)
+	}
+	w.st.GlobalLevel = CanaryLevel
+	for _, text := range []string{"two", "three"} {
+		if err := submit(text); err != nil {
+			t.Fatal(err)
+		}
+		want(text, 3, 1)
+		if hold := w.st.Jobs[w.k].Place().RolloutHold; !strings.Contains(hold, "waits until its canaries are promoted") {
+			t.Errorf("%s: the other instances wait because %q", text, hold)
+		}
+	}
+	w.st, w.commit = loadedState(t, w.store)
+	w.st.GlobalLevel = CanaryLevel
+	want("after an election", 3, 1)
+	if err := submit("one"); err != nil {
+		t.Fatal(err)
+	}
+	want("the change is taken back", 1, 0)
+	if err := submit("four"); err != nil {
+		t.Fatal(err)
+	}
+	put := func(change func(*nusav1.RolloutRecord)) {
+		t.Helper()
+		w.do(func(tx *Tx) error {
+			next := &nusav1.RolloutRecord{Run: tx.Rollout(w.k).GetRun(), Version: tx.Rollout(w.k).GetVersion(), Canaries: tx.Rollout(w.k).GetCanaries()}
+			change(next)
+			return tx.PutRollout(w.k, next)
+		})
+	}
+	put(func(r *nusav1.RolloutRecord) { r.Promoted = true })
+	want("promoted", 3, 0)
+	put(func(r *nusav1.RolloutRecord) { r.Failed = "x" })
+	want("failed", 1, 0)
+	put(func(r *nusav1.RolloutRecord) { r.Done = true })
+	want("done", 1, 0)
+}
