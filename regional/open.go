@@ -185,7 +185,7 @@ func (s *server) openAddresses(ctx context.Context) error {
 
 // register registers the gRPC services.
 func (s *server) register() {
-	g := s.serve.GRPC
+	g := s.serve
 	nusav1.RegisterDispatchServer(g, &nodes.Dispatch{
 		Current: s.currentAgents, Standby: s.standbyMessage, Stopping: s.stopping, Streams: &s.streams, Hub: s.hub,
 	})

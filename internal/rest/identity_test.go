@@ -109,8 +109,8 @@ func serveGuarded(t *testing.T, ca *pkitest.CA, name string, leader forward.Lead
 	if err != nil {
 		t.Fatal(err)
 	}
-	nusav1.RegisterJobsServer(s.GRPC, g)
-	nusav1.RegisterAuthServer(s.GRPC, nusav1.UnimplementedAuthServer{})
+	nusav1.RegisterJobsServer(s, g)
+	nusav1.RegisterAuthServer(s, nusav1.UnimplementedAuthServer{})
 	if err := rest.Mount(s, rest.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -302,6 +302,12 @@ func TestBanEndsWhatTheCertificateBegan(t *testing.T) {
 	if !in.Scan() || !strings.Contains(in.Text(), `"8"`) {
 		t.Fatalf("the stream begins with %q", in.Text())
 	}
+	kept := g.client(t, "operator/jane") // has one connection, whose second request needs no gRPC connection
+	for range 2 {
+		if resp, body := get(t, kept, g.addr+"/v1/jobs/default/api"); resp.StatusCode != 200 {
+			t.Fatalf("before the ban: %s: %s", resp.Status, body)
+		}
+	}
 	banned := errors.New("banned by a test")
 	g.source.RefuseIf(func(id identity.ID, _ trust.Key) error {
 		if id.Name == "jane" {
@@ -320,6 +326,9 @@ func TestBanEndsWhatTheCertificateBegan(t *testing.T) {
 	}
 	if resp, body := get(t, c, g.addr+"/v1/jobs/default/api"); resp.StatusCode != 401 || !strings.Contains(body, "banned") {
 		t.Errorf("the next request gets %s: %s", resp.Status, body)
+	}
+	if resp, body := get(t, kept, g.addr+"/v1/jobs/default/api"); resp.StatusCode != 401 || !strings.Contains(body, "banned") {
+		t.Errorf("the next request of a connection that made unary calls gets %s: %s", resp.Status, body)
 	}
 	if resp, body := get(t, g.client(t, "operator/joe"), g.addr+"/v1/jobs/default/api"); resp.StatusCode != 200 {
 		t.Errorf("another operator gets %s: %s", resp.Status, body)

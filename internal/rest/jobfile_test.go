@@ -37,7 +37,7 @@ func TestJobFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nusav1.RegisterJobsServer(s.GRPC, storedJob{spec: spec})
+	nusav1.RegisterJobsServer(s, storedJob{spec: spec})
 	if err := rest.Mount(s, rest.Options{Plain: true}); err != nil {
 		t.Fatal(err)
 	}

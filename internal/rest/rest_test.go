@@ -147,9 +147,9 @@ func newFake(t *testing.T, o rest.Options) (*fake, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nusav1.RegisterJobsServer(s.GRPC, fakeJobs{fake: f})
-	nusav1.RegisterEventsServer(s.GRPC, fakeEvents{fake: f})
-	nusav1.RegisterAllocationsServer(s.GRPC, fakeAllocations{fake: f})
+	nusav1.RegisterJobsServer(s, fakeJobs{fake: f})
+	nusav1.RegisterEventsServer(s, fakeEvents{fake: f})
+	nusav1.RegisterAllocationsServer(s, fakeAllocations{fake: f})
 	o.Plain = true
 	if err := rest.Mount(s, o); err != nil {
 		t.Fatal(err)

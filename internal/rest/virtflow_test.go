@@ -92,9 +92,9 @@ func TestVirtflow(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &fakeReservations{created: make(chan *nusav1.CreateReservationRequest, 1), tokens: make(chan string, 1)}
-	nusav1.RegisterReservationsServer(s.GRPC, f)
+	nusav1.RegisterReservationsServer(s, f)
 	spares := &fakeSpares{prepared: make(chan *nusav1.PrepareSpareRequest, 1)}
-	nusav1.RegisterSparesServer(s.GRPC, spares)
+	nusav1.RegisterSparesServer(s, spares)
 	if err := rest.Mount(s, rest.Options{Plain: true}); err != nil {
 		t.Fatal(err)
 	}

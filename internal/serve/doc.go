@@ -6,6 +6,7 @@
 //   - grpc.go: limits of the gRPC server, client connections, metrics of calls
 //   - http.go: the HTTP endpoints
 //   - inside.go: gRPC within this process, on behalf of HTTP clients
+//   - direct.go: unary calls of HTTP clients without a connection
 //   - listen.go: listeners, and errors that name the flag which sets the address
 //   - socket.go: a Unix socket for the administrator of the machine
 //   - datadir.go: a data directory that one process owns

@@ -32,8 +32,7 @@ const (
 	smallBuffer = 4 << 10
 )
 
-func newGRPC(o Options) *grpc.Server {
-	m := newCallMetrics(o.Registry)
+func newGRPC(o Options, unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) *grpc.Server {
 	opts := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxSendMsgSize(grpcdial.MaxReply),
@@ -48,8 +47,8 @@ func newGRPC(o Options) *grpc.Server {
 		// Stop must wait for handlers, because Run returns only when all handlers have
 		// ended.
 		grpc.WaitForHandlers(true),
-		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{m.unary}, o.Unary...)...),
-		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{m.stream}, o.Stream...)...),
+		grpc.ChainUnaryInterceptor(unary...),
+		grpc.ChainStreamInterceptor(stream...),
 	}
 	if o.Credentials != nil {
 		opts = append(opts, grpc.Creds(o.Credentials))

@@ -27,13 +27,16 @@ type inside struct {
 	once   sync.Once
 	// handlers counts the HTTP requests in progress.
 	handlers sync.WaitGroup
+	direct   *direct
+	// plain: the gRPC server has no credentials, so it accepts every connection.
+	plain bool
 
 	mu    sync.Mutex
 	links map[net.Conn]*link // by HTTP connection
 }
 
-func newInside() *inside {
-	return &inside{accept: make(chan net.Conn), done: make(chan struct{}), links: map[net.Conn]*link{}}
+func newInside(d *direct, plain bool) *inside {
+	return &inside{direct: d, plain: plain, accept: make(chan net.Conn), done: make(chan struct{}), links: map[net.Conn]*link{}}
 }
 
 // Accept implements net.Listener.
@@ -128,6 +131,9 @@ type link struct {
 	closed bool
 	// refused is why the certificate of the client is refused now.
 	refused error
+	// caller is nil until a connection was accepted, and after that connection has ended.
+	caller    *caller
+	endCaller context.CancelFunc
 }
 
 // Conn returns the gRPC connection to this server for the client of an HTTP request. The gRPC server
@@ -195,9 +201,12 @@ func (l *link) open(state *tls.ConnectionState) (*grpc.ClientConn, error) {
 func (l *link) dial(ctx context.Context, state *tls.ConnectionState) (net.Conn, error) {
 	l.refuse(nil)
 	client, server := net.Pipe()
-	raw := insideConn{Conn: server, remote: l.http.RemoteAddr()}
+	raw := &insideConn{Conn: server, link: l}
 	select {
-	case l.of.accept <- trust.Inside(raw, state, l.refuse):
+	case l.of.accept <- trust.Inside(raw, state, raw.accepted, l.refuse):
+		if l.of.plain {
+			raw.accepted(nil)
+		}
 		return client, nil
 	case <-l.of.done:
 	case <-ctx.Done():
@@ -213,20 +222,34 @@ func (l *link) close() {
 	l.mu.Lock()
 	conn := l.conn
 	l.conn, l.closed = nil, true
+	l.end()
 	l.mu.Unlock()
 	if conn != nil {
 		_ = conn.Close()
 	}
 }
 
-// insideConn has the address of the HTTP client.
+// insideConn has the address of the HTTP client. Its end ends the direct calls of the link, too: a server
+// closes the connections of a banned client.
 type insideConn struct {
 	net.Conn
-	remote net.Addr
+	link   *link
+	closed bool // guarded by link.mu
 }
 
 // RemoteAddr implements net.Conn.
-func (c insideConn) RemoteAddr() net.Addr { return c.remote }
+func (c *insideConn) RemoteAddr() net.Addr { return c.link.http.RemoteAddr() }
+
+// Close implements net.Conn.
+func (c *insideConn) Close() error {
+	c.link.mu.Lock()
+	c.closed = true
+	if who := c.link.caller; who != nil && who.of == c {
+		c.link.end()
+	}
+	c.link.mu.Unlock()
+	return c.Conn.Close()
+}
 
 // refuse notes why the certificate of the client is refused, or that it is tried again.
 func (l *link) refuse(err error) {
@@ -250,6 +273,9 @@ func (l *link) explain(err error) error {
 
 // Invoke implements grpc.ClientConnInterface.
 func (l *link) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	if who, m, ok := l.knows(method); ok {
+		return l.of.direct.call(ctx, who, method, m, args, reply, opts)
+	}
 	conn, err := l.current()
 	if err != nil {
 		return err

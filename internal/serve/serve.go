@@ -117,7 +117,11 @@ type Server struct {
 // are returned early. The caller must call Run or Close.
 func Open(ctx context.Context, opts Options) (*Server, error) {
 	opts = opts.withDefaults()
-	s := &Server{opts: opts, Registry: opts.Registry, Mux: http.NewServeMux(), inside: newInside()}
+	s := &Server{opts: opts, Registry: opts.Registry, Mux: http.NewServeMux()}
+	m := newCallMetrics(opts.Registry)
+	unary := append([]grpc.UnaryServerInterceptor{m.unary}, opts.Unary...)
+	s.GRPC = newGRPC(opts, unary, append([]grpc.StreamServerInterceptor{m.stream}, opts.Stream...))
+	s.inside = newInside(newDirect(opts, unary), opts.Credentials == nil)
 	var err error
 	if opts.GRPCAddr != "" {
 		if s.grpcLis, err = Listen(ctx, opts.Net, opts.GRPCAddr, opts.GRPCFlag); err != nil {
@@ -151,7 +155,6 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 			s.httpLis, s.httpTLS = tls.NewListener(s.httpLis, opts.HTTPTLS), true
 		}
 	}
-	s.GRPC = newGRPC(opts)
 	s.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(s.GRPC, s.health)
 	reflection.Register(s.GRPC) // lists the services at the time of a call
