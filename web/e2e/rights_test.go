@@ -58,6 +58,7 @@ func (p *page) questions() (n int) {
 // TestActionsByRights: a viewer sees every action disabled, with the reason. The user of one namespace may act there
 // only. One question decides for a page of a role that holds everywhere.
 func TestActionsByRights(t *testing.T) {
+	t.Parallel()
 	pages, conn := globals(t)
 	admin, address := nusav1.NewAuthClient(conn), pages[0]
 	bound := &nusav1.AuthBinding{Name: "admins", Role: "admin", Subjects: []string{"operator/*"}} // who makes the tokens
