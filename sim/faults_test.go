@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/sim"
 	"github.com/nusa-scheduler/nusa/sim/simnet"
 )
@@ -16,7 +17,7 @@ var seeds = flag.Uint64("seeds", 3, "how many seeds TestRandomFaults tries, from
 
 // TestRandomFaults causes one seeded fault after the other while jobs come and go, and heals each
 // fault. In the end every job runs exactly once. Meanwhile instances may run twice, as `keep` with
-// `replace` allows.
+// `replace` allows. Each time of a schedule has one run.
 func TestRandomFaults(t *testing.T) {
 	for seed := range *seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -24,6 +25,10 @@ func TestRandomFaults(t *testing.T) {
 			inBubble(t, opts, func(t *testing.T, f *sim.Federation) {
 				rnd := rand.New(rand.NewPCG(seed, 1))
 				counts := map[string]int32{} // 0 = stopped
+				s, began := schedules{t, f}, time.Now()
+				spec := runsEvery("often", 20*time.Second, 3*time.Second)
+				spec.Schedule.Overlap = nusav1.Overlap_OVERLAP_ALLOW
+				s.submit(spec)
 				for i := range 8 {
 					name := fmt.Sprintf("job-%d", i)
 					counts[name] = 1 + rnd.Int32N(5)
@@ -39,6 +44,7 @@ func TestRandomFaults(t *testing.T) {
 					time.Sleep(time.Duration(rnd.IntN(20)) * time.Second)
 				}
 				f.AwaitRegions()
+				s.awaitOneRunEach("often", began, 20*time.Second)
 				for i := range 8 {
 					name := fmt.Sprintf("job-%d", i)
 					if count := counts[name]; count > 0 {
