@@ -134,9 +134,18 @@ func TestCanaryFails(t *testing.T) {
 		}
 		r.canaryOf(time.Minute, 2, "it tries again", awaitsPromotion)
 
+		// A canary that ends again and again is never shown as healthy for long enough.
+		mustSubmit(t, r.conn, strings.Replace(plainService("bad", withCanary), `V: "bad"`, `SIM_RUN_TIME: 3s, SIM_EXIT_CODE: "3"`, 1), false)
+		for range 40 {
+			time.Sleep(time.Second)
+			if got := r.job().GetStatus().GetRollout(); got.GetVersion() != 3 || got.GetAwaitsPromotion() {
+				t.Fatalf("%v", got)
+			}
+		}
+
 		// Another change replaces the canary, and its index is the same.
 		mustSubmit(t, r.conn, plainService("3", withCanary), false)
-		j := r.canaryOf(time.Minute, 3, "the next version waits", awaitsPromotion)
+		j := r.canaryOf(time.Minute, 4, "the next version waits", awaitsPromotion)
 		if n := j.GetStatus().GetRollout().GetCanaries(); n != 1 {
 			t.Errorf("%d canaries", n)
 		}
@@ -144,7 +153,7 @@ func TestCanaryFails(t *testing.T) {
 
 		// The first version again: every instance but the canary runs that work.
 		mustSubmit(t, r.conn, plainService("1", withCanary), false)
-		r.completed(2*time.Minute, 4, 2)
+		r.completed(2*time.Minute, 5, 2)
 		after := r.allocations("alpha")
 		if len(before) != 2 || !slices.Equal(before, after) {
 			t.Errorf("allocations %v, then %v", before, after)

@@ -170,6 +170,10 @@ func (p *rollouts) addCanaries(to *progress.Rollout, r *rolling, j *state.Job, r
 	case r.steadyAt == 0:
 		r.steadyAt = now
 	}
+	if j.Notes().CanariesSince != r.steadyAt {
+		j.EditNotes().CanariesSince = r.steadyAt
+		p.st.JobChanged(j)
+	}
 	if r.steadyAt > 0 {
 		to.Steady = now - r.steadyAt
 	}

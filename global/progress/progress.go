@@ -110,10 +110,10 @@ func (p Rollout) Decide() Decision {
 		return Decision{Kind: Done, Why: fmt.Sprintf("every instance runs version %d", p.Version)}
 	case p.Failed || p.Paused || p.Held != "":
 		return Decision{Kind: Keep}
-	case !rolling && p.AutoPromote && p.Steady >= p.MinHealthy:
-		return Decision{Kind: Promote, Why: fmt.Sprintf("every canary has been healthy for %s", p.MinHealthy)}
-	case !rolling && p.AutoPromote:
+	case !rolling && p.Steady < p.MinHealthy:
 		return Decision{Kind: Keep, Due: p.MinHealthy - p.Steady}
+	case !rolling && p.AutoPromote:
+		return Decision{Kind: Promote, Why: fmt.Sprintf("every canary has been healthy for %s", p.MinHealthy)}
 	case !rolling: // it waits for an operator
 		return Decision{Kind: Keep}
 	case grew:

@@ -57,6 +57,7 @@ func TestProgress(t *testing.T) {
 		{"a canary finds no room", Rollout{Version: 2, Begun: true, Canaries: true, Groups: one(func(g *Group) { g.Desired, g.Healthy, g.Best, g.Outdated, g.Idle = 1, 0, 0, 0, 10*time.Minute })},
 			Fail, "web: no further instance became healthy within progress_deadline, 10m0s: 0 of 1 run it", 0},
 		{"canaries wait for an operator", Rollout{Version: 2, Begun: true, Canaries: true, Steady: time.Hour, Groups: []Group{canary(1, time.Hour)}}, Keep, "", 0},
+		{"an operator sees canaries that are healthy for long enough", Rollout{Version: 2, Begun: true, Canaries: true, Steady: 3 * time.Second, MinHealthy: 10 * time.Second, Groups: []Group{canary(1, 0)}}, Keep, "", 7 * time.Second},
 		{"canaries are not healthy for long enough", Rollout{Version: 2, Begun: true, Canaries: true, AutoPromote: true, Steady: 3 * time.Second, MinHealthy: 10 * time.Second, Groups: []Group{canary(1, 0)}}, Keep, "", 7 * time.Second},
 		{"canaries are promoted", Rollout{Version: 2, Begun: true, Canaries: true, AutoPromote: true, Steady: 10 * time.Second, MinHealthy: 10 * time.Second, Groups: []Group{canary(1, 0)}},
 			Promote, "every canary has been healthy for 10s", 0},

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/progress"
@@ -70,6 +72,8 @@ type Notes struct {
 	RolloutWaits map[string]string
 	// RolloutDue is when the rollout misses its next deadline; 0: none counts.
 	RolloutDue time.Duration
+	// CanariesSince is since when every canary has been healthy; 0: one is not.
+	CanariesSince time.Duration
 	// Moves are the decisions of the latest plan about sustained breaches. MovesAt is the time of
 	// that plan.
 	Moves   []place.Move
@@ -190,13 +194,29 @@ func (j *Job) addCanaries(r *nusav1.Rollout, rec *nusav1.RolloutRecord, see Sigh
 		r.Canaries += c.GetCount()
 		r.HealthyCanaries += healthy[name]
 	}
-	r.AwaitsPromotion = !auto && r.GetHealthyCanaries() >= r.GetCanaries()
+	steady := r.GetHealthyCanaries() >= r.GetCanaries()
+	if due := j.Notes().RolloutDue; due > 0 && !steady {
+		r.Deadline = durationpb.New(max(0, due-see.st.Clock()))
+	}
+	r.AwaitsPromotion = !auto && steady && CanariesSteady(j, rec, see)
 	switch {
 	case r.GetAwaitsPromotion():
 		r.Message = fmt.Sprintf("%d of %d canaries are healthy: it waits for `nusa job promote`, or `nusa job fail`", r.GetHealthyCanaries(), r.GetCanaries())
-	case r.GetHealthyCanaries() >= r.GetCanaries():
-		r.Message = fmt.Sprintf("%d of %d canaries are healthy: they are promoted if they stay so", r.GetHealthyCanaries(), r.GetCanaries())
+	case steady:
+		r.Message = fmt.Sprintf("%d of %d canaries are healthy, but not yet for min_healthy", r.GetHealthyCanaries(), r.GetCanaries())
 	}
+}
+
+// CanariesSteady reports whether every canary of a rollout has been healthy for min_healthy. The first
+// attempt of an instance counts as running at once, and a canary is always a first attempt. The lock is
+// held.
+func CanariesSteady(j *Job, rec *nusav1.RolloutRecord, see Sight) bool {
+	least := time.Duration(0)
+	for name := range rec.GetCanaries() {
+		least = max(least, j.Record.MinHealthy(name))
+	}
+	since := j.Notes().CanariesSince
+	return since > 0 && see.st != nil && see.st.Clock()-since >= least
 }
 
 // CanaryStage reports whether a rollout has canaries that are not promoted.

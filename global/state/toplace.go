@@ -465,9 +465,6 @@ func (j *Job) addRollout(out *nusav1.JobStatus, see Sight) {
 		r.State, r.Message = nusav1.RolloutState_ROLLOUT_STATE_PAUSED, holdText(rec)
 	case CanaryStage(rec):
 		j.addCanaries(r, rec, see)
-		if due > 0 {
-			r.Deadline = durationpb.New(max(0, due-see.st.Clock()))
-		}
 	case due > 0:
 		r.Deadline = durationpb.New(max(0, due-see.st.Clock()))
 	}

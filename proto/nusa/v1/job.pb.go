@@ -4031,7 +4031,7 @@ type Rollout struct {
 	// Number of canaries that are not promoted yet, and how many of them are healthy.
 	Canaries        int32 `protobuf:"varint,7,opt,name=canaries,proto3" json:"canaries,omitempty"`
 	HealthyCanaries int32 `protobuf:"varint,8,opt,name=healthy_canaries,json=healthyCanaries,proto3" json:"healthy_canaries,omitempty"`
-	// Every canary is healthy, and an operator has to promote them.
+	// Every canary has been healthy for min_healthy, and an operator has to promote them.
 	AwaitsPromotion bool `protobuf:"varint,9,opt,name=awaits_promotion,json=awaitsPromotion,proto3" json:"awaits_promotion,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache

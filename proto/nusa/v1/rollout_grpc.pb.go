@@ -56,7 +56,8 @@ type RolloutsClient interface {
 	Resume(ctx context.Context, in *ControlRolloutRequest, opts ...grpc.CallOption) (*Rollout, error)
 	// Promote continues a rollout whose canaries are healthy: instances of the earlier version are
 	// replaced. The canaries run until the rollout is done.
-	// FAILED_PRECONDITION: no canary waits, or one is not healthy and force is false.
+	// FAILED_PRECONDITION: no canary waits; or force is false, and one has not been healthy for
+	// min_healthy.
 	Promote(ctx context.Context, in *ControlRolloutRequest, opts ...grpc.CallOption) (*Rollout, error)
 	// Fail ends the rollout of the present version as failed. With update.auto_revert the job returns to
 	// the latest version that ran completely. FAILED_PRECONDITION: no rollout is in progress.
@@ -178,7 +179,8 @@ type RolloutsServer interface {
 	Resume(context.Context, *ControlRolloutRequest) (*Rollout, error)
 	// Promote continues a rollout whose canaries are healthy: instances of the earlier version are
 	// replaced. The canaries run until the rollout is done.
-	// FAILED_PRECONDITION: no canary waits, or one is not healthy and force is false.
+	// FAILED_PRECONDITION: no canary waits; or force is false, and one has not been healthy for
+	// min_healthy.
 	Promote(context.Context, *ControlRolloutRequest) (*Rollout, error)
 	// Fail ends the rollout of the present version as failed. With update.auto_revert the job returns to
 	// the latest version that ran completely. FAILED_PRECONDITION: no rollout is in progress.
