@@ -75,7 +75,7 @@ func (r *submission) run(c *cli.Session, args []string) error {
 	}
 	args = append(slices.Clone(args), r.files...)
 	if len(args) == 0 {
-		return fmt.Errorf("FILE is missing; usage: %s FILE...", c.Cmd.CommandPath())
+		return fmt.Errorf("FILE is missing: see %s --help", c.Cmd.CommandPath())
 	}
 	jobs, err := readJobs(c.Cmd, args, c.Namespace)
 	if err != nil {
