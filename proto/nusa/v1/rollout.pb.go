@@ -530,7 +530,7 @@ var File_nusa_v1_rollout_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_rollout_proto_rawDesc = "" +
 	"\n" +
-	"\x15nusa/v1/rollout.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"6\n" +
+	"\x15nusa/v1/rollout.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\"6\n" +
 	"\x11JobHistoryRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\"=\n" +
 	"\n" +
@@ -645,7 +645,6 @@ func file_nusa_v1_rollout_proto_init() {
 	}
 	file_nusa_v1_api_proto_init()
 	file_nusa_v1_job_proto_init()
-	file_nusa_v1_types_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

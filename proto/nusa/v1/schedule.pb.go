@@ -977,7 +977,7 @@ var File_nusa_v1_schedule_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_schedule_proto_rawDesc = "" +
 	"\n" +
-	"\x16nusa/v1/schedule.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x13nusa/v1/types.proto\"_\n" +
+	"\x16nusa/v1/schedule.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\"_\n" +
 	"\x12GetScheduleRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\x05R\x04next\x12\x12\n" +
@@ -1144,7 +1144,6 @@ func file_nusa_v1_schedule_proto_init() {
 		return
 	}
 	file_nusa_v1_api_proto_init()
-	file_nusa_v1_types_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
