@@ -57,6 +57,21 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// TestCanaries: the page says how many canaries are healthy, and promotes them.
+func TestCanaries(t *testing.T) {
+	t.Parallel()
+	s, address := serve(t, fixture.Options{Regions: 12})
+	p := open(t, address+"/ui/jobs?job=default/"+fixture.CanaryJob, desk)
+	p.see("2 of 2 canaries are healthy: promote them, or fail the rollout.")
+	p.axe()
+	p.click("section[aria-label=Rollout] button", "Promote")
+	p.click("dialog button.primary", "Promote")
+	p.see("The rollout of default/api-02 goes on with all instances.")
+	if got, want := fmt.Sprint(s.Calls()), "[POST /v1/jobs/default/api-02:promote]"; got != want {
+		t.Errorf("the page called %s, want %s", got, want)
+	}
+}
+
 // TestTerminal: a terminal begins when the user says so. It knows its size, and says how the command ended.
 func TestTerminal(t *testing.T) {
 	t.Parallel()

@@ -141,6 +141,10 @@ export interface Rollout {
   /** Time until it fails, when the server sent it. */
   deadline?: Duration
   regions?: Record<string, { desired?: number; healthy?: number; outdated?: number; waits?: string }>
+  /** Canaries that are not promoted, and how many of them are healthy. */
+  canaries?: number
+  healthyCanaries?: number
+  awaitsPromotion?: boolean
 }
 
 export interface JobVersion {
