@@ -17,10 +17,10 @@ func TestMatch(t *testing.T) {
 		[]*nusav1.Node{{Id: "1f3a-77", Name: "oslo-1", Region: "oslo"}},
 		[]*nusav1.Allocation{{Id: "1f3b-88", Job: "web", Group: "api", Index: 2}})
 	for text, want := range map[string]string{
-		"web":       "job team/web, job web",
-		"web-":      "job web-2",
-		"we":        "job team/web, job web, job web-2, alloc 1f3b-88 web/api/2",
-		"oslo":      "job oslo, region oslo",
+		"web":       "job default/web, job team/web",
+		"web-":      "job default/web-2",
+		"we":        "job default/web, job default/web-2, job team/web, alloc 1f3b-88 web/api/2",
+		"oslo":      "job default/oslo, region oslo",
 		"oslo-1":    "node oslo/oslo-1",
 		"1f3":       "node oslo/oslo-1, alloc 1f3b-88 web/api/2",
 		"1f3b":      "alloc 1f3b-88 web/api/2",
