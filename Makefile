@@ -27,7 +27,10 @@ demo: build ## run a whole federation on this machine, with a job; cut a region 
 	@./bin/nusa demo --failover
 
 test: ## run all tests: no root, no server, only loopback
-	$(TEST) $(TESTFLAGS) ./...
+	$(TEST) $(TESTFLAGS) $(LONGEST) ./...
+
+# These packages take longest, so they begin first. Otherwise one core waits for them at the end.
+LONGEST  := ./sim ./global ./bench/federation
 
 SEED     ?= 1
 WORLDS   ?= 5000
@@ -78,18 +81,18 @@ oracle: ## compare plans of 100,000 random regions and federations with a brute-
 	$(TEST) ./global/place -run '^TestNearGroupsGoWhereBruteForceSends$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 
 # deploy/local kills servers and measures times, so it runs alone; its tests mostly wait, so they run at
-# the same time. The packages after it run one after the other, because Docker, Incus and a browser need the cores.
-INTEGRATION := $(TEST) $(TESTFLAGS) -tags=$(TAGS),integration -count=1 -timeout 10m -p 1
+# the same time. The packages after it wait for a browser and engines. Their order keeps Docker and Incus apart.
+INTEGRATION := $(TEST) $(TESTFLAGS) -tags=$(TAGS),integration -count=1 -timeout 10m
 LONG        := ^(TestKeysRotate|TestRootOfFilesRotates)$$
 integration: build ## test real processes and engines: kill -9, recovery, Docker, Incus, a browser, the docs' commands
-	$(INTEGRATION) -parallel 6 -skip '$(LONG)' ./deploy/...
-	$(INTEGRATION) ./web/e2e ./agent/driver/docker ./agent/driver/incus
+	$(INTEGRATION) -p 1 -parallel 6 -skip '$(LONG)' ./deploy/...
+	$(INTEGRATION) -p 2 ./web/e2e ./agent/driver/docker ./agent/driver/incus
 
 LEDGER   := .ci/ledger deploy/LEDGER.md
 integration-long: build ## the long ones: change of keys, brokers, 50 instances at once; adds rows to deploy/LEDGER.md
-	$(LEDGER) 'change of keys' $(INTEGRATION) -run '$(LONG)' ./deploy/local
-	$(LEDGER) 'NATS and RabbitMQ' $(INTEGRATION) ./global/buses ./global/intakes
-	$(LEDGER) '50 Incus instances at once' $(INTEGRATION) -run '^$$' -bench Speed -benchtime 1x ./agent/driver/incus
+	$(LEDGER) 'change of keys' $(INTEGRATION) -p 1 -run '$(LONG)' ./deploy/local
+	$(LEDGER) 'NATS and RabbitMQ' $(INTEGRATION) -p 1 ./global/buses ./global/intakes
+	$(LEDGER) '50 Incus instances at once' $(INTEGRATION) -p 1 -run '^$$' -bench Speed -benchtime 1x ./agent/driver/incus
 
 bench: build ## run every benchmark, into bench/RESULTS.md: half an hour on a quiet machine
 	$(GO) run ./bench -out bench/RESULTS.md
