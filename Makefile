@@ -81,12 +81,13 @@ oracle: ## compare plans of 100,000 random regions and federations with a brute-
 	$(TEST) ./global/place -run '^TestNearGroupsGoWhereBruteForceSends$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 
 # deploy/local kills servers and measures times, so it runs alone; its tests mostly wait, so they run at
-# the same time. The packages after it wait for a browser and engines. Their order keeps Docker and Incus apart.
+# the same time. The packages after it run one after the other: beside a browser, Docker and Incus need twice the
+# time, and all three together as much as alone.
 INTEGRATION := $(TEST) $(TESTFLAGS) -tags=$(TAGS),integration -count=1 -timeout 10m
 LONG        := ^(TestKeysRotate|TestRootOfFilesRotates)$$
 integration: build ## test real processes and engines: kill -9, recovery, Docker, Incus, a browser, the docs' commands
 	$(INTEGRATION) -p 1 -parallel 6 -skip '$(LONG)' ./deploy/...
-	$(INTEGRATION) -p 2 ./web/e2e ./agent/driver/docker ./agent/driver/incus
+	$(INTEGRATION) -p 1 ./web/e2e ./agent/driver/docker ./agent/driver/incus
 
 LEDGER   := .ci/ledger deploy/LEDGER.md
 integration-long: build ## the long ones: change of keys, brokers, 50 instances at once; adds rows to deploy/LEDGER.md
