@@ -116,11 +116,11 @@ func (p *Placer) Run(ctx context.Context) error {
 			continue
 		}
 		rest := time.Duration(0)
-		place := func(ctx context.Context) (err error) {
+		plan := func(ctx context.Context) (err error) {
 			rest, err = p.placeNext(ctx, rested != nil)
 			return err
 		}
-		for _, work := range []func(context.Context) error{p.forget, place, p.purge, p.storeResults, p.evaluateRollouts} {
+		for _, work := range []func(context.Context) error{p.forget, plan, p.purge, p.storeResults, p.evaluateRollouts} {
 			switch err := work(ctx); {
 			case err == nil:
 			case errors.Is(err, state.ErrConflict): // a new term begins after the recovery

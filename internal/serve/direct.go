@@ -18,7 +18,7 @@ import (
 )
 
 // direct calls the unary methods of this server without a connection, as the gRPC server would: with the
-// same interceptors, bounds, peer, metadata and codec. A call costs about a third of one over a connection.
+// same interceptors, bounds, peer, metadata and codec. HTTP clients make about twice as many empty calls this way.
 type direct struct {
 	methods map[string]method // by full name
 	unary   grpc.UnaryServerInterceptor

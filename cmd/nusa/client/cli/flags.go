@@ -14,6 +14,14 @@ import (
 // Day is a day, for which package time has no constant.
 const Day = 24 * time.Hour
 
+// CheckTimeout returns an error for a --timeout that leaves no time.
+func CheckTimeout(d time.Duration) error {
+	if d > 0 {
+		return nil
+	}
+	return fmt.Errorf("--timeout: %s is not more than 0", d)
+}
+
 // durationType is the type of flags with a DurationValue. The errors of such a flag already
 // name the value, so FlagError does not add the value.
 const durationType = "span"

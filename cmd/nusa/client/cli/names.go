@@ -46,7 +46,7 @@ func namesOf(m protoreflect.Message) ([]string, bool) {
 
 var partialError = (&nusav1.PartialError{}).ProtoReflect().Descriptor().FullName()
 
-// nameFields are the fields that identify an object, the best one first. An object of a definition or a spec has its name.
+// nameFields are the fields that may identify an object, in the order in which they are tried.
 var nameFields = []protoreflect.Name{"id", "name", "uuid", "domain"}
 
 // named reports whether nameOf finds a name in messages of a type.

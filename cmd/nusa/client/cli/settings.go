@@ -60,10 +60,7 @@ func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
 		if s.Namespace != "" && !job.ValidName(s.Namespace) {
 			return fmt.Errorf("--namespace: %q is not a name: 1 to 63 of a-z, 0-9 and -, starting with a letter", s.Namespace)
 		}
-		if s.Timeout <= 0 {
-			return fmt.Errorf("--timeout: %s is not more than 0", s.Timeout)
-		}
-		return nil
+		return CheckTimeout(s.Timeout)
 	}
 }
 

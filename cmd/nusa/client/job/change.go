@@ -98,6 +98,7 @@ func chosenGroup(ref *nusav1.JobRef, spec *nusav1.JobSpec, name string) (string,
 	return name, nil
 }
 
+// errNoTime is the error of a --timeout that leaves no time, of a command with --detach.
 func errNoTime(d time.Duration) error {
 	return fmt.Errorf("--timeout: %s is not more than 0; --detach does not wait", d)
 }
@@ -116,8 +117,8 @@ stopped job runs. The exit codes are those of job run.`,
 			if err != nil {
 				return err
 			}
-			if timeout <= 0 {
-				return fmt.Errorf("--timeout: %s is not more than 0", timeout)
+			if err := cli.CheckTimeout(timeout); err != nil {
+				return err
 			}
 			ctx, cancel := c.WithTimeout()
 			j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
@@ -163,8 +164,9 @@ again within --timeout ends the command with exit code 2; the others are left al
 				return err
 			case r.batch < 1:
 				return fmt.Errorf("--batch: %d is not at least 1", r.batch)
-			case r.timeout <= 0:
-				return fmt.Errorf("--timeout: %s is not more than 0", r.timeout)
+			}
+			if err := cli.CheckTimeout(r.timeout); err != nil {
+				return err
 			}
 			return r.run(c, ref)
 		}),

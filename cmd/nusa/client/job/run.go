@@ -71,7 +71,7 @@ type submission struct {
 
 func (r *submission) run(c *cli.Session, args []string) error {
 	if r.timeout <= 0 {
-		return fmt.Errorf("--timeout: %s is not more than 0; --detach does not wait", r.timeout)
+		return errNoTime(r.timeout)
 	}
 	args = append(slices.Clone(args), r.files...)
 	if len(args) == 0 {

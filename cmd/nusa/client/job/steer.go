@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -31,7 +32,7 @@ job history lists the versions. The exit codes are those of job run.`,
 				return err
 			}
 			if timeout <= 0 {
-				return fmt.Errorf("--timeout: %s is not more than 0; --detach does not wait", timeout)
+				return errNoTime(timeout)
 			}
 			began := time.Now()
 			ctx, cancel := c.WithTimeout()
@@ -67,7 +68,7 @@ job history lists the versions. The exit codes are those of job run.`,
 // steering is a command that changes the rollout of a job.
 type steering struct {
 	use, reason, short, long, done string
-	call                           func(nusav1.RolloutsClient, context.Context, *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error)
+	call                           func(nusav1.RolloutsClient, context.Context, *nusav1.ControlRolloutRequest, ...grpc.CallOption) (*nusav1.Rollout, error)
 }
 
 var steerings = []steering{
@@ -75,33 +76,25 @@ var steerings = []steering{
 		"pause", "errors in jakarta", "Stop the rollout of a job before the next region",
 		"Stops the rollout of the present version before the next region. Regions that have the\nversion finish their part. Deadlines do not count until job resume.",
 		"the rollout of version %d is paused: nusa job resume %s",
-		func(r nusav1.RolloutsClient, ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
-			return r.Pause(ctx, req)
-		},
+		nusav1.RolloutsClient.Pause,
 	},
 	{
 		"resume", "jakarta is repaired", "Continue a rollout that is paused or has failed",
 		"Continues a rollout that is paused or has failed. Its deadlines start again.",
 		"the rollout of version %d continues: nusa job status %s",
-		func(r nusav1.RolloutsClient, ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
-			return r.Resume(ctx, req)
-		},
+		nusav1.RolloutsClient.Resume,
 	},
 	{
 		"promote", "no errors in an hour", "Continue a rollout whose canaries are healthy",
 		"Promotes the canaries of the present version: the instances of the earlier version are\nreplaced, and the canaries run until the rollout is done. job fail removes them instead.",
 		"the canaries of version %d are promoted: nusa job status %s",
-		func(r nusav1.RolloutsClient, ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
-			return r.Promote(ctx, req)
-		},
+		nusav1.RolloutsClient.Promote,
 	},
 	{
 		"fail", "errors in jakarta", "End the rollout of a job as failed",
 		"Ends the rollout of the present version as failed: no further region gets it, and\ncanaries that are not promoted end. With update.auto_revert the job is taken back to\nthe latest version that ran completely.",
 		"version %d has failed: nusa job status %s",
-		func(r nusav1.RolloutsClient, ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
-			return r.Fail(ctx, req)
-		},
+		nusav1.RolloutsClient.Fail,
 	},
 }
 

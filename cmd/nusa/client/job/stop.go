@@ -25,8 +25,8 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if timeout <= 0 {
-				return fmt.Errorf("--timeout: %s is not more than 0", timeout)
+			if err := cli.CheckTimeout(timeout); err != nil {
+				return err
 			}
 			c.Timeout = min(timeout, cli.DefaultTimeout)
 			ctx, cancel := c.WithTimeout()

@@ -29,8 +29,8 @@ With --wait the command returns when nothing is left on the node; the exit code 
 if that takes longer than --timeout. The drain then continues.`,
 		Example: "  nusa node drain node-7 --wait --timeout 30m\n  nusa node drain node-7 --off",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
-			if timeout <= 0 {
-				return fmt.Errorf("--timeout: %s is not more than 0", timeout)
+			if err := cli.CheckTimeout(timeout); err != nil {
+				return err
 			}
 			if wait && off {
 				return errors.New("--wait: nothing leaves the node with --off")
