@@ -46,6 +46,45 @@ func TestResultsFitTheStore(t *testing.T) {
 // TestResultsSayNothingOfTheElection: a job had ended when this server became the active one. Its
 // stored result does not say that the counts of its region are from before the election.
 func TestResultsSayNothingOfTheElection(t *testing.T) {
+	p, j := newEnded(t)
+	p.st.Lock()
+	sea := p.st.Regions["sea"]
+	sea.Life = region.Open(p.st.SessionConfig(), sea.Life.Record, 0) // as after an election
+	shown := j.Status(p.st.Sight())
+	p.st.Unlock()
+	if !strings.Contains(shown.GetMessage(), "from before the election") {
+		t.Fatalf("the region is not awaited: %v", shown)
+	}
+	got := p.newResults()
+	if len(got) != 1 || strings.Contains(got[0].record.GetStatus().GetMessage(), "election") {
+		t.Errorf("results: %v", got)
+	}
+}
+
+// TestResultsSayNothingOfTheRollout: an instance of a new version failed while the rollout of the
+// version runs. The status shows the deadline of the rollout; the stored result has no rollout.
+func TestResultsSayNothingOfTheRollout(t *testing.T) {
+	p, j := newEnded(t)
+	if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
+		return tx.PutRollout(j.Key, &nusav1.RolloutRecord{Run: 1, Version: 1})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p.st.Lock()
+	j.EditNotes().RolloutDue = 5 * time.Second
+	shown := j.Status(p.st.Sight())
+	p.st.Unlock()
+	if d := shown.GetRollout().GetDeadline().AsDuration(); d != 4*time.Second {
+		t.Fatalf("the deadline is in %v: %v", d, shown)
+	}
+	got := p.newResults()
+	if len(got) != 1 || got[0].record.GetStatus().GetRollout() != nil {
+		t.Errorf("results: %v", got)
+	}
+}
+
+// newEnded returns a placer at 1 s that knows one job, whose only instance failed in region sea.
+func newEnded(t *testing.T) (*Placer, *state.Job) {
 	p := newPlacer(t)
 	p.st.Clock = func() time.Duration { return time.Second }
 	if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
@@ -62,7 +101,7 @@ func TestResultsSayNothingOfTheElection(t *testing.T) {
 		spec.Type = nusav1.JobType_JOB_TYPE_BATCH
 		s := p.st.Jobs[k].SortedSlots()[0]
 		s.Region, s.State, s.Run = "sea", region.Done, 1
-		if err := tx.PutJob(k, &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1, Run: 1}}); err != nil {
+		if err := tx.PutJob(k, &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1, Run: 1}, Since: map[string]int64{"web": 1}}); err != nil {
 			return err
 		}
 		return tx.ChangeSlots([]region.Change{{Slot: s}})
@@ -70,18 +109,9 @@ func TestResultsSayNothingOfTheElection(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.st.Lock()
+	defer p.st.Unlock()
 	j := p.st.Jobs[k]
 	j.Summaries.Put("sea", &nusav1.JobSummary{Version: 1, Run: 1, Groups: map[string]*nusav1.InstanceCounts{"web": {Failed: 1}}})
 	p.st.Ended[k] = struct{}{}
-	sea := p.st.Regions["sea"]
-	sea.Life = region.Open(p.st.SessionConfig(), sea.Life.Record, 0) // as after an election
-	shown := j.Status(p.st.Sight())
-	p.st.Unlock()
-	if !strings.Contains(shown.GetMessage(), "from before the election") {
-		t.Fatalf("the region is not awaited: %v", shown)
-	}
-	got := p.newResults()
-	if len(got) != 1 || strings.Contains(got[0].record.GetStatus().GetMessage(), "election") {
-		t.Errorf("results: %v", got)
-	}
+	return p, j
 }

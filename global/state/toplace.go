@@ -432,10 +432,11 @@ func holdText(rec *nusav1.RolloutRecord) string {
 }
 
 // addRollout adds the rollout of the present version to a status, unless it is done. A rollout that
-// missed a deadline, or that an operator failed, makes the job failed. The lock is held.
+// missed a deadline, or that an operator failed, makes the job failed. A status of the zero Sight has
+// no rollout: how far a rollout is depends on the present time. The lock is held.
 func (j *Job) addRollout(out *nusav1.JobStatus, see Sight) {
 	rec := j.PresentRollout()
-	if rec == nil || rec.GetDone() {
+	if rec == nil || rec.GetDone() || see.st == nil {
 		return
 	}
 	r := &nusav1.Rollout{Version: rec.GetVersion(), State: nusav1.RolloutState_ROLLOUT_STATE_RUNNING, Began: rec.GetBegan(), Regions: map[string]*nusav1.RegionRollout{}}
