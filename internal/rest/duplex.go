@@ -179,7 +179,8 @@ func (c *call) lines() func() ([]byte, error) {
 }
 
 // submitMany submits the job of each line. Each line gets a response in the same order. A line that is
-// wrong fails alone.
+// wrong fails alone. The server may end the stream before the client has sent a line, for example because
+// it does not know the caller.
 func submitMany(c *call, ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -189,25 +190,51 @@ func submitMany(c *call, ctx context.Context) error {
 	}
 	pending := make(chan *nusav1.SubmitManyResponse, maxPending) // nil: the server answers
 	var failed error                                             // set before pending is closed
-	c.reader.wg.Add(1)
-	go func() {
-		defer c.reader.wg.Done()
+	c.reader.wg.Go(func() {
 		defer close(pending)
 		failed = sendSubmits(ctx, c, stream, pending)
 		_ = stream.CloseSend()
-	}()
-	for answer := range pending {
-		if answer == nil {
-			answer, err = stream.Recv()
-			if err != nil {
+	})
+	answers, ended := make(chan *nusav1.SubmitManyResponse), make(chan struct{})
+	c.reader.wg.Go(func() { err = receiveAnswers(ctx, stream, answers); close(ended) })
+	for over := (<-chan struct{})(ended); ; {
+		select {
+		case answer, more := <-pending:
+			if !more {
+				return failed
+			}
+			if answer == nil {
+				select {
+				case answer = <-answers:
+				case <-ended:
+					return err
+				}
+			}
+			if err := c.send(answer); err != nil {
 				return err
 			}
-		}
-		if err := c.send(answer); err != nil {
-			return err
+		case <-over:
+			if !errors.Is(err, io.EOF) {
+				return err
+			}
+			over = nil // the client has sent all lines, and each has its response
 		}
 	}
-	return failed
+}
+
+// receiveAnswers passes the answers of the server on, until there are no more.
+func receiveAnswers(ctx context.Context, stream nusav1.Jobs_SubmitManyClient, to chan<- *nusav1.SubmitManyResponse) error {
+	for {
+		answer, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		select {
+		case to <- answer:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // sendSubmits reads lines until the client has no more.

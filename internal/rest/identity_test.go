@@ -288,6 +288,31 @@ func TestStrangersLearnNothingOfABody(t *testing.T) {
 	}
 }
 
+// TestStrangersHoldNoStream: a stream of submits of a caller whom the server does not know ends at once, also
+// if the caller sends no line. Otherwise strangers could take the room for all streams.
+func TestStrangersHoldNoStream(t *testing.T) {
+	g := newGuarded(t)
+	lines, never := io.Pipe()
+	defer never.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, g.addr+"/v1/jobs:submitMany", lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-ndjson")
+	c := g.client(t, "")
+	c.Timeout = 0
+	resp, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(body), "UNAUTHENTICATED") {
+		t.Errorf("%s: %q, %v", resp.Status, body, err)
+	}
+}
+
 // TestBanEndsWhatTheCertificateBegan: a ban ends a stream, and the connection's next request fails, although
 // the HTTPS connection stays open.
 func TestBanEndsWhatTheCertificateBegan(t *testing.T) {
