@@ -380,13 +380,28 @@ func TestSlowReader(t *testing.T) {
 	eventually(t, "the stream ends", func() bool { return f.ended.Load() == 1 })
 }
 
-// TestManyConnections: many connections of others do not end a stream.
+// TestManyConnections: many connections of others do not end a stream, or a terminal.
 func TestManyConnections(t *testing.T) {
 	f, url := newFake(t, rest.Options{})
 	_, in := open(t, url+"/v1/events:watch")
 	if !in.Scan() {
 		t.Fatal(in.Err())
 	}
+	terminal, _, err := websocket.Dial(t.Context(), strings.Replace(url, "http", "ws", 1)+"/v1/allocations:exec", &websocket.DialOptions{Subprotocols: []string{"nusa.exec.v1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.CloseNow()
+	echo := func() {
+		t.Helper()
+		if err := terminal.Write(t.Context(), websocket.MessageText, []byte(`{"stdin": "aGk="}`)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := terminal.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	echo()
 	for range 300 {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 		if err != nil {
@@ -398,8 +413,9 @@ func TestManyConnections(t *testing.T) {
 		t.Errorf("a request gets %s", a.Status)
 	}
 	if n := f.ended.Load(); n != 0 {
-		t.Error("the stream has ended")
+		t.Error("the stream or the terminal has ended")
 	}
+	echo()
 }
 
 // eventually waits until a condition holds.

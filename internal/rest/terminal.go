@@ -73,7 +73,7 @@ func serveTerminal(a *api, op *operation, plain http.ResponseWriter, r *http.Req
 	conn.SetReadLimit(maxFrame)
 	// The connection was taken over, so its end no longer ends the context of the request.
 	ctx, end := context.WithCancel(context.WithValue(context.WithoutCancel(r.Context()), callKey{}, &call{op: op, r: r, w: w}))
-	s := &terminal{conn: conn, ctx: ctx}
+	s := &terminal{conn: conn, ctx: ctx, accepted: sync.OnceFunc(func() { serve.Keep(r) })}
 	var wg sync.WaitGroup
 	defer func() {
 		end()
@@ -116,6 +116,9 @@ type terminal struct {
 	ctx  context.Context
 	// first is a message that was read already.
 	first []byte
+	// accepted notes that the server has accepted the call. From then on, many connections of others do not
+	// end this one.
+	accepted func()
 }
 
 // firstToken reads the first message. It returns the credential if that message is a token.
@@ -148,6 +151,7 @@ func (s *terminal) next() ([]byte, error) {
 }
 
 func (s *terminal) send(m proto.Message) error {
+	s.accepted()
 	data, err := marshal(m)
 	if err != nil {
 		return err
