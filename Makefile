@@ -83,7 +83,7 @@ oracle: ## compare plans of 100,000 random regions and federations with a brute-
 # deploy/local kills servers and measures times, so it runs alone; its tests mostly wait, so they run at
 # the same time. It has real agents with Docker and Incus. integration-long has the suites of the two drivers.
 INTEGRATION := $(TEST) $(TESTFLAGS) -tags=$(TAGS),integration -count=1 -timeout 10m
-LONG        := ^(TestKeysRotate|TestRootOfFilesRotates)$$
+LONG        := ^(TestKeysRotate|TestRootOfFilesRotates|TestRunbooks|TestReplaceMachines|TestWorkReturnsByItself)$$
 integration: build ## test real processes: kill -9, recovery, agents with engines, a browser, the docs' commands
 	$(INTEGRATION) -p 1 -parallel 6 -skip '$(LONG)' ./deploy/...
 	$(INTEGRATION) -p 1 ./web/e2e
@@ -91,7 +91,7 @@ integration: build ## test real processes: kill -9, recovery, agents with engine
 LEDGER   := .ci/ledger deploy/LEDGER.md
 integration-long: build ## the long ones: drivers, change of keys, brokers; adds rows to deploy/LEDGER.md
 	$(LEDGER) 'drivers of Docker and Incus' $(INTEGRATION) -p 1 ./agent/driver/docker ./agent/driver/incus
-	$(LEDGER) 'change of keys' $(INTEGRATION) -p 1 -run '$(LONG)' ./deploy/local
+	$(LEDGER) 'change of keys, runbooks, machines that come back' $(INTEGRATION) -p 1 -run '$(LONG)' ./deploy/local
 	$(LEDGER) 'NATS and RabbitMQ' $(INTEGRATION) -p 1 ./global/buses ./global/intakes
 	$(LEDGER) '50 Incus instances at once' $(INTEGRATION) -p 1 -run '^$$' -bench Speed -benchtime 1x ./agent/driver/incus
 

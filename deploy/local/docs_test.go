@@ -21,6 +21,7 @@ import (
 // against a `nusa dev`: page after page, README.md first, block after block.
 // bash ends at the first command that fails.
 func TestShellBlocksOfPages(t *testing.T) {
+	t.Parallel()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 // TestEngines: one job on Incus, Docker and processes in two regions. A missing engine is left out
 // and logged.
 func TestEngines(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t)
 	name := f.jobFile()
 	out := f.must("job", "run", "--timeout", "3m", name)

@@ -37,6 +37,7 @@ func (f *federation) nusa(member string, args ...string) (string, error) {
 // while a master, an agent and the active global server are killed, and while identities are renewed. A caller
 // without an identity, or with that of another kind of member, is refused.
 func TestIdentities(t *testing.T) {
+	t.Parallel()
 	f := start(t, "NUSA_TLS=1")
 	var err error
 	f.identity, err = trust.Open(trust.Options{Dir: filepath.Join(f.dir, "identity", "operator")})

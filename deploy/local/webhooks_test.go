@@ -70,6 +70,7 @@ func (l *listener) count() int {
 // TestWebhooksSurviveAKill: the active global server is killed while it sends events to an endpoint that
 // refuses some of them. The next server sends the rest. Each event arrives, with one webhook-id.
 func TestWebhooksSurviveAKill(t *testing.T) {
+	t.Parallel()
 	const jobs = 400
 	p := startPair(t)
 	f := &federation{t: t}

@@ -15,7 +15,7 @@ import (
 // firstRegion is the first region of the invented federation.
 const firstRegion = "amsterdam"
 
-// looks are the pages that are checked in both themes, at the width of a desk and of a phone. `ready` is
+// looks are the pages that are checked, in a light and wide look and in a dark and narrow one. `ready` is
 // an expression that is true when the page shows its data.
 var looks = []struct{ name, path, ready string }{
 	{"federation", "/ui/federation", "document.querySelectorAll('main tbody tr').length > 40"},
@@ -37,10 +37,9 @@ var looks = []struct{ name, path, ready string }{
 func TestLooks(t *testing.T) {
 	_, address := serve(t, fixture.Options{Regions: 54})
 	for _, v := range looks {
-		all := []look{desk, deskDark, phone, phoneDark}
-		// A further page of a view has the colours of the view, so one look at each width is enough.
-		if strings.Contains(v.path, "?") && !*shots && os.Getenv("NUSA_SHOTS") == "" {
-			all = []look{desk, phoneDark}
+		all := []look{desk, phoneDark} // both widths and both themes; colours do not depend on the width
+		if *shots || os.Getenv("NUSA_SHOTS") != "" {
+			all = []look{desk, deskDark, phone, phoneDark}
 		}
 		for _, l := range all {
 			t.Run(v.name+"-"+l.String(), func(t *testing.T) {
