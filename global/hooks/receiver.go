@@ -300,7 +300,7 @@ func (r *receiver) attempt(ctx context.Context, next sending) {
 		r.interrupted(next.number, at)
 		return
 	}
-	if why := r.done(event, at, resp); why != "" {
+	if why := r.done(h, event, at, resp); why != "" {
 		r.disable(ctx, r.name, r.id, h.web.GetUrl(), why)
 	}
 }
@@ -321,8 +321,9 @@ func (r *receiver) drop(number uint64) {
 	r.report("webhook.dropped", r.name, "retention removed event %d before it was sent", number)
 }
 
-// done notes the response to an attempt. It returns why the webhook must be disabled, or "".
-func (r *receiver) done(e *nusav1.Event, at time.Time, resp webhook.Response) (disable string) {
+// done notes the response to an attempt for a hook. It returns why the webhook must be disabled, or "". An
+// endpoint that wants no more events says nothing about one that has replaced it meanwhile.
+func (r *receiver) done(h *hook, e *nusav1.Event, at time.Time, resp webhook.Response) (disable string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
@@ -346,6 +347,9 @@ func (r *receiver) done(e *nusav1.Event, at time.Time, resp webhook.Response) (d
 		r.log.Error("a delivery to a webhook was given up", "webhook", r.name, "id", cloudevent.ID(e), "attempts", delivery.MaxAttempts, "status", resp.Status, "error", resp.Err)
 		r.report("webhook.given_up", r.name, "event %d after %d attempts: %s", e.GetNumber(), delivery.MaxAttempts, resp.Err)
 	case delivery.Disable:
+		if r.hook != nil && r.hook.web.GetUrl() != h.web.GetUrl() {
+			break
+		}
 		r.gone, disable = true, "the endpoint returned 410 Gone"
 	}
 	r.recent.note(e, at, resp, state, next)

@@ -106,11 +106,6 @@ func (s *Sender) follow(ctx context.Context) {
 		}
 	}
 	for name, rec := range stored {
-		h, err := newHook(rec.WebhookRecord)
-		broken := ""
-		if err != nil {
-			h, broken = nil, "this server cannot use the stored webhook: "+err.Error()
-		}
 		r := s.receivers[name]
 		switch {
 		case r == nil:
@@ -118,6 +113,11 @@ func (s *Sender) follow(ctx context.Context) {
 			s.receivers[name] = r
 		case r.revision == rec.Revision:
 			continue
+		}
+		h, err := newHook(rec.WebhookRecord)
+		broken := ""
+		if err != nil {
+			h, broken = nil, "this server cannot use the stored webhook: "+err.Error()
 		}
 		r.revision = rec.Revision
 		r.set(h, broken)
@@ -199,14 +199,16 @@ func (s *Sender) save(ctx context.Context, lazy bool) {
 // disable stores that the endpoint at a URL wants no more events. It tries until ctx ends.
 func (s *Sender) disable(ctx context.Context, name, id, url, why string) {
 	for {
+		removed := false // the error of change is a status
 		_, err := s.change(ctx, name, why, func(_ *state.Tx, old *nusav1.WebhookRecord, _ int64) (*nusav1.WebhookRecord, string, error) {
-			if old.GetId() != id || old.GetWebhook().GetUrl() != url {
+			removed = old.GetId() != id || old.GetWebhook().GetUrl() != url
+			if removed {
 				return nil, "", errRemoved
 			}
 			return withDisabled(old, why), "disable", nil
 		})
 		switch {
-		case errors.Is(err, errRemoved):
+		case removed:
 			return
 		case err == nil:
 			s.Log.Warn("a webhook was disabled", "webhook", name, "why", why)

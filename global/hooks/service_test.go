@@ -1,11 +1,13 @@
 package hooks
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -206,5 +208,41 @@ func TestTests(t *testing.T) {
 	out, err = w.api.Test(t.Context(), &nusav1.TestWebhookRequest{Name: "hook"})
 	if err != nil || out.GetStatusCode() != 0 || !strings.Contains(out.GetError(), "not allowed") {
 		t.Errorf("a private address: %v, %v", out, err)
+	}
+}
+
+// TestGoneAfterMove: an endpoint that is gone says nothing about the endpoint that has replaced it.
+func TestGoneAfterMove(t *testing.T) {
+	w := newWorld(t)
+	release := make(chan struct{})
+	asked := make(chan struct{}, 1)
+	old := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-release
+		rw.WriteHeader(http.StatusGone)
+	}))
+	t.Cleanup(old.Close)
+	next := newEndpoint(t, always(http.StatusOK))
+	w.set(to("hook", old.URL))
+	n := w.log.add("job.submitted", "default/a", "default")
+	<-asked
+	w.set(to("hook", next.URL))
+	close(release)
+	next.await(t, "the new endpoint gets the event", func() bool { return next.accepted[n] == 1 })
+	w.awaitStatus("hook", "it works", func(s *nusav1.WebhookStatus) bool { return s.GetState() == nusav1.WebhookState_WEBHOOK_STATE_OK })
+	// An answer of the old endpoint that comes later still is dropped, too.
+	done := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		defer close(done)
+		w.sender.disable(ctx, "hook", w.sender.of("hook").id, old.URL, "gone")
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		cancel()
+		<-done
+		t.Error("the server tries again and again to disable a webhook that has another endpoint")
 	}
 }
