@@ -102,6 +102,9 @@ func addLastReported(term *Term, req *nusav1.ListAllocationsRequest, errs []*nus
 	for _, e := range errs {
 		last := &nusav1.InstanceCounts{}
 		r := st.Regions[e.GetRegion()]
+		if r == nil {
+			continue // removed meanwhile
+		}
 		if name := req.GetJob().GetName(); name == "" {
 			a := r.Report.GetAllocations()
 			last.Running, last.Starting, last.Pending = a["running"], a["starting"], a["pending"]

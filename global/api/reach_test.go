@@ -7,6 +7,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // TestSilentRegionIsExplained: the error about a region that did not answer names the time and the
@@ -48,5 +51,17 @@ func TestOfRegion(t *testing.T) {
 	}
 	if err := ofRegion("oslo", nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRegionRemovedDuringList: a region that is removed while allocations are listed has no last report.
+func TestRegionRemovedDuringList(t *testing.T) {
+	term := NewTerm(TermConfig{Context: t.Context(), State: state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return 0 })})
+	errs := []*nusav1.PartialError{{Region: "oslo", Message: "region oslo is cut off"}}
+	for _, req := range []*nusav1.ListAllocationsRequest{{}, {Job: &nusav1.JobRef{Name: "web"}}} {
+		addLastReported(term, req, errs)
+	}
+	if got := errs[0].GetMessage(); got != "region oslo is cut off" {
+		t.Error(got)
 	}
 }
