@@ -57,16 +57,22 @@ func SubmitWith(ctx context.Context, term *Term, spec *nusav1.JobSpec, also func
 	if err != nil {
 		return fmt.Errorf("encode the job: %w", err)
 	}
-	finish, err := beginSubmit(ctx, term, submits.NewRequest(raw), recallTries, func(by audit.Call, prepare func(*state.Tx) error) (wait func(context.Context) (int64, error)) {
+	queue := func(by audit.Call, prepare func(*state.Tx) error) (wait func(context.Context) (int64, error)) {
 		return term.Commit.SubmitBy(by, func(t *state.Tx) error {
 			if err := also(t); err != nil {
 				return err
 			}
 			return prepare(t)
 		})
-	})
-	if err == nil {
-		_, err = finish(ctx)
+	}
+	for range recallTries { // beginSubmit gets one try, because it would leave out `also` in the next one
+		finish, e := beginSubmit(ctx, term, submits.NewRequest(raw), 1, queue)
+		if err = e; err == nil {
+			_, err = finish(ctx)
+		}
+		if !errors.Is(err, state.ErrRecall) {
+			break
+		}
 	}
 	return err
 }

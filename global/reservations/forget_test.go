@@ -3,6 +3,7 @@ package reservations
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ func newBook(t *testing.T, many int, fill func(*nusav1.Reservation)) (b *Book, b
 		t.Fatal(err)
 	}
 	commit := state.NewCommitter(st, mem, e.Guard())
-	b = New(Config{Term: api.NewTerm(api.TermConfig{Context: t.Context(), State: st, Store: mem, Commit: commit}), Retention: time.Hour})
+	b = New(Config{Term: api.NewTerm(api.TermConfig{Context: t.Context(), State: st, Store: mem, Commit: commit, Log: slog.New(slog.DiscardHandler)}), Retention: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = commit.Run(ctx) }()
@@ -98,5 +99,24 @@ func TestEndedRecordsAreBounded(t *testing.T) {
 	}
 	if claimed := (&nusav1.Reservation{Claim: &nusav1.ReservationClaim{By: "x"}}); sizeOf(&nusav1.ReservationRecord{Reservation: claimed}) < maxText {
 		t.Error("the text of a claim does not count")
+	}
+}
+
+// TestNoJobWithoutItsRecord: a submit that is repeated because a record must be read first stores the
+// reservation, too. The job alone would hold its room for ever.
+func TestNoJobWithoutItsRecord(t *testing.T) {
+	b, _, _ := newBook(t, 0, func(*nusav1.Reservation) {})
+	asked := 0
+	made, err := b.OpenIf(t.Context(), &nusav1.CreateReservationRequest{CpuMilli: 1, MemoryBytes: 1 << 20}, func(*state.Tx) error {
+		if asked++; asked == 1 {
+			return state.ErrRecall
+		}
+		return nil
+	})
+	if err != nil || b.find(made.GetId()) == nil || b.st.Jobs[keyOf(made)] == nil {
+		t.Errorf("%v is stored as %v: %v", made, b.find(made.GetId()), err)
+	}
+	if asked != 2 {
+		t.Errorf("the transaction was prepared %d times", asked)
 	}
 }
