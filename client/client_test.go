@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -194,6 +195,37 @@ func TestWatchesContinue(t *testing.T) {
 	}
 	if next != 20 {
 		t.Errorf("the watch ended after %d events", next)
+	}
+}
+
+// TestWatchWithoutEvents: a watch that breaks before the first event does not lose what happens until it
+// continues.
+func TestWatchWithoutEvents(t *testing.T) {
+	t.Parallel()
+	s := clienttest.New()
+	defer s.Close()
+	opened := 0
+	c, err := client.Open(client.Options{
+		Addresses: []string{"a"}, Insecure: true, Dial: func(ctx context.Context, _ string) (net.Conn, error) { return s.Dial(ctx) },
+		GRPC: []grpc.DialOption{grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+			if opened++; opened == 2 {
+				s.AddEvent("test", "during the break", "")
+			}
+			return open(ctx, desc, conn, method, o...)
+		})},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s.Fail("Watch", client.ErrNotLeader, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for e, err := range c.WatchEvents(ctx, &nusav1.WatchEventsRequest{}) {
+		if err != nil || e.GetSubject() != "during the break" {
+			t.Fatalf("%v, %v", e, err)
+		}
+		break
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -20,13 +21,21 @@ const steady = 10 * time.Second
 // next server.
 const refusals = 3
 
-// WatchEvents returns events as they happen. After a break it continues after the latest event. An
-// event with Reset_ says that events are missing. The sequence ends with ctx, or with an error that
-// does not pass. Changes of req do not count after the call.
+// opening is how long a stream may take to open: an estimate.
+const opening = 5 * time.Second
+
+// WatchEvents returns events as they happen. After a break it continues after the latest event, or, if
+// there was none, a few seconds before the time of the call. An event with Reset_ says that events are missing. The sequence
+// ends with ctx, or with an error that does not pass. Changes of req do not count after the call.
 func (c *Client) WatchEvents(ctx context.Context, req *nusav1.WatchEventsRequest) iter.Seq2[*nusav1.Event, error] {
 	return func(yield func(*nusav1.Event, error) bool) {
-		next := proto.CloneOf(req)
+		next, began, again := proto.CloneOf(req), time.Now(), false
+		since := next.GetSince().AsDuration()
 		open := func(ctx context.Context) (grpc.ServerStreamingClient[nusav1.Event], error) {
+			if again && next.GetToken() == "" {
+				next.Since = durationpb.New(since + time.Since(began) + opening)
+			}
+			again = true
 			return c.Events().Watch(ctx, next)
 		}
 		follow(ctx, c, open, yield, func(e *nusav1.Event) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
@@ -86,10 +87,14 @@ type events struct {
 	s *Server
 }
 
-// Watch implements nusav1.EventsServer. It knows the token and the types of the request.
+// Watch implements nusav1.EventsServer. It knows the token, the types and the time of the request.
 func (e events) Watch(req *nusav1.WatchEventsRequest, to grpc.ServerStreamingServer[nusav1.Event]) error {
 	e.s.mu.Lock()
 	next := len(e.s.events)
+	from := time.Now().Add(-req.GetSince().AsDuration())
+	for req.GetSince() != nil && next > 0 && !e.s.events[next-1].GetTime().AsTime().Before(from) {
+		next--
+	}
 	e.s.mu.Unlock()
 	if after, ok := strings.CutPrefix(req.GetToken(), "clienttest-"); ok {
 		n, err := strconv.Atoi(after)
