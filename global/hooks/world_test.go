@@ -29,7 +29,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for something that happens at once.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // eventLog is a log of durable events in memory.
 type eventLog struct {

@@ -144,7 +144,7 @@ func (g *guarded) client(t *testing.T, as string) *http.Client {
 	}
 	tr := &http.Transport{TLSClientConfig: config}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 10 * time.Second}
+	return &http.Client{Transport: tr, Timeout: time.Minute}
 }
 
 // get makes a request and returns the response with its body.

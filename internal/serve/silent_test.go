@@ -88,7 +88,7 @@ func TestSilentConnectionsCostLittle(t *testing.T) {
 	if mib := int64(during.HeapInuse-before.HeapInuse) >> 20; mib > 150 {
 		t.Errorf("%d MiB more", mib)
 	}
-	end := time.Now().Add(20 * time.Second)
+	end := time.Now().Add(time.Minute)
 	open := 0
 	for _, c := range silent {
 		_ = c.SetReadDeadline(end)
@@ -102,7 +102,7 @@ func TestSilentConnectionsCostLittle(t *testing.T) {
 		}
 	}
 	if open > 0 {
-		t.Errorf("after 20 s %d connections are open", open)
+		t.Errorf("after a minute %d connections are open", open)
 	}
 	call()
 }
