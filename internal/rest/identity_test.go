@@ -264,12 +264,15 @@ func TestStrangersLearnNothingOfABody(t *testing.T) {
 		as, auth string
 		want     int
 	}{{"", "", 401}, {"", "Bearer nusa_x_y", 401}, {"operator/jane", "", 400}} {
-		for path, wrong := range map[string]string{"/schedule": `{"requested_cpu": "two"}`, "/spare/prepare": `{"count": 1.5}`} {
+		for path, wrong := range map[string]string{"/schedule": `{"requested_cpu": "two"}`, "/spare/prepare": `{"count": 1.5}`, "/v1/jobs:plan": "[["} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.addr+path, strings.NewReader(wrong))
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.Header.Set("Content-Type", "application/json")
+			if wrong == "[[" { // a job file
+				r.Header.Set("Content-Type", "application/yaml")
+			}
 			if c.auth != "" {
 				r.Header.Set("Authorization", c.auth)
 			}

@@ -59,7 +59,7 @@ func (a *api) around(next runtime.HandlerFunc) runtime.HandlerFunc {
 		defer end()
 		w.left = end
 		c := &call{op: op, r: r, w: w}
-		cleaned, p := clean(ctx, c, params)
+		cleaned, p := a.clean(ctx, c, params)
 		if p != nil {
 			w.fail(p, r)
 			return
@@ -90,7 +90,7 @@ func (a *api) around(next runtime.HandlerFunc) runtime.HandlerFunc {
 }
 
 // clean returns the request for the handler.
-func clean(ctx context.Context, c *call, params map[string]string) (*http.Request, *problem) {
+func (a *api) clean(ctx context.Context, c *call, params map[string]string) (*http.Request, *problem) {
 	op, r := c.op, c.r
 	auth, p := credential(r)
 	if p != nil {
@@ -120,7 +120,7 @@ func clean(ctx context.Context, c *call, params map[string]string) (*http.Reques
 		}
 		set = nil
 	}
-	body, p := op.readBody(c.w, r, params, set)
+	body, p := op.readBody(c.w, r, params, set, func() (func(), *problem) { return a.admit(ctx, r, auth) })
 	if p != nil {
 		return nil, p
 	}

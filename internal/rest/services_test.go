@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -161,7 +162,7 @@ func TestHeadersOfWholeBodies(t *testing.T) {
 			if p != nil {
 				t.Fatal(p)
 			}
-			data, p := op.readBody(httptest.NewRecorder(), r, nil, set)
+			data, p := op.readBody(httptest.NewRecorder(), r, nil, set, nil)
 			if p != nil {
 				t.Fatal(p)
 			}
@@ -173,4 +174,26 @@ func TestHeadersOfWholeBodies(t *testing.T) {
 		return
 	}
 	t.Error("there is no Webhooks.Set")
+}
+
+// TestJobFilesWait: so many job files are read at a time, and the next one waits for its turn.
+func TestJobFilesWait(t *testing.T) {
+	a := &api{files: make(chan struct{}, maxFiles)}
+	var leave []func()
+	for range maxFiles {
+		done, p := a.enterFile(t.Context())
+		if p != nil {
+			t.Fatal(p)
+		}
+		leave = append(leave, done)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, p := a.enterFile(ended); p == nil || p.Status != http.StatusTooManyRequests || p.RetryAfter == 0 {
+		t.Errorf("one more file: %v", p)
+	}
+	leave[0]()
+	if _, p := a.enterFile(t.Context()); p != nil {
+		t.Error(p)
+	}
 }

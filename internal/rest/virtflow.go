@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/job/doc"
@@ -108,8 +107,8 @@ func virtflow(w *writer, r *http.Request, do func(context.Context, grpc.ClientCo
 	out, err := answer(ctx, w, r, conn, do)
 	var refused *problem
 	if errors.As(err, &refused) {
-		if _, err := nusav1.NewAuthClient(conn).WhoAmI(ctx, &nusav1.WhoAmIRequest{}); status.Code(err) == codes.Unauthenticated {
-			return nil, problemOf(err)
+		if p := unknownCaller(ctx, conn); p != nil {
+			return nil, p
 		}
 		return nil, refused
 	}

@@ -14,10 +14,6 @@ import (
 
 // readYAML reads a stream of documents. Empty documents are left out.
 func readYAML(data []byte) (docs []*Node, err error) {
-	tokens := lexer.Tokenize(string(data))
-	if err := checkTokens(tokens); err != nil {
-		return nil, err
-	}
 	// The YAML library may panic on malformed input, which comes from a user. Such a panic
 	// must become an error about the file and not end this process.
 	defer func() {
@@ -25,6 +21,10 @@ func readYAML(data []byte) (docs []*Node, err error) {
 			docs, err = nil, &Error{1, 1, fmt.Sprintf("not readable as YAML: %.80v", r)}
 		}
 	}()
+	tokens := lexer.Tokenize(string(data))
+	if err := checkTokens(tokens); err != nil {
+		return nil, err
+	}
 	file, err := parser.Parse(tokens, 0)
 	if err != nil {
 		return nil, yamlError(err)
