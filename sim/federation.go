@@ -48,6 +48,8 @@ type Options struct {
 	VolumesAllow map[string][]string
 	// Reserve gives the agents the driver reserve. What an agent reserves outlives a kill.
 	Reserve bool
+	// ReservationRetention is that of the global servers. Default: theirs.
+	ReservationRetention time.Duration
 	// Net sets latency and loss of the network.
 	Net simnet.Options
 	// Logger logs for all roles. Default: none.
@@ -151,8 +153,9 @@ func (f *Federation) StartGlobal(i int) *Process {
 		return global.Run(ctx, global.Config{
 			Name: name, GRPCAddr: ip + ":7600", HTTPAddr: "-", Store: p.store,
 			Net: n, Logger: f.log(name), Clock: f.Clock,
-			Webhooks: webhook.Policy{AllowHTTP: true, AllowPrivate: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Dial: n.Dial},
-			Ready:    func(global.Addresses) { ready() },
+			ReservationRetention: f.opts.ReservationRetention,
+			Webhooks:             webhook.Policy{AllowHTTP: true, AllowPrivate: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Dial: n.Dial},
+			Ready:                func(global.Addresses) { ready() },
 		})
 	})
 }

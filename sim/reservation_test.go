@@ -136,7 +136,7 @@ func TestReservationsTakeRoomAndGiveItBack(t *testing.T) {
 }
 
 func TestReservationsExpireAndAreForgotten(t *testing.T) {
-	inBubble(t, sim.Options{Regions: []string{"alpha"}, Agents: 1, Reserve: true}, func(t *testing.T, f *sim.Federation) {
+	inBubble(t, sim.Options{Regions: []string{"alpha"}, Agents: 1, Reserve: true, ReservationRetention: time.Hour}, func(t *testing.T, f *sim.Federation) {
 		f.AwaitRegions()
 		r := reserver{t, f}
 		req := room(8)
@@ -151,7 +151,11 @@ func TestReservationsExpireAndAreForgotten(t *testing.T) {
 			t.Errorf("lived for %s", lived)
 		}
 		r.await(r.create(room(8)).GetId(), completed, 20*time.Second) // the room is free again
-		time.Sleep(25 * time.Hour)
+		time.Sleep(50 * time.Minute)
+		if _, err := r.get(one.GetId()); err != nil {
+			t.Errorf("before the end of the retention: %v", err)
+		}
+		time.Sleep(11 * time.Minute)
 		if _, err := r.get(one.GetId()); status.Code(err) != codes.NotFound {
 			t.Errorf("after the retention: %v", err)
 		}
