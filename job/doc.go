@@ -26,5 +26,6 @@
 //   - sample.go: a commented job file to start from
 //
 // The folder doc reads YAML and JSON into a tree with positions, and writes such trees. The folder
-// times says when a schedule fires, and the folder confine compares a job with the limits of its namespace.
+// vars fills in the variables of a file. The folder times says when a schedule fires, and the folder
+// confine compares a job with the limits of its namespace.
 package job

@@ -15,12 +15,14 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/suggest"
 	"github.com/nusa-scheduler/nusa/job/doc"
+	"github.com/nusa-scheduler/nusa/job/vars"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology/origin"
 )
 
-// Parse reads one job file, YAML or JSON, and validates it as Validate does. It does not
-// fill in defaults. The error is of type Errors. filename appears in the error.
+// Parse reads one job file, YAML or JSON, and validates it as Validate does. Variables of the file get
+// their defaults. It does not fill in defaults of the job. The error is of type Errors. filename appears
+// in the error.
 func Parse(data []byte, filename string) (*nusav1.JobSpec, error) {
 	docs, err := documents(data, filename)
 	if err != nil {
@@ -29,9 +31,13 @@ func Parse(data []byte, filename string) (*nusav1.JobSpec, error) {
 	if len(docs) != 1 {
 		return nil, Errors{{File: filename, Line: 1, Column: 1, Message: fmt.Sprintf("%d YAML documents: a job file has one job (regions: nusa region define FILE)", len(docs))}}
 	}
+	root, faults := resolve(docs[0], filename, nil)
+	if err := faults.err(); err != nil {
+		return nil, err
+	}
 	spec := &nusav1.JobSpec{}
-	d := newDecoder(filename, docs[0])
-	d.message(unwrap(docs[0], "job"), spec.ProtoReflect(), "")
+	d := newDecoder(filename, root)
+	d.message(unwrap(root, "job"), spec.ProtoReflect(), "")
 	if len(d.errs) == 0 {
 		d.errs = validate(spec)
 		d.locate()
@@ -42,10 +48,12 @@ func Parse(data []byte, filename string) (*nusav1.JobSpec, error) {
 	return spec, nil
 }
 
-// ParseJobs reads one or more jobs, separated by "---", as Parse reads one. No job may be given twice.
-func ParseJobs(data []byte, filename string) ([]*nusav1.JobSpec, error) {
+// ParseJobs reads one or more jobs, separated by "---", as Parse reads one. values gives values of
+// variables; nil: none. No job may be given twice.
+func ParseJobs(data []byte, filename string, values *vars.Values) ([]*nusav1.JobSpec, error) {
 	return parseAll(data, filename, kind[*nusav1.JobSpec]{
-		key: "job", fresh: func() *nusav1.JobSpec { return &nusav1.JobSpec{} },
+		resolve: func(n *doc.Node) (*doc.Node, Errors) { return resolve(n, filename, values) },
+		key:     "job", fresh: func() *nusav1.JobSpec { return &nusav1.JobSpec{} },
 		validate: validate,
 		nameAt:   "name", name: func(s *nusav1.JobSpec) string {
 			return cmp.Or(s.GetNamespace(), DefaultNamespace) + "/" + s.GetName()
@@ -87,7 +95,7 @@ func Locate(data []byte, filename string, at int, problems Errors) Errors {
 	if err != nil || at >= len(docs) {
 		return problems
 	}
-	root := docs[at]
+	root, _ := vars.Resolve(docs[at], nil) // a variable without a value does not move the fields of the job
 	d := newDecoder(filename, root)
 	d.message(unwrap(root, "job"), (&nusav1.JobSpec{}).ProtoReflect(), "")
 	var out Errors
@@ -107,7 +115,8 @@ func Locate(data []byte, filename string, at int, problems Errors) Errors {
 
 // kind describes the files that hold messages of one type.
 type kind[M proto.Message] struct {
-	key      string // the content of a document may be below this key
+	resolve  func(*doc.Node) (*doc.Node, Errors) // replaces variables; nil: these files have none
+	key      string                              // the content of a document may be below this key
 	fresh    func() M
 	validate func(M) Errors
 	// nameAt is the path of the field that identifies a document. name returns its value.
@@ -125,6 +134,13 @@ func parseAll[M proto.Message](data []byte, filename string, k kind[M]) ([]M, er
 	var errs Errors
 	lines := map[string]int{} // by name
 	for _, n := range docs {
+		if k.resolve != nil {
+			resolved, faults := k.resolve(n)
+			n, errs = resolved, append(errs, faults...)
+			if len(faults) > 0 {
+				continue
+			}
+		}
 		m := k.fresh()
 		d := newDecoder(filename, n)
 		d.message(unwrap(n, k.key), m.ProtoReflect(), "")
@@ -145,6 +161,16 @@ func parseAll[M proto.Message](data []byte, filename string, k kind[M]) ([]M, er
 		return nil, err
 	}
 	return out, nil
+}
+
+// resolve replaces the variables of a document.
+func resolve(n *doc.Node, filename string, values *vars.Values) (*doc.Node, Errors) {
+	n, faults := vars.Resolve(n, values)
+	var errs Errors
+	for _, f := range faults {
+		errs = append(errs, Problem{File: filename, Line: f.Line, Column: f.Column, Field: f.Field, Message: f.Message})
+	}
+	return n, errs
 }
 
 func documents(data []byte, filename string) ([]*doc.Node, error) {

@@ -16,18 +16,20 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	"github.com/nusa-scheduler/nusa/job/doc"
+	"github.com/nusa-scheduler/nusa/job/vars"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 func validateCommand(s *cli.Settings) *cobra.Command {
 	var full, verbose bool
+	var given variables
 	c := &cobra.Command{
 		Use:   "validate FILE",
 		Short: "Check a job file, without a server",
 		Long:  "Checks the jobs of a file (- is standard input) without a server. --full prints each job\nwith every default filled in.",
 		Args:  cli.Positional("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			jobs, err := readJobs(cmd, args, s.Namespace)
+			jobs, err := readJobs(cmd, args, s.Namespace, given)
 			if err != nil {
 				return err
 			}
@@ -44,7 +46,49 @@ func validateCommand(s *cli.Settings) *cobra.Command {
 	}
 	c.Flags().BoolVar(&full, "full", false, "print the job with every default")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show notes about the job that need no action")
+	given.addFlags(c)
 	return c
+}
+
+// variables are the flags that give values to the variables of job files.
+type variables struct{ assignments, files []string }
+
+func (v *variables) addFlags(c *cobra.Command) {
+	c.Flags().StringArrayVar(&v.assignments, "var", nil, "value of a variable of the job file, as NAME=VALUE; may be repeated")
+	c.Flags().StringArrayVar(&v.files, "var-file", nil, "file with values of variables, a mapping in YAML or JSON; may be repeated")
+}
+
+// values reads what the flags and the environment give. A later flag replaces an earlier one, and --var
+// replaces what files give.
+func (v variables) values(cmd *cobra.Command) (*vars.Values, error) {
+	out := &vars.Values{Environment: os.LookupEnv}
+	for _, name := range v.files {
+		data, err := cli.ReadFile(cmd, name)
+		if err != nil {
+			return nil, err
+		}
+		if err := out.AddFile(data, name); err != nil {
+			return nil, err
+		}
+	}
+	for _, a := range v.assignments {
+		if err := out.Set(a); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// again returns the flags as a user would type them.
+func (v variables) again() string {
+	var b strings.Builder
+	for _, f := range v.files {
+		b.WriteString(" --var-file " + cli.FileArg(f))
+	}
+	for _, a := range v.assignments {
+		b.WriteString(" --var '" + strings.ReplaceAll(a, "'", `'\''`) + "'")
+	}
+	return b.String()
 }
 
 // validate checks one job and prints the outcome.
@@ -119,8 +163,8 @@ func (f *jobSource) locate(err error) error {
 }
 
 // readJob reads a file with one job.
-func readJob(cmd *cobra.Command, file, namespace string) (*jobSource, error) {
-	all, err := readJobs(cmd, []string{file}, namespace)
+func readJob(cmd *cobra.Command, file, namespace string, given variables) (*jobSource, error) {
+	all, err := readJobs(cmd, []string{file}, namespace, given)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +176,11 @@ func readJob(cmd *cobra.Command, file, namespace string) (*jobSource, error) {
 
 // readJobs reads the jobs of files and of folders, in the order of the names in a folder. No job may be
 // given twice.
-func readJobs(cmd *cobra.Command, names []string, namespace string) (all []*jobSource, err error) {
+func readJobs(cmd *cobra.Command, names []string, namespace string, given variables) (all []*jobSource, err error) {
+	values, err := given.values(cmd)
+	if err != nil {
+		return nil, err
+	}
 	var files []string
 	for _, name := range names {
 		inside, err := jobFiles(name)
@@ -143,7 +191,7 @@ func readJobs(cmd *cobra.Command, names []string, namespace string) (all []*jobS
 	}
 	where := map[string]string{}
 	for _, file := range files {
-		jobs, err := readFile(cmd, file, namespace)
+		jobs, err := readFile(cmd, file, namespace, values)
 		if err != nil {
 			return nil, err
 		}
@@ -159,7 +207,7 @@ func readJobs(cmd *cobra.Command, names []string, namespace string) (all []*jobS
 			return nil, fmt.Errorf("more than %d jobs: submit them in several calls", maxJobs)
 		}
 	}
-	return all, nil
+	return all, values.Undeclared()
 }
 
 // maxJobs bounds the jobs of one call.
@@ -188,12 +236,12 @@ func jobFiles(name string) ([]string, error) {
 }
 
 // readFile reads the jobs of a file.
-func readFile(cmd *cobra.Command, file, namespace string) (out []*jobSource, err error) {
+func readFile(cmd *cobra.Command, file, namespace string, values *vars.Values) (out []*jobSource, err error) {
 	data, err := cli.ReadFile(cmd, file)
 	if err != nil {
 		return nil, err
 	}
-	specs, err := job.ParseJobs(data, file)
+	specs, err := job.ParseJobs(data, file, values)
 	if err != nil {
 		if name := storedJob(data); name != "" {
 			return nil, fmt.Errorf("%s: is the output of job status, not a job file: `nusa job export %s` writes one", file, name)

@@ -17,12 +17,13 @@ import (
 func planCommand(s *cli.Settings) *cobra.Command {
 	var region string
 	var explain, verbose bool
+	var given variables
 	c := &cobra.Command{
 		Use: "plan FILE", Short: "Show what a submit would change, and where instances would go", Args: cli.Positional("FILE"),
 		Long:        "A dry run: shows what job run would change, where instances would go, and which rule\ndivides them among regions (regions.divide of the job). Nothing is stored.\n\nExit codes: 0 no change, 1 changes, 255 error.",
 		Annotations: map[string]string{cli.ErrorCodeKey: fmt.Sprint(planError)},
 		RunE: s.Run(func(c *cli.Session, args []string) error {
-			file, err := readJob(c.Cmd, args[0], c.Namespace)
+			file, err := readJob(c.Cmd, args[0], c.Namespace, given)
 			if err != nil {
 				return err
 			}
@@ -53,7 +54,7 @@ func planCommand(s *cli.Settings) *cobra.Command {
 			}
 			err = c.Print(plan, func(w *term.Screen) {
 				of := planHeader{
-					name: cli.JobName(cli.NamespaceOf(spec), spec.GetName(), at), submit: submitFlags(c, region) + " " + cli.FileArg(args[0]),
+					name: cli.JobName(cli.NamespaceOf(spec), spec.GetName(), at), submit: submitFlags(c, region) + given.again() + " " + cli.FileArg(args[0]),
 					written: written, warnings: submitWarnings(plan.GetWarnings(), spec), orderNote: orderNote(plan, spec), spec: spec,
 				}
 				if verbose {
@@ -78,6 +79,7 @@ func planCommand(s *cli.Settings) *cobra.Command {
 	c.Flags().StringVar(&region, "region", "", "plan on this region's own servers, as a job NAME@REGION")
 	c.Flags().BoolVar(&explain, "explain", false, "also show every region's score")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show notes about the job that need no action")
+	given.addFlags(c)
 	return c
 }
 

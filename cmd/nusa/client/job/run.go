@@ -56,6 +56,7 @@ jobs the exit code is the greatest.`,
 	f.StringVar(&r.region, "region", "", "submit to this region's own servers, as the job NAME@REGION")
 	f.StringVar(&r.key, "idempotency-key", "", "repeat a submit with the same key to get the first result again (default: a new key for every call)")
 	f.DurationVar(&r.timeout, "timeout", runTimeout, "how long to wait until the job runs")
+	r.given.addFlags(c)
 	return c
 }
 
@@ -67,6 +68,7 @@ type submission struct {
 	region, key   string
 	tag           string
 	timeout       time.Duration
+	given         variables
 }
 
 func (r *submission) run(c *cli.Session, args []string) error {
@@ -77,7 +79,7 @@ func (r *submission) run(c *cli.Session, args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("FILE is missing: see %s --help", c.Cmd.CommandPath())
 	}
-	jobs, err := readJobs(c.Cmd, args, c.Namespace)
+	jobs, err := readJobs(c.Cmd, args, c.Namespace, r.given)
 	if err != nil {
 		return err
 	}
