@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
 	"regexp"
@@ -366,4 +367,72 @@ func RunVariables(spec *nusav1.JobSpec) (out []string) {
 		}
 	}
 	return out
+}
+
+// The limits of `retry`.
+const (
+	maxRetries         = 100
+	maxRetryRules      = 16
+	maxRetryConditions = 32
+)
+
+// endSignals are the signals that can end a task, by name.
+var endSignals = map[string]int32{
+	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8, "SIGKILL": 9,
+	"SIGUSR1": 10, "SIGSEGV": 11, "SIGUSR2": 12, "SIGPIPE": 13, "SIGALRM": 14, "SIGTERM": 15, "SIGXCPU": 24, "SIGXFSZ": 25, "SIGSYS": 31,
+}
+
+// EndSignal returns the number of a signal in retry.rules, or 0 if it is none of them.
+func EndSignal(name string) int32 { return endSignals[name] }
+
+// checkRetry validates the retry policy of a group.
+func checkRetry(c *checker, p string, g *nusav1.Group, kind nusav1.JobType) {
+	r := g.GetRetry()
+	switch {
+	case r == nil:
+		return
+	case kind != nusav1.JobType_JOB_TYPE_BATCH:
+		c.fail(p, "only for batch jobs: reschedule of the group and restart of its tasks apply here")
+	case g.GetReschedule() != nil:
+		c.fail(p, "replaces reschedule: leave one of them out")
+	}
+	if r.Attempts != nil {
+		c.number(c.join(p, "attempts"), r.GetAttempts(), 0, maxRetries)
+	}
+	c.count(c.join(p, "rules"), len(r.GetRules()), maxRetryRules, "rules")
+	for i, rule := range r.GetRules() {
+		at := c.under(p, fmt.Sprintf(".rules[%d]", i))
+		rule = present(rule)
+		checkRetryRule(c, at, rule)
+		if i+1 < len(r.GetRules()) && len(rule.GetExitCodes())+len(rule.GetSignals())+len(rule.GetCategories()) == 0 {
+			c.fail(at, "has no condition, so no later rule can match: put it last")
+		}
+	}
+}
+
+func checkRetryRule(c *checker, p string, r *nusav1.RetryRule) {
+	c.count(c.join(p, "exit_codes"), len(r.GetExitCodes()), maxRetryConditions, "exit codes")
+	for i, code := range r.GetExitCodes() {
+		c.number(c.under(p, fmt.Sprintf(".exit_codes[%d]", i)), code, 1, 255)
+	}
+	c.count(c.join(p, "signals"), len(r.GetSignals()), maxRetryConditions, "signals")
+	for i, name := range r.GetSignals() {
+		if EndSignal(name) == 0 {
+			c.fail(c.under(p, fmt.Sprintf(".signals[%d]", i)), "%q is not one of %s", clip(name), strings.Join(slices.Sorted(maps.Keys(endSignals)), ", "))
+		}
+	}
+	if len(r.GetExitCodes()) > 0 && len(r.GetSignals()) > 0 {
+		c.fail(c.join(p, "signals"), "a task that a signal ended has no exit code: write two rules")
+	}
+	c.count(c.join(p, "categories"), len(r.GetCategories()), maxRetryRules, "categories")
+	if slices.Contains(r.GetCategories(), nusav1.FailureCategory_FAILURE_CATEGORY_UNSPECIFIED) {
+		c.fail(c.join(p, "categories"), "a category is missing")
+	}
+	if r.Attempts != nil {
+		c.number(c.join(p, "attempts"), r.GetAttempts(), 0, maxRetries)
+	}
+	if r.GetAction() == nusav1.RetryAction_RETRY_ACTION_FAIL && (r.GetBackoff() != nil || r.Attempts != nil) {
+		c.fail(p, "a rule with action fail has neither attempts nor backoff")
+	}
+	c.backoff(c.join(p, "backoff"), r.GetBackoff())
 }

@@ -145,15 +145,37 @@ func defaultGroup(g *nusav1.Group, kind nusav1.JobType) {
 	or(&g.Pool, DefaultPool)
 	defaultRegions(g.Regions)
 	defaultDisconnect(g)
-	r := orMessage(&g.Reschedule)
-	orPtr(&r.Attempts, defaultReschedules)
-	b := orMessage(&r.Backoff)
-	orDuration(&b.From, defaultBackoffFrom)
-	orDuration(&b.To, max(defaultBackoffTo, b.From.AsDuration()))
+	restarts := int32(defaultRestarts)
+	if g.Retry != nil {
+		restarts = 0
+		defaultRetry(g.Retry)
+	} else {
+		r := orMessage(&g.Reschedule)
+		orPtr(&r.Attempts, defaultReschedules)
+		defaultBackoff(orMessage(&r.Backoff))
+	}
 	or(&orMessage(&g.Update).MaxParallel, defaultParallel)
 	for _, t := range g.Tasks {
 		if t != nil {
-			defaultTask(t)
+			defaultTask(t, restarts)
+		}
+	}
+}
+
+func defaultBackoff(b *nusav1.Backoff) {
+	orDuration(&b.From, defaultBackoffFrom)
+	orDuration(&b.To, max(defaultBackoffTo, b.From.AsDuration()))
+}
+
+func defaultRetry(r *nusav1.Retry) {
+	orPtr(&r.Attempts, defaultReschedules)
+	for _, rule := range r.Rules {
+		if rule == nil {
+			continue
+		}
+		or(&rule.Action, nusav1.RetryAction_RETRY_ACTION_RETRY)
+		if rule.Action == nusav1.RetryAction_RETRY_ACTION_RETRY {
+			defaultBackoff(orMessage(&rule.Backoff))
 		}
 	}
 }
@@ -183,7 +205,9 @@ func defaultDisconnect(g *nusav1.Group) {
 	}
 }
 
-func defaultTask(t *nusav1.Task) {
+// defaultTask sets the defaults of a task. restarts is the default of restart.attempts: a group with
+// `retry` decides about each failure itself.
+func defaultTask(t *nusav1.Task, restarts int32) {
 	res := orMessage(&t.Resources)
 	or(&res.CpuMilli, defaultCPUMilli)
 	or(&res.MemoryBytes, defaultMemory)
@@ -192,7 +216,7 @@ func defaultTask(t *nusav1.Task) {
 	or(&logs.SizeBytes, defaultLogSize)
 	orDuration(&t.KillTimeout, defaultKillTimeout)
 	restart := orMessage(&t.Restart)
-	orPtr(&restart.Attempts, defaultRestarts)
+	orPtr(&restart.Attempts, restarts)
 	orDuration(&restart.Window, defaultRestartWindow)
 	orDuration(&restart.Delay, defaultRestartDelay)
 	if c := t.Check; c != nil {

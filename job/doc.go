@@ -13,7 +13,7 @@
 //   - quantity.go: sizes, CPU and durations as text
 //   - default.go: defaults; export.go: a file without them
 //   - validate.go, validate_group.go, validate_files.go: the limits of a spec
-//   - check.go: the limits of health checks, of schedules and of parameterized jobs
+//   - check.go: the limits of health checks, of schedules, of parameterized jobs and of retry policies
 //   - driver.go, driver_engine.go: the settings of the known drivers
 //   - variables.go: references of the form ${NUSA_…}
 //   - support.go: what is not supported yet; warnings and notes for the author

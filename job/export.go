@@ -76,21 +76,21 @@ func undefaultGroup(g *nusav1.Group) {
 	undefaultDisconnect(g)
 	if r := g.Reschedule; r != nil {
 		dropPtr(&r.Attempts, defaultReschedules)
-		if b := r.Backoff; b != nil {
-			// The default of To depends on From, so To comes first.
-			dropDuration(&b.To, max(defaultBackoffTo, b.From.AsDuration()))
-			dropDuration(&b.From, defaultBackoffFrom)
-		}
-		dropEmpty(&r.Backoff)
+		undefaultBackoff(&r.Backoff)
 	}
 	dropEmpty(&g.Reschedule)
+	restarts := int32(defaultRestarts)
+	if g.Retry != nil {
+		restarts = 0
+		undefaultRetry(g.Retry)
+	}
 	if u := g.Update; u != nil {
 		drop(&u.MaxParallel, defaultParallel)
 	}
 	dropEmpty(&g.Update)
 	for _, t := range g.Tasks {
 		if t != nil {
-			undefaultTask(t)
+			undefaultTask(t, restarts)
 		}
 	}
 }
@@ -125,7 +125,26 @@ func undefaultDisconnect(g *nusav1.Group) {
 	dropEmpty(&g.Disconnect)
 }
 
-func undefaultTask(t *nusav1.Task) {
+func undefaultBackoff(field **nusav1.Backoff) {
+	if b := *field; b != nil {
+		// The default of To depends on From, so To comes first.
+		dropDuration(&b.To, max(defaultBackoffTo, b.From.AsDuration()))
+		dropDuration(&b.From, defaultBackoffFrom)
+	}
+	dropEmpty(field)
+}
+
+func undefaultRetry(r *nusav1.Retry) {
+	dropPtr(&r.Attempts, defaultReschedules)
+	for _, rule := range r.Rules {
+		if rule != nil {
+			drop(&rule.Action, nusav1.RetryAction_RETRY_ACTION_RETRY)
+			undefaultBackoff(&rule.Backoff)
+		}
+	}
+}
+
+func undefaultTask(t *nusav1.Task, restarts int32) {
 	if r := t.Resources; r != nil {
 		drop(&r.CpuMilli, defaultCPUMilli)
 		drop(&r.MemoryBytes, defaultMemory)
@@ -138,7 +157,7 @@ func undefaultTask(t *nusav1.Task) {
 	dropEmpty(&t.Logs)
 	dropDuration(&t.KillTimeout, defaultKillTimeout)
 	if r := t.Restart; r != nil {
-		dropPtr(&r.Attempts, defaultRestarts)
+		dropPtr(&r.Attempts, restarts)
 		dropDuration(&r.Window, defaultRestartWindow)
 		dropDuration(&r.Delay, defaultRestartDelay)
 	}

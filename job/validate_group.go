@@ -29,13 +29,9 @@ func (c *checker) group(p, key string, g *nusav1.Group, spec *nusav1.JobSpec) {
 		if r.Attempts != nil {
 			c.number(c.join(at, "attempts"), r.GetAttempts(), 0, maxAttempts)
 		}
-		c.duration(c.under(at, ".backoff.from"), r.GetBackoff().GetFrom(), 0, maxDuration)
-		c.duration(c.under(at, ".backoff.to"), r.GetBackoff().GetTo(), 0, maxDuration)
-		from, to := r.GetBackoff().GetFrom(), r.GetBackoff().GetTo()
-		if from != nil && to != nil && from.AsDuration() > to.AsDuration() {
-			c.fail(c.under(at, ".backoff.from"), "%s is more than to, %s", FormatDuration(from.AsDuration()), FormatDuration(to.AsDuration()))
-		}
+		c.backoff(c.join(at, "backoff"), r.GetBackoff())
 	}
+	checkRetry(c, c.join(p, "retry"), g, spec.GetType())
 	c.update(c.join(p, "update"), g, spec.GetType())
 	if len(g.GetTasks()) == 0 {
 		c.fail(c.join(p, "tasks"), "is missing: a group has at least one task")
@@ -45,6 +41,16 @@ func (c *checker) group(p, key string, g *nusav1.Group, spec *nusav1.JobSpec) {
 		c.task(c.join(c.join(p, "tasks"), k), k, g.GetTasks()[k], g, spec)
 	}
 	c.order(c.join(p, "tasks"), g)
+}
+
+// backoff validates a pause that doubles.
+func (c *checker) backoff(p string, b *nusav1.Backoff) {
+	c.duration(c.join(p, "from"), b.GetFrom(), 0, maxDuration)
+	c.duration(c.join(p, "to"), b.GetTo(), 0, maxDuration)
+	from, to := b.GetFrom(), b.GetTo()
+	if from != nil && to != nil && from.AsDuration() > to.AsDuration() {
+		c.fail(c.join(p, "from"), "%s is more than to, %s", FormatDuration(from.AsDuration()), FormatDuration(to.AsDuration()))
+	}
 }
 
 // instances validates the number of instances, also against the number of their regions.

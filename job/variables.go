@@ -16,7 +16,7 @@ import (
 // there is NUSA_PORT_LABEL for each port of the group, and NUSA_SECRETS_DIR for a task
 // with secrets.
 var Variables = [...]string{
-	"NUSA_ALLOC_DIR", "NUSA_ALLOC_ID", "NUSA_EPOCH", "NUSA_GROUP", "NUSA_INDEX", "NUSA_JOB",
+	"NUSA_ALLOC_DIR", "NUSA_ALLOC_ID", "NUSA_ATTEMPT", "NUSA_EPOCH", "NUSA_GROUP", "NUSA_INDEX", "NUSA_JOB",
 	"NUSA_NAMESPACE", "NUSA_NODE", "NUSA_REGION", "NUSA_TASK", "NUSA_TASK_DIR",
 }
 

@@ -29,6 +29,11 @@ var (
 	// although the driver can do what the task asks. Examples are a file with
 	// another checksum and an unknown user.
 	ErrFinal error = finalError{}
+	// ErrImage is an ErrInvalid with the same text: the image does not exist, or does not
+	// fit this node.
+	ErrImage error = imageError{ErrInvalid}
+	// ErrImageFetch is an ErrStart with the same text: the image could not be fetched.
+	ErrImageFetch error = imageError{ErrStart}
 	// ErrUnsupported: this engine or this host does not have the operation. The driver's
 	// fingerprint lacks the capability of that operation, so a caller can know beforehand.
 	ErrUnsupported = errors.New("not supported by this driver")
@@ -47,6 +52,21 @@ type finalError struct{}
 func (finalError) Error() string { return ErrStart.Error() }
 
 func (finalError) Is(target error) bool { return target == ErrStart }
+
+type imageError struct{ kind error }
+
+func (e imageError) Error() string { return e.kind.Error() }
+
+func (e imageError) Is(target error) bool { return target == e.kind }
+
+// NoImage returns an error with the text of err that is an ErrFinal and an ErrImageFetch.
+func NoImage(err error) error { return noImage{err} }
+
+type noImage struct{ error }
+
+func (e noImage) Unwrap() error { return e.error }
+
+func (noImage) Is(target error) bool { return target == ErrFinal || target == ErrImageFetch }
 
 // CommandError is the ErrStart of a command that Exec cannot start because the command
 // itself is wrong.
@@ -295,6 +315,37 @@ func OutOfMemory(limitBytes int64) string {
 	return "out of memory: the limit is " + mib + " MiB"
 }
 
+// Category is the kind of a failure. Retry policies of jobs read it. It is the name of the
+// protocol's FailureCategory in lower case.
+type Category string
+
+// The categories that drivers and their errors have.
+const (
+	// CategoryApp: the command ended by itself, or its checks failed.
+	CategoryApp Category = "app"
+	// CategoryOOM: the run used more memory than its limit.
+	CategoryOOM Category = "oom"
+	// CategoryImage: the image does not exist, does not fit, or could not be fetched.
+	CategoryImage Category = "image"
+	// CategoryConfig: the driver or the node cannot run what the task asks for.
+	CategoryConfig Category = "config"
+	// CategoryStart: the task could not be prepared or started for another reason.
+	CategoryStart Category = "start"
+)
+
+// CategoryOf returns the category of an error of Start. permanent reports that another
+// Start on this node would fail, too.
+func CategoryOf(err error) (c Category, permanent bool) {
+	permanent = errors.Is(err, ErrInvalid) || errors.Is(err, ErrFinal) || errors.Is(err, ErrContract)
+	switch {
+	case errors.Is(err, ErrImage) || errors.Is(err, ErrImageFetch):
+		return CategoryImage, permanent
+	case permanent:
+		return CategoryConfig, true
+	}
+	return CategoryStart, false
+}
+
 // Cause says why a run ended. It is empty if the command ended by itself.
 type Cause string
 
@@ -324,6 +375,8 @@ type Status struct {
 	// Final says that another attempt to start the run would fail, too. It is set only with
 	// CauseStartFailed.
 	Final bool `json:",omitempty"`
+	// OutOfMemory says that the kernel killed the run at its memory limit.
+	OutOfMemory bool `json:",omitempty"`
 }
 
 // StartError returns the error of Start for a run with this status: ErrStart or ErrFinal if

@@ -48,11 +48,11 @@ func (e *Engine) apply(do reconcile.Action) {
 	case reconcile.Start:
 		e.startRun(a, do)
 	case reconcile.Close:
-		a.act.Closing = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message, Since: e.cfg.Timeline.Now()}
+		a.act.Closing = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message, Since: e.cfg.Timeline.Now(), Failure: do.Failure}
 	case reconcile.StopRun:
 		e.stopRun(a, do)
 	case reconcile.End:
-		a.act.End = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message}
+		a.act.End = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message, Failure: do.Failure}
 		e.group.Go(func() error { return e.runner.cleanUp(do.Alloc) })
 		e.log.Info("allocation ended", "alloc", do.Alloc, "state", do.State, "reason", do.Reason, "message", do.Message)
 	case reconcile.Remove:

@@ -55,6 +55,7 @@ func makeReport(o *order, act reconcile.Actual, details map[string]*nusav1.TaskS
 	}
 	if outcome != nil {
 		r.Declined, r.Reason, r.Message = outcome.Declined, reasonToProto(outcome.Reason), Clip(outcome.Message)
+		r.Failure = failureToProto(outcome.Failure)
 	} else if !v.MayStart && reconcile.AwaitsLease(o.spec, act) {
 		r.Reason, r.Message = reasonToProto(reconcile.Reason(v.Reason)), v.Message()
 	} else if check := awaitedCheck(o, act, details); check != "" {
@@ -64,6 +65,16 @@ func makeReport(o *order, act reconcile.Actual, details map[string]*nusav1.TaskS
 		r.Tasks[name] = proto.CloneOf(d)
 	}
 	return r
+}
+
+func failureToProto(f *reconcile.Failure) *nusav1.Failure {
+	if f == nil {
+		return nil
+	}
+	return &nusav1.Failure{
+		Category: nusav1.FailureCategory(nusav1.FailureCategory_value["FAILURE_CATEGORY_"+strings.ToUpper(string(f.Category))]),
+		Task:     f.Task, ExitCode: int32(f.ExitCode), Signal: int32(f.Signal), Permanent: f.Permanent,
+	}
 }
 
 // Clip shortens a message to the bound of reports and makes it valid UTF-8.
@@ -106,11 +117,17 @@ func endOf(run int, restarts []time.Time, st driver.Status) runEnd {
 	case driver.CauseLeaseExpired, driver.CauseLateStart:
 		t.Reason = reconcile.ReasonLeaseExpired
 	case driver.CauseStartFailed:
-		t.Reason = reconcile.ReasonStartFailed
+		t.Reason, t.Final = reconcile.ReasonStartFailed, st.Final
 	case driver.CauseLost:
 		t.Reason = reconcile.ReasonKilledBySignal
 	case driver.CauseRebooted:
 		t.Reason = reconcile.ReasonHostRebooted
+	}
+	if err := st.StartError(); err != nil {
+		category, _ := driver.CategoryOf(err)
+		t.Category = reconcile.Category(category)
+	} else if st.OutOfMemory {
+		t.Category = reconcile.CategoryOOM
 	}
 	return runEnd{end: t, ran: st.Cause != driver.CauseStartFailed && st.Cause != driver.CauseLateStart, started: st.Started}
 }

@@ -49,6 +49,8 @@ func (r *runner) stop(drv driver.Driver, id driver.ID, grace time.Duration, fail
 func (r *runner) startFailed(drv driver.Driver, id driver.ID, uncertain bool, cause error) {
 	end := reconcile.TaskActual{Reason: reconcile.ReasonStartFailed, Message: cause.Error()}
 	end.Final = errors.Is(cause, driver.ErrFinal)
+	category, _ := driver.CategoryOf(cause)
+	end.Category = reconcile.Category(category)
 	if errors.Is(cause, errNoLease) {
 		end.Reason = reconcile.ReasonLeaseExpired
 	}

@@ -131,7 +131,7 @@ func (p *Plan) continueClose(in Input, a Alloc, act Actual, o Outcome) {
 		}
 	}
 	if !p.poststop(in, a, act, o) {
-		p.add(Action{Kind: End, Alloc: a.ID, State: o.State, Reason: o.Reason, Message: o.Message})
+		p.add(Action{Kind: End, Alloc: a.ID, State: o.State, Reason: o.Reason, Message: o.Message, Failure: o.Failure})
 	}
 }
 

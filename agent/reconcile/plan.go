@@ -37,6 +37,20 @@ const (
 	ReasonNotHealthyYet      Reason = "not_healthy_yet"
 )
 
+// Category is the kind of a failure: see driver.Category.
+type Category string
+
+// The categories.
+const (
+	CategoryApp      Category = "app"
+	CategoryOOM      Category = "oom"
+	CategoryImage    Category = "image"
+	CategoryConfig   Category = "config"
+	CategoryStart    Category = "start"
+	CategoryTimeout  Category = "timeout"
+	CategoryNodeLost Category = "node_lost"
+)
+
 // StoppedByAgent is the Reason of a run that ended because the agent stopped it. The
 // protocol has no such value. There the reason of the allocation says why.
 const StoppedByAgent = "stopped"
@@ -85,6 +99,8 @@ type Action struct {
 	State   State
 	Reason  Reason
 	Message string
+	// Failure belongs to Close and End of an allocation that has failed.
+	Failure *Failure
 }
 
 // String returns the action on one line, for example "start a1/web/2 [exited]: restart 1 of

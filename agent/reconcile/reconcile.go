@@ -123,6 +123,20 @@ type Outcome struct {
 	// Since is the time at which the agent began to stop the allocation. Records of an earlier
 	// version have the zero time.
 	Since time.Time `json:",omitzero"`
+	// Failure says why the allocation has failed. nil: it has not, or the record is of an earlier
+	// version.
+	Failure *Failure `json:",omitempty"`
+}
+
+// Failure is why an allocation has failed. The retry policy of its group reads it.
+type Failure struct {
+	Category Category
+	// Task is the task that failed, or "" for the whole allocation.
+	Task string
+	// ExitCode and Signal say how the task ended by itself.
+	ExitCode, Signal int
+	// Permanent says that another attempt on this node would fail in the same way.
+	Permanent bool
 }
 
 // TaskActual is the actual state of a task on this node. It is stored as JSON, so the JSON
@@ -141,6 +155,8 @@ type TaskActual struct {
 	Message string
 	// Final says that the run did not start, and that a retry would not start either.
 	Final bool `json:",omitempty"`
+	// Category is the kind of the failure that ended the run, if the driver reported it.
+	Category Category `json:",omitempty"`
 	// Restarts are the times of recent restarts, oldest first.
 	Restarts []time.Time
 	// Health is the health of the latest run of a task that has a check.
@@ -318,7 +334,7 @@ func (p *Plan) alloc(in Input, a Alloc, act Actual, room *capacity) {
 // beginClose records the outcome of an allocation and begins to stop it.
 func (p *Plan) beginClose(in Input, a Alloc, act Actual, o Outcome) {
 	o.Since = in.Now
-	p.add(Action{Kind: Close, Alloc: a.ID, State: o.State, Reason: o.Reason, Message: o.Message})
+	p.add(Action{Kind: Close, Alloc: a.ID, State: o.State, Reason: o.Reason, Message: o.Message, Failure: o.Failure})
 	p.continueClose(in, a, act, o)
 }
 
@@ -397,7 +413,8 @@ func (p *Plan) outcome(in Input, a Alloc, act Actual) *Outcome {
 	if a.MaxRuntime > 0 && !act.Started.IsZero() && !lapsed(a, act) {
 		end := act.Started.Add(a.MaxRuntime)
 		if !in.Now.Before(end) {
-			return &Outcome{State: Failed, Reason: ReasonMaxRuntime, Message: "ran for max_runtime, " + a.MaxRuntime.String()}
+			return &Outcome{State: Failed, Reason: ReasonMaxRuntime, Message: "ran for max_runtime, " + a.MaxRuntime.String(),
+				Failure: &Failure{Category: CategoryTimeout}}
 		}
 		p.wakeAt(end)
 	}

@@ -46,17 +46,42 @@ func failure(a Alloc, act Actual) *Outcome {
 			continue
 		}
 		if ta.Final || ta.Reason == ReasonUnsupported {
-			return &Outcome{State: Failed, Reason: ta.Reason, Message: fmt.Sprintf("task %s %s", t.Name, describe(ta))}
+			return &Outcome{State: Failed, Reason: ta.Reason, Message: fmt.Sprintf("task %s %s", t.Name, describe(ta)), Failure: failureOf(t, ta)}
 		}
 		if n := attemptsUsed(t.Restart, ta); n >= t.Restart.Attempts {
 			if t.Restart.Attempts == 0 {
-				return &Outcome{State: Failed, Reason: endReason(ta), Message: fmt.Sprintf("task %s %s", t.Name, describe(ta))}
+				return &Outcome{State: Failed, Reason: endReason(ta), Message: fmt.Sprintf("task %s %s", t.Name, describe(ta)), Failure: failureOf(t, ta)}
 			}
 			return &Outcome{State: Failed, Reason: ReasonRestartsExhausted,
-				Message: fmt.Sprintf("task %s %s, after %d of %d restarts %s", t.Name, describe(ta), n, t.Restart.Attempts, countedOver(t.Restart, ta))}
+				Message: fmt.Sprintf("task %s %s, after %d of %d restarts %s", t.Name, describe(ta), n, t.Restart.Attempts, countedOver(t.Restart, ta)),
+				Failure: failureOf(t, ta)}
 		}
 	}
 	return nil
+}
+
+// failureOf returns why the latest run of a task has failed.
+func failureOf(task Task, t TaskActual) *Failure {
+	f := &Failure{Task: task.Name, Category: t.Category, Permanent: t.Final || t.Reason == ReasonUnsupported}
+	if f.Category == "" {
+		switch t.Reason {
+		case ReasonUnsupported:
+			f.Category = CategoryConfig
+		case ReasonStartFailed:
+			f.Category = CategoryStart
+		case ReasonHostRebooted:
+			f.Category = CategoryNodeLost
+		default:
+			f.Category = CategoryApp
+		}
+	}
+	if t.Reason == "" {
+		f.ExitCode, f.Signal = t.ExitCode, t.Signal
+		if t.Signal != 0 {
+			f.ExitCode = 0
+		}
+	}
+	return f
 }
 
 // recent counts the restarts within the window before the latest run's end. The window ends

@@ -214,13 +214,14 @@ func (s *supervisor) supervise(sock net.Listener) error {
 	s.extras.group.Wait()
 	s.drain()
 	cause, message := s.commandEnd()
-	if s.cgroup.outOfMemory() {
+	oom := s.cgroup.outOfMemory()
+	if oom {
 		message = driver.OutOfMemory(s.spec.Limits.MemoryBytes)
 	}
 	s.cgroup.remove()
 	s.rec.Status = driver.Status{
 		State: driver.Ended, PID: s.rec.PID, Started: s.rec.Started, Finished: time.Now(),
-		Cause: cause, Message: message,
+		Cause: cause, Message: message, OutOfMemory: oom,
 	}
 	code := exitStatus(status)
 	s.rec.ExitCode, s.rec.Signal = code.Code, code.Signal

@@ -302,7 +302,7 @@ func done(view *state.View, g *state.GroupView, s *state.Slot) bool {
 // instances failed.
 func doneAnswers(view *state.View, s *state.Slot) []state.Answer {
 	var failed, all int32
-	message := ""
+	message, why := "", state.ReasonReschedulesExhausted
 	for in := range view.Instances(s.Key()) {
 		if !s.Wants(in.Index) {
 			continue
@@ -310,19 +310,19 @@ func doneAnswers(view *state.View, s *state.Slot) []state.Answer {
 		all++
 		if in.Exhausted && !in.Done {
 			failed++
-			message = in.Message
+			message, why = in.Message, in.Reason
 		}
 	}
 	var out []state.Answer
 	for _, r := range s.Ranges() {
 		a := answer(s, r[0], r[1], state.SlotDone)
 		if failed > 0 {
-			a.Reason = state.ReasonReschedulesExhausted
+			a.Reason = why
 			a.Message = fmt.Sprintf("%d of %d instances failed", failed, all)
 			if message != "" {
 				a.Message += ": " + message
 			}
-			a.Counts = []state.Count{{Reason: state.ReasonReschedulesExhausted, Count: failed}}
+			a.Counts = []state.Count{{Reason: why, Count: failed}}
 		}
 		out = append(out, a)
 	}

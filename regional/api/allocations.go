@@ -150,6 +150,7 @@ func (a allocations) alloc(m *Master, view *state.View, x *state.Alloc) *nusav1.
 	if n, found := view.Node(x.NodeID); found && x.Live() {
 		out.NodeSilent = m.Nodes.Silence(n)
 	}
+	out.Retry = wire.RetryDecision(view, x)
 	return out
 }
 

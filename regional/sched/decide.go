@@ -223,7 +223,7 @@ func (d *decision) index(p pending, live []*state.Alloc) {
 // because an attempt that one of them started has failed. Further changes must then wait.
 // An instance that never had a node, or lost its node, does not block others.
 func downByChange(r state.Reason) bool {
-	return r == state.ReasonSuperseded || r == state.ReasonNodeDraining || r == state.ReasonReschedulesExhausted
+	return r == state.ReasonSuperseded || r == state.ReasonNodeDraining || r.AttemptsOver()
 }
 
 // pendingSlot is a slot with its instances that need a node.

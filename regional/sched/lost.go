@@ -10,7 +10,7 @@ import (
 // mayReplace reports whether an instance may have another attempt now. All of its attempts
 // are on lost nodes.
 func (d *decision) mayReplace(lost []*state.Alloc) bool {
-	in := &d.p.in
+	in, given := &d.p.in, false
 	for _, a := range lost {
 		due, ever := in.replacementDue(d.spec, a, d.system)
 		if !ever {
@@ -25,9 +25,17 @@ func (d *decision) mayReplace(lost []*state.Alloc) bool {
 		}
 	}
 	for _, a := range lost {
-		if a.Binding(in.orderedGroup(a, d.spec)) != state.BindNone || a.Desired == state.Stop {
+		// With a retry policy the attempt counts as failed, so it cannot continue when its node returns.
+		if a.Binding(in.orderedGroup(a, d.spec)) != state.BindNone || a.Desired == state.Stop || d.spec.Retry != nil {
 			d.out.giveUp(a, state.ReasonNodeLost, "its node is "+in.nodeStatus(a))
+			given = true
 		}
+	}
+	if given && d.spec.Retry != nil {
+		// The loss counts as a failure, so the retry policy decides before the next plan.
+		d.out.wait(lost[0].Index, state.ReasonNodeLost, 0)
+		d.down++
+		return false
 	}
 	return true
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/state/retry"
 )
 
 // TestScripts runs scripts. A script has commands, a line of ----, the output of the
@@ -401,6 +402,7 @@ func (w *world) define(a args) {
 	if _, set := a.keys["healthy"]; set {
 		spec.MinHealthy = cmp.Or(a.duration("healthy", 0), state.NoMinHealthy)
 	}
+	spec.Retry = retryPolicy(a)
 	if old := w.jobs[a.word(1)]; a.keys["more"] != "" {
 		with := *old
 		with.Groups = append(slices.Clone(old.Groups), spec)
@@ -411,6 +413,33 @@ func (w *world) define(a args) {
 		Key: state.JobKey{Namespace: "default", Job: a.word(1)}, Version: a.int("v", 1), Type: typ,
 		Priority: int32(a.int("priority", 50)), Spec: []byte(strings.Join(a.words, " ")), Groups: []state.Group{spec},
 	}
+}
+
+// retryPolicy reads "retries=5 rules=exit:3:fail,category:oom:2s" of a job.
+func retryPolicy(a args) *retry.Policy {
+	if a.keys["retries"] == "" {
+		return nil
+	}
+	p := &retry.Policy{Attempts: int32(a.int("retries", 0)), Default: retry.Rule{Attempts: -1, From: 5 * time.Second, To: time.Minute}}
+	for _, text := range a.list("rules") {
+		f := strings.Split(text, ":")
+		r := retry.Rule{Attempts: -1}
+		if n, err := strconv.Atoi(f[1]); err == nil {
+			r.ExitCodes = []int32{int32(n)}
+		} else {
+			r.Categories = []retry.Category{retry.Category(f[1])}
+		}
+		r.Fail = f[2] == "fail"
+		if !r.Fail {
+			d, err := time.ParseDuration(f[2])
+			if err != nil {
+				panic(err)
+			}
+			r.From, r.To = d, time.Minute
+		}
+		p.Rules = append(p.Rules, r)
+	}
+	return p
 }
 
 // order gives the region a slot: order JOB FROM-TO [group=] [gen=] [desired=] [state=].
@@ -446,8 +475,18 @@ func (w *world) report(a args) state.Result {
 	}
 	return w.apply(state.Command{AgentReports: &state.AgentReports{NodeID: al.NodeID, Reports: []state.AllocReport{{
 		ID: al.ID, State: allocStates[a.word(2)], Declined: a.word(2) == "declined", Reason: state.Reason(a.keys["reason"]),
-		Restarts: int32(a.int("restarts", 0)), Down: a.keys["down"] != "", Message: a.keys["message"],
+		Failure: failureOf(a), Restarts: int32(a.int("restarts", 0)), Down: a.keys["down"] != "", Message: a.keys["message"],
 	}}}})
+}
+
+// failureOf reads "exit=3" and "category=config", and the word permanent, of a report.
+func failureOf(a args) *retry.Failure {
+	if a.keys["exit"] == "" && a.keys["category"] == "" {
+		return nil
+	}
+	return &retry.Failure{
+		Category: retry.Category(cmp.Or(a.keys["category"], "app")), ExitCode: int32(a.int("exit", 0)), Permanent: a.word(3) == "permanent",
+	}
 }
 
 // converge lets every connected agent follow its orders, and running allocations become

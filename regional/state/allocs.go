@@ -3,6 +3,8 @@ package state
 import (
 	"slices"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/state/retry"
 )
 
 // putAlloc stores a new or changed allocation and updates charges, indexes and counts. The
@@ -74,7 +76,7 @@ func (t *txn) recordEnd(a *Alloc) {
 // the end was ordered. A batch instance that completed is done. An end that was not ordered
 // counts against the group's reschedule policy. An end does not count if it belongs to an
 // older form of the group or to an earlier run.
-func (t *txn) recordFailure(a *Alloc, asked bool) {
+func (t *txn) recordFailure(a *Alloc, asked bool, why *retry.Failure) {
 	g := t.groupOf(a)
 	in := g.insts.get(a.Index)
 	if in == nil || in.Epoch != a.Epoch || in.Hash != a.GroupHash || !sameRun(in.Run, a.Run) {
@@ -106,12 +108,55 @@ func (t *txn) recordFailure(a *Alloc, asked bool) {
 		in.Failures = 0
 	}
 	in.Failures++
+	if t.cluster.FeatureLevel >= RetryLevel {
+		t.decideRetry(in, spec, why)
+		return
+	}
 	if in.Failures > policy.Attempts {
 		in.Exhausted = true
 		in.Reason = ReasonReschedulesExhausted
 		return
 	}
-	in.NotBeforeUnixNano = t.now + int64(Backoff(policy, in.Failures))
+	in.NotBeforeUnixNano = t.now + int64(retry.Backoff(policy.From, policy.To, in.Failures))
+}
+
+// decideRetry decides what follows a failure of an instance. in.Failures counts it already.
+func (t *txn) decideRetry(in *inst, spec *Group, why *retry.Failure) {
+	policy := spec.Retry
+	if policy == nil {
+		r := spec.Reschedule
+		policy = &retry.Policy{Attempts: r.Attempts, Default: retry.Rule{Attempts: -1, From: r.From, To: r.To}}
+	}
+	if why == nil {
+		why = &retry.Failure{}
+	}
+	d, record := retry.Decide(policy, in.Retry, *why, in.Failures)
+	in.Retry = record
+	in.Exhausted = d.Verdict != retry.Again
+	switch {
+	case d.Verdict == retry.Again:
+		in.NotBeforeUnixNano = t.now + int64(d.Wait)
+	case d.Verdict == retry.Useless:
+		in.Reason = ReasonPermanentFailure
+	case spec.Retry != nil:
+		in.Reason = ReasonRetriesExhausted
+	default:
+		in.Reason = ReasonReschedulesExhausted
+	}
+}
+
+// recordLoss counts the loss of a node as a failure of the attempt that ran there, if the group has a
+// retry policy. Without one, such an attempt is replaced at no cost. asked is true if the attempt was
+// being stopped.
+func (t *txn) recordLoss(a *Alloc, asked bool) {
+	if t.cluster.FeatureLevel < RetryLevel || a.Reason != ReasonNodeLost {
+		return
+	}
+	if job, ok := t.Job(a.Key().JobKey(), a.JobVersion); ok {
+		if spec := job.Group(a.Group); spec != nil && spec.Retry != nil {
+			t.recordFailure(a, asked, &retry.Failure{Category: retry.NodeLost})
+		}
+	}
 }
 
 // Failure reports whether the allocation ended by itself. The instance is then tried on
@@ -128,19 +173,6 @@ func notTaskFault(r Reason) bool {
 // steadyAfter returns how long a service must run before its earlier failures no longer
 // count: the longest back-off, but at least ten minutes.
 func steadyAfter(p Reschedule) time.Duration { return max(p.To, 10*time.Minute) }
-
-// Backoff returns the pause after the n-th failure in a row, n ≥ 1. The pause is From ×
-// 2^(n-1), at most To.
-func Backoff(p Reschedule, n int32) time.Duration {
-	d := p.From
-	for ; n > 1 && d < p.To; n-- {
-		d *= 2
-	}
-	if p.To > 0 {
-		d = min(d, p.To)
-	}
-	return d
-}
 
 // charge adds an allocation to the use of its node, or removes it.
 func (t *txn) charge(a *Alloc, on bool) {

@@ -1,6 +1,10 @@
 package state
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/nusa-scheduler/nusa/regional/state/retry"
+)
 
 // These are the errors in Result.Err. A command with an error changed nothing.
 var (
@@ -251,6 +255,9 @@ type AllocReport struct {
 	// running allocation has ended and will be restarted.
 	Restarts int32
 	Down     bool
+	// Failure says why the allocation has failed. nil: it has not, or the agent does not say. Servers
+	// below RetryLevel do not read it.
+	Failure *retry.Failure
 }
 
 // AnswerSlots records parts of slots as given back (SlotRejected or SlotReturned). A part

@@ -38,5 +38,6 @@
 //   - events.go: the region's latest events, which Apply derives from the commands
 //   - purge.go: removes ended allocations, unused job versions and expired keys
 //
-// The folder persist has the persistent collections of the State.
+// The folder persist has the persistent collections of the State. The folder retry decides what follows a
+// failed attempt.
 package state

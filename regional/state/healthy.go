@@ -31,15 +31,28 @@ func (g *Group) HealthyAfter(t JobType) time.Duration {
 	return max(0, g.MinHealthy)
 }
 
-// withoutMinHealthy returns the job as servers of a level below HealthyLevel know it.
-func withoutMinHealthy(j *Job) *Job {
-	if !slices.ContainsFunc(j.Groups, func(g Group) bool { return g.MinHealthy != 0 }) {
+// RetryLevel is the feature level from which on the state has Group.Retry and Instance.Retry, and
+// reports have the failures that they describe.
+const RetryLevel = 7
+
+// forLevel returns the job as servers of a feature level know it.
+func forLevel(j *Job, level uint32) *Job {
+	unknown := func(g Group) bool {
+		return level < HealthyLevel && g.MinHealthy != 0 || level < RetryLevel && g.Retry != nil
+	}
+	if !slices.ContainsFunc(j.Groups, unknown) {
 		return j
 	}
 	out := *j
 	out.Groups = slices.Clone(j.Groups)
 	for i := range out.Groups {
-		out.Groups[i].MinHealthy = 0
+		g := &out.Groups[i]
+		if level < HealthyLevel {
+			g.MinHealthy = 0
+		}
+		if level < RetryLevel {
+			g.Retry = nil
+		}
 	}
 	return &out
 }

@@ -6,7 +6,45 @@ import (
 	"slices"
 
 	"github.com/nusa-scheduler/nusa/regional/state/persist"
+	"github.com/nusa-scheduler/nusa/regional/state/retry"
 )
+
+// Instance is the record of one index of a group across its attempts.
+type Instance struct {
+	Index int32
+	// Generation, Run and Hash say to which generation and run of the slot, and to which form of the
+	// group, the fields below belong. A new generation resets the attempts. A new hash or run also
+	// resets Done.
+	Generation int64
+	Run        int64
+	Hash       uint64
+	// Epoch is the epoch of the newest attempt; 0 before the first.
+	Epoch int64
+	// Failures counts the failed attempts in a row that count against the reschedule policy.
+	Failures int32
+	// NotBeforeUnixNano is the end of the back-off; 0: none.
+	NotBeforeUnixNano int64
+	// EndedUnixNano is when the newest attempt ended; 0: it has not ended.
+	EndedUnixNano int64 `codec:"FreedUnixNano"`
+	// Done: a batch instance has completed.
+	Done bool
+	// Exhausted: the instance failed and will not be tried again in this version.
+	Exhausted bool
+	// Declined are the ids of nodes that declined the instance in this version.
+	Declined []string
+	// Reason and Message say how the newest attempt ended.
+	Reason  Reason
+	Message string
+	// Retry is what decisions about failures left behind. nil: none since the attempts were reset. It
+	// needs Cluster.FeatureLevel 7.
+	Retry *retry.Record
+}
+
+// CompletedIn reports whether a batch instance has completed in a run.
+func (i *Instance) CompletedIn(run int64) bool { return i.Done && sameRun(i.Run, run) }
+
+// Finished reports whether no further attempt is needed for this index.
+func (i *Instance) Finished() bool { return i.Done || i.Exhausted }
 
 // inst is an Instance with its allocations and the result of its last refresh.
 type inst struct {

@@ -35,6 +35,8 @@ const (
 	ReasonExited               Reason = "exited"
 	ReasonLeaseExpired         Reason = "lease_expired"
 	ReasonReschedulesExhausted Reason = "reschedules_exhausted"
+	ReasonRetriesExhausted     Reason = "retries_exhausted"
+	ReasonPermanentFailure     Reason = "permanent_failure"
 	ReasonAgentLeaving         Reason = "agent_leaving"
 	ReasonAgentBusy            Reason = "agent_busy"
 	ReasonUnsupported          Reason = "unsupported"
@@ -48,6 +50,11 @@ const (
 	ReasonBackoff              Reason = "backoff"
 	ReasonRegionLease          Reason = "region_lease"
 )
+
+// AttemptsOver reports whether a reason says that an instance has no attempts left.
+func (r Reason) AttemptsOver() bool {
+	return r == ReasonReschedulesExhausted || r == ReasonRetriesExhausted || r == ReasonPermanentFailure
+}
 
 // JobType is the type of a job. It decides when its instances are done. The numbers are
 // those of the wire.

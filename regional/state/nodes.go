@@ -137,8 +137,10 @@ func applyRemoveNode(t *txn, c *RemoveNode) error {
 	held := copyAllocs(t, n.Num)
 	for _, a := range held {
 		if a.Live() {
+			asked := a.Desired == Stop
 			end(a, Lost, ReasonNodeLost, "node "+n.Name+" was removed")
 			t.recordEnd(a)
+			t.recordLoss(a, asked)
 			addEvent(t, allocEvent(EventInstanceLost, a, 0))
 		}
 		if a.Charged {

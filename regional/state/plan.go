@@ -50,6 +50,7 @@ func applyStopAlloc(t *txn, c *StopAlloc) {
 	if c.GiveUp {
 		end(&a, Lost, c.Reason, c.Message)
 		t.recordEnd(&a)
+		t.recordLoss(&a, old.Desired == Stop)
 		addEvent(t, allocEvent(EventInstanceLost, &a, 0))
 	} else {
 		a.Desired, a.Reason, a.Message = Stop, c.Reason, c.Message
@@ -117,7 +118,7 @@ func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reas
 	in := t.instance(g, c.Index)
 	// A first attempt counts as running at once. An attempt after a failure, or in place of
 	// another version, must become proven first.
-	proving := in.Failures > 0 || in.Reason == ReasonSuperseded || in.Reason == ReasonReschedulesExhausted
+	proving := in.Failures > 0 || in.Reason == ReasonSuperseded || in.Reason.AttemptsOver()
 	in.Epoch = t.NextEpoch(&in.Instance)
 	in.EndedUnixNano, in.NotBeforeUnixNano = 0, 0
 	in.Generation, in.Run, in.Hash = slot.Generation, slot.Run, spec.Hash

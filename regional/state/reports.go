@@ -119,7 +119,7 @@ func applyEnd(t *txn, a *Alloc, r *AllocReport) {
 	}
 	t.forgets(a.NodeID) // the node knows about the end, so it needs no order
 	t.recordEnd(a)
-	t.recordFailure(a, asked)
+	t.recordFailure(a, asked, r.Failure)
 	t.putAlloc(a)
 }
 

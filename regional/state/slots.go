@@ -154,10 +154,7 @@ func (t *txn) followOld(key JobKey, version, old int64) {
 }
 
 func (t *txn) putJob(j *Job) {
-	if t.cluster.FeatureLevel < HealthyLevel {
-		j = withoutMinHealthy(j)
-	}
-	t.addVersion(j)
+	t.addVersion(forLevel(j, t.cluster.FeatureLevel))
 	t.res.Changed = true
 }
 
@@ -312,7 +309,7 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 	}
 	in.Run = s.Run
 	if in.Generation != s.Generation {
-		in.Failures, in.NotBeforeUnixNano, in.Exhausted, in.Declined = 0, 0, false, nil
+		in.Failures, in.NotBeforeUnixNano, in.Exhausted, in.Declined, in.Retry = 0, 0, false, nil, nil
 		in.Generation = s.Generation
 	}
 	if in.Hash != hash {

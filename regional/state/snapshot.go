@@ -334,7 +334,18 @@ func (v *View) Hash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-var groupType = reflect.TypeFor[Group]()
+// fieldsBefore is how many fields a type had when servers of a lower feature level were built. They do
+// not know the fields after these, which digest leaves out while they are zero.
+var fieldsBefore = map[reflect.Type]int{
+	reflect.TypeFor[Group]():    fieldsOf[Group]("MinHealthy"),
+	reflect.TypeFor[Instance](): fieldsOf[Instance]("Retry"),
+}
+
+// fieldsOf returns how many fields a struct has before a given one.
+func fieldsOf[T any](field string) int {
+	f, _ := reflect.TypeFor[T]().FieldByName(field)
+	return f.Index[0]
+}
 
 // digest writes a value in a canonical form. Maps are sorted by key, and a nil slice equals
 // an empty slice.
@@ -354,8 +365,10 @@ func digest(h hash.Hash, v reflect.Value) {
 		digest(h, v.Elem())
 	case reflect.Struct:
 		n := v.NumField()
-		if v.Type() == groupType && v.FieldByName("MinHealthy").IsZero() {
-			n-- // servers below HealthyLevel do not know the field, which is the last one
+		if before, ok := fieldsBefore[v.Type()]; ok {
+			for n > before && v.Field(n-1).IsZero() {
+				n--
+			}
 		}
 		for i := range n {
 			digest(h, v.Field(i))

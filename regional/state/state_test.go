@@ -56,20 +56,6 @@ func TestReports(t *testing.T) {
 	}
 }
 
-func TestBackoff(t *testing.T) {
-	p := Reschedule{From: 5 * time.Second, To: time.Minute}
-	for n, want := range []time.Duration{1: 5, 2: 10, 3: 20, 4: 40, 5: 60, 6: 60, 40: 60} {
-		if want > 0 {
-			if got := Backoff(p, int32(n)); got != want*time.Second {
-				t.Errorf("after %d failures %s, want %ds", n, got, want)
-			}
-		}
-	}
-	if got := Backoff(Reschedule{}, 3); got != 0 {
-		t.Errorf("without a policy %s", got)
-	}
-}
-
 func TestEndsUpdateTheInstance(t *testing.T) {
 	type want struct {
 		failures        int32

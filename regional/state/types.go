@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/folder"
+	"github.com/nusa-scheduler/nusa/regional/state/retry"
 )
 
 // Position is a point in a resumable stream (package link).
@@ -61,7 +62,8 @@ type Cluster struct {
 	// FeatureLevel says which commands the log may have, because every server of the region can read
 	// them. Level 1 has JoinFederation, RebindFederation and SetLimits. Level 2 has OrdersStored and
 	// Alloc.BindingUnknown. Level 3 has ChangeDocuments. Level 4 has AuditEntry.Stored and
-	// AuditEntry.Retain. From level 5 on, the state has events, and from 6 on, Group.MinHealthy.
+	// AuditEntry.Retain. From level 5 on, the state has events, and from 6 on, Group.MinHealthy. From 7 on, it has
+	// retry policies: see RetryLevel.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.
@@ -300,6 +302,9 @@ type Group struct {
 	// MinHealthy is update.min_healthy. 0: the default. Less than 0: none. It needs
 	// Cluster.FeatureLevel 6: see HealthyLevel.
 	MinHealthy time.Duration
+	// Retry replaces Reschedule. nil: the group has no retry policy. It needs Cluster.FeatureLevel 7: see
+	// RetryLevel.
+	Retry *retry.Policy
 }
 
 // Binding returns the leases that bind the instances of a group. local is true for a group of a
@@ -460,40 +465,6 @@ type GPUGrant struct {
 	Device     string
 	ShareMilli int32 // thousandths; 1000: the whole device
 }
-
-// Instance is the record of one index of a group across its attempts.
-type Instance struct {
-	Index int32
-	// Generation, Run and Hash say to which generation and run of the slot, and to which form of the
-	// group, the fields below belong. A new generation resets the attempts. A new hash or run also
-	// resets Done.
-	Generation int64
-	Run        int64
-	Hash       uint64
-	// Epoch is the epoch of the newest attempt; 0 before the first.
-	Epoch int64
-	// Failures counts the failed attempts in a row that count against the reschedule policy.
-	Failures int32
-	// NotBeforeUnixNano is the end of the back-off; 0: none.
-	NotBeforeUnixNano int64
-	// EndedUnixNano is when the newest attempt ended; 0: it has not ended.
-	EndedUnixNano int64 `codec:"FreedUnixNano"`
-	// Done: a batch instance has completed.
-	Done bool
-	// Exhausted: the instance failed and will not be tried again in this version.
-	Exhausted bool
-	// Declined are the ids of nodes that declined the instance in this version.
-	Declined []string
-	// Reason and Message say how the newest attempt ended.
-	Reason  Reason
-	Message string
-}
-
-// CompletedIn reports whether a batch instance has completed in a run.
-func (i *Instance) CompletedIn(run int64) bool { return i.Done && sameRun(i.Run, run) }
-
-// Finished reports whether no further attempt is needed for this index.
-func (i *Instance) Finished() bool { return i.Done || i.Exhausted }
 
 // Counts are numbers of instances (not attempts) by state. An instance is lost if its only live
 // attempts are on lost nodes.

@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -135,15 +136,26 @@ func (r *Reporter) Reasons(view *state.View, g *state.GroupView) []*nusav1.Count
 			c.Count++
 			continue
 		}
-		failed[i.Reason] = &nusav1.CountedReason{Reason: wire.ReasonToProto(i.Reason), Count: 1, Message: i.Message, What: "instance"}
+		failed[i.Reason] = &nusav1.CountedReason{Reason: wire.ReasonToProto(i.Reason), Count: 1, Message: failureText(i), What: "instance"}
 	}
 	if backoff >= 0 && last != nil {
 		out[backoff].Message = "last failure: " + cmp.Or(last.Message, reason.Text(wire.ReasonToProto(last.Reason)))
+		if text := wire.RetryText(view, g.Key, last); text != "" {
+			out[backoff].Message += "; " + text
+		}
 	}
 	for _, r := range slices.Sorted(maps.Keys(failed)) {
 		out = append(out, failed[r])
 	}
 	return out
+}
+
+// failureText says why an instance has no attempts left. It names the rule that decided.
+func failureText(i *state.Instance) string {
+	if i.Retry == nil || i.Retry.Rule == 0 {
+		return i.Message
+	}
+	return fmt.Sprintf("%s (retry.rules[%d])", i.Message, i.Retry.Rule-1)
 }
 
 // awaited lists the reasons for which an instance waits on the node that it already has.

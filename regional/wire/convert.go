@@ -11,6 +11,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/state/retry"
 )
 
 // ReasonToProto converts a reason. An empty one becomes REASON_UNSPECIFIED.
@@ -27,6 +28,22 @@ func ReasonFromProto(r nusav1.Reason) state.Reason {
 		return ""
 	}
 	return state.Reason(strings.ToLower(strings.TrimPrefix(r.String(), "REASON_")))
+}
+
+// CategoryFromProto converts the category of a failure. An unknown one counts as retry.App.
+func CategoryFromProto(c nusav1.FailureCategory) retry.Category {
+	if _, known := nusav1.FailureCategory_name[int32(c)]; !known || c == nusav1.FailureCategory_FAILURE_CATEGORY_UNSPECIFIED {
+		return retry.App
+	}
+	return retry.Category(strings.ToLower(strings.TrimPrefix(c.String(), "FAILURE_CATEGORY_")))
+}
+
+// FailureToProto converts a failure.
+func FailureToProto(f *retry.Failure) *nusav1.Failure {
+	return &nusav1.Failure{
+		Category: nusav1.FailureCategory(nusav1.FailureCategory_value["FAILURE_CATEGORY_"+strings.ToUpper(string(f.Category))]),
+		Task:     f.Task, ExitCode: f.ExitCode, Signal: f.Signal, Permanent: f.Permanent,
+	}
 }
 
 // ResourcesToProto converts resources.
@@ -119,6 +136,42 @@ func AllocToProto(a *state.Alloc, region string) *nusav1.Allocation {
 	out.CreateIndex, out.ModifyIndex = a.CreateIndex, a.ModifyIndex
 	out.PlacedBecause = a.PlacedBecause
 	return out
+}
+
+// RetryDecision returns what followed the failure of an allocation. It returns nil if the allocation is
+// not the newest one of its instance, or has not failed.
+func RetryDecision(view *state.View, a *state.Alloc) *nusav1.RetryDecision {
+	if a.Live() {
+		return nil
+	}
+	in := view.Instance(a.Key(), a.Index)
+	if in.Retry == nil || in.Epoch != a.Epoch || in.Done || in.EndedUnixNano == 0 {
+		return nil
+	}
+	return &nusav1.RetryDecision{
+		Failure: FailureToProto(&in.Retry.Last), Rule: in.Retry.Rule, Retries: min(in.Failures, in.Retry.Attempts), Attempts: in.Retry.Attempts,
+		Next: TimestampToProto(in.NotBeforeUnixNano), Message: RetryText(view, a.Key(), &in),
+	}
+}
+
+// RetryText says which rule decided about the latest failure of an instance, and what follows.
+func RetryText(view *state.View, key state.GroupKey, in *state.Instance) string {
+	if in.Retry == nil {
+		return ""
+	}
+	policy := false
+	if g, ok := view.Group(key); ok {
+		if s := state.SlotOf(g.Slots, in.Index); s != nil {
+			if j, ok := view.Job(key.JobKey(), s.JobVersion); ok && j.Group(key.Group) != nil {
+				policy = j.Group(key.Group).Retry != nil
+			}
+		}
+	}
+	text := in.Retry.Text(policy, in.Exhausted, in.Failures)
+	if !in.Exhausted && in.NotBeforeUnixNano > 0 {
+		text += ", at " + time.Unix(0, in.NotBeforeUnixNano).UTC().Format("15:04:05") + " UTC"
+	}
+	return text
 }
 
 // orderedAllocToProto converts an allocation for its agent. It leaves out the fields that

@@ -36,6 +36,13 @@ const (
 	reportReason   protowire.Number = 4
 	reportMessage  protowire.Number = 5
 	reportTasks    protowire.Number = 6
+	reportFailure  protowire.Number = 9
+
+	failureCategory  protowire.Number = 1
+	failureTask      protowire.Number = 2
+	failureExitCode  protowire.Number = 3
+	failureSignal    protowire.Number = 4
+	failurePermanent protowire.Number = 5
 
 	taskState    protowire.Number = 1
 	taskRestarts protowire.Number = 4

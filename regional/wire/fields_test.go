@@ -30,7 +30,11 @@ var handWritten = []struct {
 	}, nil},
 	{&nusav1.AllocReport{}, numbers{
 		"id": reportID, "state": reportState, "declined": reportDeclined, "reason": reportReason, "message": reportMessage, "tasks": reportTasks,
+		"failure": reportFailure,
 	}, []string{"incarnation", "index"}}, // fields of the order: the state has them
+	{&nusav1.Failure{}, numbers{
+		"category": failureCategory, "task": failureTask, "exit_code": failureExitCode, "signal": failureSignal, "permanent": failurePermanent,
+	}, nil},
 	{&nusav1.TaskState{}, numbers{"state": taskState, "restarts": taskRestarts}, // the other fields stay encoded, see encodeTasks
 		[]string{"exit_code", "signal", "started", "finished", "reason", "message", "events", "run", "check", "events_dropped"}},
 	{&nusav1.NodeStats{}, numbers{
@@ -56,7 +60,7 @@ var handWritten = []struct {
 		"region": allocRegion, "node_id": allocNodeID, "node_name": allocNodeName, "desired": allocDesired, "reason": allocReason,
 		"message": allocMessage, "generation": allocGeneration, "epoch": allocEpoch, "tasks": allocTasks, "resources": allocResources,
 		"ports": allocPorts, "attempt": allocAttempt, "incarnation": allocIncarnation,
-	}, []string{"state", "created", "modified", "create_index", "modify_index", "placed_because", "node_silent"}}, // agents need none of these
+	}, []string{"state", "created", "modified", "create_index", "modify_index", "placed_because", "node_silent", "retry"}}, // agents need none of these
 	{&nusav1.Resources{}, numbers{"cpu_milli": resourcesCPUMilli, "memory_bytes": resourcesMemoryBytes, "disk_bytes": resourcesDiskBytes},
 		[]string{"gpu"}}, // state.Resources has no GPUs
 	{&nusav1.JobSpec{}, numbers{"groups": specGroups}, // the other fields stay encoded

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -13,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/state/retry"
 )
 
 // Deterministic encodes equal messages to equal bytes.
@@ -80,10 +82,37 @@ func groupFromProto(name string, g *nusav1.Group) state.Group {
 	if d := g.GetUpdate().GetMinHealthy(); d != nil {
 		out.MinHealthy = cmp.Or(d.AsDuration(), state.NoMinHealthy)
 	}
+	if r := g.GetRetry(); r != nil {
+		out.Retry = retryFromProto(r)
+	}
 	for _, t := range g.GetTasks() {
 		out.KillTimeout = max(out.KillTimeout, t.GetKillTimeout().AsDuration())
 	}
 	return out
+}
+
+// defaultRetry is the rule for failures that no rule of a retry policy matches.
+var defaultRetry = retry.Rule{Attempts: -1, From: 5 * time.Second, To: 10 * time.Minute}
+
+func retryFromProto(r *nusav1.Retry) *retry.Policy {
+	p := &retry.Policy{Attempts: r.GetAttempts(), Default: defaultRetry}
+	for _, rule := range r.GetRules() {
+		to := retry.Rule{
+			ExitCodes: rule.GetExitCodes(), Fail: rule.GetAction() == nusav1.RetryAction_RETRY_ACTION_FAIL, Attempts: -1,
+			From: rule.GetBackoff().GetFrom().AsDuration(), To: rule.GetBackoff().GetTo().AsDuration(),
+		}
+		if rule.Attempts != nil {
+			to.Attempts = rule.GetAttempts()
+		}
+		for _, name := range rule.GetSignals() {
+			to.Signals = append(to.Signals, job.EndSignal(name))
+		}
+		for _, c := range rule.GetCategories() {
+			to.Categories = append(to.Categories, CategoryFromProto(c))
+		}
+		p.Rules = append(p.Rules, to)
+	}
+	return p
 }
 
 func askFromProto(g *nusav1.Group) state.Ask {

@@ -11,6 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/state/retry"
 )
 
 // MaxReports bounds a full set of reports. A node has fewer allocations.
@@ -94,11 +95,36 @@ func readReport(raw []byte) (r state.AllocReport, err error) {
 				return r, err
 			}
 			tasks = append(tasks, t)
+		case reportFailure:
+			if r.Failure, err = readFailure(s.b); err != nil {
+				return r, err
+			}
 		}
 	}
 	r.Tasks, r.Restarts, r.Down = encodeTasks(tasks)
 	r.Down = r.Down && r.State == state.Running
 	return r, s.err
+}
+
+// readFailure decodes a Failure.
+func readFailure(raw []byte) (*retry.Failure, error) {
+	f := &retry.Failure{Category: retry.App}
+	s := fieldScanner{rest: raw}
+	for s.next() {
+		switch s.num {
+		case failureCategory:
+			f.Category = CategoryFromProto(nusav1.FailureCategory(int32(s.v)))
+		case failureTask:
+			f.Task = strings.ToValidUTF8(string(s.b), "?")
+		case failureExitCode:
+			f.ExitCode = int32(s.v)
+		case failureSignal:
+			f.Signal = int32(s.v)
+		case failurePermanent:
+			f.Permanent = s.v != 0
+		}
+	}
+	return f, s.err
 }
 
 // reportedTask is one task in a report.

@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/state/retry"
 )
 
 // anyReports draws random messages of reports, with tasks in several states.
@@ -38,6 +39,12 @@ var anyReports = rapid.Custom(func(t *rapid.T) *nusav1.AllocReports {
 			r.Tasks[text.Draw(t, "task")] = &nusav1.TaskState{
 				State: stateOf.Draw(t, "task state"), Restarts: number.Draw(t, "restarts"), ExitCode: number.Draw(t, "exit"),
 				Started: &timestamppb.Timestamp{Seconds: 5}, Events: []*nusav1.TaskEvent{{Type: text.Draw(t, "event")}},
+			}
+		}
+		if rapid.Bool().Draw(t, "failed") {
+			r.Failure = &nusav1.Failure{
+				Category: nusav1.FailureCategory(rapid.Int32Range(0, 9).Draw(t, "category")), Task: text.Draw(t, "failed task"),
+				ExitCode: number.Draw(t, "exit code"), Signal: number.Draw(t, "signal"), Permanent: rapid.Bool().Draw(t, "permanent"),
 			}
 		}
 		m.Reports = append(m.Reports, r)
@@ -80,6 +87,18 @@ func TestReadReportsEqualsGeneratedCode(t *testing.T) {
 			t.Fatalf("removed %q, want %q", got.Removed, m.Removed)
 		}
 		got.Removed = nil
+		for i, r := range m.Reports {
+			read := got.Items[i].Value.Failure
+			got.Items[i].Value.Failure = nil
+			if f := r.Failure; f != nil {
+				want := retry.Failure{Category: CategoryFromProto(f.Category), Task: f.Task, ExitCode: f.ExitCode, Signal: f.Signal, Permanent: f.Permanent}
+				if read == nil || *read != want {
+					t.Fatalf("read %+v, want %+v", read, want)
+				}
+			} else if read != nil {
+				t.Fatalf("read %+v, want no failure", read)
+			}
+		}
 		if a, b := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want); a != b {
 			t.Fatalf("read  %s\nwant %s", a, b)
 		}

@@ -28,7 +28,7 @@ func (i images) ensure(ctx context.Context, c config) (client.ImageInspectResult
 		return img, i.address.refused("config.image", err)
 	case absent && c.pull == "never":
 		return img, fmt.Errorf("%w: config.image: this node has no image %q and config.pull is never: pull the image on the node, or change config.pull: %w",
-			driver.ErrInvalid, c.image, i.address.wrap(err))
+			driver.ErrImage, c.image, i.address.wrap(err))
 	case absent || c.pull == "always":
 		if err := i.pull(ctx, c.image); err != nil {
 			return img, i.pullError(c.image, err)
@@ -43,7 +43,7 @@ func (i images) ensure(ctx context.Context, c config) (client.ImageInspectResult
 		return img, i.address.refused("config.image", err)
 	}
 	if !runsOn(img.Architecture, v.Arch) {
-		return img, fmt.Errorf("%w: config.image: %s is for %s, the engine runs %s: name an image for that architecture", driver.ErrInvalid, c.image, img.Architecture, v.Arch)
+		return img, fmt.Errorf("%w: config.image: %s is for %s, the engine runs %s: name an image for that architecture", driver.ErrImage, c.image, img.Architecture, v.Arch)
 	}
 	return img, nil
 }
@@ -66,7 +66,7 @@ func (i images) pull(ctx context.Context, image string) error {
 	return res.Wait(ctx)
 }
 
-// pullError adds the remedy to the error of a failed pull. The result is an ErrInvalid if
+// pullError adds the remedy to the error of a failed pull. The result is an ErrImage if
 // the registry does not have the image or does not show it.
 func (i images) pullError(image string, err error) error {
 	if client.IsErrConnectionFailed(err) {
@@ -74,7 +74,7 @@ func (i images) pullError(image string, err error) error {
 	}
 	if cerrdefs.IsNotFound(err) || cerrdefs.IsInvalidArgument(err) {
 		return fmt.Errorf("%w: config.image: the registry has no image %q or does not show it without a password: check its name and tag, and --docker-auth of the agent: %w",
-			driver.ErrInvalid, image, i.address.wrap(err))
+			driver.ErrImage, image, i.address.wrap(err))
 	}
-	return fmt.Errorf("%w: config.image: %q could not be pulled: check that this node reaches the registry, and --docker-auth of the agent: %w", driver.ErrStart, image, i.address.wrap(err))
+	return fmt.Errorf("%w: config.image: %q could not be pulled: check that this node reaches the registry, and --docker-auth of the agent: %w", driver.ErrImageFetch, image, i.address.wrap(err))
 }

@@ -187,7 +187,7 @@ func statusOf(s *container.State, rec record) driver.Status {
 	case rec.Stopping:
 		st.Cause, st.Message = driver.CauseStopped, "stopped by the agent"
 	case s.OOMKilled:
-		st.Message = driver.OutOfMemory(rec.MemoryBytes)
+		st.Message, st.OutOfMemory = driver.OutOfMemory(rec.MemoryBytes), true
 	case s.Error != "":
 		st.Message = s.Error
 	}

@@ -331,7 +331,7 @@ func (d *Driver) explain(ctx context.Context, rec record, c config, err error) e
 		}
 		err = fmt.Errorf("%s: %w", field, err)
 		if daemonHints[i].field == "config.image" && strings.Contains(words, "not found") {
-			err = fmt.Errorf("%w: check the name, or copy the image to this node's daemon (incus image copy)", err)
+			err = driver.NoImage(fmt.Errorf("%w: check the name, or copy the image to this node's daemon (incus image copy)", err))
 		}
 	}
 	var errorLines []string

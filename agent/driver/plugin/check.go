@@ -114,6 +114,7 @@ func checkStatus(r *nusav1.RunStatus) (driver.Status, error) {
 	case r.GetSignal() < 0 || r.GetSignal() > 64:
 		return bad("signal", "%d is not within 0..64", r.GetSignal())
 	}
+	out.OutOfMemory = r.GetOutOfMemory()
 	known = false
 	for c, wire := range wireCauses {
 		if wire == r.GetCause() {

@@ -112,6 +112,7 @@ func statusToProto(s driver.Status) *nusav1.RunStatus {
 	return &nusav1.RunStatus{
 		State: wireStates[s.State], Pid: int32(s.PID), Started: timeToProto(s.Started), Finished: timeToProto(s.Finished),
 		ExitCode: int32(s.ExitCode), Signal: int32(s.Signal), Cause: wireCauses[s.Cause], Message: clip(s.Message, maxMessage),
+		OutOfMemory: s.OutOfMemory,
 	}
 }
 

@@ -664,8 +664,10 @@ type AllocReport struct {
 	// Maps the name of a task to its state.
 	Tasks map[string]*TaskState `protobuf:"bytes,6,rep,name=tasks,proto3" json:"tasks,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Position of the order that the report is about.
-	Incarnation   uint64 `protobuf:"varint,7,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Index         uint64 `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"`
+	Incarnation uint64 `protobuf:"varint,7,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Index       uint64 `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"`
+	// Why the allocation has failed. Unset: it has not failed, or the agent is of an earlier version.
+	Failure       *Failure `protobuf:"bytes,9,opt,name=failure,proto3" json:"failure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -754,6 +756,13 @@ func (x *AllocReport) GetIndex() uint64 {
 		return x.Index
 	}
 	return 0
+}
+
+func (x *AllocReport) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
 }
 
 // MasterMessage is a message from a regional server.
@@ -1220,7 +1229,7 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\x04last\x18\x02 \x01(\bR\x04last\x12.\n" +
 	"\areports\x18\x03 \x03(\v2\x14.nusa.v1.AllocReportR\areports\x12\x18\n" +
 	"\aremoved\x18\x04 \x03(\tR\aremoved\x12-\n" +
-	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xe4\x02\n" +
+	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\x90\x03\n" +
 	"\vAllocReport\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12)\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x13.nusa.v1.AllocStateR\x05state\x12\x1a\n" +
@@ -1229,7 +1238,8 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x125\n" +
 	"\x05tasks\x18\x06 \x03(\v2\x1f.nusa.v1.AllocReport.TasksEntryR\x05tasks\x12 \n" +
 	"\vincarnation\x18\a \x01(\x04R\vincarnation\x12\x14\n" +
-	"\x05index\x18\b \x01(\x04R\x05index\x1aL\n" +
+	"\x05index\x18\b \x01(\x04R\x05index\x12*\n" +
+	"\afailure\x18\t \x01(\v2\x10.nusa.v1.FailureR\afailure\x1aL\n" +
 	"\n" +
 	"TasksEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
@@ -1311,13 +1321,14 @@ var file_nusa_v1_dispatch_proto_goTypes = []any{
 	(*GPUGrant)(nil),            // 19: nusa.v1.GPUGrant
 	(AllocState)(0),             // 20: nusa.v1.AllocState
 	(Reason)(0),                 // 21: nusa.v1.Reason
-	(*Refused)(nil),             // 22: nusa.v1.Refused
-	(*LeaseGrant)(nil),          // 23: nusa.v1.LeaseGrant
-	(*TunnelRequest)(nil),       // 24: nusa.v1.TunnelRequest
-	(*RegionalServer)(nil),      // 25: nusa.v1.RegionalServer
-	(*KeyGoal)(nil),             // 26: nusa.v1.KeyGoal
-	(*TaskState)(nil),           // 27: nusa.v1.TaskState
-	(*TunnelFrame)(nil),         // 28: nusa.v1.TunnelFrame
+	(*Failure)(nil),             // 22: nusa.v1.Failure
+	(*Refused)(nil),             // 23: nusa.v1.Refused
+	(*LeaseGrant)(nil),          // 24: nusa.v1.LeaseGrant
+	(*TunnelRequest)(nil),       // 25: nusa.v1.TunnelRequest
+	(*RegionalServer)(nil),      // 26: nusa.v1.RegionalServer
+	(*KeyGoal)(nil),             // 27: nusa.v1.KeyGoal
+	(*TaskState)(nil),           // 28: nusa.v1.TaskState
+	(*TunnelFrame)(nil),         // 29: nusa.v1.TunnelFrame
 }
 var file_nusa_v1_dispatch_proto_depIdxs = []int32{
 	2,  // 0: nusa.v1.AgentMessage.hello:type_name -> nusa.v1.AgentHello
@@ -1340,31 +1351,32 @@ var file_nusa_v1_dispatch_proto_depIdxs = []int32{
 	20, // 17: nusa.v1.AllocReport.state:type_name -> nusa.v1.AllocState
 	21, // 18: nusa.v1.AllocReport.reason:type_name -> nusa.v1.Reason
 	11, // 19: nusa.v1.AllocReport.tasks:type_name -> nusa.v1.AllocReport.TasksEntry
-	8,  // 20: nusa.v1.MasterMessage.welcome:type_name -> nusa.v1.MasterWelcome
-	9,  // 21: nusa.v1.MasterMessage.standby:type_name -> nusa.v1.Standby
-	22, // 22: nusa.v1.MasterMessage.refused:type_name -> nusa.v1.Refused
-	23, // 23: nusa.v1.MasterMessage.lease:type_name -> nusa.v1.LeaseGrant
-	4,  // 24: nusa.v1.MasterMessage.orders:type_name -> nusa.v1.AllocOrders
-	15, // 25: nusa.v1.MasterMessage.reports_ack:type_name -> nusa.v1.Position
-	24, // 26: nusa.v1.MasterMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	10, // 27: nusa.v1.MasterMessage.servers:type_name -> nusa.v1.ServerList
-	17, // 28: nusa.v1.MasterWelcome.lease:type_name -> google.protobuf.Duration
-	17, // 29: nusa.v1.MasterWelcome.stats_interval:type_name -> google.protobuf.Duration
-	15, // 30: nusa.v1.MasterWelcome.reports:type_name -> nusa.v1.Position
-	10, // 31: nusa.v1.MasterWelcome.servers:type_name -> nusa.v1.ServerList
-	10, // 32: nusa.v1.Standby.servers:type_name -> nusa.v1.ServerList
-	25, // 33: nusa.v1.ServerList.servers:type_name -> nusa.v1.RegionalServer
-	26, // 34: nusa.v1.ServerList.keys:type_name -> nusa.v1.KeyGoal
-	27, // 35: nusa.v1.AllocReport.TasksEntry.value:type_name -> nusa.v1.TaskState
-	1,  // 36: nusa.v1.Dispatch.Session:input_type -> nusa.v1.AgentMessage
-	28, // 37: nusa.v1.Dispatch.Tunnel:input_type -> nusa.v1.TunnelFrame
-	7,  // 38: nusa.v1.Dispatch.Session:output_type -> nusa.v1.MasterMessage
-	28, // 39: nusa.v1.Dispatch.Tunnel:output_type -> nusa.v1.TunnelFrame
-	38, // [38:40] is the sub-list for method output_type
-	36, // [36:38] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	22, // 20: nusa.v1.AllocReport.failure:type_name -> nusa.v1.Failure
+	8,  // 21: nusa.v1.MasterMessage.welcome:type_name -> nusa.v1.MasterWelcome
+	9,  // 22: nusa.v1.MasterMessage.standby:type_name -> nusa.v1.Standby
+	23, // 23: nusa.v1.MasterMessage.refused:type_name -> nusa.v1.Refused
+	24, // 24: nusa.v1.MasterMessage.lease:type_name -> nusa.v1.LeaseGrant
+	4,  // 25: nusa.v1.MasterMessage.orders:type_name -> nusa.v1.AllocOrders
+	15, // 26: nusa.v1.MasterMessage.reports_ack:type_name -> nusa.v1.Position
+	25, // 27: nusa.v1.MasterMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	10, // 28: nusa.v1.MasterMessage.servers:type_name -> nusa.v1.ServerList
+	17, // 29: nusa.v1.MasterWelcome.lease:type_name -> google.protobuf.Duration
+	17, // 30: nusa.v1.MasterWelcome.stats_interval:type_name -> google.protobuf.Duration
+	15, // 31: nusa.v1.MasterWelcome.reports:type_name -> nusa.v1.Position
+	10, // 32: nusa.v1.MasterWelcome.servers:type_name -> nusa.v1.ServerList
+	10, // 33: nusa.v1.Standby.servers:type_name -> nusa.v1.ServerList
+	26, // 34: nusa.v1.ServerList.servers:type_name -> nusa.v1.RegionalServer
+	27, // 35: nusa.v1.ServerList.keys:type_name -> nusa.v1.KeyGoal
+	28, // 36: nusa.v1.AllocReport.TasksEntry.value:type_name -> nusa.v1.TaskState
+	1,  // 37: nusa.v1.Dispatch.Session:input_type -> nusa.v1.AgentMessage
+	29, // 38: nusa.v1.Dispatch.Tunnel:input_type -> nusa.v1.TunnelFrame
+	7,  // 39: nusa.v1.Dispatch.Session:output_type -> nusa.v1.MasterMessage
+	29, // 40: nusa.v1.Dispatch.Tunnel:output_type -> nusa.v1.TunnelFrame
+	39, // [39:41] is the sub-list for method output_type
+	37, // [37:39] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_dispatch_proto_init() }

@@ -910,7 +910,9 @@ type RunStatus struct {
 	Signal int32    `protobuf:"varint,6,opt,name=signal,proto3" json:"signal,omitempty"`
 	Cause  RunCause `protobuf:"varint,7,opt,name=cause,proto3,enum=nusa.v1.RunCause" json:"cause,omitempty"`
 	// Text for people, at most 4 KiB.
-	Message       string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
+	// The kernel killed the run at its memory limit.
+	OutOfMemory   bool `protobuf:"varint,9,opt,name=out_of_memory,json=outOfMemory,proto3" json:"out_of_memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -999,6 +1001,13 @@ func (x *RunStatus) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *RunStatus) GetOutOfMemory() bool {
+	if x != nil {
+		return x.OutOfMemory
+	}
+	return false
 }
 
 // StopRunRequest stops a run.
@@ -1733,7 +1742,7 @@ const file_nusa_v1_driver_proto_rawDesc = "" +
 	"\tread_only\x18\x04 \x01(\bR\breadOnly\"a\n" +
 	"\x0eWaitRunRequest\x12\x1e\n" +
 	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\x12/\n" +
-	"\x05limit\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05limit\"\xac\x02\n" +
+	"\x05limit\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05limit\"\xd0\x02\n" +
 	"\tRunStatus\x12'\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x11.nusa.v1.RunStateR\x05state\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x05R\x03pid\x124\n" +
@@ -1742,7 +1751,8 @@ const file_nusa_v1_driver_proto_rawDesc = "" +
 	"\texit_code\x18\x05 \x01(\x05R\bexitCode\x12\x16\n" +
 	"\x06signal\x18\x06 \x01(\x05R\x06signal\x12'\n" +
 	"\x05cause\x18\a \x01(\x0e2\x11.nusa.v1.RunCauseR\x05cause\x12\x18\n" +
-	"\amessage\x18\b \x01(\tR\amessage\"a\n" +
+	"\amessage\x18\b \x01(\tR\amessage\x12\"\n" +
+	"\rout_of_memory\x18\t \x01(\bR\voutOfMemory\"a\n" +
 	"\x0eStopRunRequest\x12\x1e\n" +
 	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\x80\x01\n" +

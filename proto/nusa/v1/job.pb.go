@@ -540,6 +540,58 @@ func (LifecycleHook) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
+// RetryAction is what a rule does.
+type RetryAction int32
+
+const (
+	RetryAction_RETRY_ACTION_UNSPECIFIED RetryAction = 0
+	// Another attempt, preferably on a node on which the instance has not failed.
+	RetryAction_RETRY_ACTION_RETRY RetryAction = 1
+	// The instance has failed.
+	RetryAction_RETRY_ACTION_FAIL RetryAction = 2
+)
+
+// Enum value maps for RetryAction.
+var (
+	RetryAction_name = map[int32]string{
+		0: "RETRY_ACTION_UNSPECIFIED",
+		1: "RETRY_ACTION_RETRY",
+		2: "RETRY_ACTION_FAIL",
+	}
+	RetryAction_value = map[string]int32{
+		"RETRY_ACTION_UNSPECIFIED": 0,
+		"RETRY_ACTION_RETRY":       1,
+		"RETRY_ACTION_FAIL":        2,
+	}
+)
+
+func (x RetryAction) Enum() *RetryAction {
+	p := new(RetryAction)
+	*p = x
+	return p
+}
+
+func (x RetryAction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RetryAction) Descriptor() protoreflect.EnumDescriptor {
+	return file_nusa_v1_job_proto_enumTypes[9].Descriptor()
+}
+
+func (RetryAction) Type() protoreflect.EnumType {
+	return &file_nusa_v1_job_proto_enumTypes[9]
+}
+
+func (x RetryAction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RetryAction.Descriptor instead.
+func (RetryAction) EnumDescriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
+}
+
 // SlotState advances from offered to accepted, rejected, returned or revoked. A slot that
 // must stop ends as stopped.
 type SlotState int32
@@ -601,11 +653,11 @@ func (x SlotState) String() string {
 }
 
 func (SlotState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[9].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[10].Descriptor()
 }
 
 func (SlotState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[9]
+	return &file_nusa_v1_job_proto_enumTypes[10]
 }
 
 func (x SlotState) Number() protoreflect.EnumNumber {
@@ -614,7 +666,7 @@ func (x SlotState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotState.Descriptor instead.
 func (SlotState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 // SlotDesired is what the global tier wants for a slot.
@@ -662,11 +714,11 @@ func (x SlotDesired) String() string {
 }
 
 func (SlotDesired) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[10].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[11].Descriptor()
 }
 
 func (SlotDesired) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[10]
+	return &file_nusa_v1_job_proto_enumTypes[11]
 }
 
 func (x SlotDesired) Number() protoreflect.EnumNumber {
@@ -675,7 +727,7 @@ func (x SlotDesired) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotDesired.Descriptor instead.
 func (SlotDesired) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 // JobState summarizes a job.
@@ -735,11 +787,11 @@ func (x JobState) String() string {
 }
 
 func (JobState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[11].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[12].Descriptor()
 }
 
 func (JobState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[11]
+	return &file_nusa_v1_job_proto_enumTypes[12]
 }
 
 func (x JobState) Number() protoreflect.EnumNumber {
@@ -748,7 +800,7 @@ func (x JobState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobState.Descriptor instead.
 func (JobState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 // RolloutState says how far a rollout is.
@@ -795,11 +847,11 @@ func (x RolloutState) String() string {
 }
 
 func (RolloutState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[12].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[13].Descriptor()
 }
 
 func (RolloutState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[12]
+	return &file_nusa_v1_job_proto_enumTypes[13]
 }
 
 func (x RolloutState) Number() protoreflect.EnumNumber {
@@ -808,7 +860,7 @@ func (x RolloutState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RolloutState.Descriptor instead.
 func (RolloutState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 // JobSpec is the canonical form of a job file, at most 1 MiB encoded. YAML and
@@ -1843,7 +1895,10 @@ type Group struct {
 	Affinities []*Affinity `protobuf:"bytes,15,rep,name=affinities,proto3" json:"affinities,omitempty"`
 	// Tags. Two instances in one region with a common tag never share a node, even if they
 	// belong to different groups or jobs. At most 8, each with the form of a name.
-	Apart         []string `protobuf:"bytes,16,rep,name=apart,proto3" json:"apart,omitempty"`
+	Apart []string `protobuf:"bytes,16,rep,name=apart,proto3" json:"apart,omitempty"`
+	// What happens after an attempt of an instance has failed. Only in batch jobs, and instead of
+	// `reschedule`.
+	Retry         *Retry `protobuf:"bytes,17,opt,name=retry,proto3" json:"retry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1986,6 +2041,13 @@ func (x *Group) GetAffinities() []*Affinity {
 func (x *Group) GetApart() []string {
 	if x != nil {
 		return x.Apart
+	}
+	return nil
+}
+
+func (x *Group) GetRetry() *Retry {
+	if x != nil {
+		return x.Retry
 	}
 	return nil
 }
@@ -3242,6 +3304,158 @@ func (x *Reschedule) GetBackoff() *Backoff {
 	return nil
 }
 
+// Retry is the policy for failed attempts of a batch instance. The first rule that matches the
+// failure decides. Without a matching rule the instance is tried again, as by a rule without
+// conditions. An error that a retry cannot correct, such as an image that does not exist, is then
+// tried only once more, at once.
+type Retry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Most retries of an instance, over all rules. 0..100, default 5.
+	Attempts *int32 `protobuf:"varint,1,opt,name=attempts,proto3,oneof" json:"attempts,omitempty"`
+	// In their order. At most 16.
+	Rules         []*RetryRule `protobuf:"bytes,2,rep,name=rules,proto3" json:"rules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Retry) Reset() {
+	*x = Retry{}
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Retry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Retry) ProtoMessage() {}
+
+func (x *Retry) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Retry.ProtoReflect.Descriptor instead.
+func (*Retry) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *Retry) GetAttempts() int32 {
+	if x != nil && x.Attempts != nil {
+		return *x.Attempts
+	}
+	return 0
+}
+
+func (x *Retry) GetRules() []*RetryRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// RetryRule says what happens after some failures. It matches a failure that meets each of its
+// conditions. A rule without conditions matches every failure.
+type RetryRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Exit codes of the task that failed, 1..255; at most 32. Not together with `signals`.
+	ExitCodes []int32 `protobuf:"varint,1,rep,packed,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty"`
+	// Names of the signals of which one ended the task, such as SIGSEGV; at most 32.
+	Signals []string `protobuf:"bytes,2,rep,name=signals,proto3" json:"signals,omitempty"`
+	// Categories of the failure; at most 16.
+	Categories []FailureCategory `protobuf:"varint,3,rep,packed,name=categories,proto3,enum=nusa.v1.FailureCategory" json:"categories,omitempty"`
+	// Default retry.
+	Action RetryAction `protobuf:"varint,4,opt,name=action,proto3,enum=nusa.v1.RetryAction" json:"action,omitempty"`
+	// Most retries of an instance because of this rule. 0..100. Default: as many as Retry.attempts
+	// allows. 0 is the same as the action fail.
+	Attempts *int32 `protobuf:"varint,5,opt,name=attempts,proto3,oneof" json:"attempts,omitempty"`
+	// Time before a retry. It doubles with each retry of the instance because of this rule. Default: from
+	// 5s to 10m.
+	Backoff       *Backoff `protobuf:"bytes,6,opt,name=backoff,proto3" json:"backoff,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryRule) Reset() {
+	*x = RetryRule{}
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryRule) ProtoMessage() {}
+
+func (x *RetryRule) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryRule.ProtoReflect.Descriptor instead.
+func (*RetryRule) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *RetryRule) GetExitCodes() []int32 {
+	if x != nil {
+		return x.ExitCodes
+	}
+	return nil
+}
+
+func (x *RetryRule) GetSignals() []string {
+	if x != nil {
+		return x.Signals
+	}
+	return nil
+}
+
+func (x *RetryRule) GetCategories() []FailureCategory {
+	if x != nil {
+		return x.Categories
+	}
+	return nil
+}
+
+func (x *RetryRule) GetAction() RetryAction {
+	if x != nil {
+		return x.Action
+	}
+	return RetryAction_RETRY_ACTION_UNSPECIFIED
+}
+
+func (x *RetryRule) GetAttempts() int32 {
+	if x != nil && x.Attempts != nil {
+		return *x.Attempts
+	}
+	return 0
+}
+
+func (x *RetryRule) GetBackoff() *Backoff {
+	if x != nil {
+		return x.Backoff
+	}
+	return nil
+}
+
 // Backoff is a wait that doubles with each attempt.
 type Backoff struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3255,7 +3469,7 @@ type Backoff struct {
 
 func (x *Backoff) Reset() {
 	*x = Backoff{}
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3267,7 +3481,7 @@ func (x *Backoff) String() string {
 func (*Backoff) ProtoMessage() {}
 
 func (x *Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3280,7 +3494,7 @@ func (x *Backoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backoff.ProtoReflect.Descriptor instead.
 func (*Backoff) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Backoff) GetFrom() *durationpb.Duration {
@@ -3330,7 +3544,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	mi := &file_nusa_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3556,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	mi := &file_nusa_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3569,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Update) GetMaxParallel() int32 {
@@ -3467,7 +3681,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_nusa_v1_job_proto_msgTypes[33]
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3693,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[33]
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3706,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Slot) GetNamespace() string {
@@ -3678,7 +3892,7 @@ type FormerOwner struct {
 
 func (x *FormerOwner) Reset() {
 	*x = FormerOwner{}
-	mi := &file_nusa_v1_job_proto_msgTypes[34]
+	mi := &file_nusa_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3690,7 +3904,7 @@ func (x *FormerOwner) String() string {
 func (*FormerOwner) ProtoMessage() {}
 
 func (x *FormerOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[34]
+	mi := &file_nusa_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3703,7 +3917,7 @@ func (x *FormerOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormerOwner.ProtoReflect.Descriptor instead.
 func (*FormerOwner) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FormerOwner) GetRegion() string {
@@ -3786,7 +4000,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	mi := &file_nusa_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3798,7 +4012,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	mi := &file_nusa_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3811,7 +4025,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Job) GetSpec() *JobSpec {
@@ -3892,7 +4106,7 @@ type Reverted struct {
 
 func (x *Reverted) Reset() {
 	*x = Reverted{}
-	mi := &file_nusa_v1_job_proto_msgTypes[36]
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +4118,7 @@ func (x *Reverted) String() string {
 func (*Reverted) ProtoMessage() {}
 
 func (x *Reverted) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[36]
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +4131,7 @@ func (x *Reverted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reverted.ProtoReflect.Descriptor instead.
 func (*Reverted) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Reverted) GetVersion() int64 {
@@ -3958,7 +4172,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[37]
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3970,7 +4184,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[37]
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3983,7 +4197,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *JobStatus) GetState() JobState {
@@ -4039,7 +4253,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4051,7 +4265,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4064,7 +4278,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Rollout) GetVersion() int64 {
@@ -4146,7 +4360,7 @@ type RegionRollout struct {
 
 func (x *RegionRollout) Reset() {
 	*x = RegionRollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4158,7 +4372,7 @@ func (x *RegionRollout) String() string {
 func (*RegionRollout) ProtoMessage() {}
 
 func (x *RegionRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4171,7 +4385,7 @@ func (x *RegionRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionRollout.ProtoReflect.Descriptor instead.
 func (*RegionRollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RegionRollout) GetDesired() int32 {
@@ -4225,7 +4439,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4237,7 +4451,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4250,7 +4464,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GroupStatus) GetDesired() int32 {
@@ -4325,7 +4539,7 @@ type UnknownInstances struct {
 
 func (x *UnknownInstances) Reset() {
 	*x = UnknownInstances{}
-	mi := &file_nusa_v1_job_proto_msgTypes[41]
+	mi := &file_nusa_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4337,7 +4551,7 @@ func (x *UnknownInstances) String() string {
 func (*UnknownInstances) ProtoMessage() {}
 
 func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[41]
+	mi := &file_nusa_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4350,7 +4564,7 @@ func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownInstances.ProtoReflect.Descriptor instead.
 func (*UnknownInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *UnknownInstances) GetRegion() string {
@@ -4427,7 +4641,7 @@ type InstanceCounts struct {
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[42]
+	mi := &file_nusa_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4439,7 +4653,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[42]
+	mi := &file_nusa_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4452,7 +4666,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *InstanceCounts) GetPending() int32 {
@@ -4544,7 +4758,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[43]
+	mi := &file_nusa_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4556,7 +4770,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[43]
+	mi := &file_nusa_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4569,7 +4783,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -4702,7 +4916,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\a_weight\"2\n" +
 	"\fRegionSpread\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\x05R\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\x05R\x03max\"\x8b\a\n" +
+	"\x03max\x18\x02 \x01(\x05R\x03max\"\xb1\a\n" +
 	"\x05Group\x12\x19\n" +
 	"\x05count\x18\x01 \x01(\x05H\x00R\x05count\x88\x01\x01\x12 \n" +
 	"\vconstraints\x18\x02 \x03(\tR\vconstraints\x12+\n" +
@@ -4727,7 +4941,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"affinities\x18\x0f \x03(\v2\x11.nusa.v1.AffinityR\n" +
 	"affinities\x12\x14\n" +
-	"\x05apart\x18\x10 \x03(\tR\x05apart\x1aG\n" +
+	"\x05apart\x18\x10 \x03(\tR\x05apart\x12$\n" +
+	"\x05retry\x18\x11 \x01(\v2\x0e.nusa.v1.RetryR\x05retry\x1aG\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12#\n" +
@@ -4832,6 +5047,21 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"Reschedule\x12\x1f\n" +
 	"\battempts\x18\x01 \x01(\x05H\x00R\battempts\x88\x01\x01\x12*\n" +
 	"\abackoff\x18\x02 \x01(\v2\x10.nusa.v1.BackoffR\abackoffB\v\n" +
+	"\t_attempts\"_\n" +
+	"\x05Retry\x12\x1f\n" +
+	"\battempts\x18\x01 \x01(\x05H\x00R\battempts\x88\x01\x01\x12(\n" +
+	"\x05rules\x18\x02 \x03(\v2\x12.nusa.v1.RetryRuleR\x05rulesB\v\n" +
+	"\t_attempts\"\x86\x02\n" +
+	"\tRetryRule\x12\x1d\n" +
+	"\n" +
+	"exit_codes\x18\x01 \x03(\x05R\texitCodes\x12\x18\n" +
+	"\asignals\x18\x02 \x03(\tR\asignals\x128\n" +
+	"\n" +
+	"categories\x18\x03 \x03(\x0e2\x18.nusa.v1.FailureCategoryR\n" +
+	"categories\x12,\n" +
+	"\x06action\x18\x04 \x01(\x0e2\x14.nusa.v1.RetryActionR\x06action\x12\x1f\n" +
+	"\battempts\x18\x05 \x01(\x05H\x00R\battempts\x88\x01\x01\x12*\n" +
+	"\abackoff\x18\x06 \x01(\v2\x10.nusa.v1.BackoffR\abackoffB\v\n" +
 	"\t_attempts\"c\n" +
 	"\aBackoff\x12-\n" +
 	"\x04from\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04from\x12)\n" +
@@ -5008,7 +5238,11 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x1aLIFECYCLE_HOOK_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17LIFECYCLE_HOOK_PRESTART\x10\x01\x12\x1c\n" +
 	"\x18LIFECYCLE_HOOK_POSTSTART\x10\x02\x12\x1b\n" +
-	"\x17LIFECYCLE_HOOK_POSTSTOP\x10\x03*\xe4\x01\n" +
+	"\x17LIFECYCLE_HOOK_POSTSTOP\x10\x03*Z\n" +
+	"\vRetryAction\x12\x1c\n" +
+	"\x18RETRY_ACTION_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12RETRY_ACTION_RETRY\x10\x01\x12\x15\n" +
+	"\x11RETRY_ACTION_FAIL\x10\x02*\xe4\x01\n" +
 	"\tSlotState\x12\x1a\n" +
 	"\x16SLOT_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SLOT_STATE_OFFERED\x10\x01\x12\x17\n" +
@@ -5053,8 +5287,8 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_job_proto_rawDescData
 }
 
-var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 14)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
 	(Overlap)(0),                  // 1: nusa.v1.Overlap
@@ -5065,184 +5299,193 @@ var file_nusa_v1_job_proto_goTypes = []any{
 	(Reconcile)(0),                // 6: nusa.v1.Reconcile
 	(FailbackMode)(0),             // 7: nusa.v1.FailbackMode
 	(LifecycleHook)(0),            // 8: nusa.v1.LifecycleHook
-	(SlotState)(0),                // 9: nusa.v1.SlotState
-	(SlotDesired)(0),              // 10: nusa.v1.SlotDesired
-	(JobState)(0),                 // 11: nusa.v1.JobState
-	(RolloutState)(0),             // 12: nusa.v1.RolloutState
-	(*JobSpec)(nil),               // 13: nusa.v1.JobSpec
-	(*Schedule)(nil),              // 14: nusa.v1.Schedule
-	(*Calendar)(nil),              // 15: nusa.v1.Calendar
-	(*Exclusion)(nil),             // 16: nusa.v1.Exclusion
-	(*RunHistory)(nil),            // 17: nusa.v1.RunHistory
-	(*Parameterized)(nil),         // 18: nusa.v1.Parameterized
-	(*Colocation)(nil),            // 19: nusa.v1.Colocation
-	(*RegionsSpec)(nil),           // 20: nusa.v1.RegionsSpec
-	(*RegionSelector)(nil),        // 21: nusa.v1.RegionSelector
-	(*Preference)(nil),            // 22: nusa.v1.Preference
-	(*Near)(nil),                  // 23: nusa.v1.Near
-	(*RegionSpread)(nil),          // 24: nusa.v1.RegionSpread
-	(*Group)(nil),                 // 25: nusa.v1.Group
-	(*Affinity)(nil),              // 26: nusa.v1.Affinity
-	(*NodeSpread)(nil),            // 27: nusa.v1.NodeSpread
-	(*Disconnect)(nil),            // 28: nusa.v1.Disconnect
-	(*DisconnectLevel)(nil),       // 29: nusa.v1.DisconnectLevel
-	(*Failback)(nil),              // 30: nusa.v1.Failback
-	(*Port)(nil),                  // 31: nusa.v1.Port
-	(*Volume)(nil),                // 32: nusa.v1.Volume
-	(*Task)(nil),                  // 33: nusa.v1.Task
-	(*Lifecycle)(nil),             // 34: nusa.v1.Lifecycle
-	(*Artifact)(nil),              // 35: nusa.v1.Artifact
-	(*Template)(nil),              // 36: nusa.v1.Template
-	(*Check)(nil),                 // 37: nusa.v1.Check
-	(*HTTPCheck)(nil),             // 38: nusa.v1.HTTPCheck
-	(*TCPCheck)(nil),              // 39: nusa.v1.TCPCheck
-	(*CommandCheck)(nil),          // 40: nusa.v1.CommandCheck
-	(*Logs)(nil),                  // 41: nusa.v1.Logs
-	(*Restart)(nil),               // 42: nusa.v1.Restart
-	(*Reschedule)(nil),            // 43: nusa.v1.Reschedule
-	(*Backoff)(nil),               // 44: nusa.v1.Backoff
-	(*Update)(nil),                // 45: nusa.v1.Update
-	(*Slot)(nil),                  // 46: nusa.v1.Slot
-	(*FormerOwner)(nil),           // 47: nusa.v1.FormerOwner
-	(*Job)(nil),                   // 48: nusa.v1.Job
-	(*Reverted)(nil),              // 49: nusa.v1.Reverted
-	(*JobStatus)(nil),             // 50: nusa.v1.JobStatus
-	(*Rollout)(nil),               // 51: nusa.v1.Rollout
-	(*RegionRollout)(nil),         // 52: nusa.v1.RegionRollout
-	(*GroupStatus)(nil),           // 53: nusa.v1.GroupStatus
-	(*UnknownInstances)(nil),      // 54: nusa.v1.UnknownInstances
-	(*InstanceCounts)(nil),        // 55: nusa.v1.InstanceCounts
-	(*CountedReason)(nil),         // 56: nusa.v1.CountedReason
-	nil,                           // 57: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 58: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 59: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 60: nusa.v1.Group.PortsEntry
-	nil,                           // 61: nusa.v1.Group.VolumesEntry
-	nil,                           // 62: nusa.v1.Group.TasksEntry
-	nil,                           // 63: nusa.v1.Task.EnvEntry
-	nil,                           // 64: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 65: nusa.v1.Rollout.RegionsEntry
-	nil,                           // 66: nusa.v1.GroupStatus.RegionsEntry
-	(*durationpb.Duration)(nil),   // 67: google.protobuf.Duration
-	(*Location)(nil),              // 68: nusa.v1.Location
-	(*structpb.Struct)(nil),       // 69: google.protobuf.Struct
-	(*Resources)(nil),             // 70: nusa.v1.Resources
-	(Reason)(0),                   // 71: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 72: google.protobuf.Timestamp
+	(RetryAction)(0),              // 9: nusa.v1.RetryAction
+	(SlotState)(0),                // 10: nusa.v1.SlotState
+	(SlotDesired)(0),              // 11: nusa.v1.SlotDesired
+	(JobState)(0),                 // 12: nusa.v1.JobState
+	(RolloutState)(0),             // 13: nusa.v1.RolloutState
+	(*JobSpec)(nil),               // 14: nusa.v1.JobSpec
+	(*Schedule)(nil),              // 15: nusa.v1.Schedule
+	(*Calendar)(nil),              // 16: nusa.v1.Calendar
+	(*Exclusion)(nil),             // 17: nusa.v1.Exclusion
+	(*RunHistory)(nil),            // 18: nusa.v1.RunHistory
+	(*Parameterized)(nil),         // 19: nusa.v1.Parameterized
+	(*Colocation)(nil),            // 20: nusa.v1.Colocation
+	(*RegionsSpec)(nil),           // 21: nusa.v1.RegionsSpec
+	(*RegionSelector)(nil),        // 22: nusa.v1.RegionSelector
+	(*Preference)(nil),            // 23: nusa.v1.Preference
+	(*Near)(nil),                  // 24: nusa.v1.Near
+	(*RegionSpread)(nil),          // 25: nusa.v1.RegionSpread
+	(*Group)(nil),                 // 26: nusa.v1.Group
+	(*Affinity)(nil),              // 27: nusa.v1.Affinity
+	(*NodeSpread)(nil),            // 28: nusa.v1.NodeSpread
+	(*Disconnect)(nil),            // 29: nusa.v1.Disconnect
+	(*DisconnectLevel)(nil),       // 30: nusa.v1.DisconnectLevel
+	(*Failback)(nil),              // 31: nusa.v1.Failback
+	(*Port)(nil),                  // 32: nusa.v1.Port
+	(*Volume)(nil),                // 33: nusa.v1.Volume
+	(*Task)(nil),                  // 34: nusa.v1.Task
+	(*Lifecycle)(nil),             // 35: nusa.v1.Lifecycle
+	(*Artifact)(nil),              // 36: nusa.v1.Artifact
+	(*Template)(nil),              // 37: nusa.v1.Template
+	(*Check)(nil),                 // 38: nusa.v1.Check
+	(*HTTPCheck)(nil),             // 39: nusa.v1.HTTPCheck
+	(*TCPCheck)(nil),              // 40: nusa.v1.TCPCheck
+	(*CommandCheck)(nil),          // 41: nusa.v1.CommandCheck
+	(*Logs)(nil),                  // 42: nusa.v1.Logs
+	(*Restart)(nil),               // 43: nusa.v1.Restart
+	(*Reschedule)(nil),            // 44: nusa.v1.Reschedule
+	(*Retry)(nil),                 // 45: nusa.v1.Retry
+	(*RetryRule)(nil),             // 46: nusa.v1.RetryRule
+	(*Backoff)(nil),               // 47: nusa.v1.Backoff
+	(*Update)(nil),                // 48: nusa.v1.Update
+	(*Slot)(nil),                  // 49: nusa.v1.Slot
+	(*FormerOwner)(nil),           // 50: nusa.v1.FormerOwner
+	(*Job)(nil),                   // 51: nusa.v1.Job
+	(*Reverted)(nil),              // 52: nusa.v1.Reverted
+	(*JobStatus)(nil),             // 53: nusa.v1.JobStatus
+	(*Rollout)(nil),               // 54: nusa.v1.Rollout
+	(*RegionRollout)(nil),         // 55: nusa.v1.RegionRollout
+	(*GroupStatus)(nil),           // 56: nusa.v1.GroupStatus
+	(*UnknownInstances)(nil),      // 57: nusa.v1.UnknownInstances
+	(*InstanceCounts)(nil),        // 58: nusa.v1.InstanceCounts
+	(*CountedReason)(nil),         // 59: nusa.v1.CountedReason
+	nil,                           // 60: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 61: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 62: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 63: nusa.v1.Group.PortsEntry
+	nil,                           // 64: nusa.v1.Group.VolumesEntry
+	nil,                           // 65: nusa.v1.Group.TasksEntry
+	nil,                           // 66: nusa.v1.Task.EnvEntry
+	nil,                           // 67: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 68: nusa.v1.Rollout.RegionsEntry
+	nil,                           // 69: nusa.v1.GroupStatus.RegionsEntry
+	(*durationpb.Duration)(nil),   // 70: google.protobuf.Duration
+	(*Location)(nil),              // 71: nusa.v1.Location
+	(*structpb.Struct)(nil),       // 72: google.protobuf.Struct
+	(*Resources)(nil),             // 73: nusa.v1.Resources
+	(FailureCategory)(0),          // 74: nusa.v1.FailureCategory
+	(Reason)(0),                   // 75: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 76: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,   // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
-	20,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	57,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
-	19,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	58,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
-	14,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
-	18,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
-	15,  // 7: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
-	67,  // 8: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
-	67,  // 9: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	21,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
+	60,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	20,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
+	61,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	15,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
+	19,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
+	16,  // 7: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
+	70,  // 8: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	70,  // 9: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
 	1,   // 10: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
-	67,  // 11: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
-	16,  // 12: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
-	17,  // 13: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
-	67,  // 14: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	70,  // 11: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	17,  // 12: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
+	18,  // 13: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
+	70,  // 14: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
 	2,   // 15: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
-	17,  // 16: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
-	21,  // 17: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
-	22,  // 18: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
-	23,  // 19: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
-	24,  // 20: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
+	18,  // 16: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
+	22,  // 17: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
+	23,  // 18: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
+	24,  // 19: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
+	25,  // 20: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
 	3,   // 21: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	59,  // 22: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
-	21,  // 23: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
-	21,  // 24: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	68,  // 25: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	67,  // 26: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	62,  // 22: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	22,  // 23: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
+	22,  // 24: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
+	71,  // 25: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	70,  // 26: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
 	4,   // 27: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
-	27,  // 28: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
-	28,  // 29: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	60,  // 30: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	61,  // 31: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	62,  // 32: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
-	43,  // 33: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	67,  // 34: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
-	45,  // 35: nusa.v1.Group.update:type_name -> nusa.v1.Update
-	20,  // 36: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
-	26,  // 37: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
-	29,  // 38: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
-	29,  // 39: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
-	6,   // 40: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	67,  // 41: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
-	5,   // 42: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
-	30,  // 43: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
-	7,   // 44: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	67,  // 45: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	69,  // 46: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	70,  // 47: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	63,  // 48: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
-	35,  // 49: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
-	36,  // 50: nusa.v1.Task.templates:type_name -> nusa.v1.Template
-	37,  // 51: nusa.v1.Task.check:type_name -> nusa.v1.Check
-	41,  // 52: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	67,  // 53: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
-	42,  // 54: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
-	34,  // 55: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
-	67,  // 56: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
-	8,   // 57: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
-	38,  // 58: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
-	39,  // 59: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
-	40,  // 60: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	67,  // 61: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	67,  // 62: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	67,  // 63: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	67,  // 64: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	67,  // 65: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
-	44,  // 66: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
-	67,  // 67: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	67,  // 68: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	67,  // 69: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
-	67,  // 70: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
-	67,  // 71: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
-	9,   // 72: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
-	10,  // 73: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	71,  // 74: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	67,  // 75: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
-	47,  // 76: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	67,  // 77: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	72,  // 78: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	67,  // 79: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
-	13,  // 80: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	72,  // 81: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	50,  // 82: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	49,  // 83: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	11,  // 84: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	64,  // 85: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	51,  // 86: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
-	12,  // 87: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
-	72,  // 88: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
-	67,  // 89: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
-	65,  // 90: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
-	55,  // 91: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	66,  // 92: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	56,  // 93: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	46,  // 94: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	54,  // 95: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	67,  // 96: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	55,  // 97: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	67,  // 98: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	71,  // 99: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	25,  // 100: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	31,  // 101: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	32,  // 102: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	33,  // 103: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	53,  // 104: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	52,  // 105: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
-	55,  // 106: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	107, // [107:107] is the sub-list for method output_type
-	107, // [107:107] is the sub-list for method input_type
-	107, // [107:107] is the sub-list for extension type_name
-	107, // [107:107] is the sub-list for extension extendee
-	0,   // [0:107] is the sub-list for field type_name
+	28,  // 28: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
+	29,  // 29: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
+	63,  // 30: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	64,  // 31: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	65,  // 32: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	44,  // 33: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
+	70,  // 34: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	48,  // 35: nusa.v1.Group.update:type_name -> nusa.v1.Update
+	21,  // 36: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
+	27,  // 37: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
+	45,  // 38: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
+	30,  // 39: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
+	30,  // 40: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
+	6,   // 41: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
+	70,  // 42: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	5,   // 43: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
+	31,  // 44: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
+	7,   // 45: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
+	70,  // 46: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	72,  // 47: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	73,  // 48: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	66,  // 49: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	36,  // 50: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
+	37,  // 51: nusa.v1.Task.templates:type_name -> nusa.v1.Template
+	38,  // 52: nusa.v1.Task.check:type_name -> nusa.v1.Check
+	42,  // 53: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
+	70,  // 54: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	43,  // 55: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
+	35,  // 56: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
+	70,  // 57: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
+	8,   // 58: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
+	39,  // 59: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
+	40,  // 60: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
+	41,  // 61: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
+	70,  // 62: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	70,  // 63: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	70,  // 64: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	70,  // 65: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	70,  // 66: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	47,  // 67: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
+	46,  // 68: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
+	74,  // 69: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
+	9,   // 70: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
+	47,  // 71: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
+	70,  // 72: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	70,  // 73: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	70,  // 74: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
+	70,  // 75: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
+	70,  // 76: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
+	10,  // 77: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
+	11,  // 78: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
+	75,  // 79: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	70,  // 80: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	50,  // 81: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
+	70,  // 82: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	76,  // 83: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	70,  // 84: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	14,  // 85: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	76,  // 86: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	53,  // 87: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	52,  // 88: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	12,  // 89: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	67,  // 90: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	54,  // 91: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
+	13,  // 92: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
+	76,  // 93: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
+	70,  // 94: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
+	68,  // 95: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
+	58,  // 96: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	69,  // 97: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	59,  // 98: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	49,  // 99: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	57,  // 100: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	70,  // 101: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	58,  // 102: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	70,  // 103: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	75,  // 104: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	26,  // 105: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	32,  // 106: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	33,  // 107: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	34,  // 108: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	56,  // 109: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	55,  // 110: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
+	58,  // 111: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	112, // [112:112] is the sub-list for method output_type
+	112, // [112:112] is the sub-list for method input_type
+	112, // [112:112] is the sub-list for extension type_name
+	112, // [112:112] is the sub-list for extension extendee
+	0,   // [0:112] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -5262,13 +5505,15 @@ func file_nusa_v1_job_proto_init() {
 	}
 	file_nusa_v1_job_proto_msgTypes[29].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[30].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[31].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[32].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
-			NumEnums:      13,
-			NumMessages:   54,
+			NumEnums:      14,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -83,6 +83,8 @@ const (
 	Reason_REASON_LEASE_EXPIRED         Reason = 55 // the supervisor's lease expired
 	Reason_REASON_RESTARTS_EXHAUSTED    Reason = 56 // restart.attempts allows no further restart within the window
 	Reason_REASON_RESCHEDULES_EXHAUSTED Reason = 57 // reschedule.attempts allows no further attempt
+	Reason_REASON_RETRIES_EXHAUSTED     Reason = 91 // the retry policy allows no further attempt
+	Reason_REASON_PERMANENT_FAILURE     Reason = 92 // it failed twice in a row with an error that a retry does not correct
 	Reason_REASON_AGENT_BUSY            Reason = 58 // too many allocations are starting on the node
 	Reason_REASON_AGENT_LEAVING         Reason = 59 // the agent is leaving the region
 	Reason_REASON_STALE_ORDER           Reason = 60 // the order is older than the known order
@@ -153,6 +155,8 @@ var (
 		55: "REASON_LEASE_EXPIRED",
 		56: "REASON_RESTARTS_EXHAUSTED",
 		57: "REASON_RESCHEDULES_EXHAUSTED",
+		91: "REASON_RETRIES_EXHAUSTED",
+		92: "REASON_PERMANENT_FAILURE",
 		58: "REASON_AGENT_BUSY",
 		59: "REASON_AGENT_LEAVING",
 		60: "REASON_STALE_ORDER",
@@ -219,6 +223,8 @@ var (
 		"REASON_LEASE_EXPIRED":         55,
 		"REASON_RESTARTS_EXHAUSTED":    56,
 		"REASON_RESCHEDULES_EXHAUSTED": 57,
+		"REASON_RETRIES_EXHAUSTED":     91,
+		"REASON_PERMANENT_FAILURE":     92,
 		"REASON_AGENT_BUSY":            58,
 		"REASON_AGENT_LEAVING":         59,
 		"REASON_STALE_ORDER":           60,
@@ -510,6 +516,71 @@ func (AllocDesired) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
+// FailureCategory is the kind of a failure.
+type FailureCategory int32
+
+const (
+	FailureCategory_FAILURE_CATEGORY_UNSPECIFIED FailureCategory = 0
+	FailureCategory_FAILURE_CATEGORY_APP         FailureCategory = 1 // the task ended by itself with an error or by a signal, or its checks failed
+	FailureCategory_FAILURE_CATEGORY_OOM         FailureCategory = 2 // the task used more memory than its limit
+	FailureCategory_FAILURE_CATEGORY_IMAGE       FailureCategory = 3 // the image does not exist, does not fit the node, or could not be fetched
+	FailureCategory_FAILURE_CATEGORY_CONFIG      FailureCategory = 4 // the driver or the node cannot run the task as it is configured
+	FailureCategory_FAILURE_CATEGORY_START       FailureCategory = 5 // the task could not be prepared or started for another reason
+	FailureCategory_FAILURE_CATEGORY_TIMEOUT     FailureCategory = 6 // it ran longer than max_runtime
+	FailureCategory_FAILURE_CATEGORY_NODE_LOST   FailureCategory = 7 // the node was lost or removed, or its host restarted
+)
+
+// Enum value maps for FailureCategory.
+var (
+	FailureCategory_name = map[int32]string{
+		0: "FAILURE_CATEGORY_UNSPECIFIED",
+		1: "FAILURE_CATEGORY_APP",
+		2: "FAILURE_CATEGORY_OOM",
+		3: "FAILURE_CATEGORY_IMAGE",
+		4: "FAILURE_CATEGORY_CONFIG",
+		5: "FAILURE_CATEGORY_START",
+		6: "FAILURE_CATEGORY_TIMEOUT",
+		7: "FAILURE_CATEGORY_NODE_LOST",
+	}
+	FailureCategory_value = map[string]int32{
+		"FAILURE_CATEGORY_UNSPECIFIED": 0,
+		"FAILURE_CATEGORY_APP":         1,
+		"FAILURE_CATEGORY_OOM":         2,
+		"FAILURE_CATEGORY_IMAGE":       3,
+		"FAILURE_CATEGORY_CONFIG":      4,
+		"FAILURE_CATEGORY_START":       5,
+		"FAILURE_CATEGORY_TIMEOUT":     6,
+		"FAILURE_CATEGORY_NODE_LOST":   7,
+	}
+)
+
+func (x FailureCategory) Enum() *FailureCategory {
+	p := new(FailureCategory)
+	*p = x
+	return p
+}
+
+func (x FailureCategory) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FailureCategory) Descriptor() protoreflect.EnumDescriptor {
+	return file_nusa_v1_types_proto_enumTypes[5].Descriptor()
+}
+
+func (FailureCategory) Type() protoreflect.EnumType {
+	return &file_nusa_v1_types_proto_enumTypes[5]
+}
+
+func (x FailureCategory) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FailureCategory.Descriptor instead.
+func (FailureCategory) EnumDescriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{5}
+}
+
 // HealthState is the result of the checks of a run.
 type HealthState int32
 
@@ -547,11 +618,11 @@ func (x HealthState) String() string {
 }
 
 func (HealthState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_types_proto_enumTypes[5].Descriptor()
+	return file_nusa_v1_types_proto_enumTypes[6].Descriptor()
 }
 
 func (HealthState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_types_proto_enumTypes[5]
+	return &file_nusa_v1_types_proto_enumTypes[6]
 }
 
 func (x HealthState) Number() protoreflect.EnumNumber {
@@ -560,7 +631,7 @@ func (x HealthState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HealthState.Descriptor instead.
 func (HealthState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 // Resources is an amount that a node has or an instance asks for.
@@ -3139,7 +3210,10 @@ type Allocation struct {
 	PlacedBecause string `protobuf:"bytes,25,opt,name=placed_because,json=placedBecause,proto3" json:"placed_because,omitempty"`
 	// Node.silent of the allocation's node. Only if the allocation has not ended. If it is
 	// set, the state is the last known one.
-	NodeSilent    *durationpb.Duration `protobuf:"bytes,26,opt,name=node_silent,json=nodeSilent,proto3" json:"node_silent,omitempty"`
+	NodeSilent *durationpb.Duration `protobuf:"bytes,26,opt,name=node_silent,json=nodeSilent,proto3" json:"node_silent,omitempty"`
+	// What followed the failure of this allocation. Only in the newest allocation of an instance that
+	// waits for its next attempt or has no attempts left.
+	Retry         *RetryDecision `protobuf:"bytes,27,opt,name=retry,proto3" json:"retry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3356,6 +3430,183 @@ func (x *Allocation) GetNodeSilent() *durationpb.Duration {
 	return nil
 }
 
+func (x *Allocation) GetRetry() *RetryDecision {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
+// Failure is why an attempt has failed.
+type Failure struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Category FailureCategory        `protobuf:"varint,1,opt,name=category,proto3,enum=nusa.v1.FailureCategory" json:"category,omitempty"`
+	// The task that failed. Empty: the whole allocation.
+	Task string `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	// Like TaskState.exit_code and TaskState.signal. 0: the task did not end by itself.
+	ExitCode int32 `protobuf:"varint,3,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	Signal   int32 `protobuf:"varint,4,opt,name=signal,proto3" json:"signal,omitempty"`
+	// The same would happen again: see Retry.
+	Permanent     bool `protobuf:"varint,5,opt,name=permanent,proto3" json:"permanent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Failure) Reset() {
+	*x = Failure{}
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Failure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Failure) ProtoMessage() {}
+
+func (x *Failure) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Failure.ProtoReflect.Descriptor instead.
+func (*Failure) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Failure) GetCategory() FailureCategory {
+	if x != nil {
+		return x.Category
+	}
+	return FailureCategory_FAILURE_CATEGORY_UNSPECIFIED
+}
+
+func (x *Failure) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *Failure) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
+}
+
+func (x *Failure) GetSignal() int32 {
+	if x != nil {
+		return x.Signal
+	}
+	return 0
+}
+
+func (x *Failure) GetPermanent() bool {
+	if x != nil {
+		return x.Permanent
+	}
+	return false
+}
+
+// RetryDecision is what followed a failure.
+type RetryDecision struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Failure *Failure               `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
+	// Number of the rule of the group's `retry` that matched, from 1. 0: no rule matched, or the group has
+	// no rules.
+	Rule int32 `protobuf:"varint,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	// Number of retries of the instance so far, and the most that are allowed.
+	Retries  int32 `protobuf:"varint,3,opt,name=retries,proto3" json:"retries,omitempty"`
+	Attempts int32 `protobuf:"varint,4,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// When the next attempt may start. Unset: there is none.
+	Next *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=next,proto3" json:"next,omitempty"`
+	// The decision in one line, for people.
+	Message       string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryDecision) Reset() {
+	*x = RetryDecision{}
+	mi := &file_nusa_v1_types_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryDecision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryDecision) ProtoMessage() {}
+
+func (x *RetryDecision) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_types_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryDecision.ProtoReflect.Descriptor instead.
+func (*RetryDecision) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *RetryDecision) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+func (x *RetryDecision) GetRule() int32 {
+	if x != nil {
+		return x.Rule
+	}
+	return 0
+}
+
+func (x *RetryDecision) GetRetries() int32 {
+	if x != nil {
+		return x.Retries
+	}
+	return 0
+}
+
+func (x *RetryDecision) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *RetryDecision) GetNext() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+func (x *RetryDecision) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // TaskState is one task of an allocation.
 type TaskState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3387,7 +3638,7 @@ type TaskState struct {
 
 func (x *TaskState) Reset() {
 	*x = TaskState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	mi := &file_nusa_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3399,7 +3650,7 @@ func (x *TaskState) String() string {
 func (*TaskState) ProtoMessage() {}
 
 func (x *TaskState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	mi := &file_nusa_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3412,7 +3663,7 @@ func (x *TaskState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskState.ProtoReflect.Descriptor instead.
 func (*TaskState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TaskState) GetState() AllocState {
@@ -3525,7 +3776,7 @@ type CheckState struct {
 
 func (x *CheckState) Reset() {
 	*x = CheckState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[27]
+	mi := &file_nusa_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3537,7 +3788,7 @@ func (x *CheckState) String() string {
 func (*CheckState) ProtoMessage() {}
 
 func (x *CheckState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[27]
+	mi := &file_nusa_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3550,7 +3801,7 @@ func (x *CheckState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckState.ProtoReflect.Descriptor instead.
 func (*CheckState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CheckState) GetCheck() string {
@@ -3615,7 +3866,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_nusa_v1_types_proto_msgTypes[28]
+	mi := &file_nusa_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3627,7 +3878,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[28]
+	mi := &file_nusa_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3640,7 +3891,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TaskEvent) GetTime() *timestamppb.Timestamp {
@@ -3684,7 +3935,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_nusa_v1_types_proto_msgTypes[29]
+	mi := &file_nusa_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3696,7 +3947,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[29]
+	mi := &file_nusa_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3709,7 +3960,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Problem) GetField() string {
@@ -3997,7 +4248,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"packetsOut\x12\x16\n" +
 	"\x06errors\x18\x06 \x01(\x04R\x06errors\x12\"\n" +
 	"\rin_per_second\x18\a \x01(\x01R\vinPerSecond\x12$\n" +
-	"\x0eout_per_second\x18\b \x01(\x01R\foutPerSecond\"\xb5\b\n" +
+	"\x0eout_per_second\x18\b \x01(\x01R\foutPerSecond\"\xe3\b\n" +
 	"\n" +
 	"Allocation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
@@ -4030,7 +4281,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\vincarnation\x18\x18 \x01(\x04R\vincarnation\x12%\n" +
 	"\x0eplaced_because\x18\x19 \x01(\tR\rplacedBecause\x12:\n" +
 	"\vnode_silent\x18\x1a \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"nodeSilent\x1aL\n" +
+	"nodeSilent\x12,\n" +
+	"\x05retry\x18\x1b \x01(\v2\x16.nusa.v1.RetryDecisionR\x05retry\x1aL\n" +
 	"\n" +
 	"TasksEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
@@ -4038,7 +4290,20 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xc8\x03\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xa6\x01\n" +
+	"\aFailure\x124\n" +
+	"\bcategory\x18\x01 \x01(\x0e2\x18.nusa.v1.FailureCategoryR\bcategory\x12\x12\n" +
+	"\x04task\x18\x02 \x01(\tR\x04task\x12\x1b\n" +
+	"\texit_code\x18\x03 \x01(\x05R\bexitCode\x12\x16\n" +
+	"\x06signal\x18\x04 \x01(\x05R\x06signal\x12\x1c\n" +
+	"\tpermanent\x18\x05 \x01(\bR\tpermanent\"\xcf\x01\n" +
+	"\rRetryDecision\x12*\n" +
+	"\afailure\x18\x01 \x01(\v2\x10.nusa.v1.FailureR\afailure\x12\x12\n" +
+	"\x04rule\x18\x02 \x01(\x05R\x04rule\x12\x18\n" +
+	"\aretries\x18\x03 \x01(\x05R\aretries\x12\x1a\n" +
+	"\battempts\x18\x04 \x01(\x05R\battempts\x12.\n" +
+	"\x04next\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x04next\x12\x18\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"\xc8\x03\n" +
 	"\tTaskState\x12)\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x13.nusa.v1.AllocStateR\x05state\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x16\n" +
@@ -4071,7 +4336,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
 	"\x06column\x18\x03 \x01(\x05R\x06column\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12'\n" +
-	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xf3\f\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xaf\r\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19REASON_REGION_NOT_ALLOWED\x10\x01\x12\x1a\n" +
@@ -4119,7 +4384,9 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x12REASON_MAX_RUNTIME\x106\x12\x18\n" +
 	"\x14REASON_LEASE_EXPIRED\x107\x12\x1d\n" +
 	"\x19REASON_RESTARTS_EXHAUSTED\x108\x12 \n" +
-	"\x1cREASON_RESCHEDULES_EXHAUSTED\x109\x12\x15\n" +
+	"\x1cREASON_RESCHEDULES_EXHAUSTED\x109\x12\x1c\n" +
+	"\x18REASON_RETRIES_EXHAUSTED\x10[\x12\x1c\n" +
+	"\x18REASON_PERMANENT_FAILURE\x10\\\x12\x15\n" +
 	"\x11REASON_AGENT_BUSY\x10:\x12\x18\n" +
 	"\x14REASON_AGENT_LEAVING\x10;\x12\x16\n" +
 	"\x12REASON_STALE_ORDER\x10<\x12\x16\n" +
@@ -4163,7 +4430,16 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\fAllocDesired\x12\x1d\n" +
 	"\x19ALLOC_DESIRED_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11ALLOC_DESIRED_RUN\x10\x01\x12\x16\n" +
-	"\x12ALLOC_DESIRED_STOP\x10\x02*{\n" +
+	"\x12ALLOC_DESIRED_STOP\x10\x02*\xfa\x01\n" +
+	"\x0fFailureCategory\x12 \n" +
+	"\x1cFAILURE_CATEGORY_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14FAILURE_CATEGORY_APP\x10\x01\x12\x18\n" +
+	"\x14FAILURE_CATEGORY_OOM\x10\x02\x12\x1a\n" +
+	"\x16FAILURE_CATEGORY_IMAGE\x10\x03\x12\x1b\n" +
+	"\x17FAILURE_CATEGORY_CONFIG\x10\x04\x12\x1a\n" +
+	"\x16FAILURE_CATEGORY_START\x10\x05\x12\x1c\n" +
+	"\x18FAILURE_CATEGORY_TIMEOUT\x10\x06\x12\x1e\n" +
+	"\x1aFAILURE_CATEGORY_NODE_LOST\x10\a*{\n" +
 	"\vHealthState\x12\x1c\n" +
 	"\x18HEALTH_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14HEALTH_STATE_WAITING\x10\x01\x12\x18\n" +
@@ -4182,129 +4458,136 @@ func file_nusa_v1_types_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_types_proto_rawDescData
 }
 
-var file_nusa_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_nusa_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_nusa_v1_types_proto_goTypes = []any{
 	(Reason)(0),                   // 0: nusa.v1.Reason
 	(RegionState)(0),              // 1: nusa.v1.RegionState
 	(NodeState)(0),                // 2: nusa.v1.NodeState
 	(AllocState)(0),               // 3: nusa.v1.AllocState
 	(AllocDesired)(0),             // 4: nusa.v1.AllocDesired
-	(HealthState)(0),              // 5: nusa.v1.HealthState
-	(*Resources)(nil),             // 6: nusa.v1.Resources
-	(*GPU)(nil),                   // 7: nusa.v1.GPU
-	(*Location)(nil),              // 8: nusa.v1.Location
-	(*RegionDefinition)(nil),      // 9: nusa.v1.RegionDefinition
-	(*Region)(nil),                // 10: nusa.v1.Region
-	(*LostRegion)(nil),            // 11: nusa.v1.LostRegion
-	(*RegionalServer)(nil),        // 12: nusa.v1.RegionalServer
-	(*RegionReport)(nil),          // 13: nusa.v1.RegionReport
-	(*Utilisation)(nil),           // 14: nusa.v1.Utilisation
-	(*RegionShape)(nil),           // 15: nusa.v1.RegionShape
-	(*FitCount)(nil),              // 16: nusa.v1.FitCount
-	(*ShapeBin)(nil),              // 17: nusa.v1.ShapeBin
-	(*Node)(nil),                  // 18: nusa.v1.Node
-	(*LeavingGroup)(nil),          // 19: nusa.v1.LeavingGroup
-	(*NodeInventory)(nil),         // 20: nusa.v1.NodeInventory
-	(*VolumesAllow)(nil),          // 21: nusa.v1.VolumesAllow
-	(*DriverInfo)(nil),            // 22: nusa.v1.DriverInfo
-	(*GPUDevice)(nil),             // 23: nusa.v1.GPUDevice
-	(*GPUGrant)(nil),              // 24: nusa.v1.GPUGrant
-	(*HostFacts)(nil),             // 25: nusa.v1.HostFacts
-	(*DiskFacts)(nil),             // 26: nusa.v1.DiskFacts
-	(*NetworkFacts)(nil),          // 27: nusa.v1.NetworkFacts
-	(*NodeStats)(nil),             // 28: nusa.v1.NodeStats
-	(*DiskStats)(nil),             // 29: nusa.v1.DiskStats
-	(*NetworkStats)(nil),          // 30: nusa.v1.NetworkStats
-	(*Allocation)(nil),            // 31: nusa.v1.Allocation
-	(*TaskState)(nil),             // 32: nusa.v1.TaskState
-	(*CheckState)(nil),            // 33: nusa.v1.CheckState
-	(*TaskEvent)(nil),             // 34: nusa.v1.TaskEvent
-	(*Problem)(nil),               // 35: nusa.v1.Problem
-	nil,                           // 36: nusa.v1.RegionDefinition.LabelsEntry
-	nil,                           // 37: nusa.v1.RegionReport.AllocationsEntry
-	nil,                           // 38: nusa.v1.NodeInventory.LabelsEntry
-	nil,                           // 39: nusa.v1.Allocation.TasksEntry
-	nil,                           // 40: nusa.v1.Allocation.PortsEntry
-	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(FailureCategory)(0),          // 5: nusa.v1.FailureCategory
+	(HealthState)(0),              // 6: nusa.v1.HealthState
+	(*Resources)(nil),             // 7: nusa.v1.Resources
+	(*GPU)(nil),                   // 8: nusa.v1.GPU
+	(*Location)(nil),              // 9: nusa.v1.Location
+	(*RegionDefinition)(nil),      // 10: nusa.v1.RegionDefinition
+	(*Region)(nil),                // 11: nusa.v1.Region
+	(*LostRegion)(nil),            // 12: nusa.v1.LostRegion
+	(*RegionalServer)(nil),        // 13: nusa.v1.RegionalServer
+	(*RegionReport)(nil),          // 14: nusa.v1.RegionReport
+	(*Utilisation)(nil),           // 15: nusa.v1.Utilisation
+	(*RegionShape)(nil),           // 16: nusa.v1.RegionShape
+	(*FitCount)(nil),              // 17: nusa.v1.FitCount
+	(*ShapeBin)(nil),              // 18: nusa.v1.ShapeBin
+	(*Node)(nil),                  // 19: nusa.v1.Node
+	(*LeavingGroup)(nil),          // 20: nusa.v1.LeavingGroup
+	(*NodeInventory)(nil),         // 21: nusa.v1.NodeInventory
+	(*VolumesAllow)(nil),          // 22: nusa.v1.VolumesAllow
+	(*DriverInfo)(nil),            // 23: nusa.v1.DriverInfo
+	(*GPUDevice)(nil),             // 24: nusa.v1.GPUDevice
+	(*GPUGrant)(nil),              // 25: nusa.v1.GPUGrant
+	(*HostFacts)(nil),             // 26: nusa.v1.HostFacts
+	(*DiskFacts)(nil),             // 27: nusa.v1.DiskFacts
+	(*NetworkFacts)(nil),          // 28: nusa.v1.NetworkFacts
+	(*NodeStats)(nil),             // 29: nusa.v1.NodeStats
+	(*DiskStats)(nil),             // 30: nusa.v1.DiskStats
+	(*NetworkStats)(nil),          // 31: nusa.v1.NetworkStats
+	(*Allocation)(nil),            // 32: nusa.v1.Allocation
+	(*Failure)(nil),               // 33: nusa.v1.Failure
+	(*RetryDecision)(nil),         // 34: nusa.v1.RetryDecision
+	(*TaskState)(nil),             // 35: nusa.v1.TaskState
+	(*CheckState)(nil),            // 36: nusa.v1.CheckState
+	(*TaskEvent)(nil),             // 37: nusa.v1.TaskEvent
+	(*Problem)(nil),               // 38: nusa.v1.Problem
+	nil,                           // 39: nusa.v1.RegionDefinition.LabelsEntry
+	nil,                           // 40: nusa.v1.RegionReport.AllocationsEntry
+	nil,                           // 41: nusa.v1.NodeInventory.LabelsEntry
+	nil,                           // 42: nusa.v1.Allocation.TasksEntry
+	nil,                           // 43: nusa.v1.Allocation.PortsEntry
+	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
 }
 var file_nusa_v1_types_proto_depIdxs = []int32{
-	7,  // 0: nusa.v1.Resources.gpu:type_name -> nusa.v1.GPU
-	8,  // 1: nusa.v1.RegionDefinition.location:type_name -> nusa.v1.Location
-	36, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
-	9,  // 3: nusa.v1.Region.definition:type_name -> nusa.v1.RegionDefinition
+	8,  // 0: nusa.v1.Resources.gpu:type_name -> nusa.v1.GPU
+	9,  // 1: nusa.v1.RegionDefinition.location:type_name -> nusa.v1.Location
+	39, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
+	10, // 3: nusa.v1.Region.definition:type_name -> nusa.v1.RegionDefinition
 	1,  // 4: nusa.v1.Region.state:type_name -> nusa.v1.RegionState
-	12, // 5: nusa.v1.Region.servers:type_name -> nusa.v1.RegionalServer
-	13, // 6: nusa.v1.Region.report:type_name -> nusa.v1.RegionReport
-	41, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
-	11, // 8: nusa.v1.Region.lost:type_name -> nusa.v1.LostRegion
-	42, // 9: nusa.v1.Region.lost_at:type_name -> google.protobuf.Timestamp
-	41, // 10: nusa.v1.Region.silent:type_name -> google.protobuf.Duration
-	41, // 11: nusa.v1.Region.move_due:type_name -> google.protobuf.Duration
-	41, // 12: nusa.v1.Region.commit_blocked:type_name -> google.protobuf.Duration
-	41, // 13: nusa.v1.Region.awaited:type_name -> google.protobuf.Duration
-	41, // 14: nusa.v1.Region.policy_age:type_name -> google.protobuf.Duration
-	42, // 15: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
-	6,  // 16: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
-	6,  // 17: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
-	14, // 18: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
-	15, // 19: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
-	37, // 20: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
-	6,  // 21: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
-	16, // 22: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
-	17, // 23: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
+	13, // 5: nusa.v1.Region.servers:type_name -> nusa.v1.RegionalServer
+	14, // 6: nusa.v1.Region.report:type_name -> nusa.v1.RegionReport
+	44, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
+	12, // 8: nusa.v1.Region.lost:type_name -> nusa.v1.LostRegion
+	45, // 9: nusa.v1.Region.lost_at:type_name -> google.protobuf.Timestamp
+	44, // 10: nusa.v1.Region.silent:type_name -> google.protobuf.Duration
+	44, // 11: nusa.v1.Region.move_due:type_name -> google.protobuf.Duration
+	44, // 12: nusa.v1.Region.commit_blocked:type_name -> google.protobuf.Duration
+	44, // 13: nusa.v1.Region.awaited:type_name -> google.protobuf.Duration
+	44, // 14: nusa.v1.Region.policy_age:type_name -> google.protobuf.Duration
+	45, // 15: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
+	7,  // 16: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
+	7,  // 17: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
+	15, // 18: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
+	16, // 19: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
+	40, // 20: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
+	7,  // 21: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
+	17, // 22: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
+	18, // 23: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
 	0,  // 24: nusa.v1.FitCount.reason:type_name -> nusa.v1.Reason
-	6,  // 25: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
+	7,  // 25: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
 	2,  // 26: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
-	20, // 27: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
-	28, // 28: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
-	41, // 29: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
-	6,  // 30: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
-	42, // 31: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	41, // 32: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
-	19, // 33: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
+	21, // 27: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
+	29, // 28: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
+	44, // 29: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
+	7,  // 30: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
+	45, // 31: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	44, // 32: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
+	20, // 33: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
 	0,  // 34: nusa.v1.LeavingGroup.reason:type_name -> nusa.v1.Reason
-	6,  // 35: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
-	38, // 36: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
-	22, // 37: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
-	23, // 38: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
-	25, // 39: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
-	21, // 40: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
-	26, // 41: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
-	27, // 42: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
-	42, // 43: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
-	29, // 44: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
-	30, // 45: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
-	41, // 46: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
-	41, // 47: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
+	7,  // 35: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
+	41, // 36: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
+	23, // 37: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
+	24, // 38: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
+	26, // 39: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
+	22, // 40: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
+	27, // 41: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
+	28, // 42: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
+	45, // 43: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
+	30, // 44: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
+	31, // 45: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
+	44, // 46: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
+	44, // 47: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
 	4,  // 48: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
 	3,  // 49: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
 	0,  // 50: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
-	39, // 51: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
-	6,  // 52: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
-	40, // 53: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
-	42, // 54: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	42, // 55: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
-	41, // 56: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
-	3,  // 57: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
-	42, // 58: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
-	42, // 59: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
-	0,  // 60: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
-	34, // 61: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
-	33, // 62: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
-	5,  // 63: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
-	42, // 64: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
-	42, // 65: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
-	41, // 66: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
-	42, // 67: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	0,  // 68: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
-	32, // 69: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
-	70, // [70:70] is the sub-list for method output_type
-	70, // [70:70] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	42, // 51: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
+	7,  // 52: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
+	43, // 53: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
+	45, // 54: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	45, // 55: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
+	44, // 56: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
+	34, // 57: nusa.v1.Allocation.retry:type_name -> nusa.v1.RetryDecision
+	5,  // 58: nusa.v1.Failure.category:type_name -> nusa.v1.FailureCategory
+	33, // 59: nusa.v1.RetryDecision.failure:type_name -> nusa.v1.Failure
+	45, // 60: nusa.v1.RetryDecision.next:type_name -> google.protobuf.Timestamp
+	3,  // 61: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
+	45, // 62: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
+	45, // 63: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
+	0,  // 64: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
+	37, // 65: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
+	36, // 66: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
+	6,  // 67: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
+	45, // 68: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
+	45, // 69: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
+	44, // 70: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
+	45, // 71: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	0,  // 72: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
+	35, // 73: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
+	74, // [74:74] is the sub-list for method output_type
+	74, // [74:74] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_types_proto_init() }
@@ -4317,8 +4600,8 @@ func file_nusa_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_types_proto_rawDesc), len(file_nusa_v1_types_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   35,
+			NumEnums:      7,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

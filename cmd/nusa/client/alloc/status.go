@@ -39,6 +39,7 @@ func writeAlloc(w *term.Screen, a *nusav1.Allocation) {
 	}
 	add("id", a.GetId())
 	add("why", term.Why(a.GetReason(), a.GetMessage()))
+	add("retry", term.OneLine(a.GetRetry().GetMessage()))
 	add("placed", term.OneLine(a.GetPlacedBecause()))
 	add("version", fmt.Sprintf("%d, attempt %d", a.GetJobVersion(), a.GetAttempt()+1))
 	add("epoch", fmt.Sprintf("%d.%d", a.GetGeneration(), a.GetEpoch()))

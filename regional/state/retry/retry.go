@@ -1,0 +1,150 @@
+package retry
+
+import (
+	"slices"
+	"time"
+)
+
+// Category is the kind of a failure: the name of the protocol's FailureCategory in lower case.
+type Category string
+
+// The categories. An agent of an earlier version reports none, which counts as App.
+const (
+	App      Category = "app"
+	OOM      Category = "oom"
+	Image    Category = "image"
+	Config   Category = "config"
+	Start    Category = "start"
+	Timeout  Category = "timeout"
+	NodeLost Category = "node_lost"
+)
+
+// Failure is why an attempt has failed.
+type Failure struct {
+	Category Category
+	Task     string // the task that failed; empty: the whole allocation
+	// ExitCode and Signal say how the task ended by itself.
+	ExitCode int32
+	Signal   int32
+	// Permanent: another attempt on the same node would fail in the same way.
+	Permanent bool
+}
+
+// Rule says what happens after the failures that meet each of its conditions. A list without
+// entries is no condition.
+type Rule struct {
+	ExitCodes  []int32
+	Signals    []int32
+	Categories []Category
+	Fail       bool // the instance has failed
+	// Attempts bounds the retries because of this rule. Less than 0: only the policy bounds them.
+	Attempts int32
+	// The back-off doubles from From up to To.
+	From time.Duration
+	To   time.Duration
+}
+
+// Policy is the retry policy of a group. The first rule that matches decides. Without one, Default
+// decides.
+type Policy struct {
+	Attempts int32 // most retries of an instance
+	Rules    []Rule
+	Default  Rule
+}
+
+// Record is what the decisions so far leave behind in an instance.
+type Record struct {
+	// Last is the latest failure. Rule is the number of the rule that decided about it, from 1, or 0.
+	Last Failure
+	Rule int32
+	// ByRule counts the retries because of each rule.
+	ByRule []int32
+	// Permanent counts the permanent failures in a row.
+	Permanent int32
+	// Attempts is Policy.Attempts at the latest failure.
+	Attempts int32
+}
+
+// Verdict says what a decision means.
+type Verdict int
+
+// The verdicts.
+const (
+	Again     Verdict = iota // another attempt
+	Exhausted                // no attempts are left
+	ByRule                   // a rule lets the instance fail
+	Useless                  // a permanent error: a retry would fail, too
+)
+
+// Decision is what follows a failure.
+type Decision struct {
+	Verdict Verdict
+	Wait    time.Duration // only with Again: the time before the next attempt
+}
+
+// maxPermanent is how often in a row a permanent error may happen. Another node may have what the
+// first one lacks, so there is one retry, without a back-off.
+const maxPermanent = 2
+
+// Decide returns what follows a failure, and the record after it. failures counts the failures of the
+// instance in a row, including this one.
+func Decide(p *Policy, was *Record, f Failure, failures int32) (Decision, *Record) {
+	r := &Record{Last: f, Attempts: p.Attempts}
+	if was != nil {
+		r.ByRule, r.Permanent = slices.Clone(was.ByRule), was.Permanent
+	}
+	rule := &p.Default
+	if i := slices.IndexFunc(p.Rules, func(r Rule) bool { return r.matches(f) }); i >= 0 {
+		rule, r.Rule = &p.Rules[i], int32(i+1)
+	}
+	r.Permanent++
+	if !f.Permanent {
+		r.Permanent = 0
+	}
+	times := failures
+	if r.Rule > 0 {
+		r.ByRule = append(r.ByRule, make([]int32, max(0, int(r.Rule)-len(r.ByRule)))...)
+		times = r.ByRule[r.Rule-1] + 1
+	}
+	switch {
+	case rule.Fail:
+		return Decision{Verdict: ByRule}, r
+	case failures > p.Attempts, rule.Attempts >= 0 && times > rule.Attempts:
+		return Decision{Verdict: Exhausted}, r
+	case r.Rule == 0 && r.Permanent >= maxPermanent:
+		return Decision{Verdict: Useless}, r
+	}
+	if r.Rule > 0 {
+		r.ByRule[r.Rule-1] = times
+	}
+	if r.Rule == 0 && f.Permanent {
+		return Decision{}, r
+	}
+	return Decision{Wait: Backoff(rule.From, rule.To, times)}, r
+}
+
+func (r *Rule) matches(f Failure) bool {
+	category := f.Category
+	if category == "" {
+		category = App
+	}
+	switch {
+	case len(r.ExitCodes) > 0 && (f.ExitCode == 0 || !slices.Contains(r.ExitCodes, f.ExitCode)):
+		return false
+	case len(r.Signals) > 0 && (f.Signal == 0 || !slices.Contains(r.Signals, f.Signal)):
+		return false
+	}
+	return len(r.Categories) == 0 || slices.Contains(r.Categories, category)
+}
+
+// Backoff returns the pause after the n-th failure, n ≥ 1: from × 2^(n-1), at most to.
+func Backoff(from, to time.Duration, n int32) time.Duration {
+	d := from
+	for ; n > 1 && d < to; n-- {
+		d *= 2
+	}
+	if to > 0 {
+		d = min(d, to)
+	}
+	return d
+}
