@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -150,6 +151,27 @@ func TestManyProblemsAreCut(t *testing.T) {
 	lines := strings.Split(err.Error(), "\n")
 	if len(lines) != maxProblems || lines[maxProblems-1] != "a.yaml: and 31 more problems" {
 		t.Errorf("%d lines, the last is %q", len(lines), lines[len(lines)-1])
+	}
+}
+
+// TestLongNamesInErrors: a long name around many faults is not in each of their errors.
+func TestLongNamesInErrors(t *testing.T) {
+	spec := &nusav1.JobSpec{Name: "a", Groups: map[string]*nusav1.Group{
+		strings.Repeat("k", 100_000): {Tasks: map[string]*nusav1.Task{strings.Repeat("t", 100_000): {Driver: "process", Env: map[string]string{}}}},
+	}}
+	for _, g := range spec.GetGroups() {
+		for _, task := range g.GetTasks() {
+			for i := range 1000 {
+				task.Env[fmt.Sprint("=", i)] = "x"
+			}
+		}
+	}
+	var errs Errors
+	if err := Validate(spec); !errors.As(err, &errs) {
+		t.Fatal(err)
+	}
+	if n := len(errs.Error()); n > 20_000 {
+		t.Errorf("%d problems take %d bytes", len(errs), n)
 	}
 }
 

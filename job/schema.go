@@ -120,8 +120,15 @@ func enumNames(ed protoreflect.EnumDescriptor) []string {
 	return out
 }
 
-// join appends a field or key to a path. A key that is not a plain word is quoted.
+// longKey is the length of a key from which on a path has only the beginning of the key, in bytes.
+const longKey = 256
+
+// join appends a field or key to a path. A key that is not a plain word is quoted. A long key is cut, because
+// each error about what is below has the path.
 func join(path, key string) string {
+	if len(key) > longKey {
+		return path + `["` + clip(key[:longKey]) + `"]`
+	}
 	plainKey := key != ""
 	for _, c := range key {
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_') {

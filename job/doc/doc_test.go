@@ -176,3 +176,32 @@ func TestRoundTrip(t *testing.T) {
 		}
 	})
 }
+
+// TestBytesAreBounded: a small file does not become a tree whose paths, or whose texts with the anchors filled
+// in, take much memory. An ordinary file of 1 MiB is read.
+func TestBytesAreBounded(t *testing.T) {
+	list := func(format string, n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	long := strings.Repeat("k", 50_000)
+	for name, c := range map[string]struct {
+		text string
+		ok   bool
+	}{
+		"a long name around many values":   {`{"` + long + `": {` + list(`"n%d": 1, `, 5000) + `"n": 1}}`, false},
+		"a long name around a long list":   {`{"` + long + `": [` + list(`%d, `, 5000) + `1]}`, false},
+		"a long text in many anchors":      {"a: &a " + long + "\n" + list("b%d: *a\n", 1000), false},
+		"long names in each level":         {strings.Repeat(`{"`+long[:10_000]+`": `, 60) + `{` + list(`"n%d": 1, `, 100) + `"n": 1}` + strings.Repeat("}", 60), false},
+		"a long text":                      {`{"a": "` + strings.Repeat(long, 20) + `"}`, true},
+		"many variables":                   {`{"groups": {"web": {"tasks": {"server": {"env": {` + list(`"NAME_OF_VARIABLE_%d": "value",`, 30_000) + `"N": ""}}}}}}`, true},
+		"an anchor that is used ten times": {"a: &a " + long + "\n" + list("b%d: *a\n", 10), true},
+	} {
+		if _, err := Read([]byte(c.text), false); (err == nil) != c.ok || !c.ok && !strings.Contains(err.Error(), "more than 16 MiB") {
+			t.Errorf("%s, %d bytes: %v", name, len(c.text), err)
+		}
+	}
+}

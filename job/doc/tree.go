@@ -76,6 +76,9 @@ const (
 	maxDepth  = 64
 	maxTokens = 100_000
 	maxNodes  = 100_000
+	// maxBytes bounds the bytes of all texts, with the anchors filled in, and of the paths of all
+	// values. A decoder has both in memory.
+	maxBytes = 16 << 20
 )
 
 // Read reads every document of a YAML stream, or one JSON value. If jsonOnly is true, the
@@ -85,14 +88,40 @@ func Read(data []byte, jsonOnly bool) ([]*Node, error) {
 		return nil, &Error{Line: 1, Column: 1, Message: "the file is in " + other + ": convert it to UTF-8, such as with iconv -f " + other + " -t UTF-8"}
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	var all []*Node
 	if jsonOnly || looksLikeJSON(data) {
 		n, err := readJSON(data)
 		if err != nil {
 			return nil, err
 		}
-		return []*Node{n}, nil
+		all = []*Node{n}
+	} else {
+		var err error
+		if all, err = readYAML(data); err != nil {
+			return nil, err
+		}
 	}
-	return readYAML(data)
+	left := maxBytes
+	for _, n := range all {
+		if n.take(0, &left); left < 0 {
+			return nil, &Error{n.Line, n.Column, fmt.Sprintf("the values and the names around each of them take more than %d MiB, with the anchors filled in", maxBytes>>20)}
+		}
+	}
+	return all, nil
+}
+
+// index is about the length of an index in a path.
+const index = len("[100]")
+
+// take takes the bytes of a tree from left, until left is negative. path is the length of the tree's path.
+func (n *Node) take(path int, left *int) {
+	*left -= path + len(n.Text)
+	for i := 0; i < len(n.Items) && *left >= 0; i++ {
+		n.Items[i].take(path+index, left)
+	}
+	for i := 0; i < len(n.Entries) && *left >= 0; i++ {
+		n.Entries[i].Value.take(path+len(".")+len(n.Entries[i].Key), left)
+	}
 }
 
 // otherEncoding returns the name of a text's encoding if that is not UTF-8, and otherwise
