@@ -118,7 +118,8 @@ type Config struct {
 // 3: the server reads the history of jobs.
 // 4: the server begins the runs of schedules.
 // 5: the server knows the canaries of rollouts.
-const featureLevel = state.CanaryLevel
+// 6: the server knows rollouts in an order of regions.
+const featureLevel = state.OrderLevel
 
 // MinLease is the shortest lease of regions that a flag may set. It leaves time for three renewals,
 // one a second.

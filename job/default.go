@@ -75,6 +75,23 @@ func Deadlines(g *nusav1.Group) (healthy, progress time.Duration) {
 	return healthy, progress
 }
 
+// UpdateRegions returns how a new version of a job goes from region to region, and the first group that
+// says so. It returns nil if none does.
+func UpdateRegions(spec *nusav1.JobSpec) (of *nusav1.UpdateRegions, group string) {
+	for name, g := range spec.GetGroups() {
+		if r := g.GetUpdate().GetRegions(); r != nil && (of == nil || name < group) {
+			of, group = r, name
+		}
+	}
+	return of, group
+}
+
+// AutoRevert reports whether a job is taken back when a new version of a group fails.
+func AutoRevert(g *nusav1.Group) bool {
+	u := g.GetUpdate()
+	return u.GetAutoRevert() || u.GetRegions().GetOnFailure() == nusav1.OnFailure_ON_FAILURE_REVERT
+}
+
 // Default sets, in place, every field that has a default and is absent. A second call
 // changes nothing. Default also accepts specs that Validate refuses.
 func Default(spec *nusav1.JobSpec) {

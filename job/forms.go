@@ -42,6 +42,7 @@ var forms = map[protoreflect.FullName]string{
 	"nusa.v1.Retry.rules": "[{exit_codes: [2], action: fail}]", "nusa.v1.RetryRule": "{exit_codes: [2], action: fail}",
 	"nusa.v1.RetryRule.exit_codes": "[2]", "nusa.v1.RetryRule.signals": "[SIGSEGV]", "nusa.v1.RetryRule.categories": "[oom]",
 	"nusa.v1.Backoff": "{from: 5s, to: 10m}", "nusa.v1.Update": "{max_parallel: 2}",
+	"nusa.v1.UpdateRegions": "{order: [japaneast], pause_between: 10m}", "nusa.v1.UpdateRegions.order": "[japaneast, westeurope]",
 
 	"nusa.v1.Group.tasks": "{main: {driver: process, config: {command: sleep}}}", "nusa.v1.Task": "{driver: process, config: {command: sleep}}",
 	"nusa.v1.Resources": "{cpu: 500m, memory: 256MiB}", "nusa.v1.GPU": "{count: 1}", "nusa.v1.GPU.models": "[a100]",

@@ -234,6 +234,9 @@ func eachRegion(spec *nusav1.JobSpec, visit func(path, name string)) {
 	walk("regions", spec.GetRegions())
 	for _, k := range sorted(spec.GetGroups()) {
 		walk(join("groups", k)+".regions", spec.GetGroups()[k].GetRegions())
+		for i, name := range spec.GetGroups()[k].GetUpdate().GetRegions().GetOrder() {
+			named(fmt.Sprintf("%s.update.regions.order[%d]", join("groups", k), i), name)
+		}
 	}
 }
 

@@ -235,6 +235,7 @@ func (c *checker) job(spec *nusav1.JobSpec) {
 	for _, k := range sorted(spec.GetGroups()) {
 		c.group(c.join("groups", k), k, spec.GetGroups()[k], spec)
 	}
+	c.updateOrder(spec)
 	c.spreads(spec)
 	c.colocate(spec)
 }

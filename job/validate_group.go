@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/nusa-scheduler/nusa/internal/expr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -316,8 +318,12 @@ const (
 	maxMinHealthy = time.Hour
 	// maxCanary is the greatest update.canary.
 	maxCanary = 100
-	// maxProgress is the greatest update.progress_deadline.
+	// maxProgress is the greatest update.progress_deadline, and the greatest pause between two regions.
 	maxProgress = 7 * 24 * time.Hour
+	// maxStagger is the greatest update.stagger.
+	maxStagger = 24 * time.Hour
+	// maxRegionsAtOnce and maxRegionOrder bound update.regions.
+	maxRegionsAtOnce, maxRegionOrder = 100, 100
 )
 
 // update validates how a new version replaces the old one.
@@ -337,6 +343,8 @@ func (c *checker) update(at string, g *nusav1.Group, kind nusav1.JobType) {
 	c.duration(c.join(at, "min_healthy"), u.GetMinHealthy(), 0, maxMinHealthy)
 	c.duration(c.join(at, "healthy_deadline"), u.GetHealthyDeadline(), time.Second, 24*time.Hour)
 	c.duration(c.join(at, "progress_deadline"), u.GetProgressDeadline(), time.Second, maxProgress)
+	c.duration(c.join(at, "stagger"), u.GetStagger(), 0, maxStagger)
+	c.updateRegions(c.join(at, "regions"), u)
 	if kind == nusav1.JobType_JOB_TYPE_BATCH {
 		for _, f := range []struct {
 			name string
@@ -345,6 +353,8 @@ func (c *checker) update(at string, g *nusav1.Group, kind nusav1.JobType) {
 			{"min_healthy", u.GetMinHealthy() != nil},
 			{"healthy_deadline", u.GetHealthyDeadline() != nil},
 			{"progress_deadline", u.GetProgressDeadline() != nil},
+			{"stagger", u.GetStagger() != nil},
+			{"regions", u.GetRegions() != nil},
 		} {
 			if f.set {
 				c.fail(c.join(at, f.name), "a batch job is not rolled out: leave it out, or make the job a service")
@@ -359,5 +369,44 @@ func (c *checker) update(at string, g *nusav1.Group, kind nusav1.JobType) {
 	}
 	if progress < healthy {
 		c.fail(c.join(at, "progress_deadline"), "%s is less than healthy_deadline, %s", FormatDuration(progress), FormatDuration(healthy))
+	}
+	if d := u.GetStagger().AsDuration(); d > 0 && d >= progress {
+		c.fail(c.join(at, "stagger"), "%s is not less than progress_deadline, %s: the rollout would fail while it waits", FormatDuration(d), FormatDuration(progress))
+	}
+}
+
+// updateRegions validates how a new version goes from region to region.
+func (c *checker) updateRegions(at string, u *nusav1.Update) {
+	r := u.GetRegions()
+	if r == nil {
+		return
+	}
+	c.number(c.join(at, "max_parallel"), r.GetMaxParallel(), 0, maxRegionsAtOnce)
+	c.count(c.join(at, "order"), len(r.GetOrder()), maxRegionOrder, "regions")
+	for i, name := range r.GetOrder() {
+		c.name(fmt.Sprintf("%s[%d]", c.join(at, "order"), i), name)
+		if before := slices.Index(r.GetOrder()[:i], name); before >= 0 {
+			c.fail(fmt.Sprintf("%s[%d]", c.join(at, "order"), i), "%s is listed twice", clip(name))
+		}
+	}
+	c.known(c.join(at, "on_failure"), r.GetOnFailure())
+	if then := r.GetOnFailure(); u.GetAutoRevert() && then != nusav1.OnFailure_ON_FAILURE_UNSPECIFIED && then != nusav1.OnFailure_ON_FAILURE_REVERT {
+		c.fail(c.join(at, "on_failure"), "auto_revert takes a failed version back: write on_failure: revert, or leave auto_revert out")
+	}
+	c.duration(c.join(at, "pause_between"), r.GetPauseBetween(), 0, maxProgress)
+}
+
+// updateOrder refuses groups whose versions go from region to region in different ways.
+func (c *checker) updateOrder(spec *nusav1.JobSpec) {
+	of, first := UpdateRegions(spec)
+	for _, k := range sorted(spec.GetGroups()) {
+		u := spec.GetGroups()[k].GetUpdate()
+		at := c.under(c.join("groups", k), ".update.regions")
+		if u.GetRegions() != nil && !proto.Equal(u.GetRegions(), of) {
+			c.fail(at, "differs from that of group %s: a region gets a version with all groups at once, so write the same, or leave one out", first)
+		}
+		if of.GetOnFailure() != nusav1.OnFailure_ON_FAILURE_UNSPECIFIED && of.GetOnFailure() != nusav1.OnFailure_ON_FAILURE_REVERT && u.GetRegions() == nil && u.GetAutoRevert() {
+			c.fail(c.under(c.join("groups", k), ".update.auto_revert"), "group %s has another on_failure: leave auto_revert out, or write on_failure: revert", first)
+		}
 	}
 }

@@ -14,7 +14,7 @@
 //	planner.go       MakePlan: the order in which jobs are decided
 //	job.go           what the slots of a job need: update, stop, revoke
 //	rollout.go       in which order regions get a new version, which wait, and
-//	                 whether a version is kept or reverted
+//	                 whether a version is kept or reverted; in an order that a job states
 //
 // The values that the planner works with:
 //

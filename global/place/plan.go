@@ -147,6 +147,9 @@ type Plan struct {
 	Undecided []*Job
 	// RolloutStages are the regions that wait for their turn to get a new version, and why.
 	RolloutStages []RolloutStage
+	// RegionEnds are the regions in which a rollout has ended and that Job.RegionOrder does not name
+	// yet. The caller stores them.
+	RegionEnds []RegionEnd
 }
 
 // Empty reports whether the plan has no action.
@@ -246,6 +249,9 @@ func (p Plan) String() string {
 	}
 	for _, s := range p.RolloutStages {
 		fmt.Fprintln(&b, s)
+	}
+	for _, e := range p.RegionEnds {
+		fmt.Fprintln(&b, e)
 	}
 	for _, m := range p.Moves {
 		fmt.Fprintln(&b, m)

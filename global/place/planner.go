@@ -140,8 +140,8 @@ func jobsWithWork(jobs []Job, regions regionList) []*Job {
 // decide plans one job: first its existing slots, then its unowned instances.
 func (p *planner) decide(j *Job) {
 	p.so.first = len(p.plan.Actions)
-	stages := rolloutStages(p.eval.regions, p.eval.now, j)
-	p.plan.RolloutStages = append(p.plan.RolloutStages, stages...)
+	stages, ends := rolloutStages(p.eval.regions, p.eval.now, j)
+	p.plan.RolloutStages, p.plan.RegionEnds = append(p.plan.RolloutStages, stages...), append(p.plan.RegionEnds, ends...)
 	for i := range j.Slots {
 		_, waits := slices.BinarySearchFunc(stages, j.Slots[i].Region, func(s RolloutStage, name string) int { return cmp.Compare(s.Region, name) })
 		p.act(j, &j.Slots[i], waits)

@@ -55,7 +55,8 @@ type rollingRegion struct {
 	summary *Summary
 }
 
-// rolloutStages returns the regions whose slots of a job wait, sorted by name.
+// rolloutStages returns the regions whose slots of a job wait, sorted by name, and the regions in which
+// the rollout has just ended. A job with a RegionOrder has rules of its own: see orderedStages.
 //
 // max_parallel bounds the whole group, not each region. A new version that restarts instances goes
 // to a region only if at most max_parallel instances of any group can then be down, counted over
@@ -67,15 +68,26 @@ type rollingRegion struct {
 //
 // Everything is computed from the slots and the regions' summaries. So a new active server
 // continues where the previous one stopped.
-func rolloutStages(all regionList, now time.Duration, j *Job) (stages []RolloutStage) {
+func rolloutStages(all regionList, now time.Duration, j *Job) (stages []RolloutStage, ends []RegionEnd) {
 	regions := rollingRegions(all, j)
 	if len(regions) == 0 {
-		return nil
+		return nil, nil
 	}
 	patience := time.Duration(0)
 	for i := range j.Groups {
 		patience = max(patience, j.Groups[i].OnDisconnect.After)
 	}
+	if j.RegionOrder != nil {
+		stages, ends = j.orderedStages(regions, now, patience)
+	} else {
+		stages = j.boundedStages(regions, now, patience)
+	}
+	slices.SortFunc(stages, func(a, b RolloutStage) int { return cmp.Compare(a.Region, b.Region) })
+	return stages, ends
+}
+
+// boundedStages returns the regions whose slots wait in a job without a RegionOrder, in no order.
+func (j *Job) boundedStages(regions []*rollingRegion, now, patience time.Duration) (stages []RolloutStage) {
 	busy, charged, failed := map[string][]string{}, map[string]int{}, ""
 	charge := func(r *rollingRegion) {
 		for g, n := range r.n {
@@ -89,8 +101,7 @@ func rolloutStages(all regionList, now time.Duration, j *Job) (stages []RolloutS
 			pending = append(pending, r)
 		}
 		// A disconnected region may still be updating, even to an earlier version.
-		silent := r.Lost || !r.Connected && r.disconnectedFor(now) > patience
-		if !silent && !r.converged(j) && (len(r.old) == 0 || !r.Connected) {
+		if !r.silent(now, patience) && !r.converged(j) && (len(r.old) == 0 || !r.Connected) {
 			charge(r)
 			if failed == "" && len(r.old) == 0 && r.failed() {
 				failed = r.Name
@@ -116,7 +127,6 @@ func rolloutStages(all regionList, now time.Duration, j *Job) (stages []RolloutS
 			charge(r)
 		}
 	}
-	slices.SortFunc(stages, func(a, b RolloutStage) int { return cmp.Compare(a.Region, b.Region) })
 	return stages
 }
 
@@ -131,6 +141,9 @@ func rollingRegions(all regionList, j *Job) (out []*rollingRegion) {
 	}
 	if len(restarting) == 0 {
 		return nil
+	}
+	if j.RegionOrder != nil {
+		j.addOrdered(restarting)
 	}
 	byName := map[string]*rollingRegion{}
 	for i := range j.Slots {
@@ -173,7 +186,7 @@ func (j *Job) restarts(s *region.Slot, r *Region) bool {
 	if g != nil && g.CanaryFrom > 0 && s.From >= g.CanaryFrom {
 		return false
 	}
-	return kind == Update && j.Type != Batch && s.JobVersion < g.UnchangedSince && s.OfRun(j.Run) && (g.MaxParallel > 0 || j.Type != System)
+	return kind == Update && j.Type != Batch && s.JobVersion < g.UnchangedSince && s.OfRun(j.Run) && (g.MaxParallel > 0 || j.Type != System || j.RegionOrder != nil)
 }
 
 func (g *Group) parallel() int { return max(1, g.MaxParallel) }
@@ -246,6 +259,154 @@ func regionsNamed(names []string) string {
 		return fmt.Sprintf("regions %s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
 	}
 	return "regions " + strings.Join(names, ", ")
+}
+
+// RegionOrder says how a new version goes from region to region. Nobody may change it.
+type RegionOrder struct {
+	// MaxParallel is how many regions are updated at a time, at least 1.
+	MaxParallel int
+	// First are the regions that come first, in this order.
+	First []string
+	// Continue: the next regions get the version even if it failed in a region.
+	Continue bool
+	// PauseBetween is the time from the end of the rollout in a region to its start in the next one.
+	PauseBetween time.Duration
+	// Stored: the rollout is stored. A region is then done when Ended says so.
+	Stored bool
+	// Ended has the regions in which the rollout has ended: why the version failed there, or "".
+	Ended map[string]string
+	// PauseLeft is how long no further region gets the version, because the rollout has just ended
+	// in the region After.
+	PauseLeft time.Duration
+	After     string
+}
+
+// RegionEnd says that a region has completed its part of a rollout, or that the version failed there.
+type RegionEnd struct {
+	Namespace, Job, Region string
+	Version                int64
+	// Failed says why the version failed. Empty: every instance in the region runs it.
+	Failed string
+}
+
+// String prints, for example, "done default/api at osaka: version 3 runs there".
+func (e RegionEnd) String() string {
+	if e.Failed != "" {
+		return fmt.Sprintf("failed %s/%s at %s: %s", e.Namespace, e.Job, e.Region, e.Failed)
+	}
+	return fmt.Sprintf("done %s/%s at %s: version %d runs there", e.Namespace, e.Job, e.Region, e.Version)
+}
+
+// rolledOut returns the latest version that changed the work of a group; 0: none did.
+func (j *Job) rolledOut() (version int64) {
+	for i := range j.Groups {
+		version = max(version, j.Groups[i].UnchangedSince)
+	}
+	return version
+}
+
+// addOrdered adds the groups whose rollout has reached all regions to the groups that take part in a
+// rollout: a region gets a version with all groups at once, and is done with all groups at once.
+func (j *Job) addOrdered(restarting map[string]bool) {
+	version := j.rolledOut()
+	for i := range j.Groups {
+		if j.Groups[i].UnchangedSince == version {
+			restarting[j.Groups[i].Name] = true
+		}
+	}
+}
+
+// turn returns the place of a region in the order, from 0 on. Regions that the order does not list come
+// after all others, and their turns are equal.
+func (o *RegionOrder) turn(name string) int {
+	if i := slices.Index(o.First, name); i >= 0 {
+		return i
+	}
+	return len(o.First)
+}
+
+// orderedStages returns the regions whose slots wait in a job with a RegionOrder, in no order, and the
+// regions in which the rollout has ended since the plan before.
+//
+// A region occupies one of the MaxParallel places from its first slot of the version until every
+// instance in it is healthy. A region in which the version failed, that is lost, or that has been
+// disconnected for longer than patience occupies none. A listed region that is disconnected for a
+// shorter time holds up the regions after it.
+func (j *Job) orderedStages(regions []*rollingRegion, now, patience time.Duration) (stages []RolloutStage, ends []RegionEnd) {
+	o := j.RegionOrder
+	var pending []*rollingRegion
+	var busy []string
+	failed := ""
+	for _, r := range regions {
+		why, ended := o.Ended[r.Name]
+		complete := len(r.old) == 0
+		switch {
+		case !complete:
+			pending = append(pending, r)
+			if !r.Connected && !r.silent(now, patience) && !r.converged(j) {
+				busy = append(busy, r.Name) // it may still be replacing instances, even by an earlier version
+			}
+		case ended && why != "" || ended && r.converged(j) || r.silent(now, patience):
+		case r.converged(j) || o.Continue && r.failed():
+			if o.Stored {
+				end := RegionEnd{Namespace: j.Namespace, Job: j.Name, Region: r.Name, Version: j.Version}
+				if !r.converged(j) {
+					end.Failed = r.failure(j)
+				}
+				ends = append(ends, end)
+				busy = append(busy, r.Name) // until the end is stored, because the pause begins with it
+			}
+		default:
+			busy = append(busy, r.Name)
+			if failed == "" && r.failed() {
+				failed = r.Name
+			}
+		}
+	}
+	slices.SortStableFunc(pending, func(a, b *rollingRegion) int {
+		return cmp.Or(cmp.Compare(o.turn(a.Name), o.turn(b.Name)), cmp.Compare(a.rank(j), b.rank(j)))
+	})
+	awaited := ""
+	for _, r := range pending {
+		why := ""
+		switch {
+		case !r.Connected:
+			why = fmt.Sprintf("version %d waits until the region reconnects", j.Version)
+			if awaited == "" && o.turn(r.Name) < len(o.First) && !r.silent(now, patience) {
+				awaited = r.Name
+			}
+		case j.RolloutHold != "":
+			why = j.RolloutHold
+		case failed != "":
+			why = fmt.Sprintf("version %d failed in region %s: it goes no further", j.Version, failed)
+		case len(busy) >= max(1, o.MaxParallel):
+			why = fmt.Sprintf("version %d waits for %s to be done", j.Version, regionsNamed(busy))
+		case awaited != "":
+			why = fmt.Sprintf("version %d waits for region %s, which comes first and is disconnected", j.Version, awaited)
+		case o.PauseLeft > 0:
+			why = fmt.Sprintf("version %d waits for the end of the pause after region %s", j.Version, o.After)
+		default:
+			busy = append(busy, r.Name)
+			continue
+		}
+		stages = append(stages, RolloutStage{Namespace: j.Namespace, Job: j.Name, Region: r.Name, Why: why})
+	}
+	return stages, ends
+}
+
+// silent reports whether the rollout does not wait for the region any longer.
+func (r *rollingRegion) silent(now, patience time.Duration) bool {
+	return r.Lost || !r.Connected && r.disconnectedFor(now) > patience
+}
+
+// failure says, in one line, why the version failed in the region.
+func (r *rollingRegion) failure(j *Job) string {
+	for _, g := range slices.Sorted(maps.Keys(r.n)) {
+		if n := r.summary.Groups[g].Failed; n > 0 {
+			return fmt.Sprintf("%s: %d of %d instances failed", g, n, r.n[g])
+		}
+	}
+	return fmt.Sprintf("version %d failed", j.Version)
 }
 
 // Rollout holds the facts about a job's present version that decide whether to revert the version.

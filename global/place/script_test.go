@@ -24,7 +24,8 @@ import (
 //	rtt A B [DUR] [stale|unreachable|none] [age=DUR]    (both directions)
 //	locate NAME LAT LON
 //	origins DOMAIN REGION…
-//	job NAME [type=…] [v=N] [run=N] [prio=N] [rev=N] [stopped] [explain]   (again = changes it)
+//	job NAME [type=…] [v=N] [run=N] [prio=N] [rev=N] [stopped] [explain] [held=WHY]
+//	      [order=REGION,…[*N]] [continue] [pause=DUR@REGION] [resumed]   (again = changes it)
 //	group JOB/NAME [count=N] [cpu=N] [mem=N] [ports=…] [allow=SEL;…] [prefer=SEL*N;…]
 //	      [near=SEL|@LAT/LON|domain=NAME,DUR[,required][,pN][,UNKNOWN][,wN];…] [spread=MIN-MAX] [divide=…] [none]
 //	      [parallel=N] [patience=DUR] [down=N] [driver=NAME] [stop=DUR|no] (stop: the lease binds) [failback=MODE[*DUR]]
@@ -311,6 +312,23 @@ func (w *world) job(name string, args []string) error {
 			j.Explain = value != "no"
 		case "held": // a rollout is paused, or its canaries are not promoted
 			j.RolloutHold = strings.ReplaceAll(value, "_", " ")
+		case "order": // its rollout is stored
+			names, most, _ := strings.Cut(value, "*")
+			j.RegionOrder = &RegionOrder{Stored: true, MaxParallel: 1}
+			if names != "" {
+				j.RegionOrder.First = strings.Split(names, ",")
+			}
+			if most != "" {
+				j.RegionOrder.MaxParallel, _ = strconv.Atoi(most)
+			}
+		case "continue":
+			j.RegionOrder.Continue = true
+		case "pause":
+			left, after, _ := strings.Cut(value, "@")
+			j.RegionOrder.PauseLeft, _ = time.ParseDuration(left)
+			j.RegionOrder.After = after
+		case "resumed": // what has failed is tried again
+			maps.DeleteFunc(j.RegionOrder.Ended, func(_, why string) bool { return why != "" })
 		default:
 			return fmt.Errorf("unknown word %q", a)
 		}
@@ -536,6 +554,15 @@ func (w *world) apply(p Plan) {
 	for _, a := range p.Actions {
 		w.revision++
 		w.write(w.find(a.Job), a.Changes())
+	}
+	for _, e := range p.RegionEnds {
+		o := *w.find(e.Job).RegionOrder
+		o.Ended = maps.Clone(o.Ended)
+		if o.Ended == nil {
+			o.Ended = map[string]string{}
+		}
+		o.Ended[e.Region] = e.Failed
+		w.find(e.Job).RegionOrder = &o
 	}
 }
 

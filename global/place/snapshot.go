@@ -207,6 +207,9 @@ type Job struct {
 	// RolloutHold says why no further region gets the present version, for example because an
 	// operator paused its rollout. Empty: regions get it in turn.
 	RolloutHold string
+	// RegionOrder says how a new version goes from region to region. Nil: MaxParallel of the groups
+	// bounds the instances that are down in all regions together.
+	RegionOrder *RegionOrder
 	// Explain asks for the full explanation, even if the job needs no work.
 	Explain bool
 }

@@ -253,7 +253,7 @@ func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey, all bool) 
 			return fmt.Errorf("apply the plan: %w", err)
 		}
 	}
-	return nil
+	return p.storeEnds(ctx, plan.RegionEnds, jobs)
 }
 
 // batches divides the actions into lists that each fit into one transaction. Actions that are

@@ -60,7 +60,7 @@ func (p *rollouts) expired(now time.Duration) (some bool) {
 func (p *rollouts) evaluate(k state.JobKey, j *state.Job) (next *nusav1.RolloutRecord, why string) {
 	rec, run, version := j.PresentRollout(), j.Record.Run(j.Revision), j.Record.RolledOut()
 	if version == 0 || rec.GetDone() || j.Record.Stopped() || j.Record.Type() == place.Batch {
-		p.setDue(k, j, 0)
+		p.setDue(k, j, 0, 0)
 		delete(p.jobs, k)
 		return nil, ""
 	}
@@ -72,7 +72,13 @@ func (p *rollouts) evaluate(k state.JobKey, j *state.Job) (next *nusav1.RolloutR
 	facts := progress.Rollout{
 		Version: version, Begun: rec != nil, Paused: rec.GetPaused(), Failed: rec.GetFailed() != "", Held: deadlinesHeld(j, p.st.Sight()),
 	}
-	held := facts.Paused || facts.Failed || facts.Held != ""
+	at := j.RegionsOfRollout(rec)
+	if o := j.Place().RegionOrder; o != nil && rec != nil {
+		facts.Updating, facts.Waiting, facts.Failing, facts.FailedIn = at.Updating, len(at.Waiting) > 0, at.Failing, at.FailedIn
+		facts.PauseLeft, _ = j.PauseLeft(rec)
+		facts.Continue = o.Continue
+	}
+	held := facts.Paused || facts.Failed || facts.Held != "" || facts.PauseLeft > 0 && len(facts.Updating) == 0
 	waits := false
 	if r.canaries {
 		waits = p.addCanaries(&facts, r, j, rec, held || r.held)
@@ -81,11 +87,7 @@ func (p *rollouts) evaluate(k state.JobKey, j *state.Job) (next *nusav1.RolloutR
 	}
 	r.held = held || waits
 	d := facts.Decide()
-	if d.Due > 0 {
-		p.setDue(k, j, p.st.Clock()+d.Due)
-	} else {
-		p.setDue(k, j, 0)
-	}
+	p.setDue(k, j, d.Due, d.Left)
 	switch d.Kind {
 	case progress.Keep:
 		if rec == nil {
@@ -115,8 +117,14 @@ func (p *rollouts) evaluate(k state.JobKey, j *state.Job) (next *nusav1.RolloutR
 	case progress.Done:
 		next.Canaries, next.Promoted = nil, false
 		next.Done, next.Failed, next.Paused, next.PausedBecause, next.Groups = true, "", false, "", nil
+		next.Regions, next.Unpaused = nil, nil
 	case progress.Fail:
 		next.Failed = d.Why
+	case progress.FailRegions: // deadlines begin again for the next regions
+		next.Groups, r.held = nil, true
+		for name, why := range d.Regions {
+			endIn(next, name, why)
+		}
 	}
 	if !store {
 		return nil, ""
@@ -124,13 +132,20 @@ func (p *rollouts) evaluate(k state.JobKey, j *state.Job) (next *nusav1.RolloutR
 	return next, d.Why
 }
 
-// setDue notes when a rollout misses its next deadline. The lock is held.
-func (p *rollouts) setDue(k state.JobKey, j *state.Job, due time.Duration) {
-	if r := p.jobs[k]; r != nil {
-		r.due = due
+// setDue notes when a rollout must be evaluated again, and when it misses its next deadline; 0: never. The
+// lock is held.
+func (p *rollouts) setDue(k state.JobKey, j *state.Job, due, left time.Duration) {
+	at := func(d time.Duration) time.Duration {
+		if d == 0 {
+			return 0
+		}
+		return p.st.Clock() + d
 	}
-	if j.Notes().RolloutDue != due {
-		j.EditNotes().RolloutDue = due
+	if r := p.jobs[k]; r != nil {
+		r.due = at(due)
+	}
+	if misses := at(left); j.Notes().RolloutDue != misses {
+		j.EditNotes().RolloutDue = misses
 		p.st.JobChanged(j)
 	}
 }
@@ -218,10 +233,32 @@ func (p *rollouts) groupsOf(r *rolling, j *state.Job, rec *nusav1.RolloutRecord,
 	return out
 }
 
+// endIn adds to a record that the rollout has ended in a region.
+func endIn(rec *nusav1.RolloutRecord, name, failed string) {
+	if rec.Regions == nil {
+		rec.Regions = map[string]*nusav1.RegionEnd{}
+	}
+	rec.Regions[name] = &nusav1.RegionEnd{At: timestamppb.Now(), Failed: failed}
+}
+
+// addEndEvent adds the event about the end of a rollout in a region.
+func addEndEvent(t *state.Tx, k state.JobKey, version int64, name, failed string) {
+	if failed != "" {
+		t.EventAt(name, "rollout.region_failed", k.String(), "version %d failed in %s: %s", version, name, failed)
+		return
+	}
+	t.EventAt(name, "rollout.region_done", k.String(), "version %d runs in %s", version, name)
+}
+
 // putProgress stores the record of a rollout, unless another one was stored since it was decided.
 func putProgress(t *state.Tx, r pendingRollout) error {
 	if t.Rollout(r.key) != r.before {
 		return errChanged
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.rollout.GetRegions())) {
+		if end := r.rollout.GetRegions()[name]; r.before.GetRegions()[name] == nil {
+			addEndEvent(t, r.key, r.rollout.GetVersion(), name, end.GetFailed())
+		}
 	}
 	if r.rollout.GetFailed() != "" {
 		t.Event("rollout.failed", r.key.String(), "version %d: %s", r.rollout.GetVersion(), r.why)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -103,4 +106,39 @@ func (p *Placer) applyRollout(ctx context.Context, r pendingRollout) error {
 		p.Log.Warn("job reverted", "job", r.key.String(), "version", next.GetJob().GetVersion(), "to", r.healthy.Version(), "why", r.why)
 	}
 	return err
+}
+
+// storeEnds stores the regions in which rollouts have ended, as a plan found them. It leaves out a job that
+// has changed since.
+func (p *Placer) storeEnds(ctx context.Context, ends []place.RegionEnd, jobs map[state.JobKey]seen) error {
+	for len(ends) > 0 {
+		k := state.JobKey{Namespace: ends[0].Namespace, Name: ends[0].Job}
+		n := slices.IndexFunc(ends, func(e place.RegionEnd) bool { return e.Namespace != k.Namespace || e.Job != k.Name })
+		if n < 0 {
+			n = len(ends)
+		}
+		_, err := p.Commit.Do(ctx, func(t *state.Tx) error {
+			was := t.Rollout(k)
+			rec, rev := t.Job(k)
+			if rec == nil || rev != jobs[k].revision || was == nil || was.GetDone() || was.GetRun() != rec.Run(rev) || was.GetVersion() != rec.RolledOut() {
+				return nil
+			}
+			next := proto.CloneOf(was)
+			for _, e := range ends[:n] {
+				if next.GetRegions()[e.Region] == nil {
+					endIn(next, e.Region, e.Failed)
+					addEndEvent(t, k, was.GetVersion(), e.Region, e.Failed)
+				}
+			}
+			if len(next.GetRegions()) == len(was.GetRegions()) {
+				return nil
+			}
+			return t.PutRollout(k, next)
+		})
+		if err != nil {
+			return fmt.Errorf("store the ends of the rollout of %s: %w", k, err)
+		}
+		ends = ends[n:]
+	}
+	return nil
 }

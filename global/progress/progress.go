@@ -22,6 +22,18 @@ type Rollout struct {
 	// Held says why no deadline counts now, for example because a region is disconnected. Empty: they
 	// count.
 	Held string
+	// Updating are the regions that have the version and in which its rollout has not ended, and Waiting
+	// says that a region has not got the version yet.
+	Updating []string
+	Waiting  bool
+	// PauseLeft is the time until the next region gets the version; 0: no pause. No deadline counts
+	// while no region is being updated.
+	PauseLeft time.Duration
+	// Continue: the version goes on to the next regions even if it fails in one. FailedIn says where it
+	// has failed, and Failing, by region, why it fails in regions that are being updated.
+	Continue bool
+	FailedIn string
+	Failing  map[string]string
 	// Groups are the groups whose work the version changed, sorted by name.
 	Groups []Group
 }
@@ -69,21 +81,28 @@ const (
 	Fail Kind = "fail"
 	// Promote stores that the canaries are promoted.
 	Promote Kind = "promote"
+	// FailRegions stores that the version has failed in some regions. The rollout continues.
+	FailRegions Kind = "fail regions"
 	// Done stores that every instance ran the version.
 	Done Kind = "done"
 )
 
 // Decision is a decision about a rollout, with its reason. Due is the time until the next
-// deadline; 0: none counts.
+// deadline, or until a pause ends; 0: neither.
 type Decision struct {
 	Kind Kind
 	Why  string
 	Due  time.Duration
+	// Left is the time until a group misses a deadline; 0: no deadline counts.
+	Left time.Duration
+	// Regions says, by region, why the version has failed there. Only with FailRegions.
+	Regions map[string]string
 }
 
 // Decide returns the decision. A rollout begins when an instance has to be replaced, so a version
 // that nothing runs yet, and one from before the servers stored rollouts, has none. A group that
-// misses a deadline fails the version. A failed version that becomes healthy after all is done. No
+// misses a deadline fails the version, or, with Continue, only the regions that are being updated; the
+// version then fails once its rollout has ended in every region. A failed version that becomes healthy after all is done. No
 // deadline counts while healthy canaries wait for an operator.
 func (p Rollout) Decide() Decision {
 	rolling, outdated, grew := false, false, false
@@ -116,10 +135,35 @@ func (p Rollout) Decide() Decision {
 		return Decision{Kind: Promote, Why: fmt.Sprintf("every canary has been healthy for %s", p.MinHealthy)}
 	case !rolling: // it waits for an operator
 		return Decision{Kind: Keep}
+	}
+	return p.decideRolling(grew, left, why)
+}
+
+// decideRolling decides about a rollout that replaces instances. grew: more instances are healthy. left is
+// the time until the next deadline is missed, and why says which.
+func (p *Rollout) decideRolling(grew bool, left time.Duration, why string) Decision {
+	left = max(left, 0)
+	due := max(left, 1)
+	if p.PauseLeft > 0 {
+		due = min(due, p.PauseLeft)
+	}
+	switch {
+	case p.PauseLeft > 0 && len(p.Updating) == 0:
+		return Decision{Kind: Keep, Due: p.PauseLeft}
+	case p.FailedIn != "" && len(p.Updating) == 0 && !p.Waiting:
+		return Decision{Kind: Fail, Why: p.FailedIn}
+	case p.Continue && !p.Waiting && len(p.Failing) > 0:
+		return Decision{Kind: FailRegions, Regions: p.Failing}
 	case grew:
-		return Decision{Kind: Grew, Due: max(left, 1)}
+		return Decision{Kind: Grew, Due: due, Left: max(left, 1)}
+	case left <= 0 && p.Continue && len(p.Updating) > 0:
+		failed := map[string]string{}
+		for _, name := range p.Updating {
+			failed[name] = why
+		}
+		return Decision{Kind: FailRegions, Regions: failed}
 	case left <= 0:
 		return Decision{Kind: Fail, Why: why}
 	}
-	return Decision{Kind: Keep, Due: left}
+	return Decision{Kind: Keep, Due: due, Left: left}
 }

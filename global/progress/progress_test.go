@@ -1,6 +1,8 @@
 package progress
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 )
@@ -64,14 +66,31 @@ func TestProgress(t *testing.T) {
 		{"one of two canaries is healthy", Rollout{Version: 2, Begun: true, Canaries: true, AutoPromote: true, Steady: time.Hour, Groups: []Group{canary(1, 0), canary(0, 0)}}, Keep, "", 5 * time.Minute},
 		{"no promotion while paused", Rollout{Version: 2, Begun: true, Canaries: true, AutoPromote: true, Paused: true, Steady: time.Hour, Groups: []Group{canary(1, 0)}}, Keep, "", 0},
 		{"no promotion while a region is disconnected", Rollout{Version: 2, Begun: true, Canaries: true, AutoPromote: true, Held: "alpha is disconnected", Steady: time.Hour, Groups: []Group{canary(1, 0)}}, Keep, "", 0},
+		{"a pause between two regions", Rollout{Version: 2, Begun: true, Waiting: true, PauseLeft: 3 * time.Minute, Groups: one(idle(time.Hour))}, Keep, "", 3 * time.Minute},
+		{"a pause while another region is being updated", Rollout{Version: 2, Begun: true, Waiting: true, Updating: []string{"a"}, PauseLeft: 3 * time.Minute, Groups: one(idle(time.Minute))}, Keep, "", 3 * time.Minute},
+		{"a deadline before the end of the pause", Rollout{Version: 2, Begun: true, Waiting: true, Updating: []string{"a"}, PauseLeft: time.Hour, Groups: one(idle(9 * time.Minute))}, Keep, "", time.Minute},
+		{"a deadline in a pause while another region is being updated", Rollout{Version: 2, Begun: true, Waiting: true, Updating: []string{"a"}, PauseLeft: time.Hour, Groups: one(idle(time.Hour))},
+			Fail, "web: no further instance became healthy within progress_deadline, 10m0s: 1 of 3 run it", 0},
+		{"one more is healthy in a pause", Rollout{Version: 2, Begun: true, Waiting: true, Updating: []string{"a"}, PauseLeft: time.Minute, Groups: one(func(g *Group) { g.Healthy = 2 })}, Grew, "", time.Minute},
+		{"a deadline with on_failure: continue", Rollout{Version: 2, Begun: true, Continue: true, Waiting: true, Updating: []string{"a", "b"}, Groups: one(idle(time.Hour))}, FailRegions, "", 0},
+		{"a deadline while no region is being updated", Rollout{Version: 2, Begun: true, Continue: true, Waiting: true, FailedIn: "it failed in a", Groups: one(idle(time.Hour))},
+			Fail, "web: no further instance became healthy within progress_deadline, 10m0s: 1 of 3 run it", 0},
+		{"it fails in a region, and the next one waits", Rollout{Version: 2, Begun: true, Continue: true, Waiting: true, Updating: []string{"a"}, Failing: map[string]string{"a": "1 failed"}, Groups: one(nil)}, Keep, "", 10 * time.Minute},
+		{"it fails in the last region", Rollout{Version: 2, Begun: true, Continue: true, Updating: []string{"a"}, Failing: map[string]string{"a": "1 failed"}, Groups: one(nil)}, FailRegions, "", 0},
+		{"it has failed in a region, and the last one is being updated", Rollout{Version: 2, Begun: true, Continue: true, Updating: []string{"b"}, FailedIn: "it failed in a", Groups: one(nil)}, Keep, "", 10 * time.Minute},
+		{"it has failed in a region, and is done in all others", Rollout{Version: 2, Begun: true, Continue: true, FailedIn: "it failed in a", Groups: one(nil)}, Fail, "it failed in a", 0},
+		{"the failed region is healthy after all", Rollout{Version: 2, Begun: true, Continue: true, FailedIn: "it failed in a", Groups: []Group{done}}, Done, "every instance runs version 2", 0},
 		{"no promotion after a failure", Rollout{Version: 2, Begun: true, Canaries: true, AutoPromote: true, Failed: true, Steady: time.Hour, Groups: []Group{canary(1, 0)}}, Keep, "", 0},
 	} {
 		got := c.in.Decide()
 		if got.Kind == Begin || got.Kind == Done || got.Kind == Fail {
 			got.Due = 0
 		}
-		if want := (Decision{c.want, c.why, c.due}); got != want {
-			t.Errorf("%s: %+v, want %+v", c.name, got, want)
+		if got.Kind == FailRegions && (len(got.Regions) == 0 || slices.Sorted(maps.Keys(got.Regions))[0] != "a" || len(got.Regions) != len(c.in.Updating)) {
+			t.Errorf("%s: fails %v", c.name, got.Regions)
+		}
+		if got.Kind != c.want || got.Why != c.why || got.Due != c.due {
+			t.Errorf("%s: %+v, want %s (%s), due in %s", c.name, got, c.want, c.why, c.due)
 		}
 	}
 }

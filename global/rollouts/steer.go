@@ -34,6 +34,11 @@ func (s *Service) Pause(ctx context.Context, req *nusav1.ControlRolloutRequest) 
 // Resume implements nusav1.RolloutsServer.
 func (s *Service) Resume(ctx context.Context, req *nusav1.ControlRolloutRequest) (*nusav1.Rollout, error) {
 	return s.steer(ctx, req, "resume", func(r *nusav1.RolloutRecord) string {
+		if !r.GetPaused() && r.GetFailed() == "" { // it waits after a region
+			r.Unpaused = timestamppb.Now()
+			return "rollout.resumed"
+		}
+		maps.DeleteFunc(r.GetRegions(), func(_ string, end *nusav1.RegionEnd) bool { return end.GetFailed() != "" })
 		r.Paused, r.PausedBecause, r.Failed = false, "", ""
 		for name, g := range r.GetGroups() {
 			r.Groups[name] = &nusav1.RolloutProgress{Healthy: g.GetHealthy(), Since: timestamppb.Now()}
@@ -111,6 +116,9 @@ func (s *Service) steer(ctx context.Context, req *nusav1.ControlRolloutRequest, 
 		case was.GetFailed() != "" && verb != "resume":
 			return status.Errorf(codes.FailedPrecondition, "version %d of job %s has failed: `nusa job resume %s` tries again, `nusa job revert %s` goes back", was.GetVersion(), k, k, k)
 		}
+		if verb == "resume" && !was.GetPaused() && was.GetFailed() == "" && !waitsAfterRegion(t, k, was) {
+			return nil
+		}
 		if verb == "promote" {
 			if err := promotable(t, k, was, req.GetForce()); err != nil {
 				return err
@@ -118,7 +126,7 @@ func (s *Service) steer(ctx context.Context, req *nusav1.ControlRolloutRequest, 
 		}
 		next := proto.CloneOf(was)
 		kind := change(next)
-		if was.GetPaused() == next.GetPaused() && was.GetFailed() == next.GetFailed() && was.GetPromoted() == next.GetPromoted() {
+		if was.GetPaused() == next.GetPaused() && was.GetFailed() == next.GetFailed() && was.GetPromoted() == next.GetPromoted() && proto.Equal(was.GetUnpaused(), next.GetUnpaused()) {
 			return nil
 		}
 		if err := t.Audit(audit.Entry{Verb: verb, Kind: "job", Namespace: k.Namespace, Name: k.Name, Reason: fmt.Sprintf("rollout of version %d", was.GetVersion())}); err != nil {
@@ -139,6 +147,17 @@ func (s *Service) steer(ctx context.Context, req *nusav1.ControlRolloutRequest, 
 		}
 	}
 	return &nusav1.Rollout{}, nil // another version was submitted meanwhile
+}
+
+// waitsAfterRegion reports whether a rollout waits because of update.regions.pause_between. The state's lock
+// is held.
+func waitsAfterRegion(t *state.Tx, k state.JobKey, r *nusav1.RolloutRecord) bool {
+	j := t.State.Jobs[k]
+	if j == nil || j.Record == nil {
+		return false
+	}
+	left, _ := j.PauseLeft(r)
+	return left > 0
 }
 
 func because(reason string) string {

@@ -24,10 +24,11 @@
 //	sets.go        what each region gets a copy of: origin records, and who may do what; webhooks
 //	keys.go        keys and values of the store
 //	convert.go     stored slots (proto/nusa/v1/job.proto: Slot); slots, answers, sessions, reasons and terms from and to protobuf
-//	toplace.go     jobs and regions as package place takes them; facts about a rollout, for place/rollout.go
+//	toplace.go     jobs and regions as package place takes them
+//	rollout.go     the rollout of a job: how far it is, for package place and for users; its beginning
 //	demand.go      Demand: what groups ask for, for the regions' reports
-//	unplaced.go    groups with instances without a region; released instances
-//	refusal.go     Refusal: what regions gave back, and how long no offer follows
+//	unplaced.go    groups with instances without a region; released instances; Refusal: what regions
+//	               gave back, and how long no offer follows
 //	failover.go    when the slots of a silent or lost region may move, what a recovery stops and starts
 //	status.go      a job's status from slots and summaries
 package state

@@ -161,7 +161,13 @@ func (j *Job) followCanaries() {
 func Planned(t *Tx, k JobKey, rec *Record, rev int64) place.Job {
 	out := rec.ToPlace(rev)
 	if r := t.Rollout(k); rec != nil && !rec.Stopped() && r.GetRun() == rec.Run(rev) && r.GetVersion() == rec.RolledOut() {
-		return withCanaries(out, r)
+		out = withCanaries(out, r)
+		if out.RegionOrder != nil {
+			out.RegionOrder = withEnds(out.RegionOrder, r)
+		}
+		if r.GetFailed() != "" || r.GetPaused() {
+			out.RolloutHold = holdText(r)
+		}
 	}
 	return out
 }

@@ -117,7 +117,7 @@ func parsedSpec(spec *nusav1.JobSpec) Spec {
 	for _, g := range out.job.Groups {
 		from := spec.GetGroups()[g.Name]
 		rules := groupRules{
-			autoRevert:      from.GetUpdate().GetAutoRevert(),
+			autoRevert:      job.AutoRevert(from),
 			keepReplacement: from.GetDisconnect().GetReconcile() == nusav1.Reconcile_RECONCILE_KEEP_REPLACEMENT,
 		}
 		rules.healthyDeadline, rules.progressDeadline = job.Deadlines(from)
@@ -157,6 +157,9 @@ func (s Spec) encodedRecord(head *nusav1.JobRecord, raw []byte, name string, enc
 			s.job.Groups[i].UnchangedSince = since[s.job.Groups[i].Name]
 		}
 		s.share()
+	}
+	if o := s.job.RegionOrder; o != nil && head.GetJob().GetReverted() != nil {
+		s.job.RegionOrder = &place.RegionOrder{MaxParallel: o.MaxParallel} // it begins where the version failed, and is not paused
 	}
 	s.job.Name, s.job.Version, s.job.Stopped = name, head.GetJob().GetVersion(), head.GetJob().GetStopped()
 	out := &Record{

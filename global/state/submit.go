@@ -316,7 +316,7 @@ func (t *Tx) followEarlier(k JobKey, old *Record, rev int64, s Submission, rec *
 	if err := t.keepVersion(k, old, s.Encoded, s.Tag, rec); err != nil {
 		return err
 	}
-	return t.beginCanaries(k, old, rev, s, rec)
+	return beginRollout(t, k, old, rev, s, rec)
 }
 
 // keepVersion stores the spec of the version that rec replaces, and completes rec. next is the encoded
@@ -357,50 +357,6 @@ func (t *Tx) keepVersion(k JobKey, old *Record, next []byte, tag string, rec *nu
 		}
 	}
 	return t.putUnchecked(VersionKey(k, old.Version()), &nusav1.VersionRecord{Spec: packed})
-}
-
-// CanaryLevel is the feature level of the global servers that know canaries. A server of a lower level
-// would stop them, and replace all instances.
-const CanaryLevel = 5
-
-// beginCanaries stores the rollout of a version that has canaries: one that changes the work of a group
-// with update.canary. The canaries come after the instances of the earlier version. A version that
-// takes back a change whose canaries were not promoted has none.
-func (t *Tx) beginCanaries(k JobKey, old *Record, rev int64, s Submission, rec *nusav1.JobRecord) error {
-	if old == nil || len(rec.GetSince()) == 0 || s.Spec.job.Type != place.Service {
-		return nil
-	}
-	out := &nusav1.RolloutRecord{Run: rec.GetJob().GetRun(), Version: rec.GetJob().GetVersion(), Began: rec.GetJob().GetSubmitted(), Canaries: map[string]*nusav1.CanaryRecord{}}
-	before := t.Rollout(k)
-	if before.GetRun() != old.Run(rev) || before.GetVersion() != old.RolledOut() || before.GetPromoted() || before.GetDone() {
-		before = nil
-	}
-	was := old.Spec().GetGroups()
-	for i := range s.Spec.job.Groups {
-		g, rules := &s.Spec.job.Groups[i], &s.Spec.rules[i]
-		if rules.canaries == 0 || rec.GetSince()[g.Name] != rec.GetJob().GetVersion() || was[g.Name] == nil {
-			continue
-		}
-		c := &nusav1.CanaryRecord{From: was[g.Name].GetCount(), Count: int32(rules.canaries), Before: job.GroupHash(was[g.Name])}
-		if b := before.GetCanaries()[g.Name]; b != nil {
-			c.From, c.Before = b.GetFrom(), b.GetBefore()
-		}
-		for _, slot := range t.Slots(k, g.Name) {
-			if int32(slot.From) < c.GetFrom() && slot.Desired == region.DesiredRun {
-				c.From = max(c.GetFrom(), int32(slot.To))
-			}
-		}
-		if c.GetFrom() > 0 && rules.work != c.GetBefore() {
-			out.Canaries[g.Name] = c
-		}
-	}
-	if len(out.GetCanaries()) == 0 {
-		return nil
-	}
-	if t.State.GlobalLevel < CanaryLevel {
-		return status.Errorf(codes.FailedPrecondition, "job %s: update.canary needs feature level %d of each global server: upgrade them first, or leave it out", k, CanaryLevel)
-	}
-	return t.PutRollout(k, out)
 }
 
 // Replace returns the record of a job that continues its run with the spec of an earlier record. It

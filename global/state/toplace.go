@@ -1,17 +1,12 @@
 package state
 
 import (
-	"bytes"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	"github.com/nusa-scheduler/nusa/global/failover"
 	"github.com/nusa-scheduler/nusa/global/place"
-	"github.com/nusa-scheduler/nusa/internal/counts"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
@@ -44,10 +39,23 @@ func specToPlace(spec *nusav1.JobSpec) place.Job {
 			},
 		})
 	}
+	out.RegionOrder = orderToPlace(spec)
 	for _, c := range spec.GetColocate() {
 		out.Colocate = append(out.Colocate, c.GetGroups())
 	}
 	return out
+}
+
+// orderToPlace returns how versions of a job go from region to region, or nil if the job does not say it.
+func orderToPlace(spec *nusav1.JobSpec) *place.RegionOrder {
+	of, _ := job.UpdateRegions(spec)
+	if of == nil {
+		return nil
+	}
+	return &place.RegionOrder{
+		MaxParallel: max(1, int(of.GetMaxParallel())), First: of.GetOrder(),
+		Continue: of.GetOnFailure() == nusav1.OnFailure_ON_FAILURE_CONTINUE, PauseBetween: of.GetPauseBetween().AsDuration(),
+	}
 }
 
 // failbackToPlace returns the failback rule of a group. Jobs that an earlier version of Nusa stored
@@ -315,7 +323,9 @@ func (j *Job) ToPlace(see Sight) place.Job {
 	out.Slots = j.SortedSlots()
 	out.Breaches = j.Notes().Breaches
 	out.Summaries = j.Reported(j.Record)
-	if rec := j.PresentRollout(); rec.GetFailed() != "" || rec.GetPaused() {
+	rec := j.PresentRollout()
+	out.RegionOrder = j.order(rec)
+	if rec.GetFailed() != "" || rec.GetPaused() {
 		out.RolloutHold = holdText(rec)
 	}
 	if Sustained(j.Notes().Breaches) {
@@ -343,154 +353,4 @@ func Sustained(all []place.Breach) bool {
 // HasNear reports whether a job's placement depends on round-trip times.
 func HasNear(j *place.Job) bool {
 	return slices.ContainsFunc(j.Groups, func(g place.Group) bool { return len(g.Regions.Near) > 0 })
-}
-
-// Revertible reports whether a job's rollouts are evaluated: some group has update.auto_revert now,
-// or had it in the stored healthy version.
-func (j *Job) Revertible() bool {
-	if j.Record.Stopped() || j.Record.Type() == place.Batch {
-		return false
-	}
-	return j.Healthy != nil || j.Record.asksRevert()
-}
-
-func asksRevert(spec *nusav1.JobSpec) bool {
-	for _, g := range spec.GetGroups() {
-		if g.GetUpdate().GetAutoRevert() {
-			return true
-		}
-	}
-	return false
-}
-
-// Rollout returns the facts about the present version's rollout. A version that runs nothing, or
-// nothing of a group with auto_revert, is not healthy. The reason: a user who scales to 0, and then
-// submits a version that fails, expects the version from before the scaling. The lock is held.
-func (j *Job) Rollout(see Sight) place.Rollout {
-	status := j.Status(see)
-	out := place.Rollout{
-		Version:    j.Record.Version(),
-		AllRunning: status.GetState() == nusav1.JobState_JOB_STATE_RUNNING,
-		Failed:     status.GetState() == nusav1.JobState_JOB_STATE_FAILED,
-		Why:        status.GetMessage(),
-	}
-	desired := int32(0)
-	for name, g := range status.GetGroups() {
-		asks := j.Record.rulesOf(name).autoRevert
-		out.AutoRevert = out.AutoRevert || asks && g.GetCounts().GetFailed() > 0
-		out.AllRunning = out.AllRunning && (!asks || g.GetDesired() > 0)
-		desired += g.GetDesired()
-	}
-	out.AllRunning = out.AllRunning && desired > 0
-	if rec := j.PresentRollout(); rec.GetFailed() != "" {
-		out.Failed, out.Why, out.AutoRevert = true, rec.GetFailed(), j.Record.asksRevert()
-	}
-	// The first version of a new run has no version to revert to.
-	if h := j.Healthy; h != nil && h.Run(0) == j.Record.Run(j.Revision) {
-		out.Healthy, out.SameSpec = h.Version(), bytes.Equal(h.encoded(), j.Record.encoded())
-	}
-	return out
-}
-
-// RolledOut returns the latest version that changed the work of a group in the present run; 0: none
-// did.
-func (r *Record) RolledOut() (version int64) {
-	for _, since := range r.since {
-		version = max(version, since)
-	}
-	return version
-}
-
-// ChangedSince returns the version that last changed the work of a group; 0: none did in this run.
-func (r *Record) ChangedSince(group string) int64 { return r.since[group] }
-
-// PresentRollout returns the stored record of the rollout of the present version, or nil. The lock is
-// held.
-func (j *Job) PresentRollout() *nusav1.RolloutRecord {
-	r := j.StoredRollout
-	if r == nil || j.Record == nil || j.Record.Stopped() || r.GetRun() != j.Record.Run(j.Revision) || r.GetVersion() != j.Record.RolledOut() {
-		return nil
-	}
-	return r
-}
-
-// rollsOut reports whether a version that changed the work of a group may not run everywhere yet. The
-// lock is held.
-func (j *Job) rollsOut() bool {
-	return j.Record.RolledOut() > 0 && !j.Record.Stopped() && !j.PresentRollout().GetDone()
-}
-
-// holdText says why a paused or failed rollout goes no further.
-func holdText(rec *nusav1.RolloutRecord) string {
-	switch {
-	case rec.GetFailed() != "":
-		return fmt.Sprintf("version %d failed: %s", rec.GetVersion(), rec.GetFailed())
-	case rec.GetPausedBecause() != "":
-		return fmt.Sprintf("the rollout of version %d is paused: %s", rec.GetVersion(), rec.GetPausedBecause())
-	}
-	return fmt.Sprintf("the rollout of version %d is paused", rec.GetVersion())
-}
-
-// addRollout adds the rollout of the present version to a status, unless it is done. A rollout that
-// missed a deadline, or that an operator failed, makes the job failed. A status of the zero Sight has
-// no rollout: how far a rollout is depends on the present time. The lock is held.
-func (j *Job) addRollout(out *nusav1.JobStatus, see Sight) {
-	rec := j.PresentRollout()
-	if rec == nil || rec.GetDone() || see.st == nil {
-		return
-	}
-	r := &nusav1.Rollout{Version: rec.GetVersion(), State: nusav1.RolloutState_ROLLOUT_STATE_RUNNING, Began: rec.GetBegan(), Regions: map[string]*nusav1.RegionRollout{}}
-	waits := j.Notes().RolloutWaits
-	for name, g := range out.GetGroups() {
-		if j.Record.ChangedSince(name) == 0 {
-			continue
-		}
-		for at, c := range g.GetRegions() {
-			to := r.Regions[at]
-			if to == nil {
-				to = &nusav1.RegionRollout{Waits: waits[at]}
-				r.Regions[at] = to
-			}
-			to.Desired += counts.Live(c)
-			to.Outdated += c.GetOutdated()
-			to.Healthy += max(0, c.GetRunning()-c.GetOutdated())
-		}
-	}
-	switch due := j.Notes().RolloutDue; {
-	case rec.GetFailed() != "":
-		r.State, r.Message = nusav1.RolloutState_ROLLOUT_STATE_FAILED, holdText(rec)
-		if out.GetState() == nusav1.JobState_JOB_STATE_STARTING || out.GetState() == nusav1.JobState_JOB_STATE_PENDING {
-			out.State, out.Message = nusav1.JobState_JOB_STATE_FAILED, r.GetMessage()
-		}
-	case rec.GetPaused():
-		r.State, r.Message = nusav1.RolloutState_ROLLOUT_STATE_PAUSED, holdText(rec)
-	case CanaryStage(rec):
-		j.addCanaries(r, rec, see)
-	case due > 0:
-		r.Deadline = durationpb.New(max(0, due-see.st.Clock()))
-	}
-	out.Rollout = r
-}
-
-// Reported returns the regions' latest summaries of a job. It returns nil unless the version of rec
-// changes the work of groups and has not reached all instances. The lock is held.
-func (j *Job) Reported(rec *Record) (out []place.Summary) {
-	rolling := false
-	for s := range j.Slots.All() {
-		rolling = rolling || rec.obsolete(s.JobVersion, s.Group)
-	}
-	if !rolling {
-		return nil
-	}
-	for _, name := range j.Summaries.Regions() {
-		sum := j.Summaries.Get(name)
-		t := place.Summary{Region: name, Version: sum.GetVersion(), Run: sum.GetRun(), Groups: map[string]place.GroupCounts{}}
-		for group, c := range sum.GetGroups() {
-			t.Groups[group] = place.GroupCounts{
-				Live: int(counts.Live(c)), Pending: int(c.GetPending()), Failed: int(c.GetFailed()), Busy: int(c.GetStarting() + c.GetOutdated()),
-			}
-		}
-		out = append(out, t)
-	}
-	return out
 }

@@ -28,7 +28,7 @@ var types = []string{
 	"region.defined", "region.disconnected", "region.draining", "region.failback", "region.lost", "region.refused",
 	"region.registered", "region.removed", "region.returned", "region.silent", "region.uncordoned", "region.undrained",
 	"reservation.failed", "reservation.moved",
-	"rollout.failed", "rollout.paused", "rollout.promoted", "rollout.resumed",
+	"rollout.failed", "rollout.paused", "rollout.promoted", "rollout.region_done", "rollout.region_failed", "rollout.resumed",
 	"schedule.missed", "schedule.paused", "schedule.resumed", "schedule.skipped",
 	"server.alarm", "server.alarm_over",
 	"slot.accepted", "slot.done", "slot.kept", "slot.moved", "slot.offered", "slot.rejected", "slot.returned", "slot.revoked",

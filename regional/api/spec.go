@@ -62,7 +62,7 @@ func checkRegionFields(spec *nusav1.JobSpec, region string) job.Errors {
 		for _, f := range []struct {
 			name string
 			set  bool
-		}{{"auto_revert", u.GetAutoRevert()}, {"canary", u.GetCanary() > 0}, {"auto_promote", u.GetAutoPromote()}, {"healthy_deadline", u.GetHealthyDeadline() != nil}, {"progress_deadline", u.GetProgressDeadline() != nil}} {
+		}{{"auto_revert", u.GetAutoRevert()}, {"canary", u.GetCanary() > 0}, {"auto_promote", u.GetAutoPromote()}, {"healthy_deadline", u.GetHealthyDeadline() != nil}, {"progress_deadline", u.GetProgressDeadline() != nil}, {"regions", u.GetRegions() != nil}} {
 			if f.set {
 				out = append(out, job.Problem{
 					Field: "groups." + name + ".update." + f.name, Reason: nusav1.Reason_REASON_UNSUPPORTED,

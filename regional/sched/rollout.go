@@ -80,11 +80,13 @@ func (d *decision) checkProven(a *state.Alloc) {
 }
 
 // rollOut stops instances that must be replaced, but no more than max_parallel instances
-// may be down at once. Instances that are not up yet are replaced in any case.
+// may be down at once, and update.stagger must have passed since the last step. Instances that are
+// not up yet are replaced in any case, and so are those of draining nodes.
 func (d *decision) rollOut() {
 	if len(d.replacements) == 0 {
 		return
 	}
+	wait := d.staggered()
 	budget := max(1, d.spec.MaxParallel) - d.down
 	for _, r := range d.replacements {
 		if r.alloc.Serving() {
@@ -95,8 +97,32 @@ func (d *decision) rollOut() {
 			if room <= 0 {
 				continue
 			}
+			if wait > 0 && r.reason == state.ReasonSuperseded && !r.alloc.Moving {
+				d.out.wake(wait)
+				continue
+			}
 			budget--
 		}
 		d.out.stop(r.alloc, r.reason, r.message)
 	}
+}
+
+// staggered returns when the next step of a rollout may start, because of update.stagger. It returns 0
+// if the step may start now. A step starts when it creates an allocation of the present version. Until
+// then the instance that it stops is down and counts in max_parallel.
+func (d *decision) staggered() (until int64) {
+	if d.spec.Stagger <= 0 {
+		return 0
+	}
+	began := int64(0)
+	for _, a := range d.live {
+		if a.JobVersion == d.slot.JobVersion {
+			began = max(began, a.CreatedUnixNano)
+		}
+	}
+	until = began + int64(d.spec.Stagger)
+	if began == 0 || until <= d.p.in.NowUnixNano {
+		return 0
+	}
+	return until
 }

@@ -399,6 +399,7 @@ func (w *world) define(a args) {
 		Disconnect:  state.Disconnect{After: a.duration("after", 30*time.Second), Replace: a.keys["replace"] != "no", StopRunning: a.keys["running"] == "stop", StopInRegion: a.keys["region"] == "stop", KeepReplacement: a.keys["reconcile"] == "replacement"},
 		MaxParallel: int32(a.int("parallel", 1)), Singleton: a.keys["singleton"] != "", KillTimeout: 5 * time.Second,
 	}
+	spec.Stagger = a.duration("stagger", 0)
 	if _, set := a.keys["healthy"]; set {
 		spec.MinHealthy = cmp.Or(a.duration("healthy", 0), state.NoMinHealthy)
 	}

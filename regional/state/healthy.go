@@ -35,10 +35,13 @@ func (g *Group) HealthyAfter(t JobType) time.Duration {
 // reports have the failures that they describe.
 const RetryLevel = 7
 
+// StaggerLevel is the feature level from which on the state has Group.Stagger.
+const StaggerLevel = 8
+
 // forLevel returns the job as servers of a feature level know it.
 func forLevel(j *Job, level uint32) *Job {
 	unknown := func(g Group) bool {
-		return level < HealthyLevel && g.MinHealthy != 0 || level < RetryLevel && g.Retry != nil
+		return level < HealthyLevel && g.MinHealthy != 0 || level < RetryLevel && g.Retry != nil || level < StaggerLevel && g.Stagger != 0
 	}
 	if !slices.ContainsFunc(j.Groups, unknown) {
 		return j
@@ -52,6 +55,9 @@ func forLevel(j *Job, level uint32) *Job {
 		}
 		if level < RetryLevel {
 			g.Retry = nil
+		}
+		if level < StaggerLevel {
+			g.Stagger = 0
 		}
 	}
 	return &out

@@ -39,3 +39,37 @@ func TestMinHealthyNeedsItsLevel(t *testing.T) {
 		}
 	}
 }
+
+// TestStaggerNeedsItsLevel: the same for Group.Stagger. A level that knows MinHealthy keeps that.
+func TestStaggerNeedsItsLevel(t *testing.T) {
+	store := func(level uint32, min, stagger time.Duration) (stored Group, hash string) {
+		l := newLog(t)
+		l.ok(Command{SetLimits: &SetLimits{FeatureLevel: level}})
+		job := testJob(1, func(g *Group) { g.MinHealthy, g.Stagger = min, stagger })
+		l.ok(testOrder(0, 1, 10, job, nil))
+		if job.Groups[0].Stagger != stagger {
+			t.Errorf("level %d: the command was changed", level)
+		}
+		j, _ := l.Job(webKey.JobKey(), 1)
+		return j.Groups[0], l.Snapshot().Hash()
+	}
+	for _, c := range []struct {
+		level         uint32
+		min           time.Duration
+		stays, proves time.Duration
+	}{
+		{HealthyLevel - 1, time.Minute, 0, 0},
+		{StaggerLevel - 1, time.Minute, 0, time.Minute},
+		{StaggerLevel, time.Minute, time.Hour, time.Minute},
+		{StaggerLevel, 0, time.Hour, 0},
+	} {
+		got, hash := store(c.level, c.min, time.Hour)
+		if got.Stagger != c.stays || got.MinHealthy != c.proves {
+			t.Errorf("level %d: stored are %s and %s, want %s and %s", c.level, got.Stagger, got.MinHealthy, c.stays, c.proves)
+		}
+		_, plain := store(c.level, c.min, 0)
+		if equal := hash == plain; equal != (c.level < StaggerLevel) {
+			t.Errorf("level %d: the hash is equal to that without it: %t", c.level, equal)
+		}
+	}
+}

@@ -63,7 +63,7 @@ type Cluster struct {
 	// them. Level 1 has JoinFederation, RebindFederation and SetLimits. Level 2 has OrdersStored and
 	// Alloc.BindingUnknown. Level 3 has ChangeDocuments. Level 4 has AuditEntry.Stored and
 	// AuditEntry.Retain. From level 5 on, the state has events, and from 6 on, Group.MinHealthy. From 7 on, it has
-	// retry policies: see RetryLevel.
+	// retry policies: see RetryLevel, and from 8 on, Group.Stagger.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.
@@ -299,12 +299,9 @@ type Group struct {
 	Singleton   bool
 	KillTimeout time.Duration // the longest of the group's tasks
 	MaxRuntime  time.Duration // 0: unlimited; the agent enforces it
-	// MinHealthy is update.min_healthy. 0: the default. Less than 0: none. It needs
-	// Cluster.FeatureLevel 6: see HealthyLevel.
-	MinHealthy time.Duration
-	// Retry replaces Reschedule. nil: the group has no retry policy. It needs Cluster.FeatureLevel 7: see
-	// RetryLevel.
-	Retry *retry.Policy
+	MinHealthy  time.Duration // update.min_healthy; 0: the default; less than 0: none; see HealthyLevel
+	Retry       *retry.Policy // replaces Reschedule; nil: the group has no retry policy; see RetryLevel
+	Stagger     time.Duration // update.stagger; see StaggerLevel
 }
 
 // Binding returns the leases that bind the instances of a group. local is true for a group of a

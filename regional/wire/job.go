@@ -78,6 +78,7 @@ func groupFromProto(name string, g *nusav1.Group) state.Group {
 		},
 		MaxParallel: g.GetUpdate().GetMaxParallel(),
 		MaxRuntime:  g.GetMaxRuntime().AsDuration(),
+		Stagger:     g.GetUpdate().GetStagger().AsDuration(),
 	}
 	if d := g.GetUpdate().GetMinHealthy(); d != nil {
 		out.MinHealthy = cmp.Or(d.AsDuration(), state.NoMinHealthy)

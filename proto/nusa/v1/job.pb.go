@@ -592,6 +592,62 @@ func (RetryAction) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
+// OnFailure says what follows when a new version fails in a region.
+type OnFailure int32
+
+const (
+	OnFailure_ON_FAILURE_UNSPECIFIED OnFailure = 0
+	// No further region gets the version.
+	OnFailure_ON_FAILURE_STOP OnFailure = 1
+	// The job is taken back to the latest version of its run that ran completely, as with auto_revert.
+	OnFailure_ON_FAILURE_REVERT OnFailure = 2
+	// The next regions get the version. The rollout ends as failed.
+	OnFailure_ON_FAILURE_CONTINUE OnFailure = 3
+)
+
+// Enum value maps for OnFailure.
+var (
+	OnFailure_name = map[int32]string{
+		0: "ON_FAILURE_UNSPECIFIED",
+		1: "ON_FAILURE_STOP",
+		2: "ON_FAILURE_REVERT",
+		3: "ON_FAILURE_CONTINUE",
+	}
+	OnFailure_value = map[string]int32{
+		"ON_FAILURE_UNSPECIFIED": 0,
+		"ON_FAILURE_STOP":        1,
+		"ON_FAILURE_REVERT":      2,
+		"ON_FAILURE_CONTINUE":    3,
+	}
+)
+
+func (x OnFailure) Enum() *OnFailure {
+	p := new(OnFailure)
+	*p = x
+	return p
+}
+
+func (x OnFailure) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnFailure) Descriptor() protoreflect.EnumDescriptor {
+	return file_nusa_v1_job_proto_enumTypes[10].Descriptor()
+}
+
+func (OnFailure) Type() protoreflect.EnumType {
+	return &file_nusa_v1_job_proto_enumTypes[10]
+}
+
+func (x OnFailure) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnFailure.Descriptor instead.
+func (OnFailure) EnumDescriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
+}
+
 // SlotState advances from offered to accepted, rejected, returned or revoked. A slot that
 // must stop ends as stopped.
 type SlotState int32
@@ -653,11 +709,11 @@ func (x SlotState) String() string {
 }
 
 func (SlotState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[10].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[11].Descriptor()
 }
 
 func (SlotState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[10]
+	return &file_nusa_v1_job_proto_enumTypes[11]
 }
 
 func (x SlotState) Number() protoreflect.EnumNumber {
@@ -666,7 +722,7 @@ func (x SlotState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotState.Descriptor instead.
 func (SlotState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 // SlotDesired is what the global tier wants for a slot.
@@ -714,11 +770,11 @@ func (x SlotDesired) String() string {
 }
 
 func (SlotDesired) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[11].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[12].Descriptor()
 }
 
 func (SlotDesired) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[11]
+	return &file_nusa_v1_job_proto_enumTypes[12]
 }
 
 func (x SlotDesired) Number() protoreflect.EnumNumber {
@@ -727,7 +783,7 @@ func (x SlotDesired) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotDesired.Descriptor instead.
 func (SlotDesired) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 // JobState summarizes a job.
@@ -787,11 +843,11 @@ func (x JobState) String() string {
 }
 
 func (JobState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[12].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[13].Descriptor()
 }
 
 func (JobState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[12]
+	return &file_nusa_v1_job_proto_enumTypes[13]
 }
 
 func (x JobState) Number() protoreflect.EnumNumber {
@@ -800,7 +856,7 @@ func (x JobState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobState.Descriptor instead.
 func (JobState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 // RolloutState says how far a rollout is.
@@ -847,11 +903,11 @@ func (x RolloutState) String() string {
 }
 
 func (RolloutState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[13].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[14].Descriptor()
 }
 
 func (RolloutState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[13]
+	return &file_nusa_v1_job_proto_enumTypes[14]
 }
 
 func (x RolloutState) Number() protoreflect.EnumNumber {
@@ -860,7 +916,7 @@ func (x RolloutState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RolloutState.Descriptor instead.
 func (RolloutState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 // JobSpec is the canonical form of a job file, at most 1 MiB encoded. YAML and
@@ -3514,7 +3570,8 @@ func (x *Backoff) GetTo() *durationpb.Duration {
 // Update says how a new version of a job replaces the old one.
 type Update struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of instances that are replaced at a time, over all regions. Default 1.
+	// Number of instances that are replaced at a time, over all regions. With `regions`, in each region.
+	// Default 1.
 	MaxParallel int32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
 	// Number of instances of a new version that run beside those of the earlier one, 0..100, before
 	// any instance is replaced. The rollout continues once they are promoted: see Rollouts.Promote and
@@ -3538,8 +3595,16 @@ type Update struct {
 	// 10m, and at least healthy_deadline. The time does not count while a region of the job is
 	// disconnected. Only for jobs of the federation.
 	ProgressDeadline *durationpb.Duration `protobuf:"bytes,7,opt,name=progress_deadline,json=progressDeadline,proto3" json:"progress_deadline,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Least time between the starts of two steps of a rollout in a region, 0..24h, default 0. A step
+	// replaces up to max_parallel instances. Must be less than progress_deadline. Not allowed in batch
+	// jobs. A region whose servers have a feature level below 8 ignores it.
+	Stagger *durationpb.Duration `protobuf:"bytes,8,opt,name=stagger,proto3" json:"stagger,omitempty"`
+	// How a new version goes from region to region. If several groups have it, it must be the same in
+	// all of them: a region gets the version with all groups at once. Unset: max_parallel alone bounds
+	// the regions that are updated at a time. Not allowed in batch jobs. Only for jobs of the federation.
+	Regions       *UpdateRegions `protobuf:"bytes,9,opt,name=regions,proto3" json:"regions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Update) Reset() {
@@ -3621,6 +3686,99 @@ func (x *Update) GetProgressDeadline() *durationpb.Duration {
 	return nil
 }
 
+func (x *Update) GetStagger() *durationpb.Duration {
+	if x != nil {
+		return x.Stagger
+	}
+	return nil
+}
+
+func (x *Update) GetRegions() *UpdateRegions {
+	if x != nil {
+		return x.Regions
+	}
+	return nil
+}
+
+// UpdateRegions says how a new version goes from region to region. A region is done when every
+// instance in it runs the version and is healthy.
+type UpdateRegions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of regions that are updated at a time, 1..100, default 1.
+	MaxParallel int32 `protobuf:"varint,1,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
+	// Names of the regions that get the version first, in this order; at most 100. The other regions
+	// follow: first those with instances that do not run, then by name. Regions without instances of
+	// the job are passed over, and so is one that is lost, or disconnected for longer than
+	// disconnect.region.after.
+	Order []string `protobuf:"bytes,2,rep,name=order,proto3" json:"order,omitempty"`
+	// What follows when the version fails in a region: instances have used up their attempts, or the
+	// rollout has missed a deadline. Default ON_FAILURE_STOP, or ON_FAILURE_REVERT with auto_revert.
+	OnFailure OnFailure `protobuf:"varint,3,opt,name=on_failure,json=onFailure,proto3,enum=nusa.v1.OnFailure" json:"on_failure,omitempty"`
+	// Time between the end of the version's rollout in a region and its start in the next one, 0..168h,
+	// default 0. Deadlines do not count in this time.
+	PauseBetween  *durationpb.Duration `protobuf:"bytes,4,opt,name=pause_between,json=pauseBetween,proto3" json:"pause_between,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateRegions) Reset() {
+	*x = UpdateRegions{}
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateRegions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateRegions) ProtoMessage() {}
+
+func (x *UpdateRegions) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateRegions.ProtoReflect.Descriptor instead.
+func (*UpdateRegions) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *UpdateRegions) GetMaxParallel() int32 {
+	if x != nil {
+		return x.MaxParallel
+	}
+	return 0
+}
+
+func (x *UpdateRegions) GetOrder() []string {
+	if x != nil {
+		return x.Order
+	}
+	return nil
+}
+
+func (x *UpdateRegions) GetOnFailure() OnFailure {
+	if x != nil {
+		return x.OnFailure
+	}
+	return OnFailure_ON_FAILURE_UNSPECIFIED
+}
+
+func (x *UpdateRegions) GetPauseBetween() *durationpb.Duration {
+	if x != nil {
+		return x.PauseBetween
+	}
+	return nil
+}
+
 // Slot is a range of instance indices of a group, owned by one region.
 type Slot struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -3681,7 +3839,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	mi := &file_nusa_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3693,7 +3851,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	mi := &file_nusa_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3706,7 +3864,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Slot) GetNamespace() string {
@@ -3892,7 +4050,7 @@ type FormerOwner struct {
 
 func (x *FormerOwner) Reset() {
 	*x = FormerOwner{}
-	mi := &file_nusa_v1_job_proto_msgTypes[36]
+	mi := &file_nusa_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +4062,7 @@ func (x *FormerOwner) String() string {
 func (*FormerOwner) ProtoMessage() {}
 
 func (x *FormerOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[36]
+	mi := &file_nusa_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +4075,7 @@ func (x *FormerOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormerOwner.ProtoReflect.Descriptor instead.
 func (*FormerOwner) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FormerOwner) GetRegion() string {
@@ -4000,7 +4158,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_nusa_v1_job_proto_msgTypes[37]
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4012,7 +4170,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[37]
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4025,7 +4183,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Job) GetSpec() *JobSpec {
@@ -4106,7 +4264,7 @@ type Reverted struct {
 
 func (x *Reverted) Reset() {
 	*x = Reverted{}
-	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4118,7 +4276,7 @@ func (x *Reverted) String() string {
 func (*Reverted) ProtoMessage() {}
 
 func (x *Reverted) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4131,7 +4289,7 @@ func (x *Reverted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reverted.ProtoReflect.Descriptor instead.
 func (*Reverted) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Reverted) GetVersion() int64 {
@@ -4172,7 +4330,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4184,7 +4342,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4197,7 +4355,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *JobStatus) GetState() JobState {
@@ -4247,13 +4405,15 @@ type Rollout struct {
 	HealthyCanaries int32 `protobuf:"varint,8,opt,name=healthy_canaries,json=healthyCanaries,proto3" json:"healthy_canaries,omitempty"`
 	// Every canary has been healthy for min_healthy, and an operator has to promote them.
 	AwaitsPromotion bool `protobuf:"varint,9,opt,name=awaits_promotion,json=awaitsPromotion,proto3" json:"awaits_promotion,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Time until the next region gets the version, because of pause_between. Unset: no pause.
+	PauseLeft     *durationpb.Duration `protobuf:"bytes,10,opt,name=pause_left,json=pauseLeft,proto3" json:"pause_left,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4265,7 +4425,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4278,7 +4438,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Rollout) GetVersion() int64 {
@@ -4344,6 +4504,13 @@ func (x *Rollout) GetAwaitsPromotion() bool {
 	return false
 }
 
+func (x *Rollout) GetPauseLeft() *durationpb.Duration {
+	if x != nil {
+		return x.PauseLeft
+	}
+	return nil
+}
+
 // RegionRollout is the part of a rollout in one region.
 type RegionRollout struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4353,14 +4520,21 @@ type RegionRollout struct {
 	// Number of instances that still run an earlier version.
 	Outdated int32 `protobuf:"varint,3,opt,name=outdated,proto3" json:"outdated,omitempty"`
 	// Why the region has not got the version yet, for people. Empty: it has got it.
-	Waits         string `protobuf:"bytes,4,opt,name=waits,proto3" json:"waits,omitempty"`
+	Waits string `protobuf:"bytes,4,opt,name=waits,proto3" json:"waits,omitempty"`
+	// The place of the region in update.regions.order, from 1 on. 0: it is not listed.
+	Turn int32 `protobuf:"varint,5,opt,name=turn,proto3" json:"turn,omitempty"`
+	// When the version ran in the whole region, or failed there. Unset: neither, or the job has no
+	// update.regions.
+	Ended *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=ended,proto3" json:"ended,omitempty"`
+	// Why the version failed in the region. Empty: it did not. Only with ON_FAILURE_CONTINUE.
+	Failed        string `protobuf:"bytes,7,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegionRollout) Reset() {
 	*x = RegionRollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[41]
+	mi := &file_nusa_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4372,7 +4546,7 @@ func (x *RegionRollout) String() string {
 func (*RegionRollout) ProtoMessage() {}
 
 func (x *RegionRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[41]
+	mi := &file_nusa_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4385,7 +4559,7 @@ func (x *RegionRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionRollout.ProtoReflect.Descriptor instead.
 func (*RegionRollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RegionRollout) GetDesired() int32 {
@@ -4416,6 +4590,27 @@ func (x *RegionRollout) GetWaits() string {
 	return ""
 }
 
+func (x *RegionRollout) GetTurn() int32 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
+func (x *RegionRollout) GetEnded() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *RegionRollout) GetFailed() string {
+	if x != nil {
+		return x.Failed
+	}
+	return ""
+}
+
 // GroupStatus counts the instances of a group.
 type GroupStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4439,7 +4634,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[42]
+	mi := &file_nusa_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4451,7 +4646,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[42]
+	mi := &file_nusa_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4464,7 +4659,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GroupStatus) GetDesired() int32 {
@@ -4539,7 +4734,7 @@ type UnknownInstances struct {
 
 func (x *UnknownInstances) Reset() {
 	*x = UnknownInstances{}
-	mi := &file_nusa_v1_job_proto_msgTypes[43]
+	mi := &file_nusa_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4551,7 +4746,7 @@ func (x *UnknownInstances) String() string {
 func (*UnknownInstances) ProtoMessage() {}
 
 func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[43]
+	mi := &file_nusa_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4564,7 +4759,7 @@ func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownInstances.ProtoReflect.Descriptor instead.
 func (*UnknownInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *UnknownInstances) GetRegion() string {
@@ -4641,7 +4836,7 @@ type InstanceCounts struct {
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[44]
+	mi := &file_nusa_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4653,7 +4848,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[44]
+	mi := &file_nusa_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4666,7 +4861,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *InstanceCounts) GetPending() int32 {
@@ -4758,7 +4953,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[45]
+	mi := &file_nusa_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4770,7 +4965,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[45]
+	mi := &file_nusa_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4783,7 +4978,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -5065,7 +5260,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\t_attempts\"c\n" +
 	"\aBackoff\x12-\n" +
 	"\x04from\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04from\x12)\n" +
-	"\x02to\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x02to\"\xd1\x02\n" +
+	"\x02to\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x02to\"\xb8\x03\n" +
 	"\x06Update\x12!\n" +
 	"\fmax_parallel\x18\x01 \x01(\x05R\vmaxParallel\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\x05R\x06canary\x12\x1f\n" +
@@ -5075,7 +5270,15 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\vmin_healthy\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"minHealthy\x12D\n" +
 	"\x10healthy_deadline\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x0fhealthyDeadline\x12F\n" +
-	"\x11progress_deadline\x18\a \x01(\v2\x19.google.protobuf.DurationR\x10progressDeadline\"\xd9\x05\n" +
+	"\x11progress_deadline\x18\a \x01(\v2\x19.google.protobuf.DurationR\x10progressDeadline\x123\n" +
+	"\astagger\x18\b \x01(\v2\x19.google.protobuf.DurationR\astagger\x120\n" +
+	"\aregions\x18\t \x01(\v2\x16.nusa.v1.UpdateRegionsR\aregions\"\xbb\x01\n" +
+	"\rUpdateRegions\x12!\n" +
+	"\fmax_parallel\x18\x01 \x01(\x05R\vmaxParallel\x12\x14\n" +
+	"\x05order\x18\x02 \x03(\tR\x05order\x121\n" +
+	"\n" +
+	"on_failure\x18\x03 \x01(\x0e2\x12.nusa.v1.OnFailureR\tonFailure\x12>\n" +
+	"\rpause_between\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fpauseBetween\"\xd9\x05\n" +
 	"\x04Slot\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -5136,7 +5339,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\arollout\x18\x04 \x01(\v2\x10.nusa.v1.RolloutR\arollout\x1aO\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12*\n" +
-	"\x05value\x18\x02 \x01(\v2\x14.nusa.v1.GroupStatusR\x05value:\x028\x01\"\xd2\x03\n" +
+	"\x05value\x18\x02 \x01(\v2\x14.nusa.v1.GroupStatusR\x05value:\x028\x01\"\x8c\x04\n" +
 	"\aRollout\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12+\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x15.nusa.v1.RolloutStateR\x05state\x12\x18\n" +
@@ -5146,15 +5349,21 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\aregions\x18\x06 \x03(\v2\x1d.nusa.v1.Rollout.RegionsEntryR\aregions\x12\x1a\n" +
 	"\bcanaries\x18\a \x01(\x05R\bcanaries\x12)\n" +
 	"\x10healthy_canaries\x18\b \x01(\x05R\x0fhealthyCanaries\x12)\n" +
-	"\x10awaits_promotion\x18\t \x01(\bR\x0fawaitsPromotion\x1aR\n" +
+	"\x10awaits_promotion\x18\t \x01(\bR\x0fawaitsPromotion\x128\n" +
+	"\n" +
+	"pause_left\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\tpauseLeft\x1aR\n" +
 	"\fRegionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
-	"\x05value\x18\x02 \x01(\v2\x16.nusa.v1.RegionRolloutR\x05value:\x028\x01\"u\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.nusa.v1.RegionRolloutR\x05value:\x028\x01\"\xd3\x01\n" +
 	"\rRegionRollout\x12\x18\n" +
 	"\adesired\x18\x01 \x01(\x05R\adesired\x12\x18\n" +
 	"\ahealthy\x18\x02 \x01(\x05R\ahealthy\x12\x1a\n" +
 	"\boutdated\x18\x03 \x01(\x05R\boutdated\x12\x14\n" +
-	"\x05waits\x18\x04 \x01(\tR\x05waits\"\x90\x03\n" +
+	"\x05waits\x18\x04 \x01(\tR\x05waits\x12\x12\n" +
+	"\x04turn\x18\x05 \x01(\x05R\x04turn\x120\n" +
+	"\x05ended\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12\x16\n" +
+	"\x06failed\x18\a \x01(\tR\x06failed\"\x90\x03\n" +
 	"\vGroupStatus\x12\x18\n" +
 	"\adesired\x18\x01 \x01(\x05R\adesired\x12/\n" +
 	"\x06counts\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x06counts\x12;\n" +
@@ -5242,7 +5451,12 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\vRetryAction\x12\x1c\n" +
 	"\x18RETRY_ACTION_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12RETRY_ACTION_RETRY\x10\x01\x12\x15\n" +
-	"\x11RETRY_ACTION_FAIL\x10\x02*\xe4\x01\n" +
+	"\x11RETRY_ACTION_FAIL\x10\x02*l\n" +
+	"\tOnFailure\x12\x1a\n" +
+	"\x16ON_FAILURE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fON_FAILURE_STOP\x10\x01\x12\x15\n" +
+	"\x11ON_FAILURE_REVERT\x10\x02\x12\x17\n" +
+	"\x13ON_FAILURE_CONTINUE\x10\x03*\xe4\x01\n" +
 	"\tSlotState\x12\x1a\n" +
 	"\x16SLOT_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SLOT_STATE_OFFERED\x10\x01\x12\x17\n" +
@@ -5287,8 +5501,8 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_job_proto_rawDescData
 }
 
-var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 14)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
 	(Overlap)(0),                  // 1: nusa.v1.Overlap
@@ -5300,192 +5514,200 @@ var file_nusa_v1_job_proto_goTypes = []any{
 	(FailbackMode)(0),             // 7: nusa.v1.FailbackMode
 	(LifecycleHook)(0),            // 8: nusa.v1.LifecycleHook
 	(RetryAction)(0),              // 9: nusa.v1.RetryAction
-	(SlotState)(0),                // 10: nusa.v1.SlotState
-	(SlotDesired)(0),              // 11: nusa.v1.SlotDesired
-	(JobState)(0),                 // 12: nusa.v1.JobState
-	(RolloutState)(0),             // 13: nusa.v1.RolloutState
-	(*JobSpec)(nil),               // 14: nusa.v1.JobSpec
-	(*Schedule)(nil),              // 15: nusa.v1.Schedule
-	(*Calendar)(nil),              // 16: nusa.v1.Calendar
-	(*Exclusion)(nil),             // 17: nusa.v1.Exclusion
-	(*RunHistory)(nil),            // 18: nusa.v1.RunHistory
-	(*Parameterized)(nil),         // 19: nusa.v1.Parameterized
-	(*Colocation)(nil),            // 20: nusa.v1.Colocation
-	(*RegionsSpec)(nil),           // 21: nusa.v1.RegionsSpec
-	(*RegionSelector)(nil),        // 22: nusa.v1.RegionSelector
-	(*Preference)(nil),            // 23: nusa.v1.Preference
-	(*Near)(nil),                  // 24: nusa.v1.Near
-	(*RegionSpread)(nil),          // 25: nusa.v1.RegionSpread
-	(*Group)(nil),                 // 26: nusa.v1.Group
-	(*Affinity)(nil),              // 27: nusa.v1.Affinity
-	(*NodeSpread)(nil),            // 28: nusa.v1.NodeSpread
-	(*Disconnect)(nil),            // 29: nusa.v1.Disconnect
-	(*DisconnectLevel)(nil),       // 30: nusa.v1.DisconnectLevel
-	(*Failback)(nil),              // 31: nusa.v1.Failback
-	(*Port)(nil),                  // 32: nusa.v1.Port
-	(*Volume)(nil),                // 33: nusa.v1.Volume
-	(*Task)(nil),                  // 34: nusa.v1.Task
-	(*Lifecycle)(nil),             // 35: nusa.v1.Lifecycle
-	(*Artifact)(nil),              // 36: nusa.v1.Artifact
-	(*Template)(nil),              // 37: nusa.v1.Template
-	(*Check)(nil),                 // 38: nusa.v1.Check
-	(*HTTPCheck)(nil),             // 39: nusa.v1.HTTPCheck
-	(*TCPCheck)(nil),              // 40: nusa.v1.TCPCheck
-	(*CommandCheck)(nil),          // 41: nusa.v1.CommandCheck
-	(*Logs)(nil),                  // 42: nusa.v1.Logs
-	(*Restart)(nil),               // 43: nusa.v1.Restart
-	(*Reschedule)(nil),            // 44: nusa.v1.Reschedule
-	(*Retry)(nil),                 // 45: nusa.v1.Retry
-	(*RetryRule)(nil),             // 46: nusa.v1.RetryRule
-	(*Backoff)(nil),               // 47: nusa.v1.Backoff
-	(*Update)(nil),                // 48: nusa.v1.Update
-	(*Slot)(nil),                  // 49: nusa.v1.Slot
-	(*FormerOwner)(nil),           // 50: nusa.v1.FormerOwner
-	(*Job)(nil),                   // 51: nusa.v1.Job
-	(*Reverted)(nil),              // 52: nusa.v1.Reverted
-	(*JobStatus)(nil),             // 53: nusa.v1.JobStatus
-	(*Rollout)(nil),               // 54: nusa.v1.Rollout
-	(*RegionRollout)(nil),         // 55: nusa.v1.RegionRollout
-	(*GroupStatus)(nil),           // 56: nusa.v1.GroupStatus
-	(*UnknownInstances)(nil),      // 57: nusa.v1.UnknownInstances
-	(*InstanceCounts)(nil),        // 58: nusa.v1.InstanceCounts
-	(*CountedReason)(nil),         // 59: nusa.v1.CountedReason
-	nil,                           // 60: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 61: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 62: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 63: nusa.v1.Group.PortsEntry
-	nil,                           // 64: nusa.v1.Group.VolumesEntry
-	nil,                           // 65: nusa.v1.Group.TasksEntry
-	nil,                           // 66: nusa.v1.Task.EnvEntry
-	nil,                           // 67: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 68: nusa.v1.Rollout.RegionsEntry
-	nil,                           // 69: nusa.v1.GroupStatus.RegionsEntry
-	(*durationpb.Duration)(nil),   // 70: google.protobuf.Duration
-	(*Location)(nil),              // 71: nusa.v1.Location
-	(*structpb.Struct)(nil),       // 72: google.protobuf.Struct
-	(*Resources)(nil),             // 73: nusa.v1.Resources
-	(FailureCategory)(0),          // 74: nusa.v1.FailureCategory
-	(Reason)(0),                   // 75: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 76: google.protobuf.Timestamp
+	(OnFailure)(0),                // 10: nusa.v1.OnFailure
+	(SlotState)(0),                // 11: nusa.v1.SlotState
+	(SlotDesired)(0),              // 12: nusa.v1.SlotDesired
+	(JobState)(0),                 // 13: nusa.v1.JobState
+	(RolloutState)(0),             // 14: nusa.v1.RolloutState
+	(*JobSpec)(nil),               // 15: nusa.v1.JobSpec
+	(*Schedule)(nil),              // 16: nusa.v1.Schedule
+	(*Calendar)(nil),              // 17: nusa.v1.Calendar
+	(*Exclusion)(nil),             // 18: nusa.v1.Exclusion
+	(*RunHistory)(nil),            // 19: nusa.v1.RunHistory
+	(*Parameterized)(nil),         // 20: nusa.v1.Parameterized
+	(*Colocation)(nil),            // 21: nusa.v1.Colocation
+	(*RegionsSpec)(nil),           // 22: nusa.v1.RegionsSpec
+	(*RegionSelector)(nil),        // 23: nusa.v1.RegionSelector
+	(*Preference)(nil),            // 24: nusa.v1.Preference
+	(*Near)(nil),                  // 25: nusa.v1.Near
+	(*RegionSpread)(nil),          // 26: nusa.v1.RegionSpread
+	(*Group)(nil),                 // 27: nusa.v1.Group
+	(*Affinity)(nil),              // 28: nusa.v1.Affinity
+	(*NodeSpread)(nil),            // 29: nusa.v1.NodeSpread
+	(*Disconnect)(nil),            // 30: nusa.v1.Disconnect
+	(*DisconnectLevel)(nil),       // 31: nusa.v1.DisconnectLevel
+	(*Failback)(nil),              // 32: nusa.v1.Failback
+	(*Port)(nil),                  // 33: nusa.v1.Port
+	(*Volume)(nil),                // 34: nusa.v1.Volume
+	(*Task)(nil),                  // 35: nusa.v1.Task
+	(*Lifecycle)(nil),             // 36: nusa.v1.Lifecycle
+	(*Artifact)(nil),              // 37: nusa.v1.Artifact
+	(*Template)(nil),              // 38: nusa.v1.Template
+	(*Check)(nil),                 // 39: nusa.v1.Check
+	(*HTTPCheck)(nil),             // 40: nusa.v1.HTTPCheck
+	(*TCPCheck)(nil),              // 41: nusa.v1.TCPCheck
+	(*CommandCheck)(nil),          // 42: nusa.v1.CommandCheck
+	(*Logs)(nil),                  // 43: nusa.v1.Logs
+	(*Restart)(nil),               // 44: nusa.v1.Restart
+	(*Reschedule)(nil),            // 45: nusa.v1.Reschedule
+	(*Retry)(nil),                 // 46: nusa.v1.Retry
+	(*RetryRule)(nil),             // 47: nusa.v1.RetryRule
+	(*Backoff)(nil),               // 48: nusa.v1.Backoff
+	(*Update)(nil),                // 49: nusa.v1.Update
+	(*UpdateRegions)(nil),         // 50: nusa.v1.UpdateRegions
+	(*Slot)(nil),                  // 51: nusa.v1.Slot
+	(*FormerOwner)(nil),           // 52: nusa.v1.FormerOwner
+	(*Job)(nil),                   // 53: nusa.v1.Job
+	(*Reverted)(nil),              // 54: nusa.v1.Reverted
+	(*JobStatus)(nil),             // 55: nusa.v1.JobStatus
+	(*Rollout)(nil),               // 56: nusa.v1.Rollout
+	(*RegionRollout)(nil),         // 57: nusa.v1.RegionRollout
+	(*GroupStatus)(nil),           // 58: nusa.v1.GroupStatus
+	(*UnknownInstances)(nil),      // 59: nusa.v1.UnknownInstances
+	(*InstanceCounts)(nil),        // 60: nusa.v1.InstanceCounts
+	(*CountedReason)(nil),         // 61: nusa.v1.CountedReason
+	nil,                           // 62: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 63: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 64: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 65: nusa.v1.Group.PortsEntry
+	nil,                           // 66: nusa.v1.Group.VolumesEntry
+	nil,                           // 67: nusa.v1.Group.TasksEntry
+	nil,                           // 68: nusa.v1.Task.EnvEntry
+	nil,                           // 69: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 70: nusa.v1.Rollout.RegionsEntry
+	nil,                           // 71: nusa.v1.GroupStatus.RegionsEntry
+	(*durationpb.Duration)(nil),   // 72: google.protobuf.Duration
+	(*Location)(nil),              // 73: nusa.v1.Location
+	(*structpb.Struct)(nil),       // 74: google.protobuf.Struct
+	(*Resources)(nil),             // 75: nusa.v1.Resources
+	(FailureCategory)(0),          // 76: nusa.v1.FailureCategory
+	(Reason)(0),                   // 77: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 78: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,   // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
-	21,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	60,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
-	20,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	61,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
-	15,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
-	19,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
-	16,  // 7: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
-	70,  // 8: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
-	70,  // 9: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	22,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
+	62,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	21,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
+	63,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	16,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
+	20,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
+	17,  // 7: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
+	72,  // 8: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	72,  // 9: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
 	1,   // 10: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
-	70,  // 11: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
-	17,  // 12: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
-	18,  // 13: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
-	70,  // 14: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	72,  // 11: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	18,  // 12: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
+	19,  // 13: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
+	72,  // 14: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
 	2,   // 15: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
-	18,  // 16: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
-	22,  // 17: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
-	23,  // 18: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
-	24,  // 19: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
-	25,  // 20: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
+	19,  // 16: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
+	23,  // 17: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
+	24,  // 18: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
+	25,  // 19: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
+	26,  // 20: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
 	3,   // 21: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	62,  // 22: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
-	22,  // 23: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
-	22,  // 24: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	71,  // 25: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	70,  // 26: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	64,  // 22: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	23,  // 23: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
+	23,  // 24: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
+	73,  // 25: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	72,  // 26: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
 	4,   // 27: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
-	28,  // 28: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
-	29,  // 29: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	63,  // 30: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	64,  // 31: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	65,  // 32: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
-	44,  // 33: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	70,  // 34: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
-	48,  // 35: nusa.v1.Group.update:type_name -> nusa.v1.Update
-	21,  // 36: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
-	27,  // 37: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
-	45,  // 38: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
-	30,  // 39: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
-	30,  // 40: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
+	29,  // 28: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
+	30,  // 29: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
+	65,  // 30: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	66,  // 31: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	67,  // 32: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	45,  // 33: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
+	72,  // 34: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	49,  // 35: nusa.v1.Group.update:type_name -> nusa.v1.Update
+	22,  // 36: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
+	28,  // 37: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
+	46,  // 38: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
+	31,  // 39: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
+	31,  // 40: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
 	6,   // 41: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	70,  // 42: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	72,  // 42: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
 	5,   // 43: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
-	31,  // 44: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
+	32,  // 44: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
 	7,   // 45: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	70,  // 46: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	72,  // 47: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	73,  // 48: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	66,  // 49: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
-	36,  // 50: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
-	37,  // 51: nusa.v1.Task.templates:type_name -> nusa.v1.Template
-	38,  // 52: nusa.v1.Task.check:type_name -> nusa.v1.Check
-	42,  // 53: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	70,  // 54: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
-	43,  // 55: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
-	35,  // 56: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
-	70,  // 57: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
+	72,  // 46: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	74,  // 47: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	75,  // 48: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	68,  // 49: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	37,  // 50: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
+	38,  // 51: nusa.v1.Task.templates:type_name -> nusa.v1.Template
+	39,  // 52: nusa.v1.Task.check:type_name -> nusa.v1.Check
+	43,  // 53: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
+	72,  // 54: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	44,  // 55: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
+	36,  // 56: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
+	72,  // 57: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
 	8,   // 58: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
-	39,  // 59: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
-	40,  // 60: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
-	41,  // 61: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	70,  // 62: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	70,  // 63: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	70,  // 64: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	70,  // 65: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	70,  // 66: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
-	47,  // 67: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
-	46,  // 68: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
-	74,  // 69: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
+	40,  // 59: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
+	41,  // 60: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
+	42,  // 61: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
+	72,  // 62: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	72,  // 63: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	72,  // 64: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	72,  // 65: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	72,  // 66: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	48,  // 67: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
+	47,  // 68: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
+	76,  // 69: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
 	9,   // 70: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
-	47,  // 71: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
-	70,  // 72: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	70,  // 73: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	70,  // 74: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
-	70,  // 75: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
-	70,  // 76: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
-	10,  // 77: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
-	11,  // 78: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	75,  // 79: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	70,  // 80: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
-	50,  // 81: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	70,  // 82: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	76,  // 83: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	70,  // 84: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
-	14,  // 85: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	76,  // 86: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	53,  // 87: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	52,  // 88: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	12,  // 89: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	67,  // 90: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	54,  // 91: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
-	13,  // 92: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
-	76,  // 93: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
-	70,  // 94: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
-	68,  // 95: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
-	58,  // 96: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	69,  // 97: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	59,  // 98: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	49,  // 99: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	57,  // 100: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	70,  // 101: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	58,  // 102: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	70,  // 103: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	75,  // 104: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	26,  // 105: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	32,  // 106: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	33,  // 107: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	34,  // 108: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	56,  // 109: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	55,  // 110: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
-	58,  // 111: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	112, // [112:112] is the sub-list for method output_type
-	112, // [112:112] is the sub-list for method input_type
-	112, // [112:112] is the sub-list for extension type_name
-	112, // [112:112] is the sub-list for extension extendee
-	0,   // [0:112] is the sub-list for field type_name
+	48,  // 71: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
+	72,  // 72: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	72,  // 73: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	72,  // 74: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
+	72,  // 75: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
+	72,  // 76: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
+	72,  // 77: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
+	50,  // 78: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
+	10,  // 79: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
+	72,  // 80: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
+	11,  // 81: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
+	12,  // 82: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
+	77,  // 83: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	72,  // 84: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	52,  // 85: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
+	72,  // 86: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	78,  // 87: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	72,  // 88: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	15,  // 89: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	78,  // 90: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	55,  // 91: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	54,  // 92: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	13,  // 93: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	69,  // 94: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	56,  // 95: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
+	14,  // 96: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
+	78,  // 97: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
+	72,  // 98: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
+	70,  // 99: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
+	72,  // 100: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
+	78,  // 101: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
+	60,  // 102: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	71,  // 103: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	61,  // 104: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	51,  // 105: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	59,  // 106: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	72,  // 107: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	60,  // 108: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	72,  // 109: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	77,  // 110: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	27,  // 111: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	33,  // 112: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	34,  // 113: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	35,  // 114: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	58,  // 115: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	57,  // 116: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
+	60,  // 117: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	118, // [118:118] is the sub-list for method output_type
+	118, // [118:118] is the sub-list for method input_type
+	118, // [118:118] is the sub-list for extension type_name
+	118, // [118:118] is the sub-list for extension extendee
+	0,   // [0:118] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -5512,8 +5734,8 @@ func file_nusa_v1_job_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
-			NumEnums:      14,
-			NumMessages:   56,
+			NumEnums:      15,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -740,7 +740,11 @@ type RolloutRecord struct {
 	// The canaries, by group. Empty: the version has none.
 	Canaries map[string]*CanaryRecord `protobuf:"bytes,9,rep,name=canaries,proto3" json:"canaries,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The canaries were promoted.
-	Promoted      bool `protobuf:"varint,10,opt,name=promoted,proto3" json:"promoted,omitempty"`
+	Promoted bool `protobuf:"varint,10,opt,name=promoted,proto3" json:"promoted,omitempty"`
+	// The regions in which the rollout has ended, by name. Only with update.regions.
+	Regions map[string]*RegionEnd `protobuf:"bytes,11,rep,name=regions,proto3" json:"regions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// An operator ended the pause after each region that ended before this time.
+	Unpaused      *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=unpaused,proto3" json:"unpaused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -845,6 +849,74 @@ func (x *RolloutRecord) GetPromoted() bool {
 	return false
 }
 
+func (x *RolloutRecord) GetRegions() map[string]*RegionEnd {
+	if x != nil {
+		return x.Regions
+	}
+	return nil
+}
+
+func (x *RolloutRecord) GetUnpaused() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Unpaused
+	}
+	return nil
+}
+
+// RegionEnd says how the rollout of a version ended in a region.
+type RegionEnd struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	// Why the version failed in the region. Empty: every instance ran it.
+	Failed        string `protobuf:"bytes,2,opt,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegionEnd) Reset() {
+	*x = RegionEnd{}
+	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegionEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegionEnd) ProtoMessage() {}
+
+func (x *RegionEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegionEnd.ProtoReflect.Descriptor instead.
+func (*RegionEnd) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RegionEnd) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *RegionEnd) GetFailed() string {
+	if x != nil {
+		return x.Failed
+	}
+	return ""
+}
+
 // CanaryRecord is what is stored about the canaries of a group. They are the instances from, from +
 // 1, … from + count - 1.
 type CanaryRecord struct {
@@ -862,7 +934,7 @@ type CanaryRecord struct {
 
 func (x *CanaryRecord) Reset() {
 	*x = CanaryRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	mi := &file_nusa_v1_records_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +946,7 @@ func (x *CanaryRecord) String() string {
 func (*CanaryRecord) ProtoMessage() {}
 
 func (x *CanaryRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	mi := &file_nusa_v1_records_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +959,7 @@ func (x *CanaryRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanaryRecord.ProtoReflect.Descriptor instead.
 func (*CanaryRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CanaryRecord) GetFrom() int32 {
@@ -922,7 +994,7 @@ type RolloutProgress struct {
 
 func (x *RolloutProgress) Reset() {
 	*x = RolloutProgress{}
-	mi := &file_nusa_v1_records_proto_msgTypes[11]
+	mi := &file_nusa_v1_records_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -934,7 +1006,7 @@ func (x *RolloutProgress) String() string {
 func (*RolloutProgress) ProtoMessage() {}
 
 func (x *RolloutProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[11]
+	mi := &file_nusa_v1_records_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -947,7 +1019,7 @@ func (x *RolloutProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutProgress.ProtoReflect.Descriptor instead.
 func (*RolloutProgress) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RolloutProgress) GetHealthy() int32 {
@@ -1008,7 +1080,7 @@ type LeadershipRecord struct {
 
 func (x *LeadershipRecord) Reset() {
 	*x = LeadershipRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[12]
+	mi := &file_nusa_v1_records_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1092,7 @@ func (x *LeadershipRecord) String() string {
 func (*LeadershipRecord) ProtoMessage() {}
 
 func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[12]
+	mi := &file_nusa_v1_records_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1105,7 @@ func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeadershipRecord.ProtoReflect.Descriptor instead.
 func (*LeadershipRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LeadershipRecord) GetTerm() *LeadershipTerm {
@@ -1125,7 +1197,7 @@ type StoreLog struct {
 
 func (x *StoreLog) Reset() {
 	*x = StoreLog{}
-	mi := &file_nusa_v1_records_proto_msgTypes[13]
+	mi := &file_nusa_v1_records_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1209,7 @@ func (x *StoreLog) String() string {
 func (*StoreLog) ProtoMessage() {}
 
 func (x *StoreLog) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[13]
+	mi := &file_nusa_v1_records_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1222,7 @@ func (x *StoreLog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreLog.ProtoReflect.Descriptor instead.
 func (*StoreLog) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StoreLog) GetSurplus() int64 {
@@ -1175,7 +1247,7 @@ type TermBeginning struct {
 
 func (x *TermBeginning) Reset() {
 	*x = TermBeginning{}
-	mi := &file_nusa_v1_records_proto_msgTypes[14]
+	mi := &file_nusa_v1_records_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1259,7 @@ func (x *TermBeginning) String() string {
 func (*TermBeginning) ProtoMessage() {}
 
 func (x *TermBeginning) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[14]
+	mi := &file_nusa_v1_records_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1272,7 @@ func (x *TermBeginning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermBeginning.ProtoReflect.Descriptor instead.
 func (*TermBeginning) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TermBeginning) GetTerm() *LeadershipTerm {
@@ -1239,7 +1311,7 @@ type Recovery struct {
 
 func (x *Recovery) Reset() {
 	*x = Recovery{}
-	mi := &file_nusa_v1_records_proto_msgTypes[15]
+	mi := &file_nusa_v1_records_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1323,7 @@ func (x *Recovery) String() string {
 func (*Recovery) ProtoMessage() {}
 
 func (x *Recovery) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[15]
+	mi := &file_nusa_v1_records_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1336,7 @@ func (x *Recovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recovery.ProtoReflect.Descriptor instead.
 func (*Recovery) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Recovery) GetStopTime() *durationpb.Duration {
@@ -1306,7 +1378,7 @@ type RevisionConflict struct {
 
 func (x *RevisionConflict) Reset() {
 	*x = RevisionConflict{}
-	mi := &file_nusa_v1_records_proto_msgTypes[16]
+	mi := &file_nusa_v1_records_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1390,7 @@ func (x *RevisionConflict) String() string {
 func (*RevisionConflict) ProtoMessage() {}
 
 func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[16]
+	mi := &file_nusa_v1_records_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1403,7 @@ func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevisionConflict.ProtoReflect.Descriptor instead.
 func (*RevisionConflict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RevisionConflict) GetRegion() string {
@@ -1404,7 +1476,7 @@ type IdempotencyRecord struct {
 
 func (x *IdempotencyRecord) Reset() {
 	*x = IdempotencyRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[17]
+	mi := &file_nusa_v1_records_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1488,7 @@ func (x *IdempotencyRecord) String() string {
 func (*IdempotencyRecord) ProtoMessage() {}
 
 func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[17]
+	mi := &file_nusa_v1_records_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1501,7 @@ func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyRecord.ProtoReflect.Descriptor instead.
 func (*IdempotencyRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *IdempotencyRecord) GetFingerprint() []byte {
@@ -1461,7 +1533,7 @@ type ResultRecord struct {
 
 func (x *ResultRecord) Reset() {
 	*x = ResultRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[18]
+	mi := &file_nusa_v1_records_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1545,7 @@ func (x *ResultRecord) String() string {
 func (*ResultRecord) ProtoMessage() {}
 
 func (x *ResultRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[18]
+	mi := &file_nusa_v1_records_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1558,7 @@ func (x *ResultRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultRecord.ProtoReflect.Descriptor instead.
 func (*ResultRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResultRecord) GetVersion() int64 {
@@ -1527,7 +1599,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[19]
+	mi := &file_nusa_v1_records_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1539,7 +1611,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[19]
+	mi := &file_nusa_v1_records_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1552,7 +1624,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CheckpointRecord) GetPosition() *Position {
@@ -1601,7 +1673,7 @@ type HistoryRecord struct {
 
 func (x *HistoryRecord) Reset() {
 	*x = HistoryRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[20]
+	mi := &file_nusa_v1_records_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1685,7 @@ func (x *HistoryRecord) String() string {
 func (*HistoryRecord) ProtoMessage() {}
 
 func (x *HistoryRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[20]
+	mi := &file_nusa_v1_records_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1698,7 @@ func (x *HistoryRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRecord.ProtoReflect.Descriptor instead.
 func (*HistoryRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HistoryRecord) GetLine() []byte {
@@ -1663,7 +1735,7 @@ type HistoryBody struct {
 
 func (x *HistoryBody) Reset() {
 	*x = HistoryBody{}
-	mi := &file_nusa_v1_records_proto_msgTypes[21]
+	mi := &file_nusa_v1_records_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1747,7 @@ func (x *HistoryBody) String() string {
 func (*HistoryBody) ProtoMessage() {}
 
 func (x *HistoryBody) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[21]
+	mi := &file_nusa_v1_records_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1760,7 @@ func (x *HistoryBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryBody.ProtoReflect.Descriptor instead.
 func (*HistoryBody) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HistoryBody) GetJob() *JobRecord {
@@ -1763,7 +1835,7 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\x03tag\x18\x05 \x01(\tR\x03tag\x12-\n" +
 	"\breverted\x18\x06 \x01(\v2\x11.nusa.v1.RevertedR\breverted\"#\n" +
 	"\rVersionRecord\x12\x12\n" +
-	"\x04spec\x18\x01 \x01(\fR\x04spec\"\x9b\x04\n" +
+	"\x04spec\x18\x01 \x01(\fR\x04spec\"\xe2\x05\n" +
 	"\rRolloutRecord\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x03R\x03run\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x120\n" +
@@ -1775,13 +1847,21 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\x04done\x18\b \x01(\bR\x04done\x12@\n" +
 	"\bcanaries\x18\t \x03(\v2$.nusa.v1.RolloutRecord.CanariesEntryR\bcanaries\x12\x1a\n" +
 	"\bpromoted\x18\n" +
-	" \x01(\bR\bpromoted\x1aS\n" +
+	" \x01(\bR\bpromoted\x12=\n" +
+	"\aregions\x18\v \x03(\v2#.nusa.v1.RolloutRecord.RegionsEntryR\aregions\x126\n" +
+	"\bunpaused\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\bunpaused\x1aS\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
 	"\x05value\x18\x02 \x01(\v2\x18.nusa.v1.RolloutProgressR\x05value:\x028\x01\x1aR\n" +
 	"\rCanariesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12+\n" +
-	"\x05value\x18\x02 \x01(\v2\x15.nusa.v1.CanaryRecordR\x05value:\x028\x01\"P\n" +
+	"\x05value\x18\x02 \x01(\v2\x15.nusa.v1.CanaryRecordR\x05value:\x028\x01\x1aN\n" +
+	"\fRegionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
+	"\x05value\x18\x02 \x01(\v2\x12.nusa.v1.RegionEndR\x05value:\x028\x01\"O\n" +
+	"\tRegionEnd\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
+	"\x06failed\x18\x02 \x01(\tR\x06failed\"P\n" +
 	"\fCanaryRecord\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x05R\x04from\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x16\n" +
@@ -1854,7 +1934,7 @@ func file_nusa_v1_records_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_records_proto_rawDescData
 }
 
-var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_nusa_v1_records_proto_goTypes = []any{
 	(*AuditRecord)(nil),           // 0: nusa.v1.AuditRecord
 	(*AuditCursor)(nil),           // 1: nusa.v1.AuditCursor
@@ -1866,78 +1946,84 @@ var file_nusa_v1_records_proto_goTypes = []any{
 	(*StoredVersion)(nil),         // 7: nusa.v1.StoredVersion
 	(*VersionRecord)(nil),         // 8: nusa.v1.VersionRecord
 	(*RolloutRecord)(nil),         // 9: nusa.v1.RolloutRecord
-	(*CanaryRecord)(nil),          // 10: nusa.v1.CanaryRecord
-	(*RolloutProgress)(nil),       // 11: nusa.v1.RolloutProgress
-	(*LeadershipRecord)(nil),      // 12: nusa.v1.LeadershipRecord
-	(*StoreLog)(nil),              // 13: nusa.v1.StoreLog
-	(*TermBeginning)(nil),         // 14: nusa.v1.TermBeginning
-	(*Recovery)(nil),              // 15: nusa.v1.Recovery
-	(*RevisionConflict)(nil),      // 16: nusa.v1.RevisionConflict
-	(*IdempotencyRecord)(nil),     // 17: nusa.v1.IdempotencyRecord
-	(*ResultRecord)(nil),          // 18: nusa.v1.ResultRecord
-	(*CheckpointRecord)(nil),      // 19: nusa.v1.CheckpointRecord
-	(*HistoryRecord)(nil),         // 20: nusa.v1.HistoryRecord
-	(*HistoryBody)(nil),           // 21: nusa.v1.HistoryBody
-	nil,                           // 22: nusa.v1.JobRecord.SinceEntry
-	nil,                           // 23: nusa.v1.RolloutRecord.GroupsEntry
-	nil,                           // 24: nusa.v1.RolloutRecord.CanariesEntry
-	(*Event)(nil),                 // 25: nusa.v1.Event
-	(*AuditTree)(nil),             // 26: nusa.v1.AuditTree
-	(*AuditEntry)(nil),            // 27: nusa.v1.AuditEntry
-	(*Job)(nil),                   // 28: nusa.v1.Job
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
-	(*Reverted)(nil),              // 30: nusa.v1.Reverted
-	(*LeadershipTerm)(nil),        // 31: nusa.v1.LeadershipTerm
-	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
-	(*SubmitResponse)(nil),        // 33: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),             // 34: nusa.v1.JobStatus
-	(*Position)(nil),              // 35: nusa.v1.Position
-	(*JobSummary)(nil),            // 36: nusa.v1.JobSummary
-	(*RegionReport)(nil),          // 37: nusa.v1.RegionReport
+	(*RegionEnd)(nil),             // 10: nusa.v1.RegionEnd
+	(*CanaryRecord)(nil),          // 11: nusa.v1.CanaryRecord
+	(*RolloutProgress)(nil),       // 12: nusa.v1.RolloutProgress
+	(*LeadershipRecord)(nil),      // 13: nusa.v1.LeadershipRecord
+	(*StoreLog)(nil),              // 14: nusa.v1.StoreLog
+	(*TermBeginning)(nil),         // 15: nusa.v1.TermBeginning
+	(*Recovery)(nil),              // 16: nusa.v1.Recovery
+	(*RevisionConflict)(nil),      // 17: nusa.v1.RevisionConflict
+	(*IdempotencyRecord)(nil),     // 18: nusa.v1.IdempotencyRecord
+	(*ResultRecord)(nil),          // 19: nusa.v1.ResultRecord
+	(*CheckpointRecord)(nil),      // 20: nusa.v1.CheckpointRecord
+	(*HistoryRecord)(nil),         // 21: nusa.v1.HistoryRecord
+	(*HistoryBody)(nil),           // 22: nusa.v1.HistoryBody
+	nil,                           // 23: nusa.v1.JobRecord.SinceEntry
+	nil,                           // 24: nusa.v1.RolloutRecord.GroupsEntry
+	nil,                           // 25: nusa.v1.RolloutRecord.CanariesEntry
+	nil,                           // 26: nusa.v1.RolloutRecord.RegionsEntry
+	(*Event)(nil),                 // 27: nusa.v1.Event
+	(*AuditTree)(nil),             // 28: nusa.v1.AuditTree
+	(*AuditEntry)(nil),            // 29: nusa.v1.AuditEntry
+	(*Job)(nil),                   // 30: nusa.v1.Job
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*Reverted)(nil),              // 32: nusa.v1.Reverted
+	(*LeadershipTerm)(nil),        // 33: nusa.v1.LeadershipTerm
+	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
+	(*SubmitResponse)(nil),        // 35: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),             // 36: nusa.v1.JobStatus
+	(*Position)(nil),              // 37: nusa.v1.Position
+	(*JobSummary)(nil),            // 38: nusa.v1.JobSummary
+	(*RegionReport)(nil),          // 39: nusa.v1.RegionReport
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
-	25, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
-	26, // 1: nusa.v1.AuditRecord.before:type_name -> nusa.v1.AuditTree
-	27, // 2: nusa.v1.AuditRecord.entries:type_name -> nusa.v1.AuditEntry
-	27, // 3: nusa.v1.AuditRecord.calls:type_name -> nusa.v1.AuditEntry
-	26, // 4: nusa.v1.AuditCursor.tree:type_name -> nusa.v1.AuditTree
-	26, // 5: nusa.v1.AuditState.tree:type_name -> nusa.v1.AuditTree
-	28, // 6: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
-	22, // 7: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
+	27, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
+	28, // 1: nusa.v1.AuditRecord.before:type_name -> nusa.v1.AuditTree
+	29, // 2: nusa.v1.AuditRecord.entries:type_name -> nusa.v1.AuditEntry
+	29, // 3: nusa.v1.AuditRecord.calls:type_name -> nusa.v1.AuditEntry
+	28, // 4: nusa.v1.AuditCursor.tree:type_name -> nusa.v1.AuditTree
+	28, // 5: nusa.v1.AuditState.tree:type_name -> nusa.v1.AuditTree
+	30, // 6: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
+	23, // 7: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
 	7,  // 8: nusa.v1.JobRecord.versions:type_name -> nusa.v1.StoredVersion
-	29, // 9: nusa.v1.StoredVersion.submitted:type_name -> google.protobuf.Timestamp
-	29, // 10: nusa.v1.StoredVersion.replaced:type_name -> google.protobuf.Timestamp
-	30, // 11: nusa.v1.StoredVersion.reverted:type_name -> nusa.v1.Reverted
-	29, // 12: nusa.v1.RolloutRecord.began:type_name -> google.protobuf.Timestamp
-	23, // 13: nusa.v1.RolloutRecord.groups:type_name -> nusa.v1.RolloutRecord.GroupsEntry
-	24, // 14: nusa.v1.RolloutRecord.canaries:type_name -> nusa.v1.RolloutRecord.CanariesEntry
-	29, // 15: nusa.v1.RolloutProgress.since:type_name -> google.protobuf.Timestamp
-	31, // 16: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
-	32, // 17: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
-	16, // 18: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
-	32, // 19: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
-	15, // 20: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
-	14, // 21: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
-	13, // 22: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
-	31, // 23: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
-	32, // 24: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
-	32, // 25: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
-	32, // 26: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
-	33, // 27: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	34, // 28: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	35, // 29: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	36, // 30: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	37, // 31: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	29, // 32: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
-	6,  // 33: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
-	18, // 34: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
-	11, // 35: nusa.v1.RolloutRecord.GroupsEntry.value:type_name -> nusa.v1.RolloutProgress
-	10, // 36: nusa.v1.RolloutRecord.CanariesEntry.value:type_name -> nusa.v1.CanaryRecord
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	31, // 9: nusa.v1.StoredVersion.submitted:type_name -> google.protobuf.Timestamp
+	31, // 10: nusa.v1.StoredVersion.replaced:type_name -> google.protobuf.Timestamp
+	32, // 11: nusa.v1.StoredVersion.reverted:type_name -> nusa.v1.Reverted
+	31, // 12: nusa.v1.RolloutRecord.began:type_name -> google.protobuf.Timestamp
+	24, // 13: nusa.v1.RolloutRecord.groups:type_name -> nusa.v1.RolloutRecord.GroupsEntry
+	25, // 14: nusa.v1.RolloutRecord.canaries:type_name -> nusa.v1.RolloutRecord.CanariesEntry
+	26, // 15: nusa.v1.RolloutRecord.regions:type_name -> nusa.v1.RolloutRecord.RegionsEntry
+	31, // 16: nusa.v1.RolloutRecord.unpaused:type_name -> google.protobuf.Timestamp
+	31, // 17: nusa.v1.RegionEnd.at:type_name -> google.protobuf.Timestamp
+	31, // 18: nusa.v1.RolloutProgress.since:type_name -> google.protobuf.Timestamp
+	33, // 19: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
+	34, // 20: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
+	17, // 21: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
+	34, // 22: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
+	16, // 23: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
+	15, // 24: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
+	14, // 25: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
+	33, // 26: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
+	34, // 27: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
+	34, // 28: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
+	34, // 29: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
+	35, // 30: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	36, // 31: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	37, // 32: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	38, // 33: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	39, // 34: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	31, // 35: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
+	6,  // 36: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
+	19, // 37: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
+	12, // 38: nusa.v1.RolloutRecord.GroupsEntry.value:type_name -> nusa.v1.RolloutProgress
+	11, // 39: nusa.v1.RolloutRecord.CanariesEntry.value:type_name -> nusa.v1.CanaryRecord
+	10, // 40: nusa.v1.RolloutRecord.RegionsEntry.value:type_name -> nusa.v1.RegionEnd
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }
@@ -1956,7 +2042,7 @@ func file_nusa_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_records_proto_rawDesc), len(file_nusa_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -52,7 +52,8 @@ type RolloutsClient interface {
 	// version finish their part. The next version is not paused.
 	// FAILED_PRECONDITION: no rollout is in progress.
 	Pause(ctx context.Context, in *ControlRolloutRequest, opts ...grpc.CallOption) (*Rollout, error)
-	// Resume continues a rollout that is paused or has failed. Its deadlines start again.
+	// Resume continues a rollout that is paused or has failed. Its deadlines start again. If it waits
+	// because of update.regions.pause_between, the pause ends.
 	Resume(ctx context.Context, in *ControlRolloutRequest, opts ...grpc.CallOption) (*Rollout, error)
 	// Promote continues a rollout whose canaries are healthy: instances of the earlier version are
 	// replaced. The canaries run until the rollout is done.
@@ -175,7 +176,8 @@ type RolloutsServer interface {
 	// version finish their part. The next version is not paused.
 	// FAILED_PRECONDITION: no rollout is in progress.
 	Pause(context.Context, *ControlRolloutRequest) (*Rollout, error)
-	// Resume continues a rollout that is paused or has failed. Its deadlines start again.
+	// Resume continues a rollout that is paused or has failed. Its deadlines start again. If it waits
+	// because of update.regions.pause_between, the pause ends.
 	Resume(context.Context, *ControlRolloutRequest) (*Rollout, error)
 	// Promote continues a rollout whose canaries are healthy: instances of the earlier version are
 	// replaced. The canaries run until the rollout is done.

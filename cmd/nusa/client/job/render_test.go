@@ -30,6 +30,11 @@ func TestRendering(t *testing.T) {
 		sample.Of("job list", func(w *term.Screen) { writeJobs(w, []*nusav1.Job{sample.Job()}, "") }),
 		sample.Of("job status, an update under way", func(w *term.Screen) { writeStatus(w, sample.Update()) }),
 		sample.Of("job status, a version on its way through regions", func(w *term.Screen) { writeStatus(w, sample.Staged()) }),
+		sample.Of("job status, in the order of the job, in 80 columns", func(w *term.Screen) {
+			w.Width = 80
+			writeRollout(w, sample.Ordered().GetStatus().GetRollout())
+			fmt.Fprintln(w, orderNote(sample.Turns(), sample.Ordered().GetSpec()))
+		}),
 		sample.Of("job plan, of such", func(w *term.Screen) {
 			writePlan(w, planHeader{name: "default/api", submit: " api.yaml", orderNote: orderNote(sample.Turns(), sample.Job().GetSpec())}, sample.Turns())
 		}),

@@ -84,5 +84,15 @@ func orderNote(p *nusav1.PlanResponse, spec *nusav1.JobSpec) string {
 	if len(most) == 0 {
 		return ""
 	}
+	if of, _ := job.UpdateRegions(full); of != nil {
+		text := fmt.Sprintf("regions are updated in turn: %d at a time (update.regions)", max(1, of.GetMaxParallel()))
+		if len(of.GetOrder()) > 0 {
+			text += ", first " + listSome(of.GetOrder(), regionsShown)
+		}
+		if d := of.GetPauseBetween().AsDuration(); d > 0 {
+			text += ", with a pause of " + job.FormatDuration(d) + " after each"
+		}
+		return text
+	}
 	return fmt.Sprintf("regions are updated in turn: update.max_parallel (%s) counts for all together", strings.Join(slices.Sorted(maps.Keys(most)), ", "))
 }

@@ -1,10 +1,12 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -80,7 +82,7 @@ var steerings = []steering{
 	},
 	{
 		"resume", "jakarta is repaired", "Continue a rollout that is paused or has failed",
-		"Continues a rollout that is paused or has failed. Its deadlines start again.",
+		"Continues a rollout that is paused or has failed. Its deadlines start again. A rollout\nthat waits because of update.regions.pause_between goes on with the next region at once.",
 		"the rollout of version %d continues: nusa job status %s",
 		nusav1.RolloutsClient.Resume,
 	},
@@ -142,6 +144,8 @@ func writeRollout(w *term.Screen, r *nusav1.Rollout) {
 	switch {
 	case r.GetMessage() != "":
 		text += ": " + term.OneLine(r.GetMessage())
+	case r.GetPauseLeft() != nil && r.GetDeadline() == nil:
+		text += ": the next region follows after a pause, in " + term.Duration(r.GetPauseLeft().AsDuration())
 	case r.GetDeadline() != nil:
 		text += ": fails in " + term.Duration(r.GetDeadline().AsDuration()) + " unless a further instance becomes healthy"
 	default:
@@ -151,11 +155,36 @@ func writeRollout(w *term.Screen, r *nusav1.Rollout) {
 	if len(r.GetRegions()) < 2 {
 		return
 	}
-	t := term.NewTable("REGION", ">HEALTHY", ">OF", ">OUTDATED", "#WAITS FOR")
-	for _, name := range slices.Sorted(maps.Keys(r.GetRegions())) {
+	t := term.NewTable("REGION", ">HEALTHY", ">OF", ">OUTDATED", "STATE", "#WAITS FOR")
+	for _, name := range byTurn(r.GetRegions()) {
 		at := r.GetRegions()[name]
-		t.Row(name, term.Count(at.GetHealthy()), term.Count(at.GetDesired()), term.Count(at.GetOutdated()), term.OneLine(at.GetWaits()))
+		t.Row(name, term.Count(at.GetHealthy()), term.Count(at.GetDesired()), term.Count(at.GetOutdated()), regionState(w, at), cmp.Or(term.OneLine(at.GetWaits()), term.OneLine(at.GetFailed())))
 	}
-	t.DropEmpty("WAITS FOR")
+	t.DropEmpty("STATE", "WAITS FOR")
 	t.Write(w)
+}
+
+// byTurn returns the regions of a rollout in the order of the job, and then by name.
+func byTurn(regions map[string]*nusav1.RegionRollout) []string {
+	turn := func(name string) int32 {
+		if n := regions[name].GetTurn(); n > 0 {
+			return n
+		}
+		return math.MaxInt32
+	}
+	return slices.SortedFunc(maps.Keys(regions), func(a, b string) int {
+		return cmp.Or(cmp.Compare(turn(a), turn(b)), cmp.Compare(a, b))
+	})
+}
+
+// regionState says whether the rollout has ended in a region. It is "" for a region that waits or is being
+// updated.
+func regionState(w *term.Screen, at *nusav1.RegionRollout) string {
+	switch {
+	case at.GetFailed() != "":
+		return "failed " + w.Since(at.GetEnded()) + " ago"
+	case at.GetEnded() != nil:
+		return "done " + w.Since(at.GetEnded()) + " ago"
+	}
+	return ""
 }

@@ -118,6 +118,19 @@ func Staged() *nusav1.Job {
 	return j
 }
 
+// Ordered returns a job whose version goes through regions in an order, with a pause after each.
+func Ordered() *nusav1.Job {
+	j := Staged()
+	j.Spec.Groups["web"].Update = &nusav1.Update{Regions: &nusav1.UpdateRegions{Order: []string{"nagoya", "kobe"}, PauseBetween: durationpb.New(10 * time.Minute)}}
+
+	j.Status.Rollout = &nusav1.Rollout{Version: 3, State: nusav1.RolloutState_ROLLOUT_STATE_RUNNING, PauseLeft: durationpb.New(7 * time.Minute), Regions: map[string]*nusav1.RegionRollout{
+		"nagoya": {Desired: 1, Healthy: 1, Turn: 1, Ended: Ago(13 * time.Minute)},
+		"kobe":   {Desired: 1, Turn: 2, Ended: Ago(3 * time.Minute), Failed: "web: 1 of 1 instances failed"},
+		"osaka":  {Desired: 1, Outdated: 1, Waits: "version 3 waits for the end of the pause after region kobe"},
+	}}
+	return j
+}
+
 // Turns returns the plan of the update that Staged shows, before the update began.
 func Turns() *nusav1.PlanResponse {
 	p := &nusav1.PlanResponse{Revision: 120, Diff: []*nusav1.DiffLine{{Field: "groups.web.tasks.server.env.A", New: "1"}}}

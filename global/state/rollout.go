@@ -1,0 +1,381 @@
+package state
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/counts"
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Revertible reports whether a job's rollouts are evaluated: some group has update.auto_revert now,
+// or had it in the stored healthy version.
+func (j *Job) Revertible() bool {
+	if j.Record.Stopped() || j.Record.Type() == place.Batch {
+		return false
+	}
+	return j.Healthy != nil || j.Record.asksRevert()
+}
+
+func asksRevert(spec *nusav1.JobSpec) bool {
+	for _, g := range spec.GetGroups() {
+		if job.AutoRevert(g) {
+			return true
+		}
+	}
+	return false
+}
+
+// Rollout returns the facts about the present version's rollout. A version that runs nothing, or
+// nothing of a group with auto_revert, is not healthy. The reason: a user who scales to 0, and then
+// submits a version that fails, expects the version from before the scaling. The lock is held.
+func (j *Job) Rollout(see Sight) place.Rollout {
+	status := j.Status(see)
+	out := place.Rollout{
+		Version:    j.Record.Version(),
+		AllRunning: status.GetState() == nusav1.JobState_JOB_STATE_RUNNING,
+		Failed:     status.GetState() == nusav1.JobState_JOB_STATE_FAILED,
+		Why:        status.GetMessage(),
+	}
+	desired := int32(0)
+	for name, g := range status.GetGroups() {
+		asks := j.Record.rulesOf(name).autoRevert
+		out.AutoRevert = out.AutoRevert || asks && g.GetCounts().GetFailed() > 0
+		out.AllRunning = out.AllRunning && (!asks || g.GetDesired() > 0)
+		desired += g.GetDesired()
+	}
+	out.AllRunning = out.AllRunning && desired > 0
+	if rec := j.PresentRollout(); rec.GetFailed() != "" {
+		out.Failed, out.Why, out.AutoRevert = true, rec.GetFailed(), j.Record.asksRevert()
+	}
+	// The first version of a new run has no version to revert to.
+	if h := j.Healthy; h != nil && h.Run(0) == j.Record.Run(j.Revision) {
+		out.Healthy, out.SameSpec = h.Version(), bytes.Equal(h.encoded(), j.Record.encoded())
+	}
+	return out
+}
+
+// RolledOut returns the latest version that changed the work of a group in the present run; 0: none
+// did.
+func (r *Record) RolledOut() (version int64) {
+	for _, since := range r.since {
+		version = max(version, since)
+	}
+	return version
+}
+
+// ChangedSince returns the version that last changed the work of a group; 0: none did in this run.
+func (r *Record) ChangedSince(group string) int64 { return r.since[group] }
+
+// PresentRollout returns the stored record of the rollout of the present version, or nil. The lock is
+// held.
+func (j *Job) PresentRollout() *nusav1.RolloutRecord {
+	r := j.StoredRollout
+	if r == nil || j.Record == nil || j.Record.Stopped() || r.GetRun() != j.Record.Run(j.Revision) || r.GetVersion() != j.Record.RolledOut() {
+		return nil
+	}
+	return r
+}
+
+// rollsOut reports whether a version that changed the work of a group may not run everywhere yet. The
+// lock is held.
+func (j *Job) rollsOut() bool {
+	return j.Record.RolledOut() > 0 && !j.Record.Stopped() && !j.PresentRollout().GetDone()
+}
+
+// holdText says why a paused or failed rollout goes no further.
+func holdText(rec *nusav1.RolloutRecord) string {
+	switch {
+	case rec.GetFailed() != "":
+		return fmt.Sprintf("version %d failed: %s", rec.GetVersion(), rec.GetFailed())
+	case rec.GetPausedBecause() != "":
+		return fmt.Sprintf("the rollout of version %d is paused: %s", rec.GetVersion(), rec.GetPausedBecause())
+	}
+	return fmt.Sprintf("the rollout of version %d is paused", rec.GetVersion())
+}
+
+// addRollout adds the rollout of the present version to a status, unless it is done. A rollout that
+// missed a deadline, or that an operator failed, makes the job failed. A status of the zero Sight has
+// no rollout: how far a rollout is depends on the present time. The lock is held.
+func (j *Job) addRollout(out *nusav1.JobStatus, see Sight) {
+	rec := j.PresentRollout()
+	if rec == nil || rec.GetDone() || see.st == nil {
+		return
+	}
+	r := &nusav1.Rollout{Version: rec.GetVersion(), State: nusav1.RolloutState_ROLLOUT_STATE_RUNNING, Began: rec.GetBegan(), Regions: map[string]*nusav1.RegionRollout{}}
+	waits := j.Notes().RolloutWaits
+	for name, g := range out.GetGroups() {
+		if j.Record.ChangedSince(name) == 0 {
+			continue
+		}
+		for at, c := range g.GetRegions() {
+			to := r.Regions[at]
+			if to == nil {
+				to = j.regionRollout(rec, at, waits[at])
+				r.Regions[at] = to
+			}
+			to.Desired += counts.Live(c)
+			to.Outdated += c.GetOutdated()
+			to.Healthy += max(0, c.GetRunning()-c.GetOutdated())
+		}
+	}
+	pause, _ := j.PauseLeft(rec)
+	if pause > 0 && !CanaryStage(rec) {
+		r.PauseLeft = durationpb.New(pause)
+	}
+	j.continues(out, r, rec)
+	switch due := j.Notes().RolloutDue; {
+	case rec.GetFailed() != "":
+		r.State, r.Message = nusav1.RolloutState_ROLLOUT_STATE_FAILED, holdText(rec)
+		if out.GetState() == nusav1.JobState_JOB_STATE_STARTING || out.GetState() == nusav1.JobState_JOB_STATE_PENDING {
+			out.State, out.Message = nusav1.JobState_JOB_STATE_FAILED, r.GetMessage()
+		}
+	case rec.GetPaused():
+		r.State, r.Message = nusav1.RolloutState_ROLLOUT_STATE_PAUSED, holdText(rec)
+	case CanaryStage(rec):
+		j.addCanaries(r, rec, see)
+	case due > 0:
+		r.Deadline = durationpb.New(max(0, due-see.st.Clock()))
+	}
+	out.Rollout = r
+}
+
+// regionRollout returns what is stored about a region of a rollout.
+func (j *Job) regionRollout(rec *nusav1.RolloutRecord, name, waits string) *nusav1.RegionRollout {
+	out := &nusav1.RegionRollout{Waits: waits}
+	if o := j.Place().RegionOrder; o != nil {
+		out.Turn = int32(slices.Index(o.First, name) + 1)
+	}
+	if end := rec.GetRegions()[name]; end != nil {
+		out.Ended, out.Failed = end.GetAt(), end.GetFailed()
+	}
+	return out
+}
+
+// continues corrects the state of a job whose version has failed in a region and goes on to the next ones:
+// the job has not failed yet.
+func (j *Job) continues(out *nusav1.JobStatus, r *nusav1.Rollout, rec *nusav1.RolloutRecord) {
+	o := j.Place().RegionOrder
+	if o == nil || !o.Continue || rec.GetFailed() != "" || out.GetState() != nusav1.JobState_JOB_STATE_FAILED {
+		return
+	}
+	left := slices.ContainsFunc(slices.Collect(maps.Values(r.GetRegions())), func(at *nusav1.RegionRollout) bool {
+		return at.GetWaits() != "" || at.GetEnded() == nil && at.GetHealthy() < at.GetDesired()
+	})
+	if left {
+		out.State = nusav1.JobState_JOB_STATE_STARTING
+		out.Message = joinText(out.GetMessage(), "the rollout continues with the next regions")
+	}
+}
+
+// order returns the job's RegionOrder with what is stored about its rollout.
+func (j *Job) order(rec *nusav1.RolloutRecord) *place.RegionOrder {
+	of := j.Place().RegionOrder
+	if of == nil || rec == nil {
+		return of
+	}
+	out := withEnds(of, rec)
+	out.PauseLeft, out.After = j.PauseLeft(rec)
+	return out
+}
+
+// withEnds returns a RegionOrder with the regions in which a stored rollout has ended.
+func withEnds(of *place.RegionOrder, rec *nusav1.RolloutRecord) *place.RegionOrder {
+	out := *of
+	out.Stored, out.Ended = !rec.GetDone(), map[string]string{}
+	for name, end := range rec.GetRegions() {
+		out.Ended[name] = end.GetFailed()
+	}
+	return &out
+}
+
+// PauseLeft returns how long a rollout waits before the next region gets the version, and after which
+// region: update.regions.pause_between. It returns 0 if there is no pause. The lock is held.
+func (j *Job) PauseLeft(rec *nusav1.RolloutRecord) (left time.Duration, after string) {
+	o := j.Place().RegionOrder
+	if o == nil || o.PauseBetween == 0 || rec.GetDone() {
+		return 0, ""
+	}
+	var latest time.Time
+	for name, end := range rec.GetRegions() {
+		at := end.GetAt().AsTime()
+		if !at.After(rec.GetUnpaused().AsTime()) && rec.GetUnpaused() != nil {
+			continue
+		}
+		if c := at.Compare(latest); after == "" || c > 0 || c == 0 && name < after {
+			latest, after = at, name
+		}
+	}
+	if after == "" {
+		return 0, ""
+	}
+	return max(0, o.PauseBetween-time.Since(latest)), after
+}
+
+// RolloutRegions are the regions of a rollout, by how far they are. Each list is sorted.
+type RolloutRegions struct {
+	// Updating have the version, and its rollout has not ended there. Waiting have not got it yet.
+	Updating, Waiting []string
+	// Failing says, by region, why the version has failed in regions of Updating for good.
+	Failing map[string]string
+	// FailedIn says where the version has failed. Empty: nowhere.
+	FailedIn string
+}
+
+// RegionsOfRollout returns the regions with instances of groups whose work the rolled-out version
+// changed. The lock is held.
+func (j *Job) RegionsOfRollout(rec *nusav1.RolloutRecord) (out RolloutRegions) {
+	version, has := j.Record.RolledOut(), map[string]bool{}
+	for s := range j.Slots.All() {
+		old := j.Record.obsolete(s.JobVersion, s.Group)
+		if s.Desired != region.DesiredRun || s.Region == "" || !old && j.Record.ChangedSince(s.Group) != version {
+			continue
+		}
+		was, known := has[s.Region]
+		has[s.Region] = !old && (was || !known)
+	}
+	var failed, complete []string
+	for _, name := range slices.Sorted(maps.Keys(has)) {
+		end := rec.GetRegions()[name]
+		switch sum := j.Summaries.Get(name); {
+		case !has[name]:
+			out.Waiting = append(out.Waiting, name)
+		case end != nil && end.GetFailed() != "":
+			failed = append(failed, name+": "+end.GetFailed())
+		case end == nil && sum.GetVersion() >= version && runsAll(sum):
+			complete = append(complete, name)
+		case end == nil:
+			out.Updating = append(out.Updating, name)
+			if n := failedIn(sum); n > 0 && sum.GetVersion() >= version {
+				if out.Failing == nil {
+					out.Failing = map[string]string{}
+				}
+				out.Failing[name] = fmt.Sprintf("%d instances failed", n)
+			}
+		}
+	}
+	if len(out.Waiting) > 0 { // a plan will find that the rollout has ended there
+		out.Updating = append(out.Updating, complete...)
+		slices.Sort(out.Updating)
+	}
+	if len(failed) > 0 {
+		out.FailedIn = fmt.Sprintf("in %d of %d regions: %s", len(failed), len(has), topo.ListNames(failed))
+	}
+	return out
+}
+
+// runsAll reports whether every instance in a region runs, by its summary.
+func runsAll(sum *nusav1.JobSummary) bool {
+	for _, c := range sum.GetGroups() {
+		if c.GetPending()+c.GetStarting()+c.GetFailed()+c.GetOutdated()+c.GetLost() > 0 {
+			return false
+		}
+	}
+	return sum != nil
+}
+
+// failedIn returns how many instances have failed for good, by a region's summary.
+func failedIn(sum *nusav1.JobSummary) (n int32) {
+	for _, c := range sum.GetGroups() {
+		n += c.GetFailed()
+	}
+	return n
+}
+
+// Reported returns the regions' latest summaries of a job. It returns nil unless the version of rec
+// changes the work of groups and has not reached all instances. The lock is held.
+func (j *Job) Reported(rec *Record) (out []place.Summary) {
+	rolling := false
+	for s := range j.Slots.All() {
+		rolling = rolling || rec.obsolete(s.JobVersion, s.Group)
+	}
+	if !rolling {
+		return nil
+	}
+	for _, name := range j.Summaries.Regions() {
+		sum := j.Summaries.Get(name)
+		t := place.Summary{Region: name, Version: sum.GetVersion(), Run: sum.GetRun(), Groups: map[string]place.GroupCounts{}}
+		for group, c := range sum.GetGroups() {
+			t.Groups[group] = place.GroupCounts{
+				Live: int(counts.Live(c)), Pending: int(c.GetPending()), Failed: int(c.GetFailed()), Busy: int(c.GetStarting() + c.GetOutdated()),
+			}
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// CanaryLevel and OrderLevel are the feature levels of the global servers that know canaries, and an order
+// of regions. A server of a lower level would stop canaries and replace all instances, or update all regions
+// at once.
+const (
+	CanaryLevel = 5
+	OrderLevel  = 6
+)
+
+// beginRollout stores the rollout of a version that has canaries, or an order of regions, and that changes
+// the work of a group. So no plan and no election comes between the version and what bounds its rollout.
+func beginRollout(t *Tx, k JobKey, old *Record, rev int64, s Submission, rec *nusav1.JobRecord) error {
+	if old == nil || len(rec.GetSince()) == 0 || s.Spec.job.Type == place.Batch {
+		return nil
+	}
+	changed := slices.ContainsFunc(slices.Collect(maps.Values(rec.GetSince())), func(v int64) bool { return v == rec.GetJob().GetVersion() })
+	out := &nusav1.RolloutRecord{Run: rec.GetJob().GetRun(), Version: rec.GetJob().GetVersion(), Began: rec.GetJob().GetSubmitted(), Canaries: map[string]*nusav1.CanaryRecord{}}
+	if s.Spec.job.Type == place.Service {
+		addCanariesTo(t, out, k, old, rev, s, rec)
+	}
+	ordered := changed && s.Spec.job.RegionOrder != nil && slices.ContainsFunc(t.Slots(k, ""), func(slot region.Slot) bool {
+		return slot.Desired == region.DesiredRun && slot.JobVersion < rec.GetSince()[slot.Group]
+	})
+	level, field := uint32(CanaryLevel), "canary"
+	if ordered {
+		level, field = OrderLevel, "regions"
+	}
+	switch {
+	case len(out.GetCanaries()) == 0 && !ordered:
+		return nil
+	case t.State.GlobalLevel < level:
+		return status.Errorf(codes.FailedPrecondition, "job %s: update.%s needs feature level %d of each global server: upgrade them first, or leave it out", k, field, level)
+	}
+	return t.PutRollout(k, out)
+}
+
+// addCanariesTo adds the canaries of a version to its rollout: those of each group with update.canary whose
+// work it changes. The canaries come after the instances of the earlier version. A version that takes back
+// a change whose canaries were not promoted has none.
+func addCanariesTo(t *Tx, out *nusav1.RolloutRecord, k JobKey, old *Record, rev int64, s Submission, rec *nusav1.JobRecord) {
+	before := t.Rollout(k)
+	if before.GetRun() != old.Run(rev) || before.GetVersion() != old.RolledOut() || before.GetPromoted() || before.GetDone() {
+		before = nil
+	}
+	was := old.Spec().GetGroups()
+	for i := range s.Spec.job.Groups {
+		g, rules := &s.Spec.job.Groups[i], &s.Spec.rules[i]
+		if rules.canaries == 0 || rec.GetSince()[g.Name] != rec.GetJob().GetVersion() || was[g.Name] == nil {
+			continue
+		}
+		c := &nusav1.CanaryRecord{From: was[g.Name].GetCount(), Count: int32(rules.canaries), Before: job.GroupHash(was[g.Name])}
+		if b := before.GetCanaries()[g.Name]; b != nil {
+			c.From, c.Before = b.GetFrom(), b.GetBefore()
+		}
+		for _, slot := range t.Slots(k, g.Name) {
+			if int32(slot.From) < c.GetFrom() && slot.Desired == region.DesiredRun {
+				c.From = max(c.GetFrom(), int32(slot.To))
+			}
+		}
+		if c.GetFrom() > 0 && rules.work != c.GetBefore() {
+			out.Canaries[g.Name] = c
+		}
+	}
+}
