@@ -15,8 +15,8 @@ import (
 const (
 	// life is how long a person may take for the login at a provider.
 	life = 10 * time.Minute
-	// maxFlows bounds the logins in progress, and maxOfAddress those of clients with one address, so that
-	// one client cannot keep out all others.
+	// maxFlows bounds the logins in progress, and maxOfAddress those of clients at one place (placeOf), so
+	// that one client cannot keep out all others.
 	maxFlows, maxOfAddress = 1024, 128
 )
 
@@ -37,7 +37,7 @@ type flow struct {
 	origin   string
 	provider *nusav1.AuthProvider
 	endpoint oauth2.Endpoint
-	// from is the address of the client.
+	// from is the place of the client.
 	from  string
 	began time.Time
 }

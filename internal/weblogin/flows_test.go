@@ -44,3 +44,16 @@ func TestBounds(t *testing.T) {
 		t.Errorf("after %s there are %d logins: %v", life, len(f.all), err)
 	}
 }
+
+// TestPlaces: a client with a whole network of IPv6 is one client.
+func TestPlaces(t *testing.T) {
+	for remote, want := range map[string]string{
+		"192.0.2.7:5000": "192.0.2.7", "[::ffff:192.0.2.7]:5000": "192.0.2.7",
+		"[2001:db8:1:2::1]:5000": "2001:db8:1:2::/64", "[2001:db8:1:2:ffff::9]:6000": "2001:db8:1:2::/64", "[fe80::1%eth0]:1": "fe80::/64",
+		"@": "@",
+	} {
+		if got := placeOf(remote); got != want {
+			t.Errorf("%s is at %s, want %s", remote, got, want)
+		}
+	}
+}

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"mime"
-	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -203,10 +203,7 @@ func (l *logins) begin(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if err := read(w, r, &req); err != nil {
 		return nil, err
 	}
-	from, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		from = r.RemoteAddr
-	}
+	from := placeOf(r.RemoteAddr)
 	if err := l.flows.room(from, l.now()); err != nil {
 		return nil, err
 	}
@@ -239,6 +236,24 @@ func (l *logins) begin(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		Name: cookieOf(fl.origin), Value: fl.browser, Path: "/", MaxAge: int(life / time.Second), Secure: cookieOf(fl.origin) == cookieName, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	})
 	return map[string]string{"address": address}, nil
+}
+
+// placeOf returns where a client is: its address without the port. The addresses of one network of IPv6 count
+// as one, because a client may have all of them.
+func placeOf(remote string) string {
+	at, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return remote
+	}
+	addr := at.Addr().Unmap().WithZone("")
+	if addr.Is4() {
+		return addr.String()
+	}
+	network, err := addr.Prefix(64)
+	if err != nil {
+		return remote
+	}
+	return network.String()
 }
 
 // stored returns a provider of the federation.
