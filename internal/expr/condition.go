@@ -114,7 +114,7 @@ var conditions = sync.OnceValues(func() (out [2]*cel.Env, err error) {
 		ext.NativeTypes(reflect.TypeFor[Request](), reflect.TypeFor[Job](), ext.ParseStructTag("cel")),
 		cel.Variable("request", cel.ObjectType("expr.Request")),
 		cel.CrossTypeNumericComparisons(true),
-		ext.Strings(ext.StringsVersion(4)),
+		ext.Strings(ext.StringsVersion(textVersion)),
 		cel.ParserExpressionSizeLimit(MaxCondition),
 		cel.ParserRecursionLimit(maxDepth),
 		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateComprehensionNestingLimit(maxNesting)),

@@ -44,7 +44,7 @@ var eventEnvironment = sync.OnceValues(func() (*cel.Env, error) {
 		ext.NativeTypes(reflect.TypeFor[Event](), ext.ParseStructTag("cel")),
 		cel.Variable("event", cel.ObjectType("expr.Event")),
 		cel.CrossTypeNumericComparisons(true),
-		ext.Strings(ext.StringsVersion(4)),
+		ext.Strings(ext.StringsVersion(textVersion)),
 		cel.ParserExpressionSizeLimit(MaxEventFilter),
 		cel.ParserRecursionLimit(maxDepth),
 		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateComprehensionNestingLimit(maxNesting)),

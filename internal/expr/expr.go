@@ -52,6 +52,9 @@ const (
 	maxNesting = 2
 	// maxDepth bounds the depth of the syntax tree.
 	maxDepth = 64
+	// textVersion is the version of CEL's functions for texts. From version 5 on their costs are known, so
+	// that calls such as replace, of which each makes the text some fifty times longer, are refused.
+	textVersion = 5
 )
 
 // ErrCompile is wrapped by every error of Compile.
@@ -98,7 +101,7 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 		cel.Variable("node", cel.ObjectType("expr.Node")),
 		// node.cpu_cores >= 4 compares a double with an int.
 		cel.CrossTypeNumericComparisons(true),
-		ext.Strings(ext.StringsVersion(4)),
+		ext.Strings(ext.StringsVersion(textVersion)),
 		cel.ParserExpressionSizeLimit(MaxSource),
 		cel.ParserRecursionLimit(maxDepth),
 		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateComprehensionNestingLimit(maxNesting)),

@@ -156,3 +156,33 @@ func TestCacheIsBoundedAndShared(t *testing.T) {
 		t.Errorf("the remembered failure is %v", err)
 	}
 }
+
+// TestTextsDoNotGrow: an expression whose texts become very long is refused, and what people write is not.
+func TestTextsDoNotGrow(t *testing.T) {
+	long := strings.Repeat("a", 50)
+	compilers := map[string]func(text string) error{
+		"node":    func(text string) error { _, err := Compile(Bool, text); return err },
+		"event":   func(text string) error { _, err := CompileEvent(text); return err },
+		"request": func(text string) error { _, err := CompileCondition(text); return err },
+	}
+	texts := map[string]string{"node": "node.name", "event": "event.subject", "request": "request.namespace"}
+	for name, compile := range compilers {
+		of := texts[name]
+		for _, c := range []struct {
+			text string
+			ok   bool
+		}{
+			{of + strings.Repeat(".replace('a', '"+long+"')", 6) + " == ''", false},
+			{"'" + long + "'" + strings.Repeat(".replace('a', '"+long+"')", 6) + " == ''", false},
+			{of + strings.Repeat(".split('').join('"+long+"')", 6) + " == ''", false},
+			{"'%.1000000000f'.format([1.0]) == ''", false},
+			{of + ".replace('-', '_').lowerAscii() == 'a_b'", true},
+			{of + ".split('-').join('.') == 'a.b'", true},
+			{"'%s-%d'.format([" + of + ", 1]) == 'a-1'", true},
+		} {
+			if err := compile(c.text); (err == nil) != c.ok {
+				t.Errorf("%s: %s: %v", name, c.text, err)
+			}
+		}
+	}
+}
