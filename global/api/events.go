@@ -16,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 const (
@@ -49,6 +50,7 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 	if err != nil {
 		return err
 	}
+	stream = rights.Readable(stream)
 	if req.GetRegion() != "" {
 		return relayRegionEvents(term, req, stream)
 	}

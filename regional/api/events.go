@@ -15,6 +15,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	durable "github.com/nusa-scheduler/nusa/regional/events"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 const (
@@ -42,7 +43,7 @@ func (e events) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStreamin
 	if err := e.check(req); err != nil {
 		return err
 	}
-	w := eventWatch{req: req, source: durable.Source{Log: e.s.State}, stream: stream}
+	w := eventWatch{req: req, source: durable.Source{Log: e.s.State}, stream: rights.Readable(stream)}
 	soft := m.Events.After("")
 	if err := w.begin(); err != nil {
 		return err

@@ -203,7 +203,11 @@ func decide(call *rights.Call, r *row, req any) error {
 			open.Region = at.region
 		}
 	}
-	if (r.list || !known) && !own && call.Set.Somewhere(call.Who, open) {
+	if call.Region != "" && r.kind == "event" { // it has the events of its own region only
+		open.Region = call.Region
+	}
+	other := authz.Action{Verb: r.verb, Kind: r.or}
+	if (r.list || !known) && !own && (call.Set.Somewhere(call.Who, open) || r.or != "" && call.Set.Somewhere(call.Who, other)) {
 		call.Undecided()
 		return nil
 	}

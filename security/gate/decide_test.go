@@ -89,6 +89,7 @@ func TestActions(t *testing.T) {
 			finds = append(finds, strings.TrimPrefix(method, "/nusa.v1."))
 		}
 		verb, kind, _ := strings.Cut(strings.TrimSuffix(needs, ", a list"), " ")
+		kind, _, _ = strings.Cut(kind, " or ")
 		var may []string
 		for _, role := range authz.Builtin() {
 			d := authz.Decide(authz.Principal{Name: "operator/jane", Roles: []string{role}}, authz.Action{Verb: verb, Kind: kind}, &authz.Policy{})
@@ -224,6 +225,12 @@ func TestNamespaces(t *testing.T) {
 	w.want(w.call(jane, "Jobs/List", &nusav1.ListJobsRequest{Namespace: "web"}, list), codes.PermissionDenied, "may not read job in namespace web")
 	hidden := &nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Namespace: "web", Name: "api"}}
 	w.want(w.call(jane, "Allocations/List", hidden, list), codes.PermissionDenied, "in namespace web")
+	// The overview and the events have what the caller may read: at least its jobs.
+	w.want(w.call(jane, "Overview/Watch", &nusav1.WatchOverviewRequest{}, list), codes.OK, "")
+	w.want(w.call("operator/joe", "Overview/Watch", &nusav1.WatchOverviewRequest{}, list), codes.PermissionDenied, "operator/joe may not read region")
+	w.want(w.call(jane, "Events/Watch", &nusav1.WatchEventsRequest{}, list), codes.OK, "")
+	w.want(w.call(jane, "Events/Watch", &nusav1.WatchEventsRequest{Region: "a"}, list), codes.OK, "")
+	w.want(w.call("operator/joe", "Events/Watch", &nusav1.WatchEventsRequest{}, list), codes.PermissionDenied, "operator/joe may not read event")
 	// A role that is narrowed to namespaces says nothing about nodes.
 	w.want(w.call(jane, "Nodes/List", &nusav1.ListNodesRequest{}, nil), codes.PermissionDenied, "operator/jane may not read node in any region")
 	w.want(w.call(jane, "Nodes/Get", &nusav1.GetNodeRequest{Id: "n1", Region: "a"}, nil), codes.PermissionDenied, "operator/jane may not read node n1 in region a")
@@ -258,7 +265,7 @@ func TestUnchecked(t *testing.T) {
 		}
 		return s.SendMsg(&nusav1.LogChunk{})
 	}), codes.OK, "")
-	w.want(logs("Events/Watch", func(s grpc.ServerStream) error { return s.RecvMsg(&nusav1.WatchEventsRequest{}) }), codes.PermissionDenied, "may not read event")
+	w.want(logs("Topology/Watch", func(s grpc.ServerStream) error { return s.RecvMsg(&nusav1.MatrixRequest{}) }), codes.PermissionDenied, "may not read topology")
 	w.want(logs("Jobs/Watch", func(s grpc.ServerStream) error { return s.SendMsg(&nusav1.Job{}) }), codes.Internal, "did not decide")
 }
 

@@ -14,6 +14,9 @@ func Row(method string) (needs string, own bool, reads func(req any) (known bool
 		return "", own, nil
 	}
 	needs = r.verb + " " + r.kind
+	if r.or != "" {
+		needs += " or " + r.or
+	}
 	if r.list {
 		needs += ", a list"
 	}

@@ -57,6 +57,8 @@ type row struct {
 	// list: the handler leaves out what the caller may not read. So a caller that may read
 	// something somewhere may call the method.
 	list bool
+	// or is another kind of a list. The right to the verb on it somewhere is enough, too.
+	or string
 }
 
 // table has the rows of all methods. What has no row is refused.
@@ -135,8 +137,8 @@ var table = []row{
 	{name: "/nusa.v1.Origins/Remove", may: users, verb: "remove", kind: "origin", at: everywhere},
 	{name: "/nusa.v1.Origins/Resolve", may: users, verb: "read", kind: "origin", at: everywhere},
 
-	{name: "/nusa.v1.Events/Watch", may: users, verb: "read", kind: "event", at: ofRegion},
-	{name: "/nusa.v1.Overview/Watch", may: users, verb: "read", kind: "region", at: everywhere, list: true},
+	{name: "/nusa.v1.Events/Watch", may: users, verb: "read", kind: "event", at: ofRegion, list: true},
+	{name: "/nusa.v1.Overview/Watch", may: users, verb: "read", kind: "region", at: everywhere, list: true, or: "job"},
 
 	{name: "/nusa.v1.Audit/List", may: users, verb: "read", kind: "audit", at: ofRegion},
 	{name: "/nusa.v1.Audit/Export", may: users, verb: "export", kind: "audit", at: ofRegion},

@@ -3,6 +3,7 @@
 //
 //   - set.go: Set: roles, bindings and tokens of one version, with a cache of answers
 //   - call.go: Call: the principal of a call, for handlers that find the object themselves
+//   - events.go: the events that a caller may read
 //   - submit.go: the decision of a submit: rights, rate, and the limits of the namespace
 //   - condition.go: conditions of rules
 //   - namespace.go: namespaces

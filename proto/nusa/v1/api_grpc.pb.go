@@ -2440,7 +2440,8 @@ const (
 //
 // Events reports what happens. The retained history is bounded, and gaps are marked.
 type EventsClient interface {
-	// Watch sends events as they happen, from a token or from now on.
+	// Watch sends events as they happen, from a token or from now on. The stream has only the
+	// events that the caller may read: those of its namespaces and regions.
 	Watch(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error)
 }
 
@@ -2477,7 +2478,8 @@ type Events_WatchClient = grpc.ServerStreamingClient[Event]
 //
 // Events reports what happens. The retained history is bounded, and gaps are marked.
 type EventsServer interface {
-	// Watch sends events as they happen, from a token or from now on.
+	// Watch sends events as they happen, from a token or from now on. The stream has only the
+	// events that the caller may read: those of its namespaces and regions.
 	Watch(*WatchEventsRequest, grpc.ServerStreamingServer[Event]) error
 	mustEmbedUnimplementedEventsServer()
 }

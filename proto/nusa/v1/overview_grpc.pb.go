@@ -31,7 +31,7 @@ const (
 // own region, and the other regions as it last knew them.
 type OverviewClient interface {
 	// Watch sends a snapshot, and after that only what changes. The stream has only what the
-	// caller may read. RESOURCE_EXHAUSTED: the server has 256 such streams.
+	// caller may read: a caller who may read jobs of one namespace gets these, and no regions. RESOURCE_EXHAUSTED: the server has 256 such streams.
 	Watch(ctx context.Context, in *WatchOverviewRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OverviewUpdate], error)
 }
 
@@ -71,7 +71,7 @@ type Overview_WatchClient = grpc.ServerStreamingClient[OverviewUpdate]
 // own region, and the other regions as it last knew them.
 type OverviewServer interface {
 	// Watch sends a snapshot, and after that only what changes. The stream has only what the
-	// caller may read. RESOURCE_EXHAUSTED: the server has 256 such streams.
+	// caller may read: a caller who may read jobs of one namespace gets these, and no regions. RESOURCE_EXHAUSTED: the server has 256 such streams.
 	Watch(*WatchOverviewRequest, grpc.ServerStreamingServer[OverviewUpdate]) error
 	mustEmbedUnimplementedOverviewServer()
 }
