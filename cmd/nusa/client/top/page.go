@@ -190,7 +190,11 @@ func (p *page) writeRegions(w *term.Screen) {
 	t.DropEmpty("QUEUE", "MESSAGE", "IN", "OUT")
 	t.Narrow(w.Width, "OUT", "IN", "DISK", "MASTER", "MEM RESERVED", "CPU RESERVED", "ALLOCS", "QUEUE")
 	t.Write(w)
-	if len(t.Rows) == 0 {
+	switch {
+	case len(t.Rows) > 0:
+	case len(p.m.Head.GetServers()) == 0: // the head of a user who may read the topology has at least one
+		fmt.Fprintf(w, "no region that this user may read: %s job list shows the jobs\n", w.Program)
+	default:
 		fmt.Fprintf(w, "no regions; define one with: %s region define FILE, or start its servers\n", w.Program)
 	}
 }

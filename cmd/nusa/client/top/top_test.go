@@ -81,7 +81,8 @@ func TestRendering(t *testing.T) {
 		sample.Of("top in 80 columns, by state, reversed", in80(sorted, 24)),
 		sample.Of("top, many regions, scrolled", in80(scrolled, 20)),
 		sample.Of("top at an island, not current", in80(noticed, 24)),
-		sample.Of("top of nothing", in80(shown(&nusav1.OverviewUpdate{Reset_: true, Synced: true}), 24)),
+		sample.Of("top of nothing", in80(shown(&nusav1.OverviewUpdate{Reset_: true, Synced: true, Head: &nusav1.OverviewHead{Servers: []*nusav1.GlobalServer{{Name: "g1"}}}}), 24)),
+		sample.Of("top of a user who may read no region", in80(shown(&nusav1.OverviewUpdate{Reset_: true, Synced: true}), 24)),
 		sample.Of("top in a tiny window", in80(shown(snapshot()), 3)),
 	})
 }
