@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/cdproto/security"
@@ -40,6 +41,64 @@ func trusting(t *testing.T, host, address string, l look) *page {
 	}
 	p.navigate(address)
 	return p
+}
+
+// TestOneNamespace: the page of a user of one namespace opens the jobs, and has the jobs and the events of that
+// namespace only. A user who may read neither jobs nor regions learns that, and not that there is no connection.
+func TestOneNamespace(t *testing.T) {
+	t.Parallel()
+	pages, conn := globals(t)
+	admin, address := nusav1.NewAuthClient(conn), pages[0]
+	bound := &nusav1.AuthBinding{Name: "admins", Role: "admin", Subjects: []string{"operator/*"}} // who makes the tokens
+	if _, err := admin.SetBinding(t.Context(), &nusav1.SetBindingRequest{Binding: bound}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nusav1.NewRegionsClient(conn).Define(t.Context(), &nusav1.DefineRegionRequest{Definition: &nusav1.RegionDefinition{Name: "eastus"}, CheckRevision: -1}); err != nil {
+		t.Fatal(err)
+	}
+	for _, namespace := range []string{"default", "pay"} {
+		spec, err := job.Parse([]byte("namespace: "+namespace+"\n"+webJob), "job.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := nusav1.NewJobsClient(conn).Submit(t.Context(), &nusav1.SubmitRequest{Spec: spec, CheckRevision: -1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token := func(role, namespace string) string {
+		made, err := admin.CreateAccessToken(t.Context(), &nusav1.CreateAccessTokenRequest{Roles: []string{role}, Namespaces: []string{namespace}, Ttl: durationpb.New(patience * 100)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.GetSecret()
+	}
+	host := address[len("https://"):]
+	p := trusting(t, host, address+"/ui/#token="+token("submitter", "pay"), desk)
+	p.see("pay/web")
+	p.axe()
+	if text := p.text(); strings.Contains(text, "default/web") || strings.Contains(text, "Topology") {
+		t.Errorf("a user of one namespace sees %q", text)
+	}
+	p.click("nav a", "Events")
+	p.see("job.submitted")
+	if text := p.text(); strings.Contains(text, "default/web") || strings.Contains(text, "auth.changed") {
+		t.Errorf("a user of one namespace sees the events %q", text)
+	}
+	p.navigate(address + "/ui/topology")
+	p.see("may not read regions")
+
+	none, err := admin.CreateAccessToken(t.Context(), &nusav1.CreateAccessTokenRequest{Ttl: durationpb.New(patience * 100)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = open(t, "about:blank", desk)
+	p.ignore("status of 403")
+	p.host = host
+	if _, err := chromedp.Call(p.ctx, security.SetIgnoreCertificateErrors, security.SetIgnoreCertificateErrorsParams{Ignore: true}); err != nil {
+		t.Fatal(err)
+	}
+	p.navigate(address + "/ui/#token=" + none.GetSecret())
+	p.see("This access token may not use the page.")
 }
 
 // canI is the path of questions about rights.

@@ -11,6 +11,8 @@ export interface View {
   /** Keys that open it. */
   keys: string
   load: () => Promise<{ default: Component }>
+  /** The view shows regions only, so it has nothing for users who may not read any. */
+  regions?: boolean
   /** What the view needs from the one stream at an address. The first request of the page has it. */
   want?: (params: Params) => Want
 }
@@ -21,9 +23,9 @@ function jobsOf(params: Params): Want {
 }
 
 export const views: View[] = [
-  { name: 'federation', title: 'Federation', keys: 'g f', load: () => import('./views/federation/Federation.svelte'), want: () => ({ edges: true }) },
-  { name: 'latency', title: 'Latency', keys: 'g l', load: () => import('./views/latency/Latency.svelte'), want: () => ({ edges: true }) },
-  { name: 'topology', title: 'Topology', keys: 'g t', load: () => import('./views/topology/Topology.svelte'), want: (p) => (p.region ? { nodesOf: p.region } : {}) },
+  { name: 'federation', title: 'Federation', keys: 'g f', load: () => import('./views/federation/Federation.svelte'), regions: true, want: () => ({ edges: true }) },
+  { name: 'latency', title: 'Latency', keys: 'g l', load: () => import('./views/latency/Latency.svelte'), regions: true, want: () => ({ edges: true }) },
+  { name: 'topology', title: 'Topology', keys: 'g t', load: () => import('./views/topology/Topology.svelte'), regions: true, want: (p) => (p.region ? { nodesOf: p.region } : {}) },
   { name: 'jobs', title: 'Jobs', keys: 'g j', load: () => import('./views/jobs/Jobs.svelte'), want: jobsOf },
   { name: 'reservations', title: 'Reservations', keys: 'g r', load: () => import('./views/reservations/Reservations.svelte') },
   { name: 'events', title: 'Events', keys: 'g e', load: () => import('./views/events/Events.svelte') },

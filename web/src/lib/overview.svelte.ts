@@ -58,6 +58,8 @@ class Overview {
   since = $state(0)
   /** Why the stream is disconnected. */
   error = $state('')
+  /** The server does not allow the stream. */
+  denied = $state(false)
   /** Something has been received since the login. */
   ready = $state(false)
   /** The snapshot is complete. */
@@ -87,6 +89,11 @@ class Overview {
   private frame = 0
   private changed: Partial<Sections> = {}
 
+  /** The user may not read any region: the page has only the objects of the user's namespaces. */
+  get narrow(): boolean {
+    return this.synced && this.regions.length === 0 && !this.head.servers?.length
+  }
+
   region(name: string): OverviewRegion | undefined {
     return this.world.regions.get(name)
   }
@@ -106,6 +113,7 @@ class Overview {
   start(): void {
     this.stop()
     this.status = 'connecting'
+    this.denied = false
     this.since = 0
     void this.run()
   }
@@ -151,6 +159,7 @@ class Overview {
     const q = query(want)
     this.asked = JSON.stringify(q)
     let why = 'The server ended the stream.'
+    let denied = false
     try {
       await stream<OverviewUpdate>('/v1/overview:watch', q, abort.signal, (u) => {
         if (!abort.signal.aborted) this.receive(u, want)
@@ -159,11 +168,13 @@ class Overview {
       if (abort.signal.aborted) return
       why = err instanceof Error ? err.message : String(err)
       if (err instanceof ApiError && err.unauthorised) return
+      denied = err instanceof ApiError && err.denied
     }
     if (abort.signal.aborted || session.locked) return
     if (this.status !== 'disconnected') this.since = clock.now
     this.status = 'disconnected'
     this.error = why
+    this.denied = denied
     this.reconnect(this.backoff.next())
   }
 

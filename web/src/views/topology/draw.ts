@@ -236,7 +236,7 @@ function drawCard(
   let at = y + unit * 2.1
   if (full) {
     ctx.fillStyle = p.quiet
-    const more = [cell.look === 'ready' ? '' : cell.look, cell.pool, `${cell.allocations} alloc.`].filter((t) => t !== '').join(' · ')
+    const more = [cell.look === 'ready' ? '' : cell.look, cell.pool, cell.allocations < 0 ? '' : `${cell.allocations} alloc.`].filter((t) => t !== '').join(' · ')
     ctx.fillText(clip(ctx, more, width), left, at + unit * 0.2)
     at += unit
   }
@@ -280,7 +280,7 @@ function meter(
 
 function dots(ctx: CanvasRenderingContext2D, p: Palette, x: number, y: number, width: number, bottom: number, cell: Cell, tiles: Tile[] | undefined): void {
   const n = tiles ? tiles.length : cell.allocations
-  if (n === 0 || bottom - y < 5) return
+  if (n <= 0 || bottom - y < 5) return
   if (tiles && n <= 12 && (bottom - y) / n >= 11) {
     tiles.forEach((t, i) => {
       const at = y + (i + 0.5) * Math.min(18, (bottom - y) / n)

@@ -20,6 +20,7 @@ export interface Cell {
   /** Measured use of CPU and memory, 0..1. Negative: unknown. */
   usedCPU: number
   usedMemory: number
+  /** Negative: unknown. */
   allocations: number
 }
 
@@ -156,7 +157,7 @@ function nameless(as: Look): Cell {
     memory: -1,
     usedCPU: -1,
     usedMemory: -1,
-    allocations: 0,
+    allocations: -1,
   }
 }
 
