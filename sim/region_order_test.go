@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/sim"
 )
@@ -216,4 +218,78 @@ func (r *rolled) failedInGamma(most time.Duration) (state nusav1.JobState) {
 		return nil
 	})
 	return state
+}
+
+// TestOrderWithCanaries: canaries come first, and once they are promoted the regions follow in their
+// order. A scale meanwhile neither begins the rollout again nor waits for it. The steps in a region keep
+// update.stagger.
+func TestOrderWithCanaries(t *testing.T) {
+	inBubble(t, sim.Options{Regions: []string{"alpha", "beta", "gamma"}, Globals: 2}, func(t *testing.T, f *sim.Federation) {
+		r := &rolled{t, f, f.Global(1), &nusav1.JobRef{Name: "web"}}
+		const update = "canary: 1, auto_promote: true, stagger: 1m, regions: {order: [gamma, beta]}"
+		mustSubmit(t, r.conn, byRegion("1", update), false)
+		r.completed(time.Minute, 1, 6)
+		_, err := submit(t, r.conn, byRegion("2", "regions: {order: [gama]}"), false)
+		r.refused("an unknown region", err, codes.InvalidArgument, "gama")
+
+		mustSubmit(t, r.conn, byRegion("2", update), false)
+		canaries, scaled, seen := false, false, []int32{}
+		r.follow(20*time.Minute, 2, []string{"gamma", "beta", "alpha"}, func(got *nusav1.Rollout) {
+			switch {
+			case got.GetState() == nusav1.RolloutState_ROLLOUT_STATE_CANARY:
+				canaries = true
+				for name, at := range got.GetRegions() {
+					if at.GetOutdated() != 2 {
+						t.Fatalf("%s while the canary is not promoted: %v", name, got)
+					}
+				}
+			case got.GetRegions()["gamma"].GetOutdated() > 0:
+				seen = append(seen, got.GetRegions()["gamma"].GetOutdated())
+			case !scaled:
+				scaled = true
+				mustSubmit(t, r.conn, strings.Replace(byRegion("2", update), "count: 6", "count: 9", 1), false)
+			}
+		})
+		if one := len(slices.DeleteFunc(seen, func(n int32) bool { return n != 1 })); !canaries || !scaled || one < 40 {
+			t.Errorf("canaries %t, scaled %t, gamma had one earlier instance for %d s", canaries, scaled, one)
+		}
+		r.completed(10*time.Minute, 3, 9)
+	})
+}
+
+// TestRolloutLosesARegion: the region that is being updated is lost. The next one follows, the lost
+// instances start elsewhere, and the rollout is done. One that is only cut off for a moment is waited for.
+func TestRolloutLosesARegion(t *testing.T) {
+	for _, lost := range []bool{true, false} {
+		t.Run(fmt.Sprintf("lost %t", lost), func(t *testing.T) {
+			inBubble(t, sim.Options{Regions: []string{"alpha", "beta", "gamma"}}, func(t *testing.T, f *sim.Federation) {
+				r := &rolled{t, f, f.Global(1), &nusav1.JobRef{Name: "web"}}
+				file := func(v string) string {
+					return strings.Replace(byRegion(v, "regions: {order: [gamma, beta]}"), "spread: {min: 3}", "spread: {min: 2}", 1)
+				}
+				mustSubmit(t, r.conn, file("1"), false)
+				r.completed(time.Minute, 1, 6)
+				mustSubmit(t, r.conn, file("2"), false)
+				f.Eventually(time.Minute, "gamma is being updated", func(context.Context) error {
+					if got := r.job().GetStatus().GetRollout(); got.GetRegions()["gamma"].GetHealthy() != 1 {
+						return fmt.Errorf("%v", got)
+					}
+					return nil
+				})
+				heal := f.Cut(f.GlobalIPs(), f.RegionIPs("gamma"))
+				time.Sleep(30 * time.Second)
+				if got := r.job().GetStatus(); got.GetRollout().GetRegions()["beta"].GetOutdated() != 3 || got.GetRollout().GetDeadline() != nil {
+					t.Errorf("after 30 s without gamma: %v", got)
+				}
+				if lost {
+					time.Sleep(3 * time.Minute)
+					if got := r.job().GetStatus(); got.GetGroups()["all"].GetCounts().GetOutdated() != 0 {
+						t.Errorf("after 3.5 m without gamma: %v", got)
+					}
+				}
+				heal()
+				r.completed(10*time.Minute, 2, 6)
+			})
+		})
+	}
 }

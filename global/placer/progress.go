@@ -70,7 +70,7 @@ func (p *rollouts) evaluate(k state.JobKey, j *state.Job) (next *nusav1.RolloutR
 		p.jobs[k] = r
 	}
 	facts := progress.Rollout{
-		Version: version, Begun: rec != nil, Paused: rec.GetPaused(), Failed: rec.GetFailed() != "", Held: deadlinesHeld(j, p.st.Sight()),
+		Version: version, Begun: rec != nil, Paused: rec.GetPaused(), Failed: rec.GetFailed() != "", Held: j.DeadlinesHeld(p.st.Sight()),
 	}
 	at := j.RegionsOfRollout(rec)
 	if o := j.Place().RegionOrder; o != nil && rec != nil {
@@ -148,19 +148,6 @@ func (p *rollouts) setDue(k state.JobKey, j *state.Job, due, left time.Duration)
 		j.EditNotes().RolloutDue = misses
 		p.st.JobChanged(j)
 	}
-}
-
-// deadlinesHeld returns why no deadline of a job's rollout counts now, or "".
-func deadlinesHeld(j *state.Job, see state.Sight) string {
-	for _, name := range j.Regions() {
-		if _, cut := see.CutOff(name); cut {
-			return "region " + name + " is disconnected"
-		}
-		if _, awaited := see.Awaited(name); awaited {
-			return "region " + name + " has not reconnected since the election"
-		}
-	}
-	return ""
 }
 
 // addCanaries adds the groups with canaries to the facts. It reports whether every canary is healthy.

@@ -145,10 +145,23 @@ func (j *Job) addRollout(out *nusav1.JobStatus, see Sight) {
 		r.State, r.Message = nusav1.RolloutState_ROLLOUT_STATE_PAUSED, holdText(rec)
 	case CanaryStage(rec):
 		j.addCanaries(r, rec, see)
-	case due > 0:
+	case due > 0 && j.DeadlinesHeld(see) == "":
 		r.Deadline = durationpb.New(max(0, due-see.st.Clock()))
 	}
 	out.Rollout = r
+}
+
+// DeadlinesHeld returns why no deadline of the job's rollout counts now, or "". The lock is held.
+func (j *Job) DeadlinesHeld(see Sight) string {
+	for _, name := range j.Regions() {
+		if _, cut := see.CutOff(name); cut {
+			return "region " + name + " is disconnected"
+		}
+		if _, awaited := see.Awaited(name); awaited {
+			return "region " + name + " has not reconnected since the election"
+		}
+	}
+	return ""
 }
 
 // regionRollout returns what is stored about a region of a rollout.
