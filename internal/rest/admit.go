@@ -17,11 +17,13 @@ import (
 )
 
 const (
-	// maxFiles bounds the job files in YAML that are read at a time: a file of 1 MiB can take almost
-	// 300 MiB of memory until its bounds are checked.
-	maxFiles = 4
-	// fileWait is how long a request waits for its turn.
-	fileWait = 10 * time.Second
+	// maxBodies bounds the large bodies, and the job files in YAML, that are read at a time: a file of 1 MiB
+	// can take almost 300 MiB of memory until its bounds are checked.
+	maxBodies = 4
+	// largeBody is the size from which on a body is large, in bytes.
+	largeBody = 256 << 10
+	// bodyWait is how long a request waits for its turn.
+	bodyWait = 10 * time.Second
 )
 
 // unknownCaller returns the error for a caller whom the server does not know, or nil. ctx has the
@@ -33,14 +35,14 @@ func unknownCaller(ctx context.Context, conn grpc.ClientConnInterface) *problem 
 	return nil
 }
 
-// admit lets a request read its job file, until the returned function is called. The call would refuse a
-// caller whom the server does not know, but only after the file was read.
+// admit lets the server read the body of a request, until the returned function is called. The call would
+// refuse a caller whom the server does not know, but only after the body was read.
 func (a *api) admit(ctx context.Context, r *http.Request, auth string) (done func(), p *problem) {
 	conn, err := serve.Conn(r)
 	if err != nil {
 		return nil, problemOf(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, fileWait)
+	ctx, cancel := context.WithTimeout(ctx, bodyWait)
 	defer cancel()
 	asking := ctx
 	if auth != "" {
@@ -49,16 +51,16 @@ func (a *api) admit(ctx context.Context, r *http.Request, auth string) (done fun
 	if p := unknownCaller(asking, conn); p != nil {
 		return nil, p
 	}
-	return a.enterFile(ctx)
+	return a.enterBody(ctx)
 }
 
-// enterFile waits for the turn of a job file.
-func (a *api) enterFile(ctx context.Context) (done func(), p *problem) {
+// enterBody waits for the turn of a body.
+func (a *api) enterBody(ctx context.Context) (done func(), p *problem) {
 	select {
-	case a.files <- struct{}{}:
-		return func() { <-a.files }, nil
+	case a.bodies <- struct{}{}:
+		return func() { <-a.bodies }, nil
 	case <-ctx.Done():
-		return nil, problemOf(rpcerr.Error{Code: codes.ResourceExhausted, RetryAfter: fileWait,
-			Message: fmt.Sprintf("the server reads %d other job files in YAML: send the job later, or as JSON", maxFiles)}.Err())
+		return nil, problemOf(rpcerr.Error{Code: codes.ResourceExhausted, RetryAfter: bodyWait,
+			Message: fmt.Sprintf("the server reads %d other large bodies or jobs in YAML: send yours later", maxBodies)}.Err())
 	}
 }

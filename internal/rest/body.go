@@ -49,7 +49,7 @@ func (o *operation) limit() int64 {
 
 // readBody reads the body of a request and returns it as the JSON of the message that the operation
 // takes. params are the fields in the path. set are fields of headers, if the whole request is the body.
-// admit lets the request read a job file, until the function that it returns is called.
+// admit lets the server read a large body or a job file, until the function that it returns is called.
 func (o *operation) readBody(w http.ResponseWriter, r *http.Request, params, set map[string]string, admit func() (func(), *problem)) ([]byte, *problem) {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, o.limit()))
 	var large *http.MaxBytesError
@@ -76,7 +76,7 @@ func (o *operation) readBody(w http.ResponseWriter, r *http.Request, params, set
 	if len(data) == 0 {
 		return nil, refusal(http.StatusBadRequest, codes.InvalidArgument, "the body is empty: it must be the "+strings.ReplaceAll(o.body, "_", " "))
 	}
-	if asYAML {
+	if asYAML || len(data) >= largeBody {
 		done, p := admit()
 		if p != nil {
 			return nil, p

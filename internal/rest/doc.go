@@ -15,7 +15,7 @@
 //   - operation.go: the operations, read from the protos; describe.go: the same for the document
 //   - request.go: what a request may have: parameters, headers, an access token; headers of responses
 //   - body.go: bodies and their content types; job files
-//   - admit.go: whose job file is read, and how many at a time
+//   - admit.go: whose large bodies are read, and how many at a time
 //   - fields.go: unknown fields and parameters, with the nearest known ones
 //   - values.go: wrong values of parameters and of fields
 //   - marshal.go: messages as JSON, as lines, and as server-sent events

@@ -264,8 +264,12 @@ func TestStrangersLearnNothingOfABody(t *testing.T) {
 		as, auth string
 		want     int
 	}{{"", "", 401}, {"", "Bearer nusa_x_y", 401}, {"operator/jane", "", 400}} {
-		for path, wrong := range map[string]string{"/schedule": `{"requested_cpu": "two"}`, "/spare/prepare": `{"count": 1.5}`, "/v1/jobs:plan": "[["} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.addr+path, strings.NewReader(wrong))
+		for path, wrong := range map[string]string{"/schedule": `{"requested_cpu": "two"}`, "/spare/prepare": `{"count": 1.5}`, "/v1/jobs:plan": "[[", "/v1/namespaces/a": `{"x": "` + strings.Repeat("x", 300<<10) + `"}`} {
+			verb := http.MethodPost
+			if strings.HasSuffix(path, "/a") {
+				verb = http.MethodPut
+			}
+			r, err := http.NewRequestWithContext(t.Context(), verb, g.addr+path, strings.NewReader(wrong))
 			if err != nil {
 				t.Fatal(err)
 			}

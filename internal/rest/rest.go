@@ -39,8 +39,8 @@ type api struct {
 	requests   *prometheus.CounterVec
 	// streams counts the streams in progress.
 	streams atomic.Int32
-	// files has an element for each job file that is being read.
-	files chan struct{}
+	// bodies has an element for each large body, or job file in YAML, that is being read.
+	bodies chan struct{}
 	// mux returns the handlers, which are made at the first request.
 	mux func() http.Handler
 }
@@ -52,7 +52,7 @@ func Mount(s *serve.Server, o Options) error {
 			return err
 		}
 	}
-	a := &api{o: o, operations: map[string]*operation{}, files: make(chan struct{}, maxFiles), requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+	a := &api{o: o, operations: map[string]*operation{}, bodies: make(chan struct{}, maxBodies), requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "nusa_http_requests_total", Help: "Requests of the HTTP API, by operation and status. Streams count when they end.",
 	}, []string{"operation", "status"})}
 	if err := s.Registry.Register(a.requests); err != nil {

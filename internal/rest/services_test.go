@@ -176,12 +176,12 @@ func TestHeadersOfWholeBodies(t *testing.T) {
 	t.Error("there is no Webhooks.Set")
 }
 
-// TestJobFilesWait: so many job files are read at a time, and the next one waits for its turn.
-func TestJobFilesWait(t *testing.T) {
-	a := &api{files: make(chan struct{}, maxFiles)}
+// TestBodiesWait: so many large bodies are read at a time, and the next one waits for its turn.
+func TestBodiesWait(t *testing.T) {
+	a := &api{bodies: make(chan struct{}, maxBodies)}
 	var leave []func()
-	for range maxFiles {
-		done, p := a.enterFile(t.Context())
+	for range maxBodies {
+		done, p := a.enterBody(t.Context())
 		if p != nil {
 			t.Fatal(p)
 		}
@@ -189,11 +189,11 @@ func TestJobFilesWait(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if _, p := a.enterFile(ended); p == nil || p.Status != http.StatusTooManyRequests || p.RetryAfter == 0 {
-		t.Errorf("one more file: %v", p)
+	if _, p := a.enterBody(ended); p == nil || p.Status != http.StatusTooManyRequests || p.RetryAfter == 0 {
+		t.Errorf("one more body: %v", p)
 	}
 	leave[0]()
-	if _, p := a.enterFile(t.Context()); p != nil {
+	if _, p := a.enterBody(t.Context()); p != nil {
 		t.Error(p)
 	}
 }
