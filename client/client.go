@@ -155,6 +155,9 @@ func (c *Client) Reservations() nusav1.ReservationsClient {
 // Pools keeps what counts in the scores of the nodes of a pool.
 func (c *Client) Pools() nusav1.PoolsClient { return nusav1.NewPoolsClient(c.conn) }
 
+// Workflows begins and steers runs of workflows.
+func (c *Client) Workflows() nusav1.WorkflowsClient { return nusav1.NewWorkflowsClient(c.conn) }
+
 // Schedules begins runs of jobs with a schedule, and of jobs that are dispatched.
 func (c *Client) Schedules() nusav1.SchedulesClient { return nusav1.NewSchedulesClient(c.conn) }
 

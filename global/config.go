@@ -119,7 +119,8 @@ type Config struct {
 // 4: the server begins the runs of schedules.
 // 5: the server knows the canaries of rollouts.
 // 6: the server knows rollouts in an order of regions.
-const featureLevel = state.OrderLevel
+// 7: the server runs workflows.
+const featureLevel = state.WorkflowLevel
 
 // MinLease is the shortest lease of regions that a flag may set. It leaves time for three renewals,
 // one a second.

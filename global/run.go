@@ -26,6 +26,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/spares"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/global/workflows"
 	"github.com/nusa-scheduler/nusa/internal/forward"
 	"github.com/nusa-scheduler/nusa/internal/rest"
 	"github.com/nusa-scheduler/nusa/internal/serve"
@@ -124,6 +125,7 @@ func Run(ctx context.Context, cfg Config) error {
 	nusav1.RegisterSparesServer(s.web, &spares.Service{Current: s.spares})
 	nusav1.RegisterRolloutsServer(s.web, &rollouts.Service{Current: s.term})
 	nusav1.RegisterSchedulesServer(s.web, &schedules.Service{Current: s.schedules})
+	nusav1.RegisterWorkflowsServer(s.web, &workflows.Service{Current: s.workflows})
 	return s.run(ctx, addrs)
 }
 
@@ -409,6 +411,14 @@ func (s *server) term() *api.Term {
 func (s *server) schedules() *schedules.Book {
 	if t := s.active.Load(); t != nil {
 		return t.schedules
+	}
+	return nil
+}
+
+// workflows returns the workflows of the present term, or nil if this server is not active.
+func (s *server) workflows() *workflows.Book {
+	if t := s.active.Load(); t != nil {
+		return t.workflows
 	}
 	return nil
 }

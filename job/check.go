@@ -111,7 +111,7 @@ const (
 
 // IsTemplate reports whether a job does not run itself, but begins runs: jobs of their own.
 func IsTemplate(spec *nusav1.JobSpec) bool {
-	return spec.GetSchedule() != nil || spec.GetParameterized() != nil
+	return spec.GetSchedule() != nil || spec.GetParameterized() != nil || spec.GetWorkflow() != nil
 }
 
 // LongestName returns how many characters the name of a job may have. The names of runs are longer than
@@ -214,6 +214,10 @@ func ruleOf(s *nusav1.Schedule) (*times.Rule, Errors) {
 
 // checkTemplate validates the fields of a job that begins runs.
 func checkTemplate(c *checker, spec *nusav1.JobSpec) {
+	if spec.GetWorkflow() != nil || spec.GetType() == workflowType {
+		checkWorkflow(c, spec)
+		return
+	}
 	if !IsTemplate(spec) {
 		return
 	}

@@ -39,6 +39,9 @@ const (
 	defaultRunCount      = 20
 	defaultRunAge        = 168 * time.Hour
 	defaultPayloadFile   = "payload"
+	defaultStepsAtOnce   = 100
+	defaultItemsAtOnce   = 10
+	defaultStepBackoff   = 10 * time.Second
 
 	// The values of `update` that are not written into a spec, so that a spec from before these
 	// fields existed stays as it is.
@@ -96,6 +99,9 @@ func AutoRevert(g *nusav1.Group) bool {
 // changes nothing. Default also accepts specs that Validate refuses.
 func Default(spec *nusav1.JobSpec) {
 	or(&spec.Namespace, DefaultNamespace)
+	if spec.Workflow != nil {
+		or(&spec.Type, workflowType)
+	}
 	if IsTemplate(spec) {
 		or(&spec.Type, nusav1.JobType_JOB_TYPE_BATCH)
 	}
@@ -126,6 +132,18 @@ func defaultRuns(spec *nusav1.JobSpec) {
 			or(&p.PayloadFile, defaultPayloadFile)
 		}
 		defaultRunHistory(&p.History)
+	}
+	if w := spec.Workflow; w != nil { // the groups of steps get theirs when the steps run
+		or(&w.MaxParallel, defaultStepsAtOnce)
+		for _, s := range w.Steps {
+			if s.GetRetry() != nil {
+				orDuration(&s.Retry.Backoff, defaultStepBackoff)
+			}
+			if s.GetForeach() != nil {
+				or(&s.Foreach.MaxParallel, defaultItemsAtOnce)
+			}
+		}
+		defaultRunHistory(&w.History)
 	}
 }
 

@@ -127,6 +127,9 @@ func checkAfter(c *checker, at string, level *nusav1.DisconnectLevel, advised ti
 // silence of a region after which a federation notices a loss. Before that nothing can move. The
 // defaults of the spec must be filled in.
 func Unnoticed(spec *nusav1.JobSpec, noticed time.Duration) Errors {
+	if spec.GetWorkflow() != nil {
+		return ofSteps(spec, func(step *nusav1.JobSpec) Errors { return Unnoticed(step, noticed) })
+	}
 	c := &checker{}
 	for _, name := range sorted(spec.GetGroups()) {
 		level := spec.GetGroups()[name].GetDisconnect().GetRegion()

@@ -11,7 +11,7 @@
 //   - schema.go: how the file form of a message differs from its proto form
 //   - forms.go: examples and hints for errors about the form of a file
 //   - quantity.go: sizes, CPU and durations as text
-//   - default.go: defaults; export.go: a file without them
+//   - default.go: defaults; export.go: a file without them, and a commented job file to start from
 //   - validate.go, validate_group.go, validate_files.go: the limits of a spec
 //   - check.go: the limits of health checks, of schedules, of parameterized jobs and of retry policies
 //   - driver.go, driver_engine.go: the settings of the known drivers
@@ -23,9 +23,10 @@
 //   - hash.go: a hash that changes when a group's instances must be replaced
 //   - ask.go: what an instance of a group needs of a node
 //   - disconnect.go: what happens on lost contact: which leases bind, and the limits
-//   - sample.go: a commented job file to start from
+//   - workflow.go: the limits of workflows, and the jobs of their steps
 //
 // The folder doc reads YAML and JSON into a tree with positions, and writes such trees. The folder
-// vars fills in the variables of a file. The folder times says when a schedule fires, and the folder
-// confine compares a job with the limits of its namespace.
+// vars fills in the variables of a file. The folder times says when a schedule fires, the folder steps which
+// steps of a workflow depend on which others, and the folder confine compares a job with the limits of its
+// namespace.
 package job

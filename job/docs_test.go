@@ -29,7 +29,7 @@ func TestJobFileReference(t *testing.T) {
 	md := (&nusav1.JobSpec{}).ProtoReflect().Descriptor()
 	fields := map[string]bool{}
 	for _, p := range paths(md, "", nil) {
-		if strings.HasPrefix(p, "groups.NAME.regions.") {
+		if strings.HasPrefix(p, "groups.NAME.regions.") || strings.HasPrefix(p, "workflow.steps.NAME.groups.NAME.") || strings.HasPrefix(p, "workflow.steps.NAME.regions.") || strings.HasPrefix(p, "workflow.history.") {
 			continue // the same as the job's
 		}
 		fields[p] = true
@@ -57,9 +57,15 @@ func TestJobFileReference(t *testing.T) {
 	})
 }
 
-// TestJobsOfPages: the job files in the blocks of the page about schedules are valid and supported.
+// TestJobsOfPages: the job files in the blocks of the pages about schedules and workflows are valid and supported.
 func TestJobsOfPages(t *testing.T) {
-	text, err := os.ReadFile("../docs/schedules.md")
+	for _, page := range []string{"schedules.md", "workflows.md"} {
+		jobsOfPage(t, "../docs/"+page)
+	}
+}
+
+func jobsOfPage(t *testing.T, page string) {
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +74,7 @@ func TestJobsOfPages(t *testing.T) {
 		t.Fatal("no job file")
 	}
 	for _, b := range blocks {
-		spec, err := Parse([]byte(b[1]), "docs/schedules.md")
+		spec, err := Parse([]byte(b[1]), page)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,9 @@
 package job
 
 import (
+	_ "embed"
+	"strings"
+	"text/template"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -43,6 +46,18 @@ func undefaultRuns(spec *nusav1.JobSpec) {
 		drop(&p.Payload, nusav1.Payload_PAYLOAD_OPTIONAL)
 		drop(&p.PayloadFile, defaultPayloadFile)
 		undefaultRunHistory(&p.History)
+	}
+	if w := spec.Workflow; w != nil {
+		drop(&w.MaxParallel, defaultStepsAtOnce)
+		for _, s := range w.Steps {
+			if s.GetRetry() != nil {
+				dropDuration(&s.Retry.Backoff, defaultStepBackoff)
+			}
+			if s.GetForeach() != nil {
+				drop(&s.Foreach.MaxParallel, defaultItemsAtOnce)
+			}
+		}
+		undefaultRunHistory(&w.History)
 	}
 }
 
@@ -200,4 +215,37 @@ func dropEmpty[T any, M interface {
 	if *field != nil && proto.Size(*field) == 0 {
 		*field = nil
 	}
+}
+
+//go:embed sample.yaml.tmpl
+var sampleText string
+
+// Sample returns a commented job file to start from. The name must be valid.
+func Sample(name string, kind nusav1.JobType) (string, error) {
+	funcs := template.FuncMap{
+		// pad aligns the comment after the type.
+		"pad": func(s string) string { return strings.Repeat(" ", max(1, 21-len(s))) },
+	}
+	t, err := template.New("job").Funcs(funcs).Parse(sampleText)
+	if err != nil {
+		return "", err
+	}
+	typeName := enumName(kind.Descriptor().Values().ByNumber(kind.Number()))
+	if typeName == "" {
+		typeName = "service"
+	}
+	var b strings.Builder
+	err = t.Execute(&b, struct{ Name, Type string }{name, typeName})
+	return b.String(), err
+}
+
+// ParseType reads a job type in the form of job files that Sample knows. It returns false for another text.
+func ParseType(s string) (nusav1.JobType, bool) {
+	values := nusav1.JobType(0).Descriptor().Values()
+	for i := range values.Len() {
+		if name := enumName(values.Get(i)); name != "" && name == s && values.Get(i).Number() != workflowType.Number() {
+			return nusav1.JobType(values.Get(i).Number()), true
+		}
+	}
+	return 0, false
 }

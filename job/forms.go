@@ -23,6 +23,12 @@ var forms = map[protoreflect.FullName]string{
 	"nusa.v1.Schedule.exclude": "[{from: '2026-12-24', to: '2027-01-01'}]", "nusa.v1.Exclusion": "{from: '2026-12-24', to: '2027-01-01'}",
 	"nusa.v1.RunHistory": "{count: 20, age: 168h}", "nusa.v1.Parameterized": "{payload: required, meta_required: [customer]}",
 	"nusa.v1.Parameterized.meta_required": "[customer]", "nusa.v1.Parameterized.meta_optional": "[priority]",
+	"nusa.v1.Workflow":       "{steps: {fetch: {ref: download}, train: {depends: fetch.succeeded, ref: train}}}",
+	"nusa.v1.Workflow.steps": "{fetch: {ref: download}}", "nusa.v1.Step": "{depends: fetch.succeeded, ref: train}",
+	"nusa.v1.Workflow.parameters": "{day: {default: today}}", "nusa.v1.WorkflowParameter": "{default: today}",
+	"nusa.v1.Step.groups": "{main: {tasks: {main: {driver: process, config: {command: sleep}}}}}", "nusa.v1.Step.meta": "{size: large}",
+	"nusa.v1.StepRetry": "{limit: 3, backoff: 10s, on: [lost]}", "nusa.v1.StepRetry.on": "[failed, lost]",
+	"nusa.v1.Foreach": "{items: [eu, us], max_parallel: 2}", "nusa.v1.Foreach.items": "[eu, us]",
 
 	"nusa.v1.RegionsSpec":       "{allow: [{name: japaneast}], spread: {max: 2}}",
 	"nusa.v1.RegionsSpec.allow": "[{name: japaneast}, {labels: {jurisdiction: eu}}]", "nusa.v1.RegionSelector": "{name: japaneast}",
@@ -124,9 +130,11 @@ func wording(key string) string {
 			at = append(at, parent)
 		}
 	}
-	// `regions` of a group has the same fields as `regions` of the job, so it is left out.
+	// `regions` of a group has the same fields as `regions` of the job, and a step those of a job: they are left out.
 	// A hint with more than two places would not help the author.
-	at = slices.DeleteFunc(at, func(p string) bool { return strings.HasPrefix(p, "groups.NAME.regions") })
+	at = slices.DeleteFunc(at, func(p string) bool {
+		return strings.HasPrefix(p, "groups.NAME.regions") || strings.HasPrefix(p, "workflow.steps.NAME.groups") || strings.HasPrefix(p, "workflow.steps.NAME.regions")
+	})
 	if len(at) == 0 || len(at) > 2 {
 		return ""
 	}

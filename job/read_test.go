@@ -56,7 +56,7 @@ func TestErrorsOfBadFiles(t *testing.T) {
 // field with two names is read by both.
 func TestEveryFieldIsRead(t *testing.T) {
 	unset := map[string]int{}
-	files := []string{"full", "schedule", "dispatch", "retry"} // no job has all fields
+	files := []string{"full", "schedule", "dispatch", "retry", "workflow"} // no job has all fields
 	for _, name := range files {
 		data, err := os.ReadFile("testdata/" + name + ".yaml")
 		if err != nil {
@@ -78,13 +78,16 @@ func TestEveryFieldIsRead(t *testing.T) {
 		if name != "full" { // only the fields that this file is about
 			of = nil
 			for _, f := range fields {
+				if name == "workflow" && (strings.Contains(f, ".Workflow") || strings.Contains(f, ".Step") || strings.Contains(f, ".Foreach.")) {
+					t.Errorf("testdata/workflow.yaml does not set %s", f)
+				}
 				if strings.Contains(f, ".Schedule.") || strings.Contains(f, ".Calendar.") || strings.Contains(f, ".Exclusion.") || strings.Contains(f, ".Parameterized.") || strings.Contains(f, ".RunHistory.") || strings.Contains(f, ".Retry.") || strings.Contains(f, ".RetryRule.") {
 					t.Errorf("testdata/%s.yaml does not set %s", name, f)
 				}
 			}
 		}
 		for _, f := range of {
-			if f != "nusa.v1.JobSpec.schedule" && f != "nusa.v1.JobSpec.parameterized" && f != "nusa.v1.Group.retry" {
+			if f != "nusa.v1.JobSpec.schedule" && f != "nusa.v1.JobSpec.parameterized" && f != "nusa.v1.Group.retry" && f != "nusa.v1.JobSpec.workflow" {
 				unset[f]++
 			}
 		}

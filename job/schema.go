@@ -47,6 +47,8 @@ var rules = map[protoreflect.FullName]rule{
 	"nusa.v1.Near.percentile":        {positive: true},
 	"nusa.v1.Schedule.buffer":        {positive: true},
 	"nusa.v1.RunHistory.count":       {positive: true},
+	"nusa.v1.Workflow.max_parallel":  {positive: true},
+	"nusa.v1.Foreach.max_parallel":   {positive: true},
 	"nusa.v1.Update.max_parallel":    {positive: true},
 	"nusa.v1.Preference.selector":    {inline: map[string]string{"name": "name", "labels": "labels"}},
 	"nusa.v1.Near.selector":          {inline: map[string]string{"name": "region", "labels": "labels"}},

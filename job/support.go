@@ -32,6 +32,9 @@ func CheckPluginName(name string) error {
 // Unsupported returns a problem for each valid setting of a spec that is not supported
 // yet. A server refuses a submit of a spec with such problems.
 func Unsupported(spec *nusav1.JobSpec) Errors {
+	if spec.GetWorkflow() != nil {
+		return ofSteps(spec, Unsupported)
+	}
 	c := &checker{quiet: true}
 	if c.supported(spec); !c.wrong {
 		return nil
@@ -106,6 +109,11 @@ func dedupe(in Errors) Errors {
 // must be valid, and its defaults filled in.
 func Warnings(spec *nusav1.JobSpec) []string {
 	var out []string
+	for name, step := range Steps(spec) {
+		for _, text := range Warnings(step) {
+			out = append(out, "workflow.steps."+name+": "+text)
+		}
+	}
 	for _, k := range sorted(spec.GetGroups()) {
 		g := spec.GetGroups()[k]
 		if g.Count != nil && g.GetCount() == 0 {
@@ -232,6 +240,13 @@ func eachRegion(spec *nusav1.JobSpec, visit func(path, name string)) {
 		}
 	}
 	walk("regions", spec.GetRegions())
+	for _, name := range sorted(spec.GetWorkflow().GetSteps()) {
+		s := spec.GetWorkflow().GetSteps()[name]
+		walk("workflow.steps."+name+".regions", s.GetRegions())
+		for _, k := range sorted(s.GetGroups()) {
+			walk(join("workflow.steps."+name+".groups", k)+".regions", s.GetGroups()[k].GetRegions())
+		}
+	}
 	for _, k := range sorted(spec.GetGroups()) {
 		walk(join("groups", k)+".regions", spec.GetGroups()[k].GetRegions())
 		for i, name := range spec.GetGroups()[k].GetUpdate().GetRegions().GetOrder() {

@@ -228,7 +228,7 @@ func (c *checker) job(spec *nusav1.JobSpec) {
 	c.labels("labels", spec.GetLabels())
 	checkTemplate(c, spec)
 	c.regions("regions", spec.GetRegions())
-	if len(spec.GetGroups()) == 0 {
+	if len(spec.GetGroups()) == 0 && spec.GetWorkflow() == nil && spec.GetType() != workflowType {
 		c.fail("groups", "is missing: a job has at least one group")
 	}
 	c.count("groups", len(spec.GetGroups()), MaxGroups, "groups")

@@ -76,6 +76,12 @@ func (c *contract) valid(op rest.Operation) string {
 		return `{"from": "2020-02-28T00:00:00Z", "to": "2020-03-02T00:00:00Z"}`
 	case "Schedules.Dispatch":
 		return `{"payload": "aGVsbG8=", "meta": {"who": "jane"}}`
+	case "Workflows.Run", "Workflows.Cancel":
+		return `{}`
+	case "Workflows.Approve":
+		return `{"step": "gate"}`
+	case "Workflows.Retry":
+		return `{"from": "gate"}`
 	case "Pools.Set":
 		return `{"pool": {"weights": {"cpu": 60, "quota": 20}}}`
 	case "Virtflow.Schedule":

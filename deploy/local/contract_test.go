@@ -80,6 +80,8 @@ groups: {main: {tasks: {main: {driver: process, config: {command: /bin/true}}}}}
 parameterized: {meta_required: [who]}
 groups: {main: {tasks: {main: {driver: process, config: {command: /bin/true}}}}}
 `
+	// gatedJob is a workflow whose runs wait for an approval.
+	gatedJob = "name: gated\nworkflow: {steps: {gate: {approval: true}}}\n"
 )
 
 // contract holds requests that are made from the OpenAPI document.
@@ -91,6 +93,8 @@ type contract struct {
 	client *http.Client
 	// values are names of what exists, by the name of the parameter.
 	values map[string]string
+	// runs are runs of a workflow, by the operation that needs one.
+	runs map[string]string
 	// got are the statuses of each operation. requests counts all.
 	got      map[string]map[int]int
 	requests int
@@ -118,13 +122,18 @@ func TestContract(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	for name, text := range map[string]string{"hello": contractJob, "timed": timedJob, "dispatched": dispatchedJob} {
+	for name, text := range map[string]string{"hello": contractJob, "timed": timedJob, "dispatched": dispatchedJob, "gated": gatedJob} {
 		job := filepath.Join(t.TempDir(), name+".yaml")
 		if err := os.WriteFile(job, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		run("job", "run", "--timeout", "60s", job)
 	}
+	runs := map[string]string{}
+	for _, op := range []string{"Get", "Graph", "Approve", "Retry", "Cancel"} {
+		runs["Workflows."+op] = run("workflow", "run", "--detach", "-o", "name", "gated")
+	}
+	run("workflow", "cancel", runs["Workflows.Retry"])
 	var made struct{ Secret string }
 	if err := json.Unmarshal([]byte(run("auth", "token", "create", "--role", "admin", "-o", "json")), &made); err != nil || made.Secret == "" {
 		t.Fatalf("no token: %v", err)
@@ -135,7 +144,7 @@ func TestContract(t *testing.T) {
 		port int
 	}{{"global", port + 1}, {"regional", port + 104}} {
 		c := &contract{
-			t: t, base: fmt.Sprintf("http://127.0.0.1:%d", at.port), token: made.Secret, got: map[string]map[int]int{}, unserved: map[string]bool{},
+			t: t, base: fmt.Sprintf("http://127.0.0.1:%d", at.port), token: made.Secret, runs: runs, got: map[string]map[int]int{}, unserved: map[string]bool{},
 			client: &http.Client{Timeout: 30 * time.Second},
 		}
 		c.learn()
@@ -303,6 +312,10 @@ func (c *contract) named(op rest.Operation, parameter string, values map[string]
 		return "dispatched"
 	case service == "Schedules" && parameter == "name":
 		return "timed"
+	case op.Name == "Workflows.Run" && parameter == "name":
+		return "gated"
+	case service == "Workflows" && parameter == "name":
+		return c.runs[op.Name]
 	case service == "Pools" && parameter == "region":
 		return "southeastasia"
 	case service == "Pools":

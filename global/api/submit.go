@@ -283,6 +283,9 @@ func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 	if job.IsTemplate(spec) && term.State.GlobalLevel < state.TemplateLevel {
 		return job.Errors{{Message: "some global servers have an earlier version of Nusa, which knows neither schedule nor parameterized: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
 	}
+	if spec.GetWorkflow() != nil && term.State.GlobalLevel < state.WorkflowLevel {
+		return job.Errors{{Field: "workflow", Message: "some global servers have an earlier version of Nusa, which knows no workflows: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
+	}
 	if problems := job.Unnoticed(spec, failover.Notice(term.State.Sessions.Lease)); len(problems) > 0 {
 		return problems
 	}

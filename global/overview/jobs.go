@@ -128,6 +128,7 @@ func (j *jobs) Facts(key string) (feed.Facts, bool) {
 
 var types = map[place.JobType]nusav1.JobType{
 	place.Service: nusav1.JobType_JOB_TYPE_SERVICE, place.Batch: nusav1.JobType_JOB_TYPE_BATCH, place.System: nusav1.JobType_JOB_TYPE_SYSTEM,
+	place.Workflow: nusav1.JobType_JOB_TYPE_WORKFLOW,
 }
 
 // Line implements feed.JobSource.

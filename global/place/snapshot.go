@@ -170,6 +170,8 @@ const (
 	Service JobType = "service"
 	Batch   JobType = "batch"
 	System  JobType = "system"
+	// Workflow is a job without groups: its steps are jobs of their own.
+	Workflow JobType = "workflow"
 )
 
 // Job is one stored job and its slots.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/schedules/plan"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -170,7 +171,7 @@ func (b *Book) load(ctx context.Context) error {
 // lock is held.
 func (b *Book) refresh(e *entry) {
 	var rec *state.Record
-	if j := b.st.Jobs[e.key]; j != nil && j.Record.Template() {
+	if j := b.st.Jobs[e.key]; j != nil && j.Record.Template() && j.Record.Type() != place.Workflow {
 		rec = j.Record
 	}
 	if e.record == rec {

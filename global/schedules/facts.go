@@ -122,20 +122,27 @@ func planState(s nusav1.JobRunState) plan.RunState {
 	return plan.Active
 }
 
-// jobState returns the state of a run by its job, how it ended, and whether it has the order to stop. A
-// run is active while an instance of it may run. The lock is held.
+// Removed is the message of a run whose job was removed before it ended.
+const Removed = "its job was removed"
+
 func (b *Book) jobState(k state.JobKey) (to nusav1.JobRunState, message string, stopping bool) {
+	return RunState(b.st, k)
+}
+
+// RunState returns the state of a run by its job, how it ended, and whether it has the order to stop. A
+// run is active while an instance of it may run. The lock is held.
+func RunState(st *state.State, k state.JobKey) (to nusav1.JobRunState, message string, stopping bool) {
 	const active, stopped = nusav1.JobRunState_JOB_RUN_STATE_ACTIVE, nusav1.JobRunState_JOB_RUN_STATE_STOPPED
-	j := b.st.Jobs[k]
+	j := st.Jobs[k]
 	if j == nil || j.Record == nil {
-		line := state.Line(b.st, k.String())
+		line := state.Line(st, k.String())
 		switch {
 		case line != nil:
 			return runState(line.GetStatus().GetState(), line.GetStopped()), line.GetStatus().GetMessage(), false
-		case !b.st.History.Certain(k.String()):
+		case !st.History.Certain(k.String()):
 			return active, "", false
 		}
-		return stopped, "its job was removed", false
+		return stopped, Removed, false
 	}
 	if j.Record.Stopped() {
 		if j.Slots.Len() > 0 {
@@ -143,7 +150,7 @@ func (b *Book) jobState(k state.JobKey) (to nusav1.JobRunState, message string, 
 		}
 		return stopped, "stopped", false
 	}
-	status := j.Status(b.st.Sight())
+	status := j.Status(st.Sight())
 	if !jobstatus.HasEnded(status.GetState()) {
 		return active, "", false
 	}

@@ -2,7 +2,6 @@ package schedules
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
-	"github.com/nusa-scheduler/nusa/security/audit"
 )
 
 // input is what a run gets.
@@ -132,27 +130,9 @@ func newRun(spec *nusav1.JobSpec, name string, at time.Time, in input) (*runJob,
 // begin stores a run with its job.
 func begin(t *state.Tx, of state.JobKey, r *runJob, trigger nusav1.JobRunTrigger, fingerprint []byte) (*nusav1.JobRun, error) {
 	k := state.JobKey{Namespace: of.Namespace, Name: r.name}
-	if _, err := t.SubmitJob(k, state.Submission{Spec: r.spec, Encoded: r.encoded, Hash: r.hash[:], CheckRevision: -1}); err != nil {
-		if errors.Is(err, state.ErrRecall) {
-			return nil, needsRecall{k}
-		}
+	if err := submit(t, k, r); err != nil {
 		return nil, err
 	}
 	run := &nusav1.JobRun{Name: r.name, Time: timestamppb.New(r.at), Trigger: trigger, State: nusav1.JobRunState_JOB_RUN_STATE_ACTIVE, Began: timestamppb.Now()}
 	return run, state.PutOther(t, runKey(of, r.name), &nusav1.RunRecord{Run: run, Fingerprint: fingerprint})
-}
-
-// stop stops a run.
-func stop(t *state.Tx, k state.JobKey, why string) error {
-	old, rev := t.Job(k)
-	if old == nil || old.Stopped() {
-		return nil
-	}
-	if err := t.Audit(audit.Entry{Verb: "stop", Kind: "job", Namespace: k.Namespace, Name: k.Name, Reason: why}); err != nil {
-		return err
-	}
-	t.Event("job.stopped", k.String(), "%s", why)
-	next := old.Full()
-	next.Job.Stopped, next.Job.Run = true, old.Run(rev)
-	return t.PutJob(k, next)
 }

@@ -242,7 +242,7 @@ func (s *Service) Trigger(ctx context.Context, req *nusav1.TriggerScheduleReques
 			return err
 		}
 		for _, x := range p.Stop {
-			if err := stop(t, state.JobKey{Namespace: e.key.Namespace, Name: x.Name}, x.Why); err != nil {
+			if err := Stop(t, state.JobKey{Namespace: e.key.Namespace, Name: x.Name}, x.Why); err != nil {
 				return err
 			}
 		}

@@ -160,7 +160,7 @@ func (b *Book) take(t *state.Tx, e *entry) error {
 		s.next = recordOf(e, run, s.plan.State)
 	}
 	for _, x := range s.plan.Stop {
-		if err := stop(t, state.JobKey{Namespace: e.key.Namespace, Name: x.Name}, x.Why); err != nil {
+		if err := Stop(t, state.JobKey{Namespace: e.key.Namespace, Name: x.Name}, x.Why); err != nil {
 			return err
 		}
 	}
@@ -195,7 +195,7 @@ func (b *Book) start(t *state.Tx, e *entry, p *plan.Plan) error {
 	k := state.JobKey{Namespace: e.key.Namespace, Name: name}
 	old, _, err := state.Stored(t, k)
 	if errors.Is(err, state.ErrRecall) {
-		return needsRecall{k}
+		return NeedsRecall{k}
 	}
 	if err != nil {
 		return err
@@ -268,14 +268,6 @@ func (b *Book) rest(e *entry, run int64, wake, tidyAt, now time.Time) {
 	}
 }
 
-// needsRecall is the error of a run whose name may be in the history.
-type needsRecall struct{ key state.JobKey }
-
-func (n needsRecall) Error() string { return "the history of " + n.key.String() + " is not read yet" }
-
-// recalls bounds how often a transaction is tried again because a job is in the history.
-const recalls = 4
-
 // commit commits a change, and reads the history for it if need be.
 func (b *Book) commit(ctx context.Context, change func(*state.Tx) error) error {
 	return b.recalling(ctx, func() error { _, err := b.term.Commit.Do(ctx, change); return err })
@@ -283,17 +275,7 @@ func (b *Book) commit(ctx context.Context, change func(*state.Tx) error) error {
 
 // recalling calls commit, and reads the history for it if need be.
 func (b *Book) recalling(ctx context.Context, commit func() error) (err error) {
-	for range recalls {
-		err = commit()
-		var need needsRecall
-		if !errors.As(err, &need) {
-			return err
-		}
-		if err := state.Recall(ctx, b.st, b.term.Store, need.key); err != nil {
-			return err
-		}
-	}
-	return err
+	return Recalling(ctx, b.term, commit)
 }
 
 // change commits a change of a schedule that a caller asks for, with an entry of the audit trail. It
@@ -386,7 +368,7 @@ func (b *Book) forgetRuns(ctx context.Context, e *entry, names []string) error {
 	err := b.commit(ctx, func(t *state.Tx) error {
 		bytes := 0
 		for _, name := range names[:min(len(names), together)] {
-			n, err := forget(t, e.key, name)
+			n, err := forgetRun(t, e.key, name)
 			if err != nil {
 				return err
 			}
@@ -397,26 +379,6 @@ func (b *Book) forgetRuns(ctx context.Context, e *entry, names []string) error {
 		return nil
 	})
 	return err
-}
-
-// forget removes a run that has ended, and its job. It returns about how many bytes it writes.
-func forget(t *state.Tx, of state.JobKey, name string) (bytes int, err error) {
-	if err := state.DeleteOther(t, runKey(of, name)); err != nil {
-		return 0, err
-	}
-	k := state.JobKey{Namespace: of.Namespace, Name: name}
-	old, rev := t.Job(k)
-	switch {
-	case old == nil && !state.InHistory(t.State, k), old != nil && old.Purge():
-		return 0, nil
-	case old == nil:
-		return 0, state.Forget(t, []string{k.String()})
-	case len(t.Slots(k, "")) == 0:
-		return 0, t.DeleteJob(k)
-	}
-	next := old.Full()
-	next.Job.Stopped, next.Job.Run, next.Purge = true, old.Run(rev), true
-	return proto.Size(next), t.PutJob(k, next)
 }
 
 // dropSchedule forgets a schedule whose job does not exist.

@@ -4,7 +4,7 @@
 //
 //	state.go       State: all jobs, regions and sets of work, and the lock
 //	job.go         Job: a job with its slots, summaries and decisions
-//	jobrecord.go   Record: a stored job whose spec stays encoded; Templates: the jobs that begin runs
+//	jobrecord.go   Record: a stored job whose spec stays encoded
 //	region.go      Region and its live Session; its orders
 //	apply.go       from stored records to the state, and to the orders of regions
 //	load.go        the beginning of a term: its number, whether the store is an old copy,

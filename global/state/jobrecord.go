@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -17,7 +16,6 @@ import (
 	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/store"
-	"github.com/nusa-scheduler/nusa/internal/notify"
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -461,59 +459,3 @@ func recordOfMessage(m any) *Record {
 	out, _ := NewRecord(rec) // cannot fail: the record was just encoded or decoded
 	return out
 }
-
-// TemplateLevel is the feature level from which servers begin the runs of schedules. An earlier server
-// would run such a job itself.
-const TemplateLevel = 4
-
-// MaxTemplates bounds the jobs that begin runs.
-const MaxTemplates = 10_000
-
-// Templates are the jobs that begin runs, which are jobs of their own: see job.IsTemplate. The lock of
-// the State guards them.
-type Templates struct {
-	// Lines has each job, with one line about it for lists.
-	Lines map[JobKey]string
-	// changed are these jobs, and runs, that have changed since TakeTemplates returned them last.
-	changed JobSet
-	// Wake is notified when one of them has changed.
-	Wake notify.Signal
-}
-
-// noteTemplate notes a stored job that begins runs, or one that no longer does. The lock is held.
-func noteTemplate(st *State, k JobKey, rec *Record) {
-	line, was := st.Templates.Lines[k]
-	switch {
-	case rec.Template():
-		st.Templates.Lines[k] = line
-	case was:
-		delete(st.Templates.Lines, k)
-	default:
-		return
-	}
-	st.Templates.add(k)
-}
-
-// noteRun notes a change of a job that may be a run, or begin runs. The lock is held.
-func noteRun(st *State, k JobKey) {
-	_, is := st.Templates.Lines[k]
-	if is || strings.IndexByte(k.Name, job.RunMark) > 0 {
-		st.Templates.add(k)
-	}
-}
-
-func (x *Templates) add(k JobKey) {
-	x.changed[k] = struct{}{}
-	x.Wake.Notify()
-}
-
-// TakeTemplates returns the jobs that begin runs, and the runs, that have changed since it returned them
-// last. One caller may take them. The lock is held.
-func TakeTemplates(st *State) JobSet {
-	out := st.Templates.changed
-	st.Templates.changed = JobSet{}
-	return out
-}
-
-// Template reports whether the job begins runs, which are jobs of their own, and has no instances itself.
-func (r *Record) Template() bool { return r != nil && r.template }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/notify"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -233,4 +235,85 @@ func RepeatOrders(r *Region, orders, removals []string) {
 		}
 	}
 	r.Wake()
+}
+
+// TemplateLevel is the feature level from which servers begin the runs of schedules. An earlier server
+// would run such a job itself.
+const TemplateLevel = 4
+
+// WorkflowLevel is the feature level from which servers run workflows.
+const WorkflowLevel = 7
+
+// MaxTemplates bounds the jobs that begin runs.
+const MaxTemplates = 10_000
+
+// Templates are the jobs that begin runs, which are jobs of their own: see job.IsTemplate. The lock of
+// the State guards them.
+type Templates struct {
+	// Lines has each job, with one line about it for lists.
+	Lines map[JobKey]string
+	// changed are these jobs, and runs, that have changed since TakeTemplates returned them last.
+	changed JobSet
+	// Wake is notified when one of them has changed.
+	Wake notify.Signal
+	// steps are the jobs of the steps of workflows that have changed since TakeSteps returned them last, and
+	// StepWake is notified when one of them has changed.
+	steps    JobSet
+	StepWake notify.Signal
+}
+
+// noteTemplate notes a stored job that begins runs, or one that no longer does. The lock is held.
+func noteTemplate(st *State, k JobKey, rec *Record) {
+	line, was := st.Templates.Lines[k]
+	switch {
+	case rec.Template():
+		st.Templates.Lines[k] = line
+	case was:
+		delete(st.Templates.Lines, k)
+	default:
+		return
+	}
+	st.Templates.add(k)
+}
+
+// noteRun notes a change of a job that may be a run, or begin runs. The lock is held.
+func noteRun(st *State, k JobKey) {
+	_, is := st.Templates.Lines[k]
+	if IsStep(k) {
+		st.Templates.steps[k] = struct{}{}
+		st.Templates.StepWake.Notify()
+		return
+	}
+	if is || strings.IndexByte(k.Name, job.RunMark) > 0 {
+		st.Templates.add(k)
+	}
+}
+
+func (x *Templates) add(k JobKey) {
+	x.changed[k] = struct{}{}
+	x.Wake.Notify()
+}
+
+// TakeTemplates returns the jobs that begin runs, and the runs, that have changed since it returned them
+// last. One caller may take them. The lock is held.
+func TakeTemplates(st *State) JobSet {
+	out := st.Templates.changed
+	st.Templates.changed = JobSet{}
+	return out
+}
+
+// Template reports whether the job begins runs, which are jobs of their own, and has no instances itself.
+func (r *Record) Template() bool { return r != nil && r.template }
+
+// IsStep reports whether a job is that of a step of a workflow, by its name.
+func IsStep(k JobKey) bool {
+	at := strings.IndexByte(k.Name, job.RunMark)
+	return at > 0 && strings.Contains(k.Name[at:], job.StepMark)
+}
+
+// TakeSteps is TakeTemplates for the jobs of the steps of workflows.
+func TakeSteps(st *State) JobSet {
+	out := st.Templates.steps
+	st.Templates.steps = JobSet{}
+	return out
 }

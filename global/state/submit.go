@@ -177,7 +177,7 @@ func (t *Tx) checkTemplates(k JobKey, next *Spec) error {
 	if n < MaxTemplates {
 		return nil
 	}
-	return rpcerr.Error{Code: codes.ResourceExhausted, Message: "there are 10,000 jobs with schedule or parameterized, the most there may be: stop one with --purge"}.Err()
+	return rpcerr.Error{Code: codes.ResourceExhausted, Message: "there are 10,000 jobs with schedule, parameterized or workflow, the most there may be: stop one with --purge"}.Err()
 }
 
 // maxDropped bounds the slots that a submit removes, so that the request fits into a transaction.

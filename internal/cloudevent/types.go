@@ -37,6 +37,7 @@ var types = []string{
 	"store.confirmed", "store.conflict", "store.filling", "store.log_known", "store.log_unknown", "store.recovered",
 	"webhook.disabled", "webhook.dropped", "webhook.enabled", "webhook.given_up", "webhook.removed", "webhook.replayed",
 	"webhook.rotated", "webhook.set", "webhook.skipped",
+	"workflow.approval", "workflow.began", "workflow.ended",
 }
 
 // families returns the parts of the types before the dot, in order.

@@ -89,6 +89,7 @@ func TestPlaceOfAnEvent(t *testing.T) {
 		{"reservation.failed", "team/018f", "team", ""},
 		{"spare.prepared", "team/018f", "team", ""},
 		{"schedule.missed", "team/nightly", "team", ""},
+		{"workflow.ended", "team/etl.3f9a01bc", "team", ""},
 		{"rollout.paused", "team/web", "team", ""},
 		{"region.lost", "tokyo", "", "tokyo"},
 		{"node.cordoned", "tokyo/n1", "", "tokyo"},

@@ -9,5 +9,6 @@
 //   - cache.go: a bounded cache of compiled expressions
 //   - condition.go: conditions of rules, which see a request and its job
 //   - event.go: filters of events, for webhooks and buses
+//   - when.go: conditions over the parameters of workflows
 //   - proto.go: the conversion of a node and of a job
 package expr

@@ -164,8 +164,9 @@ func TestTextsDoNotGrow(t *testing.T) {
 		"node":    func(text string) error { _, err := Compile(Bool, text); return err },
 		"event":   func(text string) error { _, err := CompileEvent(text); return err },
 		"request": func(text string) error { _, err := CompileCondition(text); return err },
+		"when":    func(text string) error { _, err := CompileWhen(text, []string{"a"}); return err },
 	}
-	texts := map[string]string{"node": "node.name", "event": "event.subject", "request": "request.namespace"}
+	texts := map[string]string{"node": "node.name", "event": "event.subject", "request": "request.namespace", "when": "params.a"}
 	for name, compile := range compilers {
 		of := texts[name]
 		for _, c := range []struct {

@@ -35,6 +35,7 @@ var services = []binding{
 	bind(nusav1.NewIntakesClient, gateway.RegisterIntakesHandlerClient),
 	bind(nusav1.NewRolloutsClient, gateway.RegisterRolloutsHandlerClient),
 	bind(nusav1.NewSchedulesClient, gateway.RegisterSchedulesHandlerClient),
+	bind(nusav1.NewWorkflowsClient, gateway.RegisterWorkflowsHandlerClient),
 	bind(nusav1.NewWebhooksClient, gateway.RegisterWebhooksHandlerClient),
 }
 

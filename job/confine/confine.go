@@ -56,6 +56,16 @@ func Validate(n *nusav1.Namespace) error {
 // Confine returns what a valid spec with its defaults asks for, and what its namespace does not allow.
 // region is that of a region's own job, and empty for a job of the federation.
 func Confine(spec *nusav1.JobSpec, n *nusav1.Namespace, region string) job.Errors {
+	var ofSteps job.Errors
+	for name, step := range job.Steps(spec) {
+		for _, p := range Confine(step, n, region) {
+			p.Field = "workflow.steps." + name + "." + p.Field
+			ofSteps = append(ofSteps, p)
+		}
+	}
+	if spec.GetWorkflow() != nil {
+		return ofSteps
+	}
 	c := &confiner{of: n}
 	if region != "" && !within(n.GetRegions(), region) {
 		c.not("", fmt.Sprintf("its jobs may not run in region %s", region), "regions", n.GetRegions())

@@ -51,6 +51,9 @@ func checkRegionFields(spec *nusav1.JobSpec, region string) job.Errors {
 		if spec.GetSchedule() == nil {
 			field = "parameterized"
 		}
+		if spec.GetWorkflow() != nil {
+			field = "workflow"
+		}
 		out = append(out, job.Problem{
 			Field: field, Reason: nusav1.Reason_REASON_UNSUPPORTED, Message: "only for jobs of the federation: submit the job to a global server",
 		})

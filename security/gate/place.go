@@ -2,6 +2,7 @@ package gate
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -37,6 +38,17 @@ func ofJob(req any) (place, bool) {
 		return place{}, false
 	}
 	return refPlace(r.GetJob()), true
+}
+
+// ofWorkflowRun is for requests about a run of a workflow, whose name begins with that of the workflow.
+func ofWorkflowRun(req any) (place, bool) {
+	r, ok := req.(interface{ GetRun() *nusav1.JobRef })
+	if !ok {
+		return place{}, false
+	}
+	p := refPlace(r.GetRun())
+	p.name, _, _ = strings.Cut(p.name, string(job.RunMark))
+	return p, true
 }
 
 // ofAdopted is for the request that adopts a region's own job.

@@ -90,6 +90,14 @@ var table = []row{
 	{name: "/nusa.v1.Schedules/Backfill", may: users, verb: "dispatch", kind: "job", at: ofJob},
 	{name: "/nusa.v1.Schedules/Dispatch", may: users, verb: "dispatch", kind: "job", at: ofJob},
 
+	{name: "/nusa.v1.Workflows/Run", may: users, verb: "dispatch", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Workflows/List", may: users, verb: "read", kind: "job", at: ofNamespace, list: true},
+	{name: "/nusa.v1.Workflows/Get", may: users, verb: "read", kind: "job", at: ofWorkflowRun},
+	{name: "/nusa.v1.Workflows/Graph", may: users, verb: "read", kind: "job", at: ofWorkflowRun},
+	{name: "/nusa.v1.Workflows/Retry", may: users, verb: "dispatch", kind: "job", at: ofWorkflowRun},
+	{name: "/nusa.v1.Workflows/Approve", may: users, verb: "dispatch", kind: "job", at: ofWorkflowRun},
+	{name: "/nusa.v1.Workflows/Cancel", may: users, verb: "stop", kind: "job", at: ofWorkflowRun},
+
 	{name: "/nusa.v1.Allocations/List", may: users, verb: "read", kind: "allocation", at: ofAllocations, list: true},
 	{name: "/nusa.v1.Allocations/Get", may: users, verb: "read", kind: "allocation", at: unknown},
 	{name: "/nusa.v1.Allocations/Stop", may: users, verb: "stop", kind: "allocation", at: unknown},

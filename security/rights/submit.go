@@ -9,7 +9,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/nusa-scheduler/nusa/internal/expr"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
@@ -34,6 +36,7 @@ type Submission struct {
 // The zero value remembers nothing yet.
 type Asked struct {
 	job     atomic.Pointer[expr.Job]
+	refs    atomic.Pointer[[]string]
 	verdict atomic.Pointer[verdict]
 }
 
@@ -62,11 +65,47 @@ func (s *Submission) job() (*expr.Job, error) {
 			return nil, err
 		}
 		found = expr.JobFromProto(spec)
+		for name, step := range job.Steps(spec) { // a condition sees the groups of all steps
+			for _, g := range expr.JobFromProto(step).Groups {
+				g.Name = name + "/" + g.Name
+				found.Groups = append(found.Groups, g)
+			}
+		}
 		s.Asked.job.Store(found)
 	}
 	named := *found
 	named.Namespace, named.Name = s.Namespace, s.Name
 	return &named, nil
+}
+
+// refs returns the jobs that the steps of a workflow run.
+func (s *Submission) refs() ([]string, error) {
+	if found := s.Asked.refs.Load(); found != nil {
+		return *found, nil
+	}
+	var out []string
+	if hasField(s.Encoded, "workflow") {
+		spec, err := s.decode()
+		if err != nil {
+			return nil, err
+		}
+		out = job.Refs(spec)
+	}
+	s.Asked.refs.Store(&out)
+	return out, nil
+}
+
+// hasField reports whether an encoded spec has a field. It does not decode the spec.
+func hasField(encoded []byte, name protoreflect.Name) bool {
+	want := (&nusav1.JobSpec{}).ProtoReflect().Descriptor().Fields().ByName(name).Number()
+	for len(encoded) > 0 {
+		field, _, n := protowire.ConsumeField(encoded)
+		if n < 0 || field == want {
+			return n >= 0
+		}
+		encoded = encoded[n:]
+	}
+	return false
 }
 
 // Submit returns an error if the caller may not submit or plan a job, or if the namespace of the job
@@ -146,6 +185,16 @@ func (c *Call) submit(s *Submission) error {
 	if !set.Allowed(who, a) { // perhaps a condition reads the job
 		asked := *s
 		a.Request = &asked
+		if !set.Allowed(who, a) {
+			return c.Refuse(a)
+		}
+	}
+	refs, err := s.refs()
+	if err != nil {
+		return err
+	}
+	for _, ref := range refs { // the steps of a workflow run these jobs
+		a := authz.Action{Verb: "dispatch", Kind: c.Kind, Namespace: s.Namespace, Region: a.Region, Name: ref}
 		if !set.Allowed(who, a) {
 			return c.Refuse(a)
 		}

@@ -31,6 +31,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/token"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/top"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/webhook"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/workflow"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
@@ -79,13 +80,13 @@ failed, and the job was taken back. job plan: 0 no change, 1 changes, 255 error.
 // Commands returns the commands of the client, which the caller adds to Root.
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
-		job.Command(), alloc.Command(), reservation.Command(), spare.Command(), namespace.Command(), region.Command(), node.Command(), pool.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
+		job.Command(), workflow.Command(), alloc.Command(), reservation.Command(), spare.Command(), namespace.Command(), region.Command(), node.Command(), pool.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
 		login.Command(), login.LogoutCommand(),
 		find.Command(), top.Command(), uiCommand(), network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), webhook.Command(), bus.Command(), intake.Command(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork
-		if i >= 15 {
+		if i >= 16 {
 			c.GroupID = groupLook
 		}
 	}

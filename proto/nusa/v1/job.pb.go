@@ -35,6 +35,8 @@ const (
 	JobType_JOB_TYPE_BATCH JobType = 2
 	// The job runs one instance on every fitting node of the chosen regions.
 	JobType_JOB_TYPE_SYSTEM JobType = 3
+	// The job runs nothing itself: each run of its steps begins when a caller asks for it.
+	JobType_JOB_TYPE_WORKFLOW JobType = 4
 )
 
 // Enum value maps for JobType.
@@ -44,12 +46,14 @@ var (
 		1: "JOB_TYPE_SERVICE",
 		2: "JOB_TYPE_BATCH",
 		3: "JOB_TYPE_SYSTEM",
+		4: "JOB_TYPE_WORKFLOW",
 	}
 	JobType_value = map[string]int32{
 		"JOB_TYPE_UNSPECIFIED": 0,
 		"JOB_TYPE_SERVICE":     1,
 		"JOB_TYPE_BATCH":       2,
 		"JOB_TYPE_SYSTEM":      3,
+		"JOB_TYPE_WORKFLOW":    4,
 	}
 )
 
@@ -78,6 +82,60 @@ func (x JobType) Number() protoreflect.EnumNumber {
 // Deprecated: Use JobType.Descriptor instead.
 func (JobType) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{0}
+}
+
+// RetryReason is how an attempt of a step ended.
+type RetryReason int32
+
+const (
+	RetryReason_RETRY_REASON_UNSPECIFIED RetryReason = 0
+	RetryReason_RETRY_REASON_FAILED      RetryReason = 1
+	// The job of the attempt was removed before it ended.
+	RetryReason_RETRY_REASON_LOST      RetryReason = 2
+	RetryReason_RETRY_REASON_TIMED_OUT RetryReason = 3
+)
+
+// Enum value maps for RetryReason.
+var (
+	RetryReason_name = map[int32]string{
+		0: "RETRY_REASON_UNSPECIFIED",
+		1: "RETRY_REASON_FAILED",
+		2: "RETRY_REASON_LOST",
+		3: "RETRY_REASON_TIMED_OUT",
+	}
+	RetryReason_value = map[string]int32{
+		"RETRY_REASON_UNSPECIFIED": 0,
+		"RETRY_REASON_FAILED":      1,
+		"RETRY_REASON_LOST":        2,
+		"RETRY_REASON_TIMED_OUT":   3,
+	}
+)
+
+func (x RetryReason) Enum() *RetryReason {
+	p := new(RetryReason)
+	*p = x
+	return p
+}
+
+func (x RetryReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RetryReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_nusa_v1_job_proto_enumTypes[1].Descriptor()
+}
+
+func (RetryReason) Type() protoreflect.EnumType {
+	return &file_nusa_v1_job_proto_enumTypes[1]
+}
+
+func (x RetryReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RetryReason.Descriptor instead.
+func (RetryReason) EnumDescriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{1}
 }
 
 // Overlap says what happens if a run is due while an earlier run has not ended.
@@ -132,11 +190,11 @@ func (x Overlap) String() string {
 }
 
 func (Overlap) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[1].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[2].Descriptor()
 }
 
 func (Overlap) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[1]
+	return &file_nusa_v1_job_proto_enumTypes[2]
 }
 
 func (x Overlap) Number() protoreflect.EnumNumber {
@@ -145,7 +203,7 @@ func (x Overlap) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Overlap.Descriptor instead.
 func (Overlap) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
 // Payload says whether a dispatch has a payload.
@@ -186,11 +244,11 @@ func (x Payload) String() string {
 }
 
 func (Payload) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[2].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[3].Descriptor()
 }
 
 func (Payload) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[2]
+	return &file_nusa_v1_job_proto_enumTypes[3]
 }
 
 func (x Payload) Number() protoreflect.EnumNumber {
@@ -199,7 +257,7 @@ func (x Payload) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Payload.Descriptor instead.
 func (Payload) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 // Divide says how the instances of a group are divided among its regions.
@@ -248,11 +306,11 @@ func (x Divide) String() string {
 }
 
 func (Divide) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[3].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[4].Descriptor()
 }
 
 func (Divide) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[3]
+	return &file_nusa_v1_job_proto_enumTypes[4]
 }
 
 func (x Divide) Number() protoreflect.EnumNumber {
@@ -261,7 +319,7 @@ func (x Divide) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Divide.Descriptor instead.
 func (Divide) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 // Unknown says what a required `near` does if its edge was never measured, or is stale or
@@ -305,11 +363,11 @@ func (x Unknown) String() string {
 }
 
 func (Unknown) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[4].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[5].Descriptor()
 }
 
 func (Unknown) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[4]
+	return &file_nusa_v1_job_proto_enumTypes[5]
 }
 
 func (x Unknown) Number() protoreflect.EnumNumber {
@@ -318,7 +376,7 @@ func (x Unknown) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Unknown.Descriptor instead.
 func (Unknown) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 // Running says what happens to running work when contact is lost.
@@ -357,11 +415,11 @@ func (x Running) String() string {
 }
 
 func (Running) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[5].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[6].Descriptor()
 }
 
 func (Running) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[5]
+	return &file_nusa_v1_job_proto_enumTypes[6]
 }
 
 func (x Running) Number() protoreflect.EnumNumber {
@@ -370,7 +428,7 @@ func (x Running) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Running.Descriptor instead.
 func (Running) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 // Reconcile says which of two attempts stays after contact is restored.
@@ -409,11 +467,11 @@ func (x Reconcile) String() string {
 }
 
 func (Reconcile) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[6].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[7].Descriptor()
 }
 
 func (Reconcile) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[6]
+	return &file_nusa_v1_job_proto_enumTypes[7]
 }
 
 func (x Reconcile) Number() protoreflect.EnumNumber {
@@ -422,7 +480,7 @@ func (x Reconcile) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Reconcile.Descriptor instead.
 func (Reconcile) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 // FailbackMode says who decides about a return.
@@ -466,11 +524,11 @@ func (x FailbackMode) String() string {
 }
 
 func (FailbackMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[7].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[8].Descriptor()
 }
 
 func (FailbackMode) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[7]
+	return &file_nusa_v1_job_proto_enumTypes[8]
 }
 
 func (x FailbackMode) Number() protoreflect.EnumNumber {
@@ -479,7 +537,7 @@ func (x FailbackMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FailbackMode.Descriptor instead.
 func (FailbackMode) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 // LifecycleHook is a moment in the life of an instance.
@@ -524,11 +582,11 @@ func (x LifecycleHook) String() string {
 }
 
 func (LifecycleHook) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[8].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[9].Descriptor()
 }
 
 func (LifecycleHook) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[8]
+	return &file_nusa_v1_job_proto_enumTypes[9]
 }
 
 func (x LifecycleHook) Number() protoreflect.EnumNumber {
@@ -537,7 +595,7 @@ func (x LifecycleHook) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LifecycleHook.Descriptor instead.
 func (LifecycleHook) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 // RetryAction is what a rule does.
@@ -576,11 +634,11 @@ func (x RetryAction) String() string {
 }
 
 func (RetryAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[9].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[10].Descriptor()
 }
 
 func (RetryAction) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[9]
+	return &file_nusa_v1_job_proto_enumTypes[10]
 }
 
 func (x RetryAction) Number() protoreflect.EnumNumber {
@@ -589,7 +647,7 @@ func (x RetryAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RetryAction.Descriptor instead.
 func (RetryAction) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 // OnFailure says what follows when a new version fails in a region.
@@ -632,11 +690,11 @@ func (x OnFailure) String() string {
 }
 
 func (OnFailure) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[10].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[11].Descriptor()
 }
 
 func (OnFailure) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[10]
+	return &file_nusa_v1_job_proto_enumTypes[11]
 }
 
 func (x OnFailure) Number() protoreflect.EnumNumber {
@@ -645,7 +703,7 @@ func (x OnFailure) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnFailure.Descriptor instead.
 func (OnFailure) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 // SlotState advances from offered to accepted, rejected, returned or revoked. A slot that
@@ -709,11 +767,11 @@ func (x SlotState) String() string {
 }
 
 func (SlotState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[11].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[12].Descriptor()
 }
 
 func (SlotState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[11]
+	return &file_nusa_v1_job_proto_enumTypes[12]
 }
 
 func (x SlotState) Number() protoreflect.EnumNumber {
@@ -722,7 +780,7 @@ func (x SlotState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotState.Descriptor instead.
 func (SlotState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 // SlotDesired is what the global tier wants for a slot.
@@ -770,11 +828,11 @@ func (x SlotDesired) String() string {
 }
 
 func (SlotDesired) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[12].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[13].Descriptor()
 }
 
 func (SlotDesired) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[12]
+	return &file_nusa_v1_job_proto_enumTypes[13]
 }
 
 func (x SlotDesired) Number() protoreflect.EnumNumber {
@@ -783,7 +841,7 @@ func (x SlotDesired) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotDesired.Descriptor instead.
 func (SlotDesired) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 // JobState summarizes a job.
@@ -843,11 +901,11 @@ func (x JobState) String() string {
 }
 
 func (JobState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[13].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[14].Descriptor()
 }
 
 func (JobState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[13]
+	return &file_nusa_v1_job_proto_enumTypes[14]
 }
 
 func (x JobState) Number() protoreflect.EnumNumber {
@@ -856,7 +914,7 @@ func (x JobState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobState.Descriptor instead.
 func (JobState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 // RolloutState says how far a rollout is.
@@ -903,11 +961,11 @@ func (x RolloutState) String() string {
 }
 
 func (RolloutState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[14].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[15].Descriptor()
 }
 
 func (RolloutState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[14]
+	return &file_nusa_v1_job_proto_enumTypes[15]
 }
 
 func (x RolloutState) Number() protoreflect.EnumNumber {
@@ -916,7 +974,7 @@ func (x RolloutState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RolloutState.Descriptor instead.
 func (RolloutState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 // JobSpec is the canonical form of a job file, at most 1 MiB encoded. YAML and
@@ -933,7 +991,7 @@ type JobSpec struct {
 	Priority *int32 `protobuf:"varint,4,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	// Default for every group.
 	Regions *RegionsSpec `protobuf:"bytes,5,opt,name=regions,proto3" json:"regions,omitempty"`
-	// 1..64 groups by name. The names of groups follow the rule of name.
+	// 1..64 groups by name, or none in a workflow. The names of groups follow the rule of name.
 	Groups map[string]*Group `protobuf:"bytes,6,rep,name=groups,proto3" json:"groups,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Sets of groups that must share a region; at most 32.
 	Colocate []*Colocation `protobuf:"bytes,7,rep,name=colocate,proto3" json:"colocate,omitempty"`
@@ -944,6 +1002,8 @@ type JobSpec struct {
 	// The job runs when a caller dispatches it: each run is a batch job of its own. Only in batch jobs of
 	// the federation, and not together with schedule.
 	Parameterized *Parameterized `protobuf:"bytes,10,opt,name=parameterized,proto3" json:"parameterized,omitempty"`
+	// The job is a workflow: steps that depend on each other. Only in jobs of the federation.
+	Workflow      *Workflow `protobuf:"bytes,11,opt,name=workflow,proto3" json:"workflow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1048,6 +1108,413 @@ func (x *JobSpec) GetParameterized() *Parameterized {
 	return nil
 }
 
+func (x *JobSpec) GetWorkflow() *Workflow {
+	if x != nil {
+		return x.Workflow
+	}
+	return nil
+}
+
+// Workflow has steps that depend on each other. Each step runs as a batch job of its own. In the tasks of
+// a step, NUSA_META_NAME is the parameter of that name. NUSA_META_workflow_run is the name of the run,
+// NUSA_META_step of the step, and NUSA_META_attempt the number of the attempt, from 1. In the step
+// on_exit, NUSA_META_workflow_state is how the run ended: succeeded, failed or canceled.
+type Workflow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1..10,000 steps by name: 1..32 of [a-z0-9_], starting with a letter, without __ and without _ at
+	// the end.
+	Steps map[string]*Step `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What a run may be given, by name: letters, digits and _. At most 24.
+	Parameters map[string]*WorkflowParameter `protobuf:"bytes,2,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Name of the step that runs when all others have ended, also after a failure or a cancel.
+	OnExit string `protobuf:"bytes,3,opt,name=on_exit,json=onExit,proto3" json:"on_exit,omitempty"`
+	// How many jobs of a run may be active at once, 1..1000. Default 100.
+	MaxParallel int32 `protobuf:"varint,4,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
+	// All steps run in the region of the first one.
+	SameRegion    bool        `protobuf:"varint,5,opt,name=same_region,json=sameRegion,proto3" json:"same_region,omitempty"`
+	History       *RunHistory `protobuf:"bytes,6,opt,name=history,proto3" json:"history,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Workflow) Reset() {
+	*x = Workflow{}
+	mi := &file_nusa_v1_job_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Workflow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Workflow) ProtoMessage() {}
+
+func (x *Workflow) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
+func (*Workflow) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Workflow) GetSteps() map[string]*Step {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *Workflow) GetParameters() map[string]*WorkflowParameter {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
+func (x *Workflow) GetOnExit() string {
+	if x != nil {
+		return x.OnExit
+	}
+	return ""
+}
+
+func (x *Workflow) GetMaxParallel() int32 {
+	if x != nil {
+		return x.MaxParallel
+	}
+	return 0
+}
+
+func (x *Workflow) GetSameRegion() bool {
+	if x != nil {
+		return x.SameRegion
+	}
+	return false
+}
+
+func (x *Workflow) GetHistory() *RunHistory {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+// WorkflowParameter is what a run may be given.
+type WorkflowParameter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 4 KiB. A parameter without it must be given.
+	Default       *string `protobuf:"bytes,1,opt,name=default,proto3,oneof" json:"default,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkflowParameter) Reset() {
+	*x = WorkflowParameter{}
+	mi := &file_nusa_v1_job_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkflowParameter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkflowParameter) ProtoMessage() {}
+
+func (x *WorkflowParameter) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkflowParameter.ProtoReflect.Descriptor instead.
+func (*WorkflowParameter) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *WorkflowParameter) GetDefault() string {
+	if x != nil && x.Default != nil {
+		return *x.Default
+	}
+	return ""
+}
+
+// Step is one step of a workflow. It has groups, or ref, or approval, or approval and one of the others.
+type Step struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A CEL expression over the ends of other steps, such as `a.succeeded && (b.succeeded || b.skipped)`.
+	// The ends are succeeded, failed, skipped, lost and timed_out. The step starts once it is true, and is
+	// skipped once it can no longer be true. At most 4 KiB. Default: true.
+	Depends string `protobuf:"bytes,1,opt,name=depends,proto3" json:"depends,omitempty"`
+	// A CEL expression over the parameters, such as `params.env == "prod"`. If it is false, the step is
+	// skipped. At most 1 KiB. Default: true.
+	When string `protobuf:"bytes,2,opt,name=when,proto3" json:"when,omitempty"`
+	// The work of the step, as in a batch job.
+	Groups map[string]*Group `protobuf:"bytes,3,rep,name=groups,proto3" json:"groups,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Name of a job with `parameterized` in the same namespace, without a required payload. The step runs
+	// it. The job gets those values that it has names for.
+	Ref string `protobuf:"bytes,4,opt,name=ref,proto3" json:"ref,omitempty"`
+	// Replaces the regions of the workflow for this step.
+	Regions *RegionsSpec `protobuf:"bytes,5,opt,name=regions,proto3" json:"regions,omitempty"`
+	// Further values for the tasks, or for the job of `ref`; at most 26 with the parameters. They replace
+	// parameters of the same name.
+	Meta  map[string]string `protobuf:"bytes,6,rep,name=meta,proto3" json:"meta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Retry *StepRetry        `protobuf:"bytes,7,opt,name=retry,proto3" json:"retry,omitempty"`
+	// How long an attempt may take, or an approval; 1s..8760h. Default: no limit.
+	Timeout *durationpb.Duration `protobuf:"bytes,8,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// The step runs once for each item.
+	Foreach *Foreach `protobuf:"bytes,9,opt,name=foreach,proto3" json:"foreach,omitempty"`
+	// The step waits until a caller approves it.
+	Approval      bool `protobuf:"varint,10,opt,name=approval,proto3" json:"approval,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Step) Reset() {
+	*x = Step{}
+	mi := &file_nusa_v1_job_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Step) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Step) ProtoMessage() {}
+
+func (x *Step) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Step.ProtoReflect.Descriptor instead.
+func (*Step) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Step) GetDepends() string {
+	if x != nil {
+		return x.Depends
+	}
+	return ""
+}
+
+func (x *Step) GetWhen() string {
+	if x != nil {
+		return x.When
+	}
+	return ""
+}
+
+func (x *Step) GetGroups() map[string]*Group {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *Step) GetRef() string {
+	if x != nil {
+		return x.Ref
+	}
+	return ""
+}
+
+func (x *Step) GetRegions() *RegionsSpec {
+	if x != nil {
+		return x.Regions
+	}
+	return nil
+}
+
+func (x *Step) GetMeta() map[string]string {
+	if x != nil {
+		return x.Meta
+	}
+	return nil
+}
+
+func (x *Step) GetRetry() *StepRetry {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
+func (x *Step) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *Step) GetForeach() *Foreach {
+	if x != nil {
+		return x.Foreach
+	}
+	return nil
+}
+
+func (x *Step) GetApproval() bool {
+	if x != nil {
+		return x.Approval
+	}
+	return false
+}
+
+// StepRetry says when a step is tried again. Each attempt is a job of its own.
+type StepRetry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Further attempts after the first one, 1..100.
+	Limit int32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Pause before the second attempt. It doubles with each further one, up to 1h. 0s..1h, default 10s.
+	Backoff *durationpb.Duration `protobuf:"bytes,2,opt,name=backoff,proto3" json:"backoff,omitempty"`
+	// After which ends. Default: all.
+	On            []RetryReason `protobuf:"varint,3,rep,packed,name=on,proto3,enum=nusa.v1.RetryReason" json:"on,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepRetry) Reset() {
+	*x = StepRetry{}
+	mi := &file_nusa_v1_job_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepRetry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepRetry) ProtoMessage() {}
+
+func (x *StepRetry) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepRetry.ProtoReflect.Descriptor instead.
+func (*StepRetry) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *StepRetry) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *StepRetry) GetBackoff() *durationpb.Duration {
+	if x != nil {
+		return x.Backoff
+	}
+	return nil
+}
+
+func (x *StepRetry) GetOn() []RetryReason {
+	if x != nil {
+		return x.On
+	}
+	return nil
+}
+
+// Foreach runs a step once for each item, as NUSA_META_item, with its number from 0 as
+// NUSA_META_item_index. The step succeeds when all items have.
+type Foreach struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1..1000 items, each at most 4 KiB.
+	Items []string `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	// Instead of items: a parameter with a JSON list of at most 1000 texts.
+	Parameter string `protobuf:"bytes,2,opt,name=parameter,proto3" json:"parameter,omitempty"`
+	// How many items may be active at once, 1..1000. Default 10.
+	MaxParallel   int32 `protobuf:"varint,3,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Foreach) Reset() {
+	*x = Foreach{}
+	mi := &file_nusa_v1_job_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Foreach) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Foreach) ProtoMessage() {}
+
+func (x *Foreach) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Foreach.ProtoReflect.Descriptor instead.
+func (*Foreach) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Foreach) GetItems() []string {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *Foreach) GetParameter() string {
+	if x != nil {
+		return x.Parameter
+	}
+	return ""
+}
+
+func (x *Foreach) GetMaxParallel() int32 {
+	if x != nil {
+		return x.MaxParallel
+	}
+	return 0
+}
+
 // Schedule says when a job runs. A time counts if any of cron, calendars and every has it. A time of a
 // day that a change of the clock skips counts at the end of the change, and a time that occurs twice
 // counts the first time. A cron expression for every hour follows the time line instead.
@@ -1085,7 +1552,7 @@ type Schedule struct {
 
 func (x *Schedule) Reset() {
 	*x = Schedule{}
-	mi := &file_nusa_v1_job_proto_msgTypes[1]
+	mi := &file_nusa_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1564,7 @@ func (x *Schedule) String() string {
 func (*Schedule) ProtoMessage() {}
 
 func (x *Schedule) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[1]
+	mi := &file_nusa_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1577,7 @@ func (x *Schedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Schedule.ProtoReflect.Descriptor instead.
 func (*Schedule) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Schedule) GetCron() []string {
@@ -1223,7 +1690,7 @@ type Calendar struct {
 
 func (x *Calendar) Reset() {
 	*x = Calendar{}
-	mi := &file_nusa_v1_job_proto_msgTypes[2]
+	mi := &file_nusa_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1702,7 @@ func (x *Calendar) String() string {
 func (*Calendar) ProtoMessage() {}
 
 func (x *Calendar) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[2]
+	mi := &file_nusa_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1715,7 @@ func (x *Calendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
 func (*Calendar) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Calendar) GetAt() []string {
@@ -1307,7 +1774,7 @@ type Exclusion struct {
 
 func (x *Exclusion) Reset() {
 	*x = Exclusion{}
-	mi := &file_nusa_v1_job_proto_msgTypes[3]
+	mi := &file_nusa_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1786,7 @@ func (x *Exclusion) String() string {
 func (*Exclusion) ProtoMessage() {}
 
 func (x *Exclusion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[3]
+	mi := &file_nusa_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1799,7 @@ func (x *Exclusion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
 func (*Exclusion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Exclusion) GetFrom() string {
@@ -1390,7 +1857,7 @@ type RunHistory struct {
 
 func (x *RunHistory) Reset() {
 	*x = RunHistory{}
-	mi := &file_nusa_v1_job_proto_msgTypes[4]
+	mi := &file_nusa_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1869,7 @@ func (x *RunHistory) String() string {
 func (*RunHistory) ProtoMessage() {}
 
 func (x *RunHistory) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[4]
+	mi := &file_nusa_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1882,7 @@ func (x *RunHistory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunHistory.ProtoReflect.Descriptor instead.
 func (*RunHistory) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RunHistory) GetCount() int32 {
@@ -1450,7 +1917,7 @@ type Parameterized struct {
 
 func (x *Parameterized) Reset() {
 	*x = Parameterized{}
-	mi := &file_nusa_v1_job_proto_msgTypes[5]
+	mi := &file_nusa_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1929,7 @@ func (x *Parameterized) String() string {
 func (*Parameterized) ProtoMessage() {}
 
 func (x *Parameterized) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[5]
+	mi := &file_nusa_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1942,7 @@ func (x *Parameterized) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameterized.ProtoReflect.Descriptor instead.
 func (*Parameterized) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Parameterized) GetPayload() Payload {
@@ -1524,7 +1991,7 @@ type Colocation struct {
 
 func (x *Colocation) Reset() {
 	*x = Colocation{}
-	mi := &file_nusa_v1_job_proto_msgTypes[6]
+	mi := &file_nusa_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +2003,7 @@ func (x *Colocation) String() string {
 func (*Colocation) ProtoMessage() {}
 
 func (x *Colocation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[6]
+	mi := &file_nusa_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +2016,7 @@ func (x *Colocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Colocation.ProtoReflect.Descriptor instead.
 func (*Colocation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Colocation) GetGroups() []string {
@@ -1578,7 +2045,7 @@ type RegionsSpec struct {
 
 func (x *RegionsSpec) Reset() {
 	*x = RegionsSpec{}
-	mi := &file_nusa_v1_job_proto_msgTypes[7]
+	mi := &file_nusa_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +2057,7 @@ func (x *RegionsSpec) String() string {
 func (*RegionsSpec) ProtoMessage() {}
 
 func (x *RegionsSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[7]
+	mi := &file_nusa_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +2070,7 @@ func (x *RegionsSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionsSpec.ProtoReflect.Descriptor instead.
 func (*RegionsSpec) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RegionsSpec) GetAllow() []*RegionSelector {
@@ -1654,7 +2121,7 @@ type RegionSelector struct {
 
 func (x *RegionSelector) Reset() {
 	*x = RegionSelector{}
-	mi := &file_nusa_v1_job_proto_msgTypes[8]
+	mi := &file_nusa_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +2133,7 @@ func (x *RegionSelector) String() string {
 func (*RegionSelector) ProtoMessage() {}
 
 func (x *RegionSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[8]
+	mi := &file_nusa_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +2146,7 @@ func (x *RegionSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionSelector.ProtoReflect.Descriptor instead.
 func (*RegionSelector) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RegionSelector) GetName() string {
@@ -1708,7 +2175,7 @@ type Preference struct {
 
 func (x *Preference) Reset() {
 	*x = Preference{}
-	mi := &file_nusa_v1_job_proto_msgTypes[9]
+	mi := &file_nusa_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1720,7 +2187,7 @@ func (x *Preference) String() string {
 func (*Preference) ProtoMessage() {}
 
 func (x *Preference) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[9]
+	mi := &file_nusa_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1733,7 +2200,7 @@ func (x *Preference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preference.ProtoReflect.Descriptor instead.
 func (*Preference) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Preference) GetSelector() *RegionSelector {
@@ -1777,7 +2244,7 @@ type Near struct {
 
 func (x *Near) Reset() {
 	*x = Near{}
-	mi := &file_nusa_v1_job_proto_msgTypes[10]
+	mi := &file_nusa_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +2256,7 @@ func (x *Near) String() string {
 func (*Near) ProtoMessage() {}
 
 func (x *Near) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[10]
+	mi := &file_nusa_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +2269,7 @@ func (x *Near) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Near.ProtoReflect.Descriptor instead.
 func (*Near) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Near) GetSelector() *RegionSelector {
@@ -1874,7 +2341,7 @@ type RegionSpread struct {
 
 func (x *RegionSpread) Reset() {
 	*x = RegionSpread{}
-	mi := &file_nusa_v1_job_proto_msgTypes[11]
+	mi := &file_nusa_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1886,7 +2353,7 @@ func (x *RegionSpread) String() string {
 func (*RegionSpread) ProtoMessage() {}
 
 func (x *RegionSpread) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[11]
+	mi := &file_nusa_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1899,7 +2366,7 @@ func (x *RegionSpread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionSpread.ProtoReflect.Descriptor instead.
 func (*RegionSpread) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RegionSpread) GetMin() int32 {
@@ -1961,7 +2428,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_nusa_v1_job_proto_msgTypes[12]
+	mi := &file_nusa_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2440,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[12]
+	mi := &file_nusa_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2453,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Group) GetCount() int32 {
@@ -2121,7 +2588,7 @@ type Affinity struct {
 
 func (x *Affinity) Reset() {
 	*x = Affinity{}
-	mi := &file_nusa_v1_job_proto_msgTypes[13]
+	mi := &file_nusa_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2600,7 @@ func (x *Affinity) String() string {
 func (*Affinity) ProtoMessage() {}
 
 func (x *Affinity) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[13]
+	mi := &file_nusa_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2613,7 @@ func (x *Affinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
 func (*Affinity) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Affinity) GetExpression() string {
@@ -2175,7 +2642,7 @@ type NodeSpread struct {
 
 func (x *NodeSpread) Reset() {
 	*x = NodeSpread{}
-	mi := &file_nusa_v1_job_proto_msgTypes[14]
+	mi := &file_nusa_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2654,7 @@ func (x *NodeSpread) String() string {
 func (*NodeSpread) ProtoMessage() {}
 
 func (x *NodeSpread) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[14]
+	mi := &file_nusa_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2667,7 @@ func (x *NodeSpread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSpread.ProtoReflect.Descriptor instead.
 func (*NodeSpread) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NodeSpread) GetBy() string {
@@ -2225,7 +2692,7 @@ type Disconnect struct {
 
 func (x *Disconnect) Reset() {
 	*x = Disconnect{}
-	mi := &file_nusa_v1_job_proto_msgTypes[15]
+	mi := &file_nusa_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2704,7 @@ func (x *Disconnect) String() string {
 func (*Disconnect) ProtoMessage() {}
 
 func (x *Disconnect) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[15]
+	mi := &file_nusa_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2717,7 @@ func (x *Disconnect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disconnect.ProtoReflect.Descriptor instead.
 func (*Disconnect) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Disconnect) GetNode() *DisconnectLevel {
@@ -2291,7 +2758,7 @@ type DisconnectLevel struct {
 
 func (x *DisconnectLevel) Reset() {
 	*x = DisconnectLevel{}
-	mi := &file_nusa_v1_job_proto_msgTypes[16]
+	mi := &file_nusa_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +2770,7 @@ func (x *DisconnectLevel) String() string {
 func (*DisconnectLevel) ProtoMessage() {}
 
 func (x *DisconnectLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[16]
+	mi := &file_nusa_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +2783,7 @@ func (x *DisconnectLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectLevel.ProtoReflect.Descriptor instead.
 func (*DisconnectLevel) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DisconnectLevel) GetAfter() *durationpb.Duration {
@@ -2361,7 +2828,7 @@ type Failback struct {
 
 func (x *Failback) Reset() {
 	*x = Failback{}
-	mi := &file_nusa_v1_job_proto_msgTypes[17]
+	mi := &file_nusa_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2373,7 +2840,7 @@ func (x *Failback) String() string {
 func (*Failback) ProtoMessage() {}
 
 func (x *Failback) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[17]
+	mi := &file_nusa_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2386,7 +2853,7 @@ func (x *Failback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failback.ProtoReflect.Descriptor instead.
 func (*Failback) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Failback) GetMode() FailbackMode {
@@ -2416,7 +2883,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_nusa_v1_job_proto_msgTypes[18]
+	mi := &file_nusa_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2428,7 +2895,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[18]
+	mi := &file_nusa_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2441,7 +2908,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Port) GetTo() int32 {
@@ -2474,7 +2941,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_nusa_v1_job_proto_msgTypes[19]
+	mi := &file_nusa_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2486,7 +2953,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[19]
+	mi := &file_nusa_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2499,7 +2966,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Volume) GetSource() string {
@@ -2567,7 +3034,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_nusa_v1_job_proto_msgTypes[20]
+	mi := &file_nusa_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +3046,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[20]
+	mi := &file_nusa_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +3059,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Task) GetDriver() string {
@@ -2714,7 +3181,7 @@ type Lifecycle struct {
 
 func (x *Lifecycle) Reset() {
 	*x = Lifecycle{}
-	mi := &file_nusa_v1_job_proto_msgTypes[21]
+	mi := &file_nusa_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +3193,7 @@ func (x *Lifecycle) String() string {
 func (*Lifecycle) ProtoMessage() {}
 
 func (x *Lifecycle) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[21]
+	mi := &file_nusa_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +3206,7 @@ func (x *Lifecycle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifecycle.ProtoReflect.Descriptor instead.
 func (*Lifecycle) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Lifecycle) GetHook() LifecycleHook {
@@ -2777,7 +3244,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_nusa_v1_job_proto_msgTypes[22]
+	mi := &file_nusa_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2789,7 +3256,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[22]
+	mi := &file_nusa_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2802,7 +3269,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Artifact) GetSource() string {
@@ -2848,7 +3315,7 @@ type Template struct {
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_nusa_v1_job_proto_msgTypes[23]
+	mi := &file_nusa_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2860,7 +3327,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[23]
+	mi := &file_nusa_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2873,7 +3340,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Template) GetText() string {
@@ -2925,7 +3392,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_nusa_v1_job_proto_msgTypes[24]
+	mi := &file_nusa_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2937,7 +3404,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[24]
+	mi := &file_nusa_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2950,7 +3417,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Check) GetKind() isCheck_Kind {
@@ -3050,7 +3517,7 @@ type HTTPCheck struct {
 
 func (x *HTTPCheck) Reset() {
 	*x = HTTPCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[25]
+	mi := &file_nusa_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +3529,7 @@ func (x *HTTPCheck) String() string {
 func (*HTTPCheck) ProtoMessage() {}
 
 func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[25]
+	mi := &file_nusa_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +3542,7 @@ func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPCheck.ProtoReflect.Descriptor instead.
 func (*HTTPCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HTTPCheck) GetPort() string {
@@ -3103,7 +3570,7 @@ type TCPCheck struct {
 
 func (x *TCPCheck) Reset() {
 	*x = TCPCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[26]
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3115,7 +3582,7 @@ func (x *TCPCheck) String() string {
 func (*TCPCheck) ProtoMessage() {}
 
 func (x *TCPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[26]
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3128,7 +3595,7 @@ func (x *TCPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPCheck.ProtoReflect.Descriptor instead.
 func (*TCPCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TCPCheck) GetPort() string {
@@ -3150,7 +3617,7 @@ type CommandCheck struct {
 
 func (x *CommandCheck) Reset() {
 	*x = CommandCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[27]
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3162,7 +3629,7 @@ func (x *CommandCheck) String() string {
 func (*CommandCheck) ProtoMessage() {}
 
 func (x *CommandCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[27]
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3175,7 +3642,7 @@ func (x *CommandCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandCheck.ProtoReflect.Descriptor instead.
 func (*CommandCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CommandCheck) GetCommand() []string {
@@ -3198,7 +3665,7 @@ type Logs struct {
 
 func (x *Logs) Reset() {
 	*x = Logs{}
-	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	mi := &file_nusa_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +3677,7 @@ func (x *Logs) String() string {
 func (*Logs) ProtoMessage() {}
 
 func (x *Logs) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	mi := &file_nusa_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +3690,7 @@ func (x *Logs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Logs.ProtoReflect.Descriptor instead.
 func (*Logs) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Logs) GetFiles() int32 {
@@ -3255,7 +3722,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_nusa_v1_job_proto_msgTypes[29]
+	mi := &file_nusa_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3267,7 +3734,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[29]
+	mi := &file_nusa_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3280,7 +3747,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Restart) GetAttempts() int32 {
@@ -3318,7 +3785,7 @@ type Reschedule struct {
 
 func (x *Reschedule) Reset() {
 	*x = Reschedule{}
-	mi := &file_nusa_v1_job_proto_msgTypes[30]
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3797,7 @@ func (x *Reschedule) String() string {
 func (*Reschedule) ProtoMessage() {}
 
 func (x *Reschedule) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[30]
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3810,7 @@ func (x *Reschedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reschedule.ProtoReflect.Descriptor instead.
 func (*Reschedule) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Reschedule) GetAttempts() int32 {
@@ -3376,7 +3843,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3388,7 +3855,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3401,7 +3868,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Retry) GetAttempts() int32 {
@@ -3442,7 +3909,7 @@ type RetryRule struct {
 
 func (x *RetryRule) Reset() {
 	*x = RetryRule{}
-	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	mi := &file_nusa_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3454,7 +3921,7 @@ func (x *RetryRule) String() string {
 func (*RetryRule) ProtoMessage() {}
 
 func (x *RetryRule) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	mi := &file_nusa_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3467,7 +3934,7 @@ func (x *RetryRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRule.ProtoReflect.Descriptor instead.
 func (*RetryRule) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RetryRule) GetExitCodes() []int32 {
@@ -3525,7 +3992,7 @@ type Backoff struct {
 
 func (x *Backoff) Reset() {
 	*x = Backoff{}
-	mi := &file_nusa_v1_job_proto_msgTypes[33]
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3537,7 +4004,7 @@ func (x *Backoff) String() string {
 func (*Backoff) ProtoMessage() {}
 
 func (x *Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[33]
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3550,7 +4017,7 @@ func (x *Backoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backoff.ProtoReflect.Descriptor instead.
 func (*Backoff) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Backoff) GetFrom() *durationpb.Duration {
@@ -3609,7 +4076,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_nusa_v1_job_proto_msgTypes[34]
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3621,7 +4088,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[34]
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3634,7 +4101,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Update) GetMaxParallel() int32 {
@@ -3723,7 +4190,7 @@ type UpdateRegions struct {
 
 func (x *UpdateRegions) Reset() {
 	*x = UpdateRegions{}
-	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3735,7 +4202,7 @@ func (x *UpdateRegions) String() string {
 func (*UpdateRegions) ProtoMessage() {}
 
 func (x *UpdateRegions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3748,7 +4215,7 @@ func (x *UpdateRegions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRegions.ProtoReflect.Descriptor instead.
 func (*UpdateRegions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *UpdateRegions) GetMaxParallel() int32 {
@@ -3839,7 +4306,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_nusa_v1_job_proto_msgTypes[36]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3851,7 +4318,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[36]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3864,7 +4331,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Slot) GetNamespace() string {
@@ -4050,7 +4517,7 @@ type FormerOwner struct {
 
 func (x *FormerOwner) Reset() {
 	*x = FormerOwner{}
-	mi := &file_nusa_v1_job_proto_msgTypes[37]
+	mi := &file_nusa_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4062,7 +4529,7 @@ func (x *FormerOwner) String() string {
 func (*FormerOwner) ProtoMessage() {}
 
 func (x *FormerOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[37]
+	mi := &file_nusa_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4075,7 +4542,7 @@ func (x *FormerOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormerOwner.ProtoReflect.Descriptor instead.
 func (*FormerOwner) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FormerOwner) GetRegion() string {
@@ -4158,7 +4625,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	mi := &file_nusa_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4170,7 +4637,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	mi := &file_nusa_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4183,7 +4650,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Job) GetSpec() *JobSpec {
@@ -4264,7 +4731,7 @@ type Reverted struct {
 
 func (x *Reverted) Reset() {
 	*x = Reverted{}
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4276,7 +4743,7 @@ func (x *Reverted) String() string {
 func (*Reverted) ProtoMessage() {}
 
 func (x *Reverted) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4289,7 +4756,7 @@ func (x *Reverted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reverted.ProtoReflect.Descriptor instead.
 func (*Reverted) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Reverted) GetVersion() int64 {
@@ -4330,7 +4797,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4342,7 +4809,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4355,7 +4822,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *JobStatus) GetState() JobState {
@@ -4413,7 +4880,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[41]
+	mi := &file_nusa_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4425,7 +4892,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[41]
+	mi := &file_nusa_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4438,7 +4905,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Rollout) GetVersion() int64 {
@@ -4534,7 +5001,7 @@ type RegionRollout struct {
 
 func (x *RegionRollout) Reset() {
 	*x = RegionRollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[42]
+	mi := &file_nusa_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4546,7 +5013,7 @@ func (x *RegionRollout) String() string {
 func (*RegionRollout) ProtoMessage() {}
 
 func (x *RegionRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[42]
+	mi := &file_nusa_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4559,7 +5026,7 @@ func (x *RegionRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionRollout.ProtoReflect.Descriptor instead.
 func (*RegionRollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RegionRollout) GetDesired() int32 {
@@ -4634,7 +5101,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[43]
+	mi := &file_nusa_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4646,7 +5113,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[43]
+	mi := &file_nusa_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4659,7 +5126,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GroupStatus) GetDesired() int32 {
@@ -4734,7 +5201,7 @@ type UnknownInstances struct {
 
 func (x *UnknownInstances) Reset() {
 	*x = UnknownInstances{}
-	mi := &file_nusa_v1_job_proto_msgTypes[44]
+	mi := &file_nusa_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4746,7 +5213,7 @@ func (x *UnknownInstances) String() string {
 func (*UnknownInstances) ProtoMessage() {}
 
 func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[44]
+	mi := &file_nusa_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4759,7 +5226,7 @@ func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownInstances.ProtoReflect.Descriptor instead.
 func (*UnknownInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *UnknownInstances) GetRegion() string {
@@ -4836,7 +5303,7 @@ type InstanceCounts struct {
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[45]
+	mi := &file_nusa_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4848,7 +5315,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[45]
+	mi := &file_nusa_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4861,7 +5328,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *InstanceCounts) GetPending() int32 {
@@ -4953,7 +5420,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[46]
+	mi := &file_nusa_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4965,7 +5432,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[46]
+	mi := &file_nusa_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4978,7 +5445,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -5020,7 +5487,7 @@ var File_nusa_v1_job_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x11nusa/v1/job.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13nusa/v1/types.proto\"\xcf\x04\n" +
+	"\x11nusa/v1/job.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13nusa/v1/types.proto\"\xfe\x04\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12$\n" +
@@ -5032,14 +5499,62 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x06labels\x18\b \x03(\v2\x1c.nusa.v1.JobSpec.LabelsEntryR\x06labels\x12-\n" +
 	"\bschedule\x18\t \x01(\v2\x11.nusa.v1.ScheduleR\bschedule\x12<\n" +
 	"\rparameterized\x18\n" +
-	" \x01(\v2\x16.nusa.v1.ParameterizedR\rparameterized\x1aI\n" +
+	" \x01(\v2\x16.nusa.v1.ParameterizedR\rparameterized\x12-\n" +
+	"\bworkflow\x18\v \x01(\v2\x11.nusa.v1.WorkflowR\bworkflow\x1aI\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12$\n" +
 	"\x05value\x18\x02 \x01(\v2\x0e.nusa.v1.GroupR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
-	"\t_priority\"\x81\x04\n" +
+	"\t_priority\"\xb1\x03\n" +
+	"\bWorkflow\x122\n" +
+	"\x05steps\x18\x01 \x03(\v2\x1c.nusa.v1.Workflow.StepsEntryR\x05steps\x12A\n" +
+	"\n" +
+	"parameters\x18\x02 \x03(\v2!.nusa.v1.Workflow.ParametersEntryR\n" +
+	"parameters\x12\x17\n" +
+	"\aon_exit\x18\x03 \x01(\tR\x06onExit\x12!\n" +
+	"\fmax_parallel\x18\x04 \x01(\x05R\vmaxParallel\x12\x1f\n" +
+	"\vsame_region\x18\x05 \x01(\bR\n" +
+	"sameRegion\x12-\n" +
+	"\ahistory\x18\x06 \x01(\v2\x13.nusa.v1.RunHistoryR\ahistory\x1aG\n" +
+	"\n" +
+	"StepsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12#\n" +
+	"\x05value\x18\x02 \x01(\v2\r.nusa.v1.StepR\x05value:\x028\x01\x1aY\n" +
+	"\x0fParametersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x120\n" +
+	"\x05value\x18\x02 \x01(\v2\x1a.nusa.v1.WorkflowParameterR\x05value:\x028\x01\">\n" +
+	"\x11WorkflowParameter\x12\x1d\n" +
+	"\adefault\x18\x01 \x01(\tH\x00R\adefault\x88\x01\x01B\n" +
+	"\n" +
+	"\b_default\"\x81\x04\n" +
+	"\x04Step\x12\x18\n" +
+	"\adepends\x18\x01 \x01(\tR\adepends\x12\x12\n" +
+	"\x04when\x18\x02 \x01(\tR\x04when\x121\n" +
+	"\x06groups\x18\x03 \x03(\v2\x19.nusa.v1.Step.GroupsEntryR\x06groups\x12\x10\n" +
+	"\x03ref\x18\x04 \x01(\tR\x03ref\x12.\n" +
+	"\aregions\x18\x05 \x01(\v2\x14.nusa.v1.RegionsSpecR\aregions\x12+\n" +
+	"\x04meta\x18\x06 \x03(\v2\x17.nusa.v1.Step.MetaEntryR\x04meta\x12(\n" +
+	"\x05retry\x18\a \x01(\v2\x12.nusa.v1.StepRetryR\x05retry\x123\n" +
+	"\atimeout\x18\b \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12*\n" +
+	"\aforeach\x18\t \x01(\v2\x10.nusa.v1.ForeachR\aforeach\x12\x1a\n" +
+	"\bapproval\x18\n" +
+	" \x01(\bR\bapproval\x1aI\n" +
+	"\vGroupsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12$\n" +
+	"\x05value\x18\x02 \x01(\v2\x0e.nusa.v1.GroupR\x05value:\x028\x01\x1a7\n" +
+	"\tMetaEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"|\n" +
+	"\tStepRetry\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\x05R\x05limit\x123\n" +
+	"\abackoff\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\abackoff\x12$\n" +
+	"\x02on\x18\x03 \x03(\x0e2\x14.nusa.v1.RetryReasonR\x02on\"`\n" +
+	"\aForeach\x12\x14\n" +
+	"\x05items\x18\x01 \x03(\tR\x05items\x12\x1c\n" +
+	"\tparameter\x18\x02 \x01(\tR\tparameter\x12!\n" +
+	"\fmax_parallel\x18\x03 \x01(\x05R\vmaxParallel\"\x81\x04\n" +
 	"\bSchedule\x12\x12\n" +
 	"\x04cron\x18\x01 \x03(\tR\x04cron\x12/\n" +
 	"\tcalendars\x18\x02 \x03(\v2\x11.nusa.v1.CalendarR\tcalendars\x12/\n" +
@@ -5400,12 +5915,18 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x12\n" +
 	"\x04what\x18\x04 \x01(\tR\x04what\x12\x16\n" +
-	"\x06region\x18\x05 \x01(\tR\x06region*b\n" +
+	"\x06region\x18\x05 \x01(\tR\x06region*y\n" +
 	"\aJobType\x12\x18\n" +
 	"\x14JOB_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10JOB_TYPE_SERVICE\x10\x01\x12\x12\n" +
 	"\x0eJOB_TYPE_BATCH\x10\x02\x12\x13\n" +
-	"\x0fJOB_TYPE_SYSTEM\x10\x03*\xa2\x01\n" +
+	"\x0fJOB_TYPE_SYSTEM\x10\x03\x12\x15\n" +
+	"\x11JOB_TYPE_WORKFLOW\x10\x04*w\n" +
+	"\vRetryReason\x12\x1c\n" +
+	"\x18RETRY_REASON_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13RETRY_REASON_FAILED\x10\x01\x12\x15\n" +
+	"\x11RETRY_REASON_LOST\x10\x02\x12\x1a\n" +
+	"\x16RETRY_REASON_TIMED_OUT\x10\x03*\xa2\x01\n" +
 	"\aOverlap\x12\x17\n" +
 	"\x13OVERLAP_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fOVERLAP_SKIP\x10\x01\x12\x16\n" +
@@ -5501,213 +6022,238 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_job_proto_rawDescData
 }
 
-var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
-	(Overlap)(0),                  // 1: nusa.v1.Overlap
-	(Payload)(0),                  // 2: nusa.v1.Payload
-	(Divide)(0),                   // 3: nusa.v1.Divide
-	(Unknown)(0),                  // 4: nusa.v1.Unknown
-	(Running)(0),                  // 5: nusa.v1.Running
-	(Reconcile)(0),                // 6: nusa.v1.Reconcile
-	(FailbackMode)(0),             // 7: nusa.v1.FailbackMode
-	(LifecycleHook)(0),            // 8: nusa.v1.LifecycleHook
-	(RetryAction)(0),              // 9: nusa.v1.RetryAction
-	(OnFailure)(0),                // 10: nusa.v1.OnFailure
-	(SlotState)(0),                // 11: nusa.v1.SlotState
-	(SlotDesired)(0),              // 12: nusa.v1.SlotDesired
-	(JobState)(0),                 // 13: nusa.v1.JobState
-	(RolloutState)(0),             // 14: nusa.v1.RolloutState
-	(*JobSpec)(nil),               // 15: nusa.v1.JobSpec
-	(*Schedule)(nil),              // 16: nusa.v1.Schedule
-	(*Calendar)(nil),              // 17: nusa.v1.Calendar
-	(*Exclusion)(nil),             // 18: nusa.v1.Exclusion
-	(*RunHistory)(nil),            // 19: nusa.v1.RunHistory
-	(*Parameterized)(nil),         // 20: nusa.v1.Parameterized
-	(*Colocation)(nil),            // 21: nusa.v1.Colocation
-	(*RegionsSpec)(nil),           // 22: nusa.v1.RegionsSpec
-	(*RegionSelector)(nil),        // 23: nusa.v1.RegionSelector
-	(*Preference)(nil),            // 24: nusa.v1.Preference
-	(*Near)(nil),                  // 25: nusa.v1.Near
-	(*RegionSpread)(nil),          // 26: nusa.v1.RegionSpread
-	(*Group)(nil),                 // 27: nusa.v1.Group
-	(*Affinity)(nil),              // 28: nusa.v1.Affinity
-	(*NodeSpread)(nil),            // 29: nusa.v1.NodeSpread
-	(*Disconnect)(nil),            // 30: nusa.v1.Disconnect
-	(*DisconnectLevel)(nil),       // 31: nusa.v1.DisconnectLevel
-	(*Failback)(nil),              // 32: nusa.v1.Failback
-	(*Port)(nil),                  // 33: nusa.v1.Port
-	(*Volume)(nil),                // 34: nusa.v1.Volume
-	(*Task)(nil),                  // 35: nusa.v1.Task
-	(*Lifecycle)(nil),             // 36: nusa.v1.Lifecycle
-	(*Artifact)(nil),              // 37: nusa.v1.Artifact
-	(*Template)(nil),              // 38: nusa.v1.Template
-	(*Check)(nil),                 // 39: nusa.v1.Check
-	(*HTTPCheck)(nil),             // 40: nusa.v1.HTTPCheck
-	(*TCPCheck)(nil),              // 41: nusa.v1.TCPCheck
-	(*CommandCheck)(nil),          // 42: nusa.v1.CommandCheck
-	(*Logs)(nil),                  // 43: nusa.v1.Logs
-	(*Restart)(nil),               // 44: nusa.v1.Restart
-	(*Reschedule)(nil),            // 45: nusa.v1.Reschedule
-	(*Retry)(nil),                 // 46: nusa.v1.Retry
-	(*RetryRule)(nil),             // 47: nusa.v1.RetryRule
-	(*Backoff)(nil),               // 48: nusa.v1.Backoff
-	(*Update)(nil),                // 49: nusa.v1.Update
-	(*UpdateRegions)(nil),         // 50: nusa.v1.UpdateRegions
-	(*Slot)(nil),                  // 51: nusa.v1.Slot
-	(*FormerOwner)(nil),           // 52: nusa.v1.FormerOwner
-	(*Job)(nil),                   // 53: nusa.v1.Job
-	(*Reverted)(nil),              // 54: nusa.v1.Reverted
-	(*JobStatus)(nil),             // 55: nusa.v1.JobStatus
-	(*Rollout)(nil),               // 56: nusa.v1.Rollout
-	(*RegionRollout)(nil),         // 57: nusa.v1.RegionRollout
-	(*GroupStatus)(nil),           // 58: nusa.v1.GroupStatus
-	(*UnknownInstances)(nil),      // 59: nusa.v1.UnknownInstances
-	(*InstanceCounts)(nil),        // 60: nusa.v1.InstanceCounts
-	(*CountedReason)(nil),         // 61: nusa.v1.CountedReason
-	nil,                           // 62: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 63: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 64: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 65: nusa.v1.Group.PortsEntry
-	nil,                           // 66: nusa.v1.Group.VolumesEntry
-	nil,                           // 67: nusa.v1.Group.TasksEntry
-	nil,                           // 68: nusa.v1.Task.EnvEntry
-	nil,                           // 69: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 70: nusa.v1.Rollout.RegionsEntry
-	nil,                           // 71: nusa.v1.GroupStatus.RegionsEntry
-	(*durationpb.Duration)(nil),   // 72: google.protobuf.Duration
-	(*Location)(nil),              // 73: nusa.v1.Location
-	(*structpb.Struct)(nil),       // 74: google.protobuf.Struct
-	(*Resources)(nil),             // 75: nusa.v1.Resources
-	(FailureCategory)(0),          // 76: nusa.v1.FailureCategory
-	(Reason)(0),                   // 77: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 78: google.protobuf.Timestamp
+	(RetryReason)(0),              // 1: nusa.v1.RetryReason
+	(Overlap)(0),                  // 2: nusa.v1.Overlap
+	(Payload)(0),                  // 3: nusa.v1.Payload
+	(Divide)(0),                   // 4: nusa.v1.Divide
+	(Unknown)(0),                  // 5: nusa.v1.Unknown
+	(Running)(0),                  // 6: nusa.v1.Running
+	(Reconcile)(0),                // 7: nusa.v1.Reconcile
+	(FailbackMode)(0),             // 8: nusa.v1.FailbackMode
+	(LifecycleHook)(0),            // 9: nusa.v1.LifecycleHook
+	(RetryAction)(0),              // 10: nusa.v1.RetryAction
+	(OnFailure)(0),                // 11: nusa.v1.OnFailure
+	(SlotState)(0),                // 12: nusa.v1.SlotState
+	(SlotDesired)(0),              // 13: nusa.v1.SlotDesired
+	(JobState)(0),                 // 14: nusa.v1.JobState
+	(RolloutState)(0),             // 15: nusa.v1.RolloutState
+	(*JobSpec)(nil),               // 16: nusa.v1.JobSpec
+	(*Workflow)(nil),              // 17: nusa.v1.Workflow
+	(*WorkflowParameter)(nil),     // 18: nusa.v1.WorkflowParameter
+	(*Step)(nil),                  // 19: nusa.v1.Step
+	(*StepRetry)(nil),             // 20: nusa.v1.StepRetry
+	(*Foreach)(nil),               // 21: nusa.v1.Foreach
+	(*Schedule)(nil),              // 22: nusa.v1.Schedule
+	(*Calendar)(nil),              // 23: nusa.v1.Calendar
+	(*Exclusion)(nil),             // 24: nusa.v1.Exclusion
+	(*RunHistory)(nil),            // 25: nusa.v1.RunHistory
+	(*Parameterized)(nil),         // 26: nusa.v1.Parameterized
+	(*Colocation)(nil),            // 27: nusa.v1.Colocation
+	(*RegionsSpec)(nil),           // 28: nusa.v1.RegionsSpec
+	(*RegionSelector)(nil),        // 29: nusa.v1.RegionSelector
+	(*Preference)(nil),            // 30: nusa.v1.Preference
+	(*Near)(nil),                  // 31: nusa.v1.Near
+	(*RegionSpread)(nil),          // 32: nusa.v1.RegionSpread
+	(*Group)(nil),                 // 33: nusa.v1.Group
+	(*Affinity)(nil),              // 34: nusa.v1.Affinity
+	(*NodeSpread)(nil),            // 35: nusa.v1.NodeSpread
+	(*Disconnect)(nil),            // 36: nusa.v1.Disconnect
+	(*DisconnectLevel)(nil),       // 37: nusa.v1.DisconnectLevel
+	(*Failback)(nil),              // 38: nusa.v1.Failback
+	(*Port)(nil),                  // 39: nusa.v1.Port
+	(*Volume)(nil),                // 40: nusa.v1.Volume
+	(*Task)(nil),                  // 41: nusa.v1.Task
+	(*Lifecycle)(nil),             // 42: nusa.v1.Lifecycle
+	(*Artifact)(nil),              // 43: nusa.v1.Artifact
+	(*Template)(nil),              // 44: nusa.v1.Template
+	(*Check)(nil),                 // 45: nusa.v1.Check
+	(*HTTPCheck)(nil),             // 46: nusa.v1.HTTPCheck
+	(*TCPCheck)(nil),              // 47: nusa.v1.TCPCheck
+	(*CommandCheck)(nil),          // 48: nusa.v1.CommandCheck
+	(*Logs)(nil),                  // 49: nusa.v1.Logs
+	(*Restart)(nil),               // 50: nusa.v1.Restart
+	(*Reschedule)(nil),            // 51: nusa.v1.Reschedule
+	(*Retry)(nil),                 // 52: nusa.v1.Retry
+	(*RetryRule)(nil),             // 53: nusa.v1.RetryRule
+	(*Backoff)(nil),               // 54: nusa.v1.Backoff
+	(*Update)(nil),                // 55: nusa.v1.Update
+	(*UpdateRegions)(nil),         // 56: nusa.v1.UpdateRegions
+	(*Slot)(nil),                  // 57: nusa.v1.Slot
+	(*FormerOwner)(nil),           // 58: nusa.v1.FormerOwner
+	(*Job)(nil),                   // 59: nusa.v1.Job
+	(*Reverted)(nil),              // 60: nusa.v1.Reverted
+	(*JobStatus)(nil),             // 61: nusa.v1.JobStatus
+	(*Rollout)(nil),               // 62: nusa.v1.Rollout
+	(*RegionRollout)(nil),         // 63: nusa.v1.RegionRollout
+	(*GroupStatus)(nil),           // 64: nusa.v1.GroupStatus
+	(*UnknownInstances)(nil),      // 65: nusa.v1.UnknownInstances
+	(*InstanceCounts)(nil),        // 66: nusa.v1.InstanceCounts
+	(*CountedReason)(nil),         // 67: nusa.v1.CountedReason
+	nil,                           // 68: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 69: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 70: nusa.v1.Workflow.StepsEntry
+	nil,                           // 71: nusa.v1.Workflow.ParametersEntry
+	nil,                           // 72: nusa.v1.Step.GroupsEntry
+	nil,                           // 73: nusa.v1.Step.MetaEntry
+	nil,                           // 74: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 75: nusa.v1.Group.PortsEntry
+	nil,                           // 76: nusa.v1.Group.VolumesEntry
+	nil,                           // 77: nusa.v1.Group.TasksEntry
+	nil,                           // 78: nusa.v1.Task.EnvEntry
+	nil,                           // 79: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 80: nusa.v1.Rollout.RegionsEntry
+	nil,                           // 81: nusa.v1.GroupStatus.RegionsEntry
+	(*durationpb.Duration)(nil),   // 82: google.protobuf.Duration
+	(*Location)(nil),              // 83: nusa.v1.Location
+	(*structpb.Struct)(nil),       // 84: google.protobuf.Struct
+	(*Resources)(nil),             // 85: nusa.v1.Resources
+	(FailureCategory)(0),          // 86: nusa.v1.FailureCategory
+	(Reason)(0),                   // 87: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 88: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,   // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
-	22,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	62,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
-	21,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	63,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
-	16,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
-	20,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
-	17,  // 7: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
-	72,  // 8: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
-	72,  // 9: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
-	1,   // 10: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
-	72,  // 11: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
-	18,  // 12: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
-	19,  // 13: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
-	72,  // 14: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
-	2,   // 15: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
-	19,  // 16: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
-	23,  // 17: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
-	24,  // 18: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
-	25,  // 19: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
-	26,  // 20: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
-	3,   // 21: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	64,  // 22: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
-	23,  // 23: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
-	23,  // 24: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	73,  // 25: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	72,  // 26: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
-	4,   // 27: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
-	29,  // 28: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
-	30,  // 29: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	65,  // 30: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	66,  // 31: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	67,  // 32: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
-	45,  // 33: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	72,  // 34: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
-	49,  // 35: nusa.v1.Group.update:type_name -> nusa.v1.Update
-	22,  // 36: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
-	28,  // 37: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
-	46,  // 38: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
-	31,  // 39: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
-	31,  // 40: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
-	6,   // 41: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	72,  // 42: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
-	5,   // 43: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
-	32,  // 44: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
-	7,   // 45: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	72,  // 46: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	74,  // 47: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	75,  // 48: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	68,  // 49: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
-	37,  // 50: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
-	38,  // 51: nusa.v1.Task.templates:type_name -> nusa.v1.Template
-	39,  // 52: nusa.v1.Task.check:type_name -> nusa.v1.Check
-	43,  // 53: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	72,  // 54: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
-	44,  // 55: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
-	36,  // 56: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
-	72,  // 57: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
-	8,   // 58: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
-	40,  // 59: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
-	41,  // 60: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
-	42,  // 61: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	72,  // 62: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	72,  // 63: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	72,  // 64: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	72,  // 65: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	72,  // 66: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
-	48,  // 67: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
-	47,  // 68: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
-	76,  // 69: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
-	9,   // 70: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
-	48,  // 71: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
-	72,  // 72: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	72,  // 73: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	72,  // 74: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
-	72,  // 75: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
-	72,  // 76: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
-	72,  // 77: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
-	50,  // 78: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
-	10,  // 79: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
-	72,  // 80: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
-	11,  // 81: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
-	12,  // 82: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	77,  // 83: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	72,  // 84: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
-	52,  // 85: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	72,  // 86: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	78,  // 87: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	72,  // 88: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
-	15,  // 89: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	78,  // 90: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	55,  // 91: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	54,  // 92: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	13,  // 93: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	69,  // 94: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	56,  // 95: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
-	14,  // 96: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
-	78,  // 97: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
-	72,  // 98: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
-	70,  // 99: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
-	72,  // 100: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
-	78,  // 101: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
-	60,  // 102: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	71,  // 103: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	61,  // 104: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	51,  // 105: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	59,  // 106: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	72,  // 107: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	60,  // 108: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	72,  // 109: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	77,  // 110: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	27,  // 111: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	33,  // 112: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	34,  // 113: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	35,  // 114: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	58,  // 115: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	57,  // 116: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
-	60,  // 117: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	118, // [118:118] is the sub-list for method output_type
-	118, // [118:118] is the sub-list for method input_type
-	118, // [118:118] is the sub-list for extension type_name
-	118, // [118:118] is the sub-list for extension extendee
-	0,   // [0:118] is the sub-list for field type_name
+	28,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
+	68,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	27,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
+	69,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	22,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
+	26,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
+	17,  // 7: nusa.v1.JobSpec.workflow:type_name -> nusa.v1.Workflow
+	70,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
+	71,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
+	25,  // 10: nusa.v1.Workflow.history:type_name -> nusa.v1.RunHistory
+	72,  // 11: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
+	28,  // 12: nusa.v1.Step.regions:type_name -> nusa.v1.RegionsSpec
+	73,  // 13: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
+	20,  // 14: nusa.v1.Step.retry:type_name -> nusa.v1.StepRetry
+	82,  // 15: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
+	21,  // 16: nusa.v1.Step.foreach:type_name -> nusa.v1.Foreach
+	82,  // 17: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
+	1,   // 18: nusa.v1.StepRetry.on:type_name -> nusa.v1.RetryReason
+	23,  // 19: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
+	82,  // 20: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	82,  // 21: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	2,   // 22: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
+	82,  // 23: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	24,  // 24: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
+	25,  // 25: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
+	82,  // 26: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	3,   // 27: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
+	25,  // 28: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
+	29,  // 29: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
+	30,  // 30: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
+	31,  // 31: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
+	32,  // 32: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
+	4,   // 33: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
+	74,  // 34: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	29,  // 35: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
+	29,  // 36: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
+	83,  // 37: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	82,  // 38: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	5,   // 39: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
+	35,  // 40: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
+	36,  // 41: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
+	75,  // 42: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	76,  // 43: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	77,  // 44: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	51,  // 45: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
+	82,  // 46: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	55,  // 47: nusa.v1.Group.update:type_name -> nusa.v1.Update
+	28,  // 48: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
+	34,  // 49: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
+	52,  // 50: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
+	37,  // 51: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
+	37,  // 52: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
+	7,   // 53: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
+	82,  // 54: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	6,   // 55: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
+	38,  // 56: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
+	8,   // 57: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
+	82,  // 58: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	84,  // 59: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	85,  // 60: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	78,  // 61: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	43,  // 62: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
+	44,  // 63: nusa.v1.Task.templates:type_name -> nusa.v1.Template
+	45,  // 64: nusa.v1.Task.check:type_name -> nusa.v1.Check
+	49,  // 65: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
+	82,  // 66: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	50,  // 67: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
+	42,  // 68: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
+	82,  // 69: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
+	9,   // 70: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
+	46,  // 71: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
+	47,  // 72: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
+	48,  // 73: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
+	82,  // 74: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	82,  // 75: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	82,  // 76: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	82,  // 77: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	82,  // 78: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	54,  // 79: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
+	53,  // 80: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
+	86,  // 81: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
+	10,  // 82: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
+	54,  // 83: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
+	82,  // 84: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	82,  // 85: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	82,  // 86: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
+	82,  // 87: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
+	82,  // 88: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
+	82,  // 89: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
+	56,  // 90: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
+	11,  // 91: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
+	82,  // 92: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
+	12,  // 93: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
+	13,  // 94: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
+	87,  // 95: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	82,  // 96: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	58,  // 97: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
+	82,  // 98: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	88,  // 99: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	82,  // 100: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	16,  // 101: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	88,  // 102: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	61,  // 103: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	60,  // 104: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	14,  // 105: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	79,  // 106: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	62,  // 107: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
+	15,  // 108: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
+	88,  // 109: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
+	82,  // 110: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
+	80,  // 111: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
+	82,  // 112: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
+	88,  // 113: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
+	66,  // 114: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	81,  // 115: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	67,  // 116: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	57,  // 117: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	65,  // 118: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	82,  // 119: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	66,  // 120: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	82,  // 121: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	87,  // 122: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	33,  // 123: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	19,  // 124: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
+	18,  // 125: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
+	33,  // 126: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
+	39,  // 127: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	40,  // 128: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	41,  // 129: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	64,  // 130: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	63,  // 131: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
+	66,  // 132: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	133, // [133:133] is the sub-list for method output_type
+	133, // [133:133] is the sub-list for method input_type
+	133, // [133:133] is the sub-list for extension type_name
+	133, // [133:133] is the sub-list for extension extendee
+	0,   // [0:133] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -5717,25 +6263,26 @@ func file_nusa_v1_job_proto_init() {
 	}
 	file_nusa_v1_types_proto_init()
 	file_nusa_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[10].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[12].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[16].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[24].OneofWrappers = []any{
+	file_nusa_v1_job_proto_msgTypes[2].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[15].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[17].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[21].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[29].OneofWrappers = []any{
 		(*Check_Http)(nil),
 		(*Check_Tcp)(nil),
 		(*Check_Command)(nil),
 	}
-	file_nusa_v1_job_proto_msgTypes[29].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[30].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[31].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[32].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[34].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[35].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[36].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[37].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
-			NumEnums:      15,
-			NumMessages:   57,
+			NumEnums:      16,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

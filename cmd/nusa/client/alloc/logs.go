@@ -43,22 +43,33 @@ type logOptions struct {
 }
 
 func logsCommandOfAlloc(s *cli.Settings) *cobra.Command {
-	return logsCommand(s, "logs ID|JOB", "ID|JOB", `
+	return logsCommand(s, "logs ID|JOB", named, []string{"ID|JOB"}, `
   nusa alloc logs -f 1f3a
   nusa alloc logs hello/greeter/0 --tail 50`)
 }
 
 // JobLogsCommand returns the command `nusa job logs`.
 func JobLogsCommand(s *cli.Settings) *cobra.Command {
-	return logsCommand(s, "logs JOB", "JOB", `
+	return logsCommand(s, "logs JOB", named, []string{"JOB"}, `
   nusa job logs hello --tail 50
   nusa job logs -f hello/greeter/0`)
 }
 
-func logsCommand(s *cli.Settings, use, arg, examples string) *cobra.Command {
+// StepLogsCommand returns the command `nusa workflow logs`. resolve returns the job of the step that the
+// arguments name.
+func StepLogsCommand(s *cli.Settings, resolve func(*cli.Session, []string) (string, error)) *cobra.Command {
+	return logsCommand(s, "logs RUN STEP", resolve, []string{"RUN", "STEP"}, `
+  nusa workflow logs etl.3f9a01bc train
+  nusa workflow logs -f etl.3f9a01bc train`)
+}
+
+// named returns the argument itself.
+func named(_ *cli.Session, args []string) (string, error) { return args[0], nil }
+
+func logsCommand(s *cli.Settings, use string, resolve func(*cli.Session, []string) (string, error), positional []string, examples string) *cobra.Command {
 	o := logOptions{}
 	c := &cobra.Command{
-		Use: use, Short: "Show what tasks wrote to stdout and stderr", Args: cli.Positional(arg),
+		Use: use, Short: "Show what tasks wrote to stdout and stderr", Args: cli.Positional(positional...),
 		Long: `Writes a task's stdout to standard output and its stderr to standard error. With
 -f it continues until the task ends. After a broken connection, or an election of the
 servers, it continues too, and prints a line about the break to standard error. The
@@ -80,7 +91,11 @@ stopped. -f shows only live allocations, not their later replacements.`,
 			if o.lines > 0 && o.bytes > 0 {
 				return errors.New("--tail counts lines and --bytes bytes: give one of them")
 			}
-			return showLogs(c, args[0], o, c.Cmd.Flags().Changed("tail") || o.bytes > 0)
+			arg, err := resolve(c, args)
+			if err != nil {
+				return err
+			}
+			return showLogs(c, arg, o, c.Cmd.Flags().Changed("tail") || o.bytes > 0)
 		}),
 	}
 	f := c.Flags()

@@ -127,6 +127,9 @@ func validate(cmd *cobra.Command, s *cli.Settings, file *jobSource, full, verbos
 
 // contents describes the groups of a job, for example "service of 2 × web".
 func contents(spec *nusav1.JobSpec) string {
+	if n := len(spec.GetWorkflow().GetSteps()); n > 0 {
+		return "workflow of " + term.Plural(n, "step")
+	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
 		g := spec.GetGroups()[name]

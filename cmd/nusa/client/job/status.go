@@ -38,6 +38,10 @@ func statusCommand(s *cli.Settings) *cobra.Command {
 			v := c.Screen()
 			writeStatus(v, j)
 			if job.IsTemplate(j.GetSpec()) && !j.GetStopped() {
+				if j.GetSpec().GetWorkflow() != nil {
+					fmt.Fprintf(v, "\nruns: %s workflow list %s\n", c.Program, cli.RefArg(ref))
+					return nil
+				}
 				writeRuns(ctx, c, ref)
 				return nil
 			}

@@ -32,11 +32,11 @@ func (p Palette) Faint(text string) string { return p.Paint("8", text) }
 // State colours the name of a state by its meaning.
 func (p Palette) State(text string) string {
 	switch text {
-	case "running", "healthy", "complete", "ready", "connected", "accepted", "taken", "ok", "done", "yes":
+	case "running", "healthy", "complete", "ready", "connected", "accepted", "taken", "ok", "succeeded", "done", "yes":
 		return p.Good(text)
-	case "pending", "partial", "starting", "waiting", "stopping", "offered", "defined", "draining", "cordoned", "stale", "predicted", "estimated":
+	case "pending", "partial", "starting", "waiting", "stopping", "offered", "defined", "draining", "cordoned", "stale", "predicted", "estimated", "approval", "backoff", "canceling", "exiting", "resetting":
 		return p.Wait(text)
-	case "failed", "unhealthy", "lost", "disconnected", "rejected", "unreachable":
+	case "failed", "unhealthy", "lost", "disconnected", "rejected", "unreachable", "timed_out", "canceled":
 		return p.Bad(text)
 	}
 	return text

@@ -1,0 +1,95 @@
+package workflow
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// steps returns a run with all of its steps that a request selects.
+func steps(ctx context.Context, c *cli.Session, run *nusav1.JobRef, req *nusav1.GetWorkflowRunRequest) (*nusav1.WorkflowRunStatus, error) {
+	out := &nusav1.WorkflowRunStatus{}
+	req.Run = run
+	err := cli.Pages(func(token string) (string, error) {
+		req.PageToken = token
+		page, err := client(c).Get(ctx, req)
+		out.Run, out.Steps = page.GetRun(), append(out.GetSteps(), page.GetSteps()...)
+		return page.GetNextPageToken(), err
+	})
+	return out, err
+}
+
+func statusCommand(s *cli.Settings) *cobra.Command {
+	var states *cli.States
+	var step string
+	c := &cobra.Command{
+		Use: "status RUN", Short: "Show a run and its steps", Args: cli.Positional("RUN"),
+		Example: "  nusa workflow status etl.3f9a01bc\n  nusa workflow status etl.3f9a01bc --state failed,lost,timed_out",
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ref, err := c.Ref(args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			all, err := steps(ctx, c, ref, &nusav1.GetWorkflowRunRequest{Step: step})
+			if err != nil {
+				return err
+			}
+			all.Steps = slices.DeleteFunc(all.GetSteps(), func(st *nusav1.StepStatus) bool { return !states.Has(term.Word(st.GetState())) })
+			return c.Print(all, func(w *term.Screen) { write(w, all, states) })
+		}),
+	}
+	c.Flags().StringVar(&step, "step", "", "only this step")
+	states = cli.StateFlag(c, "steps", "pending", "approval", "running", "backoff", "succeeded", "failed", "skipped", "lost", "timed_out")
+	return c
+}
+
+func write(w *term.Screen, all *nusav1.WorkflowRunStatus, states *cli.States) {
+	r := all.GetRun()
+	var params []string
+	for _, name := range slices.Sorted(maps.Keys(r.GetParameters())) {
+		params = append(params, name+"="+r.GetParameters()[name])
+	}
+	fields := [][2]string{
+		{"run", runName(r)}, {"state", w.State(term.Word(r.GetState())) + why(r.GetMessage())},
+		{"steps", fmt.Sprintf("%d of %d have ended, %d did not succeed, %s", r.GetStepsEnded(), r.GetSteps(), r.GetStepsFailed(), term.Plural(r.GetActive(), "active job"))},
+		{"parameters", term.OneLine(strings.Join(params, ", "))}, {"region", r.GetRegion()}, {"began", w.Since(r.GetBegan())},
+	}
+	if r.GetEnded() != nil {
+		fields = append(fields, [2]string{"took", term.Duration(r.GetEnded().AsTime().Sub(r.GetBegan().AsTime()).Round(time.Millisecond))})
+	}
+	for _, f := range fields {
+		if f[1] != "" {
+			fmt.Fprintf(w, "%-11s %s\n", f[0], f[1])
+		}
+	}
+	fmt.Fprintln(w)
+	if len(all.GetSteps()) == 0 {
+		fmt.Fprintf(w, "no step%s\n", states.Text())
+		return
+	}
+	t := term.NewTable("STEP", "STATE", ">TRIES", ">TOOK", "#MESSAGE")
+	for _, st := range all.GetSteps() {
+		took := ""
+		if st.GetBegan() != nil && st.GetEnded() != nil {
+			took = term.Duration(st.GetEnded().AsTime().Sub(st.GetBegan().AsTime()).Round(time.Millisecond))
+		}
+		message := term.OneLine(st.GetMessage())
+		if st.GetItem() != "" && message == "" {
+			message = "item " + term.OneLine(st.GetItem())
+		}
+		t.Row(stepName(st), w.State(term.Word(st.GetState())), term.Count(st.GetAttempts()), term.OrDash(took), message)
+	}
+	t.DropEmpty("TOOK", "MESSAGE")
+	t.Write(w)
+}

@@ -1,0 +1,240 @@
+package workflows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/store"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// The kinds of the keys: see state.OtherKey.
+const (
+	specKind = "workflow-specs"
+	runKind  = "workflow-runs"
+	stepKind = "workflow-steps"
+)
+
+// Bounds of what a server holds.
+const (
+	// mostActive bounds the runs that have not ended, and mostRuns all runs that are not forgotten.
+	mostActive, mostRuns = 10_000, 100_000
+	// mostSteps bounds the items of steps of all runs that are not forgotten.
+	mostSteps = 2_000_000
+)
+
+// Book has the runs of one leadership term. The state's lock guards its fields.
+type Book struct {
+	term *api.Term
+	st   *state.State
+	runs map[state.JobKey]*run
+	// byWorkflow has the runs of each workflow, by name.
+	byWorkflow map[state.JobKey]map[string]*run
+	// defs has the definitions by "namespace/" and the name of their records. compiled has those that a
+	// request has made before their records were stored.
+	defs, compiled map[string]*definition
+	// users counts the runs of each definition.
+	users map[string]int
+	// steps is the number of the items of steps of all runs, and active that of the runs that have not ended.
+	steps, active int
+	clock         clock
+	// ready is closed when the stored records are read.
+	ready chan struct{}
+}
+
+// New returns the book of a term. It must be made before the term serves, and Run must be called.
+func New(term *api.Term) *Book {
+	b := &Book{
+		term: term, st: term.State, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{},
+		defs: map[string]*definition{}, compiled: map[string]*definition{}, users: map[string]int{}, ready: make(chan struct{}),
+	}
+	b.st.Lock()
+	defer b.st.Unlock()
+	if b.st.Others == nil {
+		b.st.Others = map[string]func(string, proto.Message){}
+	}
+	b.st.Others[specKind], b.st.Others[runKind], b.st.Others[stepKind] = b.applySpec, b.applyRun, b.applyStep
+	return b
+}
+
+func specKey(namespace, id string) string { return state.OtherKey(specKind, namespace+"/"+id) }
+
+func runKey(k state.JobKey) string { return state.OtherKey(runKind, k.String()) }
+
+// applySpec notes a stored record. The lock is held.
+func (b *Book) applySpec(name string, m proto.Message) {
+	rec, _ := m.(*nusav1.WorkflowSpecRecord)
+	made := b.compiled[name]
+	delete(b.compiled, name)
+	switch {
+	case rec == nil:
+		delete(b.defs, name)
+	case made != nil:
+		b.defs[name] = made
+	default:
+		d, err := define(rec.GetSpec())
+		if err != nil { // a later version of Nusa stored it
+			b.term.Log.Warn("a workflow cannot be read", "workflow", name, "error", err)
+			return
+		}
+		b.defs[name] = d
+	}
+}
+
+// applyRun notes a stored record. The lock is held.
+func (b *Book) applyRun(name string, m proto.Message) {
+	namespace, id, _ := strings.Cut(name, "/")
+	k := state.JobKey{Namespace: namespace, Name: id}
+	rec, _ := m.(*nusav1.WorkflowRunRecord)
+	r := b.runs[k]
+	if rec == nil {
+		if r != nil {
+			b.drop(r)
+		}
+		return
+	}
+	if r == nil {
+		def := b.defs[k.Namespace+"/"+rec.GetSpec()]
+		if def == nil {
+			b.term.Log.Warn("the workflow of a run is missing", "run", k.String(), "spec", rec.GetSpec())
+			return
+		}
+		r = newRun(k, def, rec)
+		b.runs[k] = r
+		of := r.workflow()
+		if b.byWorkflow[of] == nil {
+			b.byWorkflow[of] = map[string]*run{}
+		}
+		b.byWorkflow[of][k.Name] = r
+		b.users[k.Namespace+"/"+rec.GetSpec()]++
+		b.steps += r.size
+	}
+	was := r.live()
+	r.setRecord(rec)
+	b.active += one(r.live()) - one(was && r.counted)
+	r.counted = true
+	b.describe(r.workflow())
+	b.clock.sooner(r, time.Now())
+	b.st.Templates.StepWake.Notify()
+}
+
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// drop forgets a run. The lock is held.
+func (b *Book) drop(r *run) {
+	delete(b.runs, r.key)
+	of := r.workflow()
+	if delete(b.byWorkflow[of], r.key.Name); len(b.byWorkflow[of]) == 0 {
+		delete(b.byWorkflow, of)
+	}
+	b.users[r.key.Namespace+"/"+r.rec.GetSpec()]--
+	b.steps -= r.size
+	b.active -= one(r.live())
+	b.clock.remove(r)
+	b.describe(of)
+}
+
+// describe sets what lists show of a workflow. The lock is held.
+func (b *Book) describe(k state.JobKey) {
+	if _, is := b.st.Templates.Lines[k]; !is {
+		return
+	}
+	active := 0
+	for _, r := range b.byWorkflow[k] {
+		active += one(r.live())
+	}
+	line := fmt.Sprintf("%d runs are active", active)
+	switch {
+	case active == 0:
+		line = "no run is active"
+	case active == 1:
+		line = "1 run is active"
+	}
+	if line != b.st.Templates.Lines[k] {
+		b.st.Templates.Lines[k] = line
+		b.st.JobChanged(b.st.Jobs[k])
+	}
+}
+
+// applyStep notes a stored record. The lock is held.
+func (b *Book) applyStep(name string, m proto.Message) {
+	parts := strings.SplitN(name, "/", 4)
+	if len(parts) < 3 {
+		return
+	}
+	r := b.runs[state.JobKey{Namespace: parts[0], Name: parts[1]}]
+	if r == nil {
+		return
+	}
+	i, ok := r.def.graph.Index(parts[2])
+	if !ok {
+		return
+	}
+	item := 0
+	if r.def.rules[i].Items >= 0 {
+		item = wholeItem
+	}
+	if len(parts) == 4 {
+		var err error
+		if item, err = strconv.Atoi(parts[3]); err != nil || item < 0 || item >= len(r.snap.Steps[i].Items) {
+			return
+		}
+	}
+	rec, _ := m.(*nusav1.WorkflowStepRecord)
+	r.set(i, item, rec)
+	b.clock.sooner(r, time.Now())
+	b.st.Templates.StepWake.Notify()
+}
+
+// load reads the stored records. No transaction of this term has changed one yet.
+func (b *Book) load(ctx context.Context) error {
+	for _, of := range []struct {
+		kind  string
+		fresh func() proto.Message
+		apply func(string, proto.Message)
+	}{
+		{specKind, func() proto.Message { return &nusav1.WorkflowSpecRecord{} }, b.applySpec},
+		{runKind, func() proto.Message { return &nusav1.WorkflowRunRecord{} }, b.applyRun},
+		{stepKind, func() proto.Message { return &nusav1.WorkflowStepRecord{} }, b.applyStep},
+	} {
+		prefix := state.OtherKey(of.kind, "")
+		_, err := b.term.Store.List(ctx, prefix, func(kv store.KV) error {
+			rec := of.fresh()
+			if err := state.Decode(kv, rec); err != nil {
+				return err
+			}
+			b.st.Lock()
+			of.apply(strings.TrimPrefix(kv.Key, prefix), rec)
+			b.st.Unlock()
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read the workflows: %w", err)
+		}
+	}
+	return nil
+}
+
+// may reports whether this server may begin and steer runs now. The lock is held.
+func (b *Book) may() error {
+	switch {
+	case b.st.GlobalLevel < state.WorkflowLevel:
+		return errors.New("some global servers have an earlier version of Nusa: upgrade them first")
+	case b.st.OldCopy():
+		return errors.New("the store is an old copy: see nusa server recover")
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package workflows
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/job/steps"
+)
+
+const (
+	// The pause after an error is retryFirst, and then twice as long after each further one, at most
+	// retryMost.
+	retryFirst, retryMost = time.Second, 15 * time.Second
+	// notYet is the pause while this server must not steer runs, for example beside earlier servers.
+	notYet = 5 * time.Second
+	// recheck is how often the loop looks at all active jobs of a run, although nothing was noticed.
+	recheck = time.Minute
+	// runsAtOnce bounds the runs that are decided at the same time, and turns the plans of one run before
+	// others get their turn.
+	runsAtOnce, turns = 32, 20
+)
+
+// Run carries out the runs, until ctx ends.
+func (b *Book) Run(ctx context.Context) error {
+	if err := b.load(ctx); err != nil {
+		return err
+	}
+	close(b.ready)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return b.decideLoop(ctx) })
+	g.Go(func() error { return b.forgetLoop(ctx) })
+	return g.Wait()
+}
+
+// decideLoop looks at runs whose jobs have changed, and at those whose times have come.
+func (b *Book) decideLoop(ctx context.Context) error {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		changed := b.st.Templates.StepWake.C()
+		b.decide(ctx, b.look(time.Now()))
+		pause.Reset(b.untilNext(time.Now()))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		case <-pause.C:
+		}
+	}
+}
+
+// untilNext returns how long nothing is due.
+func (b *Book) untilNext(now time.Time) time.Duration {
+	b.st.Lock()
+	defer b.st.Unlock()
+	at := b.clock.next()
+	if at.IsZero() {
+		return recheck
+	}
+	return max(0, at.Sub(now))
+}
+
+// look returns the runs to decide about now.
+func (b *Book) look(now time.Time) []*run {
+	b.st.Lock()
+	defer b.st.Unlock()
+	for k := range state.TakeSteps(b.st) {
+		r := b.runs[runOf(k)]
+		if r == nil {
+			continue
+		}
+		at, active := r.jobs[k.Name]
+		if !active || !r.snap.OneFirst && b.childEnd(k) == steps.None {
+			continue
+		}
+		r.touched.add(at[0])
+		b.clock.sooner(r, now)
+	}
+	return b.clock.due(now)
+}
+
+// decide decides about runs, several at the same time. What fails is tried again.
+func (b *Book) decide(ctx context.Context, runs []*run) {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runsAtOnce)
+	for _, r := range runs {
+		g.Go(func() error {
+			err := b.advance(ctx, r)
+			b.st.Lock()
+			defer b.st.Unlock()
+			if err == nil {
+				r.pause = 0
+				return nil
+			}
+			if r.pause == 0 && ctx.Err() == nil && !errors.Is(err, state.ErrConflict) && !errors.Is(err, state.ErrNotActive) {
+				b.term.Log.Warn("a run of a workflow does not go on yet", "run", r.key.String(), "error", err)
+			}
+			r.pause = min(max(2*r.pause, retryFirst), retryMost)
+			b.clock.sooner(r, time.Now().Add(r.pause))
+			return nil
+		})
+	}
+	_ = g.Wait() // no function fails
+}
+
+// advance makes plans until nothing is left to decide now.
+func (b *Book) advance(ctx context.Context, r *run) error {
+	r.one.Lock()
+	defer r.one.Unlock()
+	for range turns {
+		if idle, err := b.turn(ctx, r); idle || err != nil {
+			return err
+		}
+	}
+	b.st.Lock()
+	defer b.st.Unlock()
+	b.clock.sooner(r, time.Now())
+	return nil
+}

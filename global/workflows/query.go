@@ -1,0 +1,171 @@
+package workflows
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nusa-scheduler/nusa/global/workflows/flow"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/rights"
+)
+
+// maxPage bounds a page.
+const maxPage = 1000
+
+func pageOf(limit int32) (int, error) {
+	if limit < 0 || limit > maxPage {
+		return 0, invalid("limit", "must be 0..%d", maxPage)
+	}
+	return int(cmp.Or(limit, maxPage)), nil
+}
+
+// List implements nusav1.WorkflowsServer.
+func (s *Service) List(ctx context.Context, req *nusav1.ListWorkflowRunsRequest) (*nusav1.ListWorkflowRunsResponse, error) {
+	limit, err := pageOf(req.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	b, err := s.book(ctx)
+	if err != nil {
+		return nil, err
+	}
+	call := rights.Of(ctx)
+	filtered := call.Filtered()
+	b.st.Lock()
+	defer b.st.Unlock()
+	var found []*run
+	for k, runs := range b.byWorkflow {
+		if req.GetNamespace() != "" && k.Namespace != req.GetNamespace() || req.GetWorkflow() != "" && k.Name != req.GetWorkflow() {
+			continue
+		}
+		if filtered && !call.May(k.Namespace, "") {
+			continue
+		}
+		for _, r := range runs {
+			if !r.forgetting && r.key.String() > req.GetPageToken() && (req.GetState() == 0 || req.GetState() == r.rec.GetRun().GetState()) {
+				found = append(found, r)
+			}
+		}
+	}
+	slices.SortFunc(found, func(x, y *run) int { return strings.Compare(x.key.String(), y.key.String()) })
+	out := &nusav1.ListWorkflowRunsResponse{}
+	for _, r := range found[:min(len(found), limit)] {
+		out.Runs = append(out.Runs, r.message())
+	}
+	if len(found) > limit {
+		out.NextPageToken = found[limit-1].key.String()
+	}
+	return out, nil
+}
+
+// Get implements nusav1.WorkflowsServer.
+func (s *Service) Get(ctx context.Context, req *nusav1.GetWorkflowRunRequest) (*nusav1.WorkflowRunStatus, error) {
+	limit, err := pageOf(req.GetLimit())
+	if err != nil {
+		return nil, err
+	}
+	b, r, err := s.found(ctx, req.GetRun())
+	if err != nil {
+		return nil, err
+	}
+	first, from, to := 0, 0, len(r.def.graph.Steps)
+	if token := req.GetPageToken(); token != "" {
+		if n, err := fmt.Sscanf(token, "%d.%d", &from, &first); n != 2 || err != nil || from < 0 || first < 0 {
+			return nil, rpcerr.NoPage("page_token", token)
+		}
+	}
+	if req.GetStep() != "" {
+		if err := r.checkStep("step", req.GetStep()); err != nil {
+			return nil, err
+		}
+		i, _ := r.def.graph.Index(req.GetStep())
+		from, to = max(from, i), i+1
+	}
+	b.st.Lock()
+	defer b.st.Unlock()
+	out := &nusav1.WorkflowRunStatus{Run: r.message()}
+	for i := from; i < to; i++ {
+		for item := first; item < len(r.snap.Steps[i].Items); item++ {
+			st := r.status(i, item)
+			if req.GetState() != 0 && st.GetState() != req.GetState() {
+				continue
+			}
+			if len(out.GetSteps()) == limit {
+				out.NextPageToken = strconv.Itoa(i) + "." + strconv.Itoa(item)
+				return out, nil
+			}
+			out.Steps = append(out.Steps, st)
+			if st.Index == nil {
+				break
+			}
+		}
+		first = 0
+	}
+	return out, nil
+}
+
+// status returns an item of a step. A step whose items share one record has a status without an index. The
+// lock is held.
+func (r *run) status(i, item int) *nusav1.StepStatus {
+	rec := r.recs[i][item]
+	out := &nusav1.StepStatus{Step: r.def.graph.Steps[i].Name}
+	if whole := r.whole[i]; whole != nil {
+		rec = whole
+	} else if len(r.items[i]) > 0 {
+		index := int32(item)
+		out.Index, out.Item = &index, r.items[i][item]
+	}
+	out.State, out.Message, out.Attempts, out.Began, out.Ended, out.Until = rec.GetState(), rec.GetMessage(), rec.GetAttempts(), rec.GetBegan(), rec.GetEnded(), rec.GetUntil()
+	if out.GetState() == nusav1.StepState_STEP_STATE_UNSPECIFIED {
+		out.State = nusav1.StepState_STEP_STATE_PENDING
+	}
+	if out.GetAttempts() > 0 {
+		out.Job = r.childName(i, item, int(out.GetAttempts()))
+	}
+	return out
+}
+
+// Graph implements nusav1.WorkflowsServer.
+func (s *Service) Graph(ctx context.Context, req *nusav1.GetWorkflowGraphRequest) (*nusav1.WorkflowGraph, error) {
+	b, r, err := s.found(ctx, req.GetRun())
+	if err != nil {
+		return nil, err
+	}
+	b.st.Lock()
+	defer b.st.Unlock()
+	out := &nusav1.WorkflowGraph{Run: r.message()}
+	for i, of := range r.def.graph.Steps {
+		g := &nusav1.GraphStep{Name: of.Name, After: of.Depends.Steps(), Depends: r.def.steps[i].GetDepends(), OnExit: i == r.def.graph.OnExit, State: r.stateOf(i)}
+		if r.items[i] != nil {
+			g.Items = int32(len(r.items[i]))
+			for _, it := range r.snap.Steps[i].Items[:len(r.items[i])] {
+				g.ItemsEnded += int32(one(it.Stage == flow.Done))
+			}
+		}
+		out.Steps = append(out.Steps, g)
+	}
+	return out, nil
+}
+
+// stateOf returns the state of a step. The lock is held.
+func (r *run) stateOf(i int) nusav1.StepState {
+	st := r.snap.Steps[i]
+	if end, has := endStates[st.End]; has {
+		return end
+	}
+	best := nusav1.StepState_STEP_STATE_PENDING
+	for item := range st.Items {
+		switch s := r.status(i, item).GetState(); s {
+		case nusav1.StepState_STEP_STATE_RUNNING:
+			return s
+		case nusav1.StepState_STEP_STATE_APPROVAL, nusav1.StepState_STEP_STATE_STOPPING, nusav1.StepState_STEP_STATE_BACKOFF:
+			best = s
+		}
+	}
+	return best
+}

@@ -1,0 +1,394 @@
+package workflows
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/schedules"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/workflows/flow"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/security/audit"
+	"github.com/nusa-scheduler/nusa/security/recorder"
+)
+
+const (
+	maxKey    = 128
+	maxReason = 256
+	// maxSize bounds the items of the steps of one run.
+	maxSize = 10_000
+	// names bounds how many names are tried for a run.
+	names = 4
+	// kindRun is the kind of the objects in errors.
+	kindRun = "run"
+)
+
+// errRepeated: there is a run of this name.
+var errRepeated = errors.New("the run exists")
+
+// Service is the Workflows service of a global server.
+type Service struct {
+	nusav1.UnimplementedWorkflowsServer
+	// Current returns the book of the present term, or nil if this server is not active.
+	Current func() *Book
+}
+
+// book returns the book once its records are read.
+func (s *Service) book(ctx context.Context) (*Book, error) {
+	b := s.Current()
+	if b == nil {
+		return nil, state.RPCErrors.Err(state.ErrNotActive)
+	}
+	select {
+	case <-b.ready:
+		return b, nil
+	case <-b.term.Context.Done():
+		return nil, state.RPCErrors.Err(state.ErrNotActive)
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+func invalid(field, format string, args ...any) error {
+	return rpcerr.Invalid(&nusav1.Problem{Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+// refKey returns the key that a reference names.
+func refKey(field string, ref *nusav1.JobRef) (state.JobKey, error) {
+	k := state.JobKey{Namespace: ref.GetNamespace(), Name: ref.GetName()}
+	if k.Namespace == "" {
+		k.Namespace = job.DefaultNamespace
+	}
+	if !job.ValidReference(k.Name) || !job.ValidName(k.Namespace) || ref.GetRegion() != "" {
+		return k, invalid(field, "must be NAME or NAMESPACE/NAME of the federation")
+	}
+	return k, nil
+}
+
+// found returns a run.
+func (s *Service) found(ctx context.Context, ref *nusav1.JobRef) (*Book, *run, error) {
+	b, err := s.book(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	k, err := refKey("run", ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	b.st.Lock()
+	defer b.st.Unlock()
+	r := b.runs[k]
+	if r != nil && !r.forgetting {
+		return b, r, nil
+	}
+	text := fmt.Sprintf("there is no run %s: nusa workflow list shows the runs", k)
+	if len(b.byWorkflow[k]) > 0 {
+		text = fmt.Sprintf("%s is a workflow: name one of its runs, such as %s", k, slices.Sorted(maps.Keys(b.byWorkflow[k]))[0])
+	}
+	return nil, nil, rpcerr.NotFound(kindRun, k.String(), text)
+}
+
+// Run implements nusav1.WorkflowsServer.
+func (s *Service) Run(ctx context.Context, req *nusav1.RunWorkflowRequest) (*nusav1.WorkflowRun, error) {
+	b, err := s.book(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k, err := refKey("job.name", req.GetJob())
+	if err != nil {
+		return nil, err
+	}
+	key := req.GetIdempotencyKey()
+	if len(key) > maxKey || strings.ContainsRune(key, 0) {
+		return nil, invalid("idempotency_key", "must be at most %d bytes", maxKey)
+	}
+	record, spec, err := b.workflow(k)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkParameters(spec, req.GetParameters()); err != nil {
+		return nil, err
+	}
+	id := specID(spec)
+	def, err := b.definition(k.Namespace, id, spec)
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	rec := &nusav1.WorkflowRunRecord{Spec: id, Run: &nusav1.WorkflowRun{
+		Workflow: k.Name, State: nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_RUNNING, Parameters: req.GetParameters(), Began: timestamppb.Now(),
+	}}
+	if key != "" {
+		rec.Fingerprint = fingerprintOf(req.GetParameters())
+	}
+	size := newRun(k, def, rec).size
+	if size > maxSize {
+		return nil, invalid("parameters", "the steps have %d items, at most %d are allowed in a run", size, maxSize)
+	}
+	for range names {
+		name := state.JobKey{Namespace: k.Namespace, Name: k.Name + string(job.RunMark) + runID(key)}
+		_, err = b.term.Commit.SubmitBy(recorder.Of(ctx), func(t *state.Tx) error { return b.begin(t, k, name, record, def, rec, size) })(ctx)
+		if !errors.Is(err, errRepeated) || key != "" {
+			return b.begun(name, rec.GetFingerprint(), err)
+		}
+	}
+	return nil, status.Errorf(codes.Unavailable, "no free name for a run of %s: run it again", k)
+}
+
+// runID returns the id of a run. The same idempotency key gives the same id.
+func runID(key string) string {
+	if key != "" {
+		sum := sha256.Sum256([]byte(key))
+		return "k" + hex.EncodeToString(sum[:6])
+	}
+	var id [4]byte
+	_, _ = rand.Read(id[:]) // it never fails
+	return hex.EncodeToString(id[:])
+}
+
+// fingerprintOf returns a hash of parameters.
+func fingerprintOf(params map[string]string) []byte {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		_, _ = h.Write([]byte(name + "\x00" + params[name] + "\x00"))
+	}
+	return h.Sum(nil)
+}
+
+// workflow returns the stored record of a workflow that runs can be begun of.
+func (b *Book) workflow(k state.JobKey) (*state.Record, *nusav1.JobSpec, error) {
+	b.st.Lock()
+	j := b.st.Jobs[k]
+	b.st.Unlock()
+	switch {
+	case j == nil || j.Record == nil:
+		return nil, nil, rpcerr.NotFound(rpcerr.KindJob, k.String(), fmt.Sprintf("job %s does not exist", k))
+	case j.Record.Type() != place.Workflow:
+		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s is no workflow", k)
+	case j.Record.Stopped():
+		return nil, nil, status.Errorf(codes.FailedPrecondition, "workflow %s is stopped: run its file again", k)
+	}
+	return j.Record, j.Record.Spec(), nil
+}
+
+// definition returns the definition of a spec.
+func (b *Book) definition(namespace, id string, spec *nusav1.JobSpec) (*definition, error) {
+	b.st.Lock()
+	def := b.defs[namespace+"/"+id]
+	b.st.Unlock()
+	if def != nil {
+		return def, nil
+	}
+	return define(spec)
+}
+
+// checkParameters checks the parameters of a run.
+func checkParameters(spec *nusav1.JobSpec, given map[string]string) error {
+	known := spec.GetWorkflow().GetParameters()
+	sum := 0
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if known[name] == nil {
+			return invalid("parameters", "the workflow has no parameter %q; it has %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		}
+		if err := job.CheckValue(given[name]); err != nil {
+			return invalid("parameters", "%s %s", name, err)
+		}
+		sum += len(name) + len(given[name])
+	}
+	if sum > job.MaxMetaSum {
+		return invalid("parameters", "have %d bytes, at most %d are allowed", sum, job.MaxMetaSum)
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if _, is := given[name]; !is && known[name].Default == nil {
+			return invalid("parameters", "%s is missing: it has no default", name)
+		}
+	}
+	values := parameters(spec, given)
+	for _, s := range spec.GetWorkflow().GetSteps() {
+		if p := s.GetForeach().GetParameter(); p != "" {
+			if _, err := job.ItemsOf(values[p]); err != nil {
+				return invalid("parameters", "%s %s", p, err)
+			}
+		}
+	}
+	return nil
+}
+
+// begin adds a run to a transaction.
+func (b *Book) begin(t *state.Tx, of, k state.JobKey, record *state.Record, def *definition, rec *nusav1.WorkflowRunRecord, size int) error {
+	if err := b.may(); err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	switch now, _ := t.Job(of); {
+	case now != record:
+		return status.Errorf(codes.Unavailable, "workflow %s has just changed: run it again", of)
+	case b.runs[k] != nil:
+		return errRepeated
+	case b.active >= mostActive:
+		return status.Errorf(codes.ResourceExhausted, "%d runs of workflows have not ended, the most there may be: wait for the end of some", b.active)
+	case len(b.runs) >= mostRuns || b.steps+size > mostSteps:
+		return status.Error(codes.ResourceExhausted, "there are too many runs of workflows: lower history.count and history.age of workflows with many")
+	}
+	if _, changed := state.OtherOf(t, runKey(k)); changed {
+		return errRepeated
+	}
+	id := of.Namespace + "/" + rec.GetSpec()
+	if gone, changed := state.OtherOf(t, specKey(of.Namespace, rec.GetSpec())); changed && gone == nil || !changed && b.defs[id] == nil {
+		b.compiled[id] = def
+		if err := state.PutOther(t, specKey(of.Namespace, rec.GetSpec()), &nusav1.WorkflowSpecRecord{Spec: def.spec}); err != nil {
+			return err
+		}
+	}
+	if err := t.Audit(audit.Entry{Verb: "dispatch", Kind: "job", Namespace: of.Namespace, Name: of.Name, Reason: "run " + k.Name}); err != nil {
+		return err
+	}
+	t.Event("workflow.began", k.String(), "")
+	return state.PutOther(t, runKey(k), rec)
+}
+
+// begun answers a request to begin a run.
+func (b *Book) begun(k state.JobKey, fingerprint []byte, err error) (*nusav1.WorkflowRun, error) {
+	if err != nil && !errors.Is(err, errRepeated) {
+		return nil, api.StatusOf(err)
+	}
+	b.st.Lock()
+	defer b.st.Unlock()
+	r := b.runs[k]
+	switch {
+	case r == nil:
+		return nil, status.Errorf(codes.Unavailable, "run %s is not stored yet, or was forgotten: try again", k)
+	case err != nil && string(r.rec.GetFingerprint()) != string(fingerprint):
+		return nil, status.Errorf(codes.AlreadyExists, "the idempotency key was used for run %s with other parameters", k)
+	}
+	return r.message(), nil
+}
+
+// change commits a change of a run that a caller asks for, with an entry of the audit trail.
+func (b *Book) change(ctx context.Context, r *run, verb, reason string, change func(*state.Tx) error) (*nusav1.WorkflowRun, error) {
+	r.one.Lock()
+	defer r.one.Unlock()
+	err := schedules.Recalling(ctx, b.term, func() error {
+		_, err := b.term.Commit.SubmitBy(recorder.Of(ctx), func(t *state.Tx) error {
+			if err := b.may(); err != nil {
+				return status.Error(codes.FailedPrecondition, err.Error())
+			}
+			if b.runs[r.key] != r || r.forgetting {
+				return rpcerr.NotFound(kindRun, r.key.String(), fmt.Sprintf("run %s was forgotten", r.key))
+			}
+			if err := change(t); err != nil {
+				return err
+			}
+			return t.Audit(audit.Entry{Verb: verb, Kind: "job", Namespace: r.key.Namespace, Name: r.key.Name, Reason: reason})
+		})(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, api.StatusOf(err)
+	}
+	b.st.Lock()
+	defer b.st.Unlock()
+	b.clock.sooner(r, time.Now())
+	b.st.Templates.StepWake.Notify()
+	return r.message(), nil
+}
+
+// Cancel implements nusav1.WorkflowsServer.
+func (s *Service) Cancel(ctx context.Context, req *nusav1.CancelWorkflowRequest) (*nusav1.WorkflowRun, error) {
+	if len(req.GetReason()) > maxReason {
+		return nil, invalid("reason", "has %d bytes, at most %d are allowed", len(req.GetReason()), maxReason)
+	}
+	b, r, err := s.found(ctx, req.GetRun())
+	if err != nil {
+		return nil, err
+	}
+	return b.change(ctx, r, "cancel", req.GetReason(), func(t *state.Tx) error {
+		switch r.rec.GetRun().GetState() {
+		case nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_CANCELING, nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_CANCELED:
+			return nil
+		case nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_EXITING:
+			step := r.def.graph.OnExit
+			return status.Errorf(codes.FailedPrecondition, "only the step on_exit of run %s still runs: stop its job %s", r.key, r.childName(step, 0, int(r.recs[step][0].GetAttempts())))
+		}
+		if !r.live() {
+			return status.Errorf(codes.FailedPrecondition, "run %s has ended", r.key)
+		}
+		next := proto.CloneOf(r.rec)
+		next.Run.State, next.Run.Message = nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_CANCELING, "by a caller"+prefixed(": ", req.GetReason())
+		return state.PutOther(t, runKey(r.key), next)
+	})
+}
+
+// Retry implements nusav1.WorkflowsServer.
+func (s *Service) Retry(ctx context.Context, req *nusav1.RetryWorkflowRequest) (*nusav1.WorkflowRun, error) {
+	b, r, err := s.found(ctx, req.GetRun())
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkStep("from", req.GetFrom()); err != nil {
+		return nil, err
+	}
+	return b.change(ctx, r, "dispatch", "again from step "+req.GetFrom(), func(t *state.Tx) error {
+		switch {
+		case r.live():
+			return status.Errorf(codes.FailedPrecondition, "run %s has not ended: wait for its end, or cancel it", r.key)
+		case b.active >= mostActive:
+			return status.Errorf(codes.ResourceExhausted, "%d runs of workflows have not ended, the most there may be: wait for the end of some", b.active)
+		}
+		next := proto.CloneOf(r.rec)
+		next.Run.State, next.Run.Message, next.Run.Ended = nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_RESETTING, "", nil
+		next.Outcome, next.From = nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_UNSPECIFIED, req.GetFrom()
+		next.Round++
+		return state.PutOther(t, runKey(r.key), next)
+	})
+}
+
+// Approve implements nusav1.WorkflowsServer.
+func (s *Service) Approve(ctx context.Context, req *nusav1.ApproveWorkflowRequest) (*nusav1.WorkflowRun, error) {
+	if len(req.GetReason()) > maxReason {
+		return nil, invalid("reason", "has %d bytes, at most %d are allowed", len(req.GetReason()), maxReason)
+	}
+	b, r, err := s.found(ctx, req.GetRun())
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkStep("step", req.GetStep()); err != nil {
+		return nil, err
+	}
+	i, _ := r.def.graph.Index(req.GetStep())
+	verb, who := "approve", recorder.Of(ctx).Who
+	if req.GetReject() {
+		verb = "reject"
+	}
+	return b.change(ctx, r, verb, "step "+req.GetStep()+prefixed(": ", req.GetReason()), func(t *state.Tx) error {
+		old := r.recs[i][0]
+		if r.snap.Steps[i].Items[0].Stage != flow.Approval || r.snap.Phase != flow.Running {
+			return status.Errorf(codes.FailedPrecondition, "step %s of run %s does not wait for an approval", req.GetStep(), r.key)
+		}
+		next := &nusav1.WorkflowStepRecord{Began: old.GetBegan(), Round: r.rec.GetRound(), Attempts: old.GetAttempts()}
+		if req.GetReject() {
+			next.State, next.Ended = nusav1.StepState_STEP_STATE_FAILED, timestamppb.Now()
+			next.Message = "refused" + prefixed(" by ", who) + prefixed(": ", req.GetReason())
+		} else {
+			next.State, next.Approved = nusav1.StepState_STEP_STATE_PENDING, true
+			next.Message = "approved" + prefixed(" by ", who) + prefixed(": ", req.GetReason())
+		}
+		next.Message = clip(next.GetMessage())
+		return state.PutOther(t, r.stepKey(i, 0, false), next)
+	})
+}

@@ -1,0 +1,426 @@
+package workflows
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/schedules"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/workflows/flow"
+	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/job/steps"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// planCost bounds the records that a plan writes, see flow.Decide, and planBytes about the bytes of its
+	// jobs, so that it fits into one transaction.
+	planCost, planBytes = 96, 512 << 10
+	// maxMessage bounds the message of a step or a run, in bytes.
+	maxMessage = 512
+)
+
+// planOf returns what follows in a run. The lock is held.
+func (b *Book) planOf(r *run, batch []int, now time.Time, region string) flow.Plan {
+	s := r.snap
+	s.OneFirst = s.OneFirst && region == ""
+	return flow.Decide(&s, batch, now, flow.View{
+		Job: func(i, item int) (steps.End, string) {
+			return b.childResult(r.childKey(i, item, int(r.recs[i][item].GetAttempts())))
+		},
+		When: func(i int) (bool, error) { return r.def.when[i].Holds(r.params) },
+	}, planCost)
+}
+
+// result is what a transaction did for a run.
+type result struct {
+	plan flow.Plan
+	// again are steps to look at again, and refused says why a job of them could not be stored.
+	again   []int
+	refused string
+}
+
+// turn makes one plan and carries it out. idle: nothing follows now.
+func (b *Book) turn(ctx context.Context, r *run) (idle bool, err error) {
+	b.st.Lock()
+	now := time.Now()
+	if b.runs[r.key] != r || r.forgetting || !r.live() {
+		b.st.Unlock()
+		return true, nil
+	}
+	if b.may() != nil {
+		b.clock.sooner(r, now.Add(notYet))
+		b.st.Unlock()
+		return true, nil
+	}
+	next := r.look(now)
+	if now.Sub(r.checked) >= recheck {
+		r.checked = now
+		for _, at := range r.jobs {
+			r.touched.add(at[0])
+		}
+	}
+	batch, region := r.batch(), b.regionOf(r)
+	p := b.planOf(r, batch, now, region)
+	if p.Idle() && region == "" {
+		r.held.addAll(p.Held)
+		b.clock.sooner(r, next)
+		if len(r.jobs) > 0 {
+			b.clock.sooner(r, r.checked.Add(recheck))
+		}
+		b.st.Unlock()
+		return true, nil
+	}
+	asks := b.asks(r, &p, region)
+	b.st.Unlock()
+	children := build(r.def, asks)
+	var done result
+	err = schedules.Recalling(ctx, b.term, func() error {
+		_, err := b.term.Commit.Do(ctx, func(t *state.Tx) (err error) {
+			done, err = b.take(t, r, batch, children)
+			return err
+		})
+		return err
+	})
+	b.st.Lock()
+	defer b.st.Unlock()
+	if err != nil {
+		r.touched.addAll(batch)
+		return false, err
+	}
+	r.touched.addAll(done.plan.Left)
+	r.touched.addAll(done.again)
+	r.held.addAll(done.plan.Held)
+	r.refused = done.refused
+	if r.refused != "" {
+		b.clock.sooner(r, now.Add(notYet))
+		return true, nil
+	}
+	return false, nil
+}
+
+// take adds a plan to a transaction.
+func (b *Book) take(t *state.Tx, r *run, batch []int, children map[string]child) (out result, err error) {
+	if b.runs[r.key] != r || !r.live() {
+		return out, nil
+	}
+	now, region := time.Now(), b.regionOf(r)
+	p := b.planOf(r, batch, now, region)
+	out.plan = p
+	bytes, whole := 0, true
+	for n, a := range p.Actions {
+		if bytes > planBytes {
+			for _, rest := range p.Actions[n:] {
+				out.again = append(out.again, rest.Step)
+			}
+			whole = false
+			break
+		}
+		size, err := b.act(t, r, a, region, children, now)
+		switch code := status.Code(err); {
+		case err == nil:
+			bytes += size
+		case a.Do == flow.Start && (code == codes.ResourceExhausted || code == codes.Unavailable):
+			out.again, out.refused = append(out.again, a.Step), "no step starts now: "+status.Convert(err).Message()
+		case a.Do == flow.Start && code != codes.Unknown: // the job is wrong
+			why := flow.Action{Do: flow.Finish, Step: a.Step, Item: a.Item, End: steps.Failed, Why: status.Convert(err).Message()}
+			if _, err := b.act(t, r, why, region, children, now); err != nil {
+				return out, err
+			}
+		default:
+			return out, err
+		}
+	}
+	return out, b.note(t, r, &p, region, whole, now)
+}
+
+// note stores what a plan changes of the run. whole: all its actions were carried out.
+func (b *Book) note(t *state.Tx, r *run, p *flow.Plan, region string, whole bool, now time.Time) error {
+	next := proto.CloneOf(r.rec)
+	if region != "" {
+		next.Run.Region = region
+	}
+	switch {
+	case !whole:
+	case p.Ended:
+		next.Run.State, next.Run.Message, next.Run.Ended = runStates[p.Outcome], clip(p.Why), timestamppb.New(now)
+		t.Event("workflow.ended", r.key.String(), "%s%s", p.Outcome, prefixed(": ", p.Why))
+	case p.Changes && p.Phase == flow.Exiting:
+		next.Run.State, next.Outcome, next.Run.Message = nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_EXITING, runStates[p.Outcome], clip(p.Why)
+	case p.Changes:
+		next.Run.State = nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_RUNNING
+	}
+	if proto.Equal(next, r.rec) {
+		return nil
+	}
+	return state.PutOther(t, runKey(r.key), next)
+}
+
+// act carries out an action. It returns about how many bytes it writes.
+func (b *Book) act(t *state.Tx, r *run, a flow.Action, region string, children map[string]child, now time.Time) (int, error) {
+	if a.Do == flow.Reset {
+		return 0, b.reset(t, r, a.Step, a.Item)
+	}
+	var old *nusav1.WorkflowStepRecord
+	if a.Item != flow.Whole {
+		old = r.recs[a.Step][a.Item]
+	}
+	next := &nusav1.WorkflowStepRecord{
+		Attempts: old.GetAttempts(), Tries: old.GetTries(), Began: old.GetBegan(), Approved: old.GetApproved(), Round: r.rec.GetRound(),
+		Message: clip(a.Why), Until: stamp(a.Until),
+	}
+	size := 0
+	switch a.Do {
+	case flow.Start:
+		next.State, next.Began = nusav1.StepState_STEP_STATE_RUNNING, timestamppb.New(now)
+		next.Attempts++
+		next.Tries++
+		c, err := b.child(r, a.Step, a.Item, int(next.GetAttempts()), region, children)
+		if err != nil {
+			return 0, err
+		}
+		if err := c.Submit(t, r.key.Namespace); err != nil {
+			return 0, err
+		}
+		size = c.Size()
+	case flow.Await:
+		next.State, next.Began = nusav1.StepState_STEP_STATE_APPROVAL, timestamppb.New(now)
+		t.Event("workflow.approval", r.key.String(), "step %s waits for an approval", r.def.graph.Steps[a.Step].Name)
+	case flow.Stop:
+		next.State, next.End = nusav1.StepState_STEP_STATE_STOPPING, endStates[a.End]
+		why := a.Why
+		if why == "" {
+			why = "run " + r.key.Name + " was canceled"
+		}
+		if err := schedules.Stop(t, r.childKey(a.Step, a.Item, int(old.GetAttempts())), why); err != nil {
+			return 0, err
+		}
+	case flow.Retry:
+		next.State = nusav1.StepState_STEP_STATE_BACKOFF
+	case flow.Finish:
+		next.State, next.Ended = endStates[a.End], timestamppb.New(now)
+		if old.GetApproved() && a.End == steps.Succeeded && old.GetAttempts() == 0 {
+			next.Message = old.GetMessage() // who has approved it
+		}
+	}
+	return size, state.PutOther(t, r.stepKey(a.Step, a.Item, a.Item == flow.Whole), next)
+}
+
+// reset makes an item ready to run again. The number of its attempts stays, so that no two have the same name.
+func (b *Book) reset(t *state.Tx, r *run, i, item int) error {
+	if r.whole[i] != nil && item == 0 {
+		if err := state.DeleteOther(t, r.stepKey(i, item, true)); err != nil {
+			return err
+		}
+	}
+	old := r.recs[i][item]
+	switch {
+	case old == nil:
+		return nil
+	case old.GetAttempts() == 0:
+		return state.DeleteOther(t, r.stepKey(i, item, false))
+	}
+	return state.PutOther(t, r.stepKey(i, item, false), &nusav1.WorkflowStepRecord{
+		State: nusav1.StepState_STEP_STATE_PENDING, Attempts: old.GetAttempts(), Round: r.rec.GetRound(), Message: "is to run again",
+	})
+}
+
+// childEnd returns how the job of a step ended. None: it has not. The lock is held.
+func (b *Book) childEnd(k state.JobKey) steps.End {
+	end, _ := b.childResult(k)
+	return end
+}
+
+// childResult returns how the job of a step ended, and a text about it. The lock is held.
+func (b *Book) childResult(k state.JobKey) (steps.End, string) {
+	to, why, _ := schedules.RunState(b.st, k)
+	switch to {
+	case nusav1.JobRunState_JOB_RUN_STATE_COMPLETE:
+		return steps.Succeeded, ""
+	case nusav1.JobRunState_JOB_RUN_STATE_FAILED:
+		return steps.Failed, why
+	case nusav1.JobRunState_JOB_RUN_STATE_STOPPED:
+		if why == schedules.Removed {
+			return steps.Lost, why
+		}
+		return steps.Failed, "its job was stopped"
+	}
+	return steps.None, ""
+}
+
+// regionOf returns the region that decides about the other steps of a run, once it is known. Empty: it need
+// not be noted, or is not known. The lock is held.
+func (b *Book) regionOf(r *run) string {
+	if !r.snap.OneFirst {
+		return ""
+	}
+	for name := range r.jobs {
+		j := b.st.Jobs[state.JobKey{Namespace: r.key.Namespace, Name: name}]
+		if j == nil {
+			continue
+		}
+		for s := range j.Slots.All() {
+			if s.State == region.Accepted || s.State == region.Done {
+				return s.Region
+			}
+		}
+	}
+	return ""
+}
+
+// ask is what a job of a step is made from.
+type ask struct {
+	name, step, region string
+	index, attempt     int
+	values             map[string]string
+	labels             map[string]string
+	// ref is the spec of the job that the step runs, and wrong why there is none.
+	ref   *nusav1.JobSpec
+	wrong error
+	began *nusav1.WorkflowRun
+}
+
+// child is a job that was made before its transaction.
+type child struct {
+	job    *schedules.Child
+	err    error
+	region string
+}
+
+// asks returns what the jobs that a plan starts are made from. The lock is held.
+func (b *Book) asks(r *run, p *flow.Plan, region string) (out []ask) {
+	for _, a := range p.Actions {
+		if a.Do == flow.Start {
+			out = append(out, b.ask(r, a.Step, a.Item, int(r.recs[a.Step][a.Item].GetAttempts())+1, region))
+		}
+	}
+	return out
+}
+
+// ask returns what a job is made from. The lock is held.
+func (b *Book) ask(r *run, i, item, attempt int, region string) ask {
+	step := r.def.graph.Steps[i].Name
+	a := ask{name: r.childName(i, item, attempt), step: step, index: i, attempt: attempt, began: r.rec.GetRun(), region: region}
+	if a.region == "" {
+		a.region = r.rec.GetRun().GetRegion()
+	}
+	a.labels = map[string]string{job.LabelWorkflowRun: r.key.Name, job.LabelWorkflowStep: step}
+	a.values = maps.Clone(r.params)
+	maps.Copy(a.values, r.def.steps[i].GetMeta())
+	a.values[job.ValueRun], a.values[job.ValueStep], a.values[job.ValueAttempt] = r.key.Name, step, strconv.Itoa(attempt)
+	if r.items[i] != nil {
+		a.values[job.ValueItem], a.values[job.ValueIndex] = r.items[i][item], strconv.Itoa(item)
+	}
+	if i == r.def.graph.OnExit {
+		a.values[job.ValueState] = r.snap.Outcome.String()
+	}
+	name := r.def.steps[i].GetRef()
+	if name == "" {
+		return a
+	}
+	k := state.JobKey{Namespace: r.key.Namespace, Name: name}
+	j := b.st.Jobs[k]
+	switch {
+	case j == nil || j.Record == nil || j.Record.Stopped():
+		a.wrong = status.Errorf(codes.FailedPrecondition, "job %s does not exist, or is stopped", k)
+	default:
+		a.ref = j.Record.Spec()
+	}
+	return a
+}
+
+// build makes jobs.
+func build(d *definition, asks []ask) map[string]child {
+	out := make(map[string]child, len(asks))
+	for _, a := range asks {
+		c, err := childOf(d, a)
+		out[a.name] = child{c, err, a.region}
+	}
+	return out
+}
+
+// childOf makes one job.
+func childOf(d *definition, a ask) (*schedules.Child, error) {
+	var spec *nusav1.JobSpec
+	switch {
+	case a.wrong != nil:
+		return nil, a.wrong
+	case a.ref != nil:
+		if err := chooseValues(&a); err != nil {
+			return nil, err
+		}
+		spec = a.ref
+		if own := d.steps[a.index].GetRegions(); own != nil {
+			spec.Regions = own
+		}
+	default:
+		spec = job.StepSpec(d.spec, a.step)
+	}
+	if a.region != "" {
+		only := &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Name: a.region}}}
+		spec.Regions = only
+		for _, g := range spec.GetGroups() {
+			g.Regions = nil
+		}
+	}
+	return schedules.NewChild(spec, a.name, a.began.GetBegan().AsTime(), a.values, a.labels)
+}
+
+// chooseValues keeps those values for which the job that a step runs has names.
+func chooseValues(a *ask) error {
+	p := a.ref.GetParameterized()
+	switch {
+	case p == nil:
+		return status.Errorf(codes.FailedPrecondition, "job %s has no parameterized: a step cannot run it", a.ref.GetName())
+	case p.GetPayload() == nusav1.Payload_PAYLOAD_REQUIRED:
+		return status.Errorf(codes.FailedPrecondition, "job %s requires a payload: a step has none", a.ref.GetName())
+	}
+	known := slices.Concat(p.GetMetaRequired(), p.GetMetaOptional())
+	maps.DeleteFunc(a.values, func(k, _ string) bool { return !slices.Contains(known, k) })
+	var missing []string
+	for _, k := range p.GetMetaRequired() {
+		if _, given := a.values[k]; !given {
+			missing = append(missing, k)
+		}
+	}
+	if len(missing) > 0 {
+		return status.Errorf(codes.FailedPrecondition, "job %s requires the values %s: give the step meta, or the workflow parameters", a.ref.GetName(), strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// child returns the job of an attempt, and makes it if it was not made before. The lock is held.
+func (b *Book) child(r *run, i, item, attempt int, region string, made map[string]child) (*schedules.Child, error) {
+	if c, ok := made[r.childName(i, item, attempt)]; ok && c.region == b.regionFor(r, region) {
+		return c.job, c.err
+	}
+	return childOf(r.def, b.ask(r, i, item, attempt, region))
+}
+
+func (b *Book) regionFor(r *run, region string) string {
+	if region != "" {
+		return region
+	}
+	return r.rec.GetRun().GetRegion()
+}
+
+func clip(message string) string {
+	return strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
+}
+
+func prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}

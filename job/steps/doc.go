@@ -1,0 +1,5 @@
+// Package steps checks which steps of a workflow depend on which others. It is pure.
+//
+//	condition.go  Condition: an expression over the ends of steps, and its value
+//	graph.go      Graph: the order of steps; refuses cycles, unknown steps and steps that never start
+package steps

@@ -1,0 +1,331 @@
+package job
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/expr"
+	"github.com/nusa-scheduler/nusa/job/steps"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Bounds of workflows. job.proto documents them.
+const (
+	maxSteps      = 10_000
+	maxStepName   = 32
+	maxParameters = 24
+	// maxStepMeta bounds the parameters and the values of a step together.
+	maxStepMeta    = maxMetaNames - 6
+	maxItems       = 1000
+	maxParallel    = 1000
+	maxStepRetries = 100
+	maxBackoff     = time.Hour
+	maxTimeout     = 8760 * time.Hour
+
+	workflowType = nusav1.JobType_JOB_TYPE_WORKFLOW
+)
+
+// The values that each step gets besides parameters.
+const (
+	ValueRun     = "workflow_run"
+	ValueStep    = "step"
+	ValueAttempt = "attempt"
+	ValueItem    = "item"
+	ValueIndex   = "item_index"
+	// ValueState is how the run ended. Only the step on_exit gets it.
+	ValueState = "workflow_state"
+)
+
+var ownValues = [...]string{ValueAttempt, ValueItem, ValueIndex, ValueRun, ValueState, ValueStep}
+
+// Labels of the job of a step: the run of the workflow, and the name of the step.
+const (
+	LabelWorkflowRun  = "nusa-workflow-run"
+	LabelWorkflowStep = "nusa-workflow-step"
+)
+
+// StepMark separates the name of a run of a workflow from the name of a step, in the name of the step's job.
+const StepMark = "--"
+
+var (
+	stepName = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+	// reserved are words that CEL keeps for itself.
+	reserved = strings.Fields("as break const continue else false for function if import in let loop null package namespace return true var void while")
+)
+
+// StepSpec returns the job of a step with groups, with its defaults, as if it were to be dispatched: it takes
+// the values of a run as meta values.
+func StepSpec(spec *nusav1.JobSpec, name string) *nusav1.JobSpec {
+	out := stepSpec(spec, name)
+	if out.Regions == nil {
+		out.Regions = proto.CloneOf(spec.GetRegions())
+	}
+	return out
+}
+
+func stepSpec(spec *nusav1.JobSpec, name string) *nusav1.JobSpec {
+	s := spec.GetWorkflow().GetSteps()[name]
+	out := proto.CloneOf(&nusav1.JobSpec{
+		Name: spec.GetName(), Namespace: spec.GetNamespace(), Type: nusav1.JobType_JOB_TYPE_BATCH, Priority: spec.Priority,
+		Labels: spec.GetLabels(), Regions: s.GetRegions(), Groups: s.GetGroups(),
+	})
+	values := map[string]bool{}
+	for _, of := range []iter.Seq[string]{maps.Keys(spec.GetWorkflow().GetParameters()), maps.Keys(s.GetMeta()), slices.Values(ownValues[:])} {
+		for k := range of {
+			values[k] = true
+		}
+	}
+	out.Parameterized = &nusav1.Parameterized{Payload: nusav1.Payload_PAYLOAD_FORBIDDEN, MetaOptional: sorted(values)}
+	Default(out)
+	return out
+}
+
+// Steps yields the job of each step with groups, by name. Of a job that is no workflow it yields nothing.
+func Steps(spec *nusav1.JobSpec) iter.Seq2[string, *nusav1.JobSpec] {
+	return func(yield func(string, *nusav1.JobSpec) bool) {
+		for _, name := range sorted(spec.GetWorkflow().GetSteps()) {
+			if len(spec.GetWorkflow().GetSteps()[name].GetGroups()) > 0 && !yield(name, StepSpec(spec, name)) {
+				return
+			}
+		}
+	}
+}
+
+// Refs returns the names of the jobs that the steps of a workflow run, sorted, each once.
+func Refs(spec *nusav1.JobSpec) (out []string) {
+	for _, s := range spec.GetWorkflow().GetSteps() {
+		if s.GetRef() != "" {
+			out = append(out, s.GetRef())
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// ofSteps returns the problems of the steps of a workflow.
+func ofSteps(spec *nusav1.JobSpec, find func(*nusav1.JobSpec) Errors) (out Errors) {
+	for name, step := range Steps(spec) {
+		for _, p := range find(step) {
+			p.Field = "workflow.steps." + name + "." + p.Field
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Graph returns which steps of a valid workflow depend on which others.
+func Graph(w *nusav1.Workflow) (*steps.Graph, error) {
+	all := make([]steps.Step, 0, len(w.GetSteps()))
+	for name, s := range w.GetSteps() {
+		depends, err := steps.Parse(s.GetDepends())
+		if err != nil {
+			return nil, fmt.Errorf("workflow.steps.%s.depends: %w", name, err)
+		}
+		all = append(all, steps.Step{
+			Name: name, Depends: depends, When: s.GetWhen() != "", Job: s.GetRef() != "" || len(s.GetGroups()) > 0, Timeout: s.GetTimeout() != nil,
+		})
+	}
+	g, wrong := steps.New(all, w.GetOnExit())
+	if len(wrong) > 0 {
+		return nil, fmt.Errorf("workflow.steps.%s: %s", wrong[0].Step, wrong[0].Message)
+	}
+	return g, nil
+}
+
+// checkWorkflow validates a workflow.
+func checkWorkflow(c *checker, spec *nusav1.JobSpec) {
+	w := spec.GetWorkflow()
+	switch {
+	case w == nil:
+		c.fail("workflow", "is missing: a job of type workflow has steps")
+		return
+	case spec.GetType() != workflowType && spec.GetType() != nusav1.JobType_JOB_TYPE_UNSPECIFIED:
+		c.fail("type", "a job with workflow has the type workflow")
+	case spec.GetSchedule() != nil || spec.GetParameterized() != nil:
+		c.fail("workflow", "not together with schedule and parameterized: a workflow has parameters of its own")
+	case len(spec.GetGroups()) > 0 || len(spec.GetColocate()) > 0:
+		c.fail("groups", "a workflow has its groups in its steps")
+	}
+	if n := len(spec.GetName()); n > maxTemplateName {
+		c.fail("name", "%d characters, with workflow the limit is %d: the names of its runs are longer", n, maxTemplateName)
+	}
+	c.count("labels", len(spec.GetLabels()), MaxLabels-spareLabels, "labels, besides those of runs")
+	if n := w.GetMaxParallel(); n != 0 {
+		c.number("workflow.max_parallel", n, 1, maxParallel)
+	}
+	checkRunHistory(c, "workflow.history", w.GetHistory())
+	c.count("workflow.parameters", len(w.GetParameters()), maxParameters, "parameters")
+	for _, name := range sorted(w.GetParameters()) {
+		at := c.join("workflow.parameters", name)
+		switch {
+		case !metaName.MatchString(name):
+			c.fail(at, "not a name: 1 to 63 of letters, digits and _, starting with a letter")
+		case slices.Contains(ownValues[:], name):
+			c.fail(at, "each step has a value of this name already")
+		}
+		checkValue(c, c.join(at, "default"), w.GetParameters()[name].GetDefault())
+	}
+	if n := len(w.GetSteps()); n == 0 || n > maxSteps {
+		c.fail("workflow.steps", "%d steps: a workflow has 1 to %d", n, maxSteps)
+		return
+	}
+	before := c.wrong
+	c.wrong = false
+	all := make([]steps.Step, 0, len(w.GetSteps()))
+	for _, name := range sorted(w.GetSteps()) {
+		all = append(all, checkStep(c, spec, name))
+	}
+	if !c.wrong {
+		checkDependencies(c, w, all)
+	}
+	c.wrong = c.wrong || before
+}
+
+// checkValue validates a text that steps get.
+func checkValue(c *checker, at, text string) {
+	c.text(at, text, MaxMeta)
+	if strings.Contains(text, "${NUSA_") {
+		c.fail(at, "contains ${NUSA_, which the agent would replace")
+	}
+}
+
+// checkStep validates one step, and returns what the graph needs of it.
+func checkStep(c *checker, spec *nusav1.JobSpec, name string) steps.Step {
+	w := spec.GetWorkflow()
+	s, at := present(w.GetSteps()[name]), c.join("workflow.steps", name)
+	if !stepName.MatchString(name) || len(name) > maxStepName || slices.Contains(reserved, name) {
+		c.fail(at, "not a name of a step: 1 to %d of a-z, 0-9 and _, starting with a letter, without __ and _ at the end, and no word of CEL", maxStepName)
+	}
+	work := len(s.GetGroups()) > 0 || s.GetRef() != ""
+	switch {
+	case len(s.GetGroups()) > 0 && s.GetRef() != "":
+		c.fail(at, "has groups and ref: give one")
+	case !work && !s.GetApproval():
+		c.fail(at, "does nothing: give groups, ref or approval")
+	case !work && (s.GetRetry() != nil || s.GetForeach() != nil || len(s.GetMeta()) > 0 || s.GetRegions() != nil):
+		c.fail(at, "an approval alone has only depends, when and timeout")
+	case s.GetApproval() && s.GetForeach() != nil:
+		c.fail(c.join(at, "approval"), "not together with foreach: let another step wait for it")
+	case s.GetRef() != "" && !ValidName(s.GetRef()):
+		c.fail(c.join(at, "ref"), "%q is no name of a job", clip(s.GetRef()))
+	case name == w.GetOnExit() && (s.GetDepends() != "" || s.GetWhen() != "" || s.GetApproval()):
+		c.fail(at, "is on_exit, which always runs: leave depends, when and approval out")
+	}
+	depends, err := steps.Parse(s.GetDepends())
+	if err != nil {
+		c.fail(c.join(at, "depends"), "%s", err)
+		depends, _ = steps.Parse("")
+	}
+	if s.GetWhen() != "" {
+		if _, err := expr.CompileWhen(s.GetWhen(), sorted(w.GetParameters())); err != nil {
+			c.fail(c.join(at, "when"), "%s", strings.TrimPrefix(err.Error(), expr.ErrCompile.Error()+": "))
+		}
+	}
+	c.duration(c.join(at, "timeout"), s.GetTimeout(), time.Second, maxTimeout)
+	checkStepValues(c, at, w, s)
+	if r := s.GetRetry(); r != nil {
+		c.number(c.under(at, ".retry.limit"), r.GetLimit(), 1, maxStepRetries)
+		c.duration(c.under(at, ".retry.backoff"), r.GetBackoff(), 0, maxBackoff)
+		for _, on := range r.GetOn() {
+			c.known(c.under(at, ".retry.on"), on)
+		}
+	}
+	if len(s.GetGroups()) > 0 {
+		for _, p := range validate(stepSpec(spec, name)) {
+			c.fail(c.under(at, "."+p.Field), "%s", p.Message)
+		}
+	} else if s.GetRegions() != nil {
+		c.regions(c.join(at, "regions"), s.GetRegions())
+	}
+	return steps.Step{Name: name, Depends: depends, When: s.GetWhen() != "", Job: work, Timeout: s.GetTimeout() != nil}
+}
+
+// checkStepValues validates the values and the items of a step.
+func checkStepValues(c *checker, at string, w *nusav1.Workflow, s *nusav1.Step) {
+	names := map[string]bool{}
+	for k := range w.GetParameters() {
+		names[k] = true
+	}
+	for _, k := range sorted(s.GetMeta()) {
+		names[k] = true
+		p := c.join(c.join(at, "meta"), k)
+		if !metaName.MatchString(k) || slices.Contains(ownValues[:], k) {
+			c.fail(p, "not a name of a value: letters, digits and _, starting with a letter, and none that each step has")
+		}
+		checkValue(c, p, s.GetMeta()[k])
+	}
+	c.count(c.join(at, "meta"), len(names), maxStepMeta, "values with the parameters")
+	f := s.GetForeach()
+	if f == nil {
+		return
+	}
+	at = c.join(at, "foreach")
+	if n := f.GetMaxParallel(); n != 0 {
+		c.number(c.join(at, "max_parallel"), n, 1, maxParallel)
+	}
+	switch p := w.GetParameters()[f.GetParameter()]; {
+	case (len(f.GetItems()) > 0) == (f.GetParameter() != ""):
+		c.fail(at, "give either items or parameter")
+	case f.GetParameter() != "" && p == nil:
+		c.fail(c.join(at, "parameter"), "there is no parameter %q%s", clip(f.GetParameter()), didYouMean(f.GetParameter(), sorted(w.GetParameters())))
+	case f.GetParameter() != "" && p.Default != nil:
+		if _, err := ItemsOf(p.GetDefault()); err != nil {
+			c.fail(c.join(at, "parameter"), "the default of %s %s", f.GetParameter(), err)
+		}
+	}
+	c.count(c.join(at, "items"), len(f.GetItems()), maxItems, "items")
+	for i, item := range f.GetItems()[:min(len(f.GetItems()), maxItems)] {
+		checkValue(c, fmt.Sprintf("%s.items[%d]", at, i), item)
+	}
+}
+
+// ItemsOf reads the list of a parameter of foreach.
+func ItemsOf(text string) (out []string, err error) {
+	if json.Unmarshal([]byte(text), &out) != nil {
+		return nil, errors.New(`is no JSON list of texts, such as ["eu", "us"]`)
+	}
+	if len(out) > maxItems {
+		return nil, fmt.Errorf("has %d items, at most %d are allowed", len(out), maxItems)
+	}
+	for _, item := range out {
+		if err := CheckValue(item); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// CheckValue refuses a text that steps cannot get.
+func CheckValue(text string) error {
+	switch {
+	case len(text) > MaxMeta:
+		return fmt.Errorf("has %d bytes, at most %d are allowed", len(text), MaxMeta)
+	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+		return errors.New("is not UTF-8 text")
+	case strings.Contains(text, "${NUSA_"):
+		return errors.New("contains ${NUSA_, which the agent would replace")
+	}
+	return nil
+}
+
+// checkDependencies refuses steps that depend on each other in a way that cannot be.
+func checkDependencies(c *checker, w *nusav1.Workflow, all []steps.Step) {
+	if name := w.GetOnExit(); name != "" && w.GetSteps()[name] == nil {
+		c.fail("workflow.on_exit", "there is no step %q%s", clip(name), didYouMean(name, sorted(w.GetSteps())))
+		return
+	}
+	_, wrong := steps.New(all, w.GetOnExit())
+	for _, p := range wrong {
+		c.fail(c.join(c.join("workflow.steps", p.Step), "depends"), "%s", p.Message)
+	}
+}

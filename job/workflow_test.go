@@ -1,0 +1,98 @@
+package job
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestWorkflowsThatAreRefused: wrong steps, cycles and steps that never start are refused, with the field and
+// the reason.
+func TestWorkflowsThatAreRefused(t *testing.T) {
+	const work = "groups: {g: {tasks: {t: {driver: process, config: {command: x}}}}}"
+	var out strings.Builder
+	for _, text := range []string{
+		"workflow: {}",
+		"type: workflow",
+		"type: batch\nworkflow: {steps: {a: {ref: x}}}",
+		"workflow: {steps: {a: {ref: x}}}\n" + work,
+		"workflow: {steps: {a: {ref: x}}}\nschedule: {every: 1m}",
+		"workflow: {steps: {a: {}}}",
+		"workflow: {steps: {a: {ref: x, " + work + "}}}",
+		"workflow: {steps: {a-b: {ref: x}, a__b: {ref: x}, in: {ref: x}, A: {ref: x}}}",
+		"workflow: {steps: {a: {ref: x, depends: b.succeeded}}}",
+		"workflow: {steps: {a: {ref: x, depends: c.succeeded}, b: {ref: x, depends: a.succeeded}, c: {ref: x, depends: b.failed}}}",
+		"workflow: {steps: {a: {ref: x}, b: {ref: x, depends: a.skipped}}}",
+		"workflow: {steps: {a: {ref: x}, b: {ref: x, depends: a.done}}}",
+		"workflow: {steps: {a: {ref: x, when: params.size > 3}}}",
+		"workflow: {steps: {a: {ref: x, when: 'true &&'}}}",
+		"workflow: {parameters: {n: {default: '1'}}, steps: {a: {ref: x, when: 'params.n.map(x, x) == []'}}}",
+		"workflow: {parameters: {step: {}, 'a b': {}}, steps: {a: {ref: x}}}",
+		"workflow: {parameters: {n: {default: '${NUSA_X}'}}, steps: {a: {ref: x}}}",
+		"workflow: {on_exit: b, steps: {a: {ref: x}}}",
+		"workflow: {on_exit: a, steps: {a: {ref: x, when: 'true', depends: b.failed}, b: {ref: x}}}",
+		"workflow: {steps: {a: {ref: x, foreach: {}}}}",
+		"workflow: {steps: {a: {ref: x, foreach: {items: [b], parameter: c}}}}",
+		"workflow: {parameters: {c: {default: x}}, steps: {a: {ref: x, foreach: {parameter: c, max_parallel: 1001}}}}",
+		"workflow: {steps: {a: {approval: true, retry: {limit: 3}}}}",
+		"workflow: {steps: {a: {ref: x, retry: {limit: 101, backoff: 2h}, timeout: 1ms}}}",
+		"workflow: {max_parallel: 1001, history: {count: 1001}, steps: {a: {ref: x}}}",
+		"workflow: {steps: {a: {groups: {g: {tasks: {t: {driver: process, config: {command: '${NUSA_META_x}'}}}}}}}}",
+		"workflow: {steps: {a: {groups: {g: {count: -1, tasks: {}}}}}}",
+	} {
+		_, err := Parse([]byte("name: a\n"+text), "")
+		if err == nil {
+			t.Errorf("accepted: %s", text)
+			continue
+		}
+		out.WriteString(text + "\n\t" + strings.ReplaceAll(err.Error(), "\n", "\n\t") + "\n")
+	}
+	checkGolden(t, "workflows_refused.txt", out.String())
+}
+
+// TestTooManySteps: a workflow of 10,001 steps is refused, and one of 10,000 is not.
+func TestTooManySteps(t *testing.T) {
+	spec := &nusav1.JobSpec{Name: "a", Workflow: &nusav1.Workflow{Steps: map[string]*nusav1.Step{}}}
+	for i := range maxSteps {
+		spec.Workflow.Steps[fmt.Sprintf("s%d", i)] = &nusav1.Step{Ref: "x"}
+	}
+	Default(spec)
+	if err := Validate(spec); err != nil {
+		t.Errorf("10,000 steps: %v", err)
+	}
+	spec.Workflow.Steps["one_more"] = &nusav1.Step{Ref: "x"}
+	if err := Validate(spec); err == nil || !strings.Contains(err.Error(), "10001 steps") {
+		t.Errorf("10,001 steps: %v", err)
+	}
+}
+
+// TestExampleWorkflows: the examples are valid and supported, and stay the same when they are written and read.
+func TestExampleWorkflows(t *testing.T) {
+	files, err := filepath.Glob("../examples/workflows/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no example", err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, err := Parse(text, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		Default(spec)
+		if wrong := Unsupported(spec); len(wrong) > 0 {
+			t.Error(wrong)
+		}
+		for _, step := range Steps(spec) {
+			if err := Validate(step); err != nil {
+				t.Errorf("%s: %v", f, err)
+			}
+		}
+	}
+}
