@@ -19,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/agent/store"
 	"github.com/nusa-scheduler/nusa/agent/supervise/slim"
+	"github.com/nusa-scheduler/nusa/internal/logtap"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -51,6 +52,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
+	tap := logtap.New()
+	cfg.Logger = tap.Logger(cfg.Logger)
 	// Drivers have files in the data directory, so they are made after the directory is
 	// locked.
 	cfg, err = cfg.withParts()
@@ -82,6 +85,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	r.engineMetrics.Register(web.Registry)
 	r.masterMetrics.Register(web.Registry)
+	r.tap = tap
 	return r.run(ctx, web)
 }
 
@@ -99,6 +103,7 @@ type role struct {
 	inventory     *inventory
 	engineMetrics *engine.Metrics
 	masterMetrics *master.Metrics
+	tap           *logtap.Tap // of the logger
 }
 
 // assemble makes the parts of an agent and starts none of them. write makes a batch durable
@@ -116,7 +121,7 @@ func assemble(ctx context.Context, cfg Config, dir *serve.DataDir, st *store.Sto
 	if err != nil {
 		return nil, err
 	}
-	r := &role{cfg: cfg, nodeID: st.NodeID, inventory: inv, reports: master.NewReports(st.ID, st.Starts),
+	r := &role{cfg: cfg, nodeID: st.NodeID, inventory: inv, tap: logtap.New(), reports: master.NewReports(st.ID, st.Starts),
 		engineMetrics: engine.NewMetrics(), masterMetrics: master.NewMetrics()}
 	// Records that waited for the store are published once it can be written again.
 	r.writer = store.NewWriter(write, cfg.Logger, func(ctx context.Context) { r.engine.Wake(ctx) })
@@ -149,6 +154,7 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 	g, gctx := errgroup.WithContext(inner)
 	calls := grpc.NewServer()
 	nusav1.RegisterAllocationsServer(calls, api.New(r.engine, r.cfg.Logger))
+	nusav1.RegisterMonitorServer(calls, &logtap.Service{Tap: r.tap})
 	comparer := engine.NewComparer(r.engine)
 	nusav1.RegisterRepairsServer(calls, api.NewRepairs(r.engine, comparer))
 	g.Go(func() error { return r.engine.Run(gctx) })

@@ -185,5 +185,8 @@ func (c *Client) Members() nusav1.MembersClient { return nusav1.NewMembersClient
 // Keys rotates authorities and keys.
 func (c *Client) Keys() nusav1.KeysClient { return nusav1.NewKeysClient(c.conn) }
 
+// Monitor follows the logs of servers and agents.
+func (c *Client) Monitor() nusav1.MonitorClient { return nusav1.NewMonitorClient(c.conn) }
+
 // Repairs compares a region with the federation.
 func (c *Client) Repairs() nusav1.RepairsClient { return nusav1.NewRepairsClient(c.conn) }

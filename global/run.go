@@ -28,6 +28,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/global/workflows"
 	"github.com/nusa-scheduler/nusa/internal/forward"
+	"github.com/nusa-scheduler/nusa/internal/logtap"
 	"github.com/nusa-scheduler/nusa/internal/rest"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/submits"
@@ -50,6 +51,7 @@ const storeWait = 30 * time.Second
 type server struct {
 	cfg    Config
 	log    *slog.Logger
+	tap    *logtap.Tap // of log
 	store  store.Store
 	hub    *tunnel.Hub
 	web    *serve.Server
@@ -106,7 +108,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if dir != nil {
 		defer dir.Close()
 	}
-	s := &server{cfg: cfg, log: cfg.Logger, hub: tunnel.NewHub(tunnel.Options{}), denials: recorder.NewQueue(), sink: auditsink.New(cfg.AuditSink, cfg.Name, cfg.Logger)}
+	tap := logtap.New()
+	cfg.Logger = tap.Logger(cfg.Logger)
+	s := &server{cfg: cfg, log: cfg.Logger, tap: tap, hub: tunnel.NewHub(tunnel.Options{}), denials: recorder.NewQueue(), sink: auditsink.New(cfg.AuditSink, cfg.Name, cfg.Logger)}
 	defer s.hub.Close()
 	s.metrics, s.hooks, s.buses, s.intakes = newMetrics(&s.active), hooks.NewMetrics(), buses.NewMetrics(), intakes.NewMetrics()
 	addrs, closeStore, err := s.open(ctx, dir)
@@ -204,7 +208,7 @@ func (s *server) open(ctx context.Context, dir *serve.DataDir) (Addresses, func(
 }
 
 func (s *server) listen(ctx context.Context) error {
-	f := forward.New(s.target, "/nusa.v1.Identity/")
+	f := forward.New(s.target, "/nusa.v1.Identity/", nusav1.Monitor_Self_FullMethodName)
 	f.WhyNoOther(s.reach.why)
 	f.Await(nusav1.Federation_Session_FullMethodName, s.awaitLoaded)
 	f.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(submits.Request) })
@@ -428,7 +432,7 @@ func (s *server) services() *api.Services {
 	return &api.Services{
 		Current: s.term,
 		Hub:     s.hub, Servers: s.servers, Enroll: enrollServer(&s.cfg, s.store, s.active.Load, s.issuing), GivenRoots: s.issuing.given, Denied: s.denials.AddStranger,
-		Info: s.info,
+		Info: s.info, Log: s.tap,
 	}
 }
 

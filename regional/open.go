@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/forward"
+	"github.com/nusa-scheduler/nusa/internal/logtap"
 	"github.com/nusa-scheduler/nusa/internal/rest"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
@@ -81,6 +82,7 @@ type server struct {
 	stopping chan struct{}
 	bans     bans
 	wanted   wantedKeys
+	tap      *logtap.Tap // of the logger
 	// probes are the keys of latency probes.
 	probes *probe.Keyring
 }
@@ -88,8 +90,10 @@ type server struct {
 // open opens the parts that can fail early: the data directory and a listener on every
 // address.
 func open(ctx context.Context, cfg Config) (*server, error) {
+	tap := logtap.New()
+	cfg.Logger = tap.Logger(cfg.Logger)
 	s := &server{
-		cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}), denials: recorder.NewQueue(), counters: newCounters(), sink: auditsink.New(cfg.AuditSink, cfg.Name, cfg.Logger),
+		cfg: cfg, tap: tap, fsm: raftlog.NewFSM(), stopping: make(chan struct{}), denials: recorder.NewQueue(), counters: newCounters(), sink: auditsink.New(cfg.AuditSink, cfg.Name, cfg.Logger),
 		probes:     probe.NewKeyring(cfg.ProbeKeys),
 		federation: peers.NewFederationCache(cfg.Clock), history: metrics.NewStore(),
 		hub: tunnel.NewHub(tunnel.Options{}), tunnels: tunnel.NewListener(0), masters: &masterConn{net: cfg.Net, creds: cfg.Identity.Dial(identity.ServersOf(cfg.Region.GetName()))},
@@ -135,8 +139,8 @@ func (s *server) openAddresses(ctx context.Context) error {
 	cfg := &s.cfg
 	// A server that is not the master forwards calls to the master. It forwards no call of
 	// Dispatch, because agents look for the master themselves. It forwards no call of
-	// Siblings.State either, because that call reads the state of this very server.
-	fwd := forward.New(s.forwardTo, "/nusa.v1.Dispatch/", "/nusa.v1.Siblings/State")
+	// Siblings.State and Monitor.Self either, because those calls are about this very server.
+	fwd := forward.New(s.forwardTo, "/nusa.v1.Dispatch/", "/nusa.v1.Siblings/State", nusav1.Monitor_Self_FullMethodName)
 	fwd.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(wire.SubmitRequest) })
 	s.rights = &rightsCopy{view: s.fsm.View, log: cfg.Logger, federated: len(cfg.Global) > 0}
 	s.gate = gate.New(gate.Options{Source: cfg.Identity, Rights: s.rights.get, Limits: cfg.Limits, Record: s.denials.Add})

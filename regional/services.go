@@ -17,7 +17,7 @@ func (s *server) services() *api.Server {
 	out := &api.Server{
 		Name: s.cfg.Name, Version: s.cfg.Version, Region: s.cfg.Region,
 		Address: func() string { return s.addrs.GRPC }, HTTP: s.serve.HTTPAt, Net: s.cfg.Net, Identity: s.cfg.Identity,
-		NodeLease: s.cfg.NodeLease, Clock: s.cfg.Clock, State: s.fsm,
+		NodeLease: s.cfg.NodeLease, Clock: s.cfg.Clock, State: s.fsm, Log: s.tap,
 		Master: s.leadership.apiMaster, KnownMaster: s.master, Servers: s.servers, Federation: s.federation, Rights: s.rights.get,
 		History: s.history.Open, Stopping: s.stopping, Streams: &s.streams,
 		Trail: &trail.Trail{Retain: s.cfg.AuditRetention, Forwards: len(s.cfg.Global) > 0},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/uplink"
+	"github.com/nusa-scheduler/nusa/internal/logtap"
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -30,6 +31,8 @@ type Services struct {
 	Servers func(context.Context) ([]*nusav1.GlobalServer, error)
 	// Info describes this server.
 	Info func() *nusav1.InfoResponse
+	// Log gives the log of this server to callers.
+	Log *logtap.Tap
 	// Enroll gives certificates to regional servers and operators.
 	Enroll *enroll.Server
 	// Users verifies the logins of people.
@@ -55,6 +58,7 @@ func (s *Services) Register(to grpc.ServiceRegistrar) {
 	nusav1.RegisterNamespacesServer(to, &namespacesAPI{a: &authAPI{s: s}})
 	nusav1.RegisterSystemServer(to, &systemAPI{s: s})
 	nusav1.RegisterRepairsServer(to, &repairsAPI{s: s})
+	nusav1.RegisterMonitorServer(to, &logtap.Service{Tap: s.Log, Relay: s.followMember})
 	nusav1.RegisterTokensServer(to, &tokensAPI{s: s})
 	nusav1.RegisterMembersServer(to, &membersAPI{s: s})
 	nusav1.RegisterKeysServer(to, &keysAPI{s: s})
@@ -171,4 +175,24 @@ func (r *repairsAPI) Run(ctx context.Context, req *nusav1.ReconcileRequest) (*nu
 		return nil, err
 	}
 	return &nusav1.ReconcileResponse{Results: term.Repairer.Now(ctx, req.GetRegion())}, nil
+}
+
+// followMember relays what the master of a region, or one of its agents, logs.
+func (s *Services) followMember(req *nusav1.MonitorMemberRequest, down logtap.Stream) error {
+	term, err := s.term()
+	if err != nil {
+		return err
+	}
+	conn, err := term.dial(req.GetRegion())
+	if err != nil {
+		return err
+	}
+	err = term.record(down.Context(), audit.Entry{Verb: "monitor", Kind: "system", Name: req.GetNode(), Region: req.GetRegion(), Outcome: audit.Started})
+	if err != nil {
+		return err
+	}
+	if req.GetNode() == "" {
+		return logtap.FromSelf(conn, req.GetLevel(), down)
+	}
+	return logtap.FromMember(conn, req, down)
 }

@@ -29,6 +29,7 @@ var services = []binding{
 	bind(nusav1.NewPoolsClient, gateway.RegisterPoolsHandlerClient),
 	bind(nusav1.NewNamespacesClient, gateway.RegisterNamespacesHandlerClient),
 	bind(nusav1.NewRepairsClient, gateway.RegisterRepairsHandlerClient),
+	bind(nusav1.NewMonitorClient, gateway.RegisterMonitorHandlerClient),
 	bind(nusav1.NewReservationsClient, gateway.RegisterReservationsHandlerClient),
 	bind(nusav1.NewBusesClient, gateway.RegisterBusesHandlerClient),
 	bind(nusav1.NewSparesClient, gateway.RegisterSparesHandlerClient),

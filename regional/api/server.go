@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	"github.com/nusa-scheduler/nusa/internal/logtap"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/origins"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
@@ -49,6 +50,8 @@ type Server struct {
 	// Clock is monotonic and runs through suspend.
 	Clock func() time.Duration
 	State State
+	// Log gives the log of this server to callers.
+	Log *logtap.Tap
 	// Master returns this server's term. It is nil while the server does not lead.
 	Master func() *Master
 	// KnownMaster returns the name and gRPC address of the region's master. Both are empty
@@ -198,6 +201,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 	s.Enroll.Register(g)
 	nusav1.RegisterAuditServer(g, audits{s: s})
 	nusav1.RegisterRepairsServer(g, repairs{s: s})
+	nusav1.RegisterMonitorServer(g, &logtap.Service{Tap: s.Log, Relay: repairs{s: s}.followMember})
 }
 
 // rightsAge returns who may do what, and the time since the global tier last sent or confirmed that.

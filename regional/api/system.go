@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/nusa-scheduler/nusa/internal/logtap"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
@@ -81,4 +82,35 @@ func (r repairs) Slots(_ *nusav1.HeldSlotsRequest, stream grpc.ServerStreamingSe
 		}
 	}
 	return stream.Send(part)
+}
+
+// followMember relays what an agent of the region logs, or serves the log of this server, which is the
+// master.
+func (r repairs) followMember(req *nusav1.MonitorMemberRequest, down logtap.Stream) error {
+	m, err := r.s.master()
+	if err != nil {
+		return err
+	}
+	node := ""
+	if req.GetNode() != "" {
+		x, err := nodes{s: r.s}.findNode(r.s.State.View(), req.GetNode(), req.GetRegion())
+		if err != nil {
+			return err
+		}
+		node = x.ID
+	} else if own := r.s.region(); req.GetRegion() != "" && req.GetRegion() != own {
+		return notFound(rpcerr.KindRegion, req.GetRegion(), "this is region %q, not %q", own, req.GetRegion())
+	}
+	err = r.s.record(down.Context(), m, audit.Entry{Verb: "monitor", Kind: "system", Name: node, Region: r.s.region(), Outcome: audit.Started})
+	if err != nil {
+		return err
+	}
+	if node == "" {
+		return (&logtap.Service{Tap: r.s.Log}).Self(&nusav1.MonitorRequest{Level: req.GetLevel()}, down)
+	}
+	conn, err := m.Nodes.Conn(node)
+	if err != nil {
+		return err
+	}
+	return logtap.FromSelf(conn, req.GetLevel(), down)
 }

@@ -12,7 +12,7 @@ var builtin = []Role{
 	role("operator",
 		"allow * job,allocation,reservation,spare,provisioner,namespace,node,pool,region,topology,origin,event,webhook,bus,intake",
 		"allow read,set,remove secret",
-		"allow read,reconcile,recover system",
+		"allow read,monitor,reconcile,recover system",
 		"allow read token,role,key"),
 	role("submitter",
 		"allow read,plan,submit,dispatch,stop job",

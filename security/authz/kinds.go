@@ -36,7 +36,7 @@ var kinds = []Kind{
 	kind("webhook", "read set send remove", false, true),
 	kind("bus", "read set send remove", false, true),
 	kind("intake", "read set remove", false, true),
-	kind("system", "read reconcile recover", false, true),
+	kind("system", "read monitor reconcile recover", false, true),
 	kind("token", "read create revoke", false, true),
 	kind("role", "read set remove", false, true),
 	kind("key", "read rotate", false, true),

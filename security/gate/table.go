@@ -154,6 +154,8 @@ var table = []row{
 	{name: "/nusa.v1.Audit/Forward", may: globals},
 
 	{name: "/nusa.v1.Repairs/Run", may: users, verb: "reconcile", kind: "system", at: ofRegion},
+	{name: "/nusa.v1.Monitor/Self", may: users, verb: "monitor", kind: "system", at: everywhere},
+	{name: "/nusa.v1.Monitor/Member", may: users, verb: "monitor", kind: "system", at: ofRegion},
 	{name: "/nusa.v1.Repairs/Slots", may: globals},
 	{name: "/nusa.v1.Repairs/Orders", may: ownServers},
 

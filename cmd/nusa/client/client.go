@@ -82,7 +82,7 @@ func Commands() []*cobra.Command {
 	all := []*cobra.Command{
 		job.Command(), workflow.Command(), alloc.Command(), reservation.Command(), spare.Command(), namespace.Command(), region.Command(), node.Command(), pool.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
 		login.Command(), login.LogoutCommand(),
-		find.Command(), top.Command(), uiCommand(), network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), webhook.Command(), bus.Command(), intake.Command(), audit.Command(), versionCommand(),
+		find.Command(), top.Command(), uiCommand(), network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), monitorCommand(), webhook.Command(), bus.Command(), intake.Command(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork

@@ -5,6 +5,7 @@
 //   - client.go: Root, Commands, and Execute, which prints errors and returns the
 //     exit code
 //   - events.go: nusa events
+//   - monitor.go: nusa monitor
 //   - ui.go: nusa ui
 //   - version.go: nusa version
 //
