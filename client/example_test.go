@@ -75,7 +75,7 @@ func ExampleClient_WatchEvents() {
 
 	s.AddEvent("region.lost", "japaneast", "silent for 1m")
 	s.AddEvent("node.lost", "n1", "")
-	for e, err := range c.WatchEvents(context.Background(), &nusav1.WatchEventsRequest{Token: "clienttest-0", Types: []string{"region."}}) {
+	for e, err := range c.WatchEvents(context.Background(), &nusav1.WatchEventsRequest{Token: "0", Types: []string{"region."}}) {
 		if err != nil {
 			fmt.Println(err)
 			return

@@ -96,8 +96,8 @@ func (e events) Watch(req *nusav1.WatchEventsRequest, to grpc.ServerStreamingSer
 		next--
 	}
 	e.s.mu.Unlock()
-	if after, ok := strings.CutPrefix(req.GetToken(), "clienttest-"); ok {
-		n, err := strconv.Atoi(after)
+	if token := req.GetToken(); token != "" { // or the number of an event
+		n, err := strconv.Atoi(strings.TrimPrefix(token, "clienttest-"))
 		if err != nil || n < 0 || n > next {
 			return rpcerr.Invalid(&nusav1.Problem{Field: "token", Message: "is not a token of this server"})
 		}
