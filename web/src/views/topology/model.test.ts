@@ -8,6 +8,13 @@ describe('region', () => {
     expect(r.cells.map((c) => c.look)).toEqual(['ready', 'ready', 'ready', 'draining', 'cordoned', 'lost', 'lost'])
   })
 
+  it('draws the counts until the nodes have arrived', () => {
+    const r = region({ name: 'oslo', nodesReady: 3 }, [])
+    expect(r.known).toBe(false)
+    expect(r.cells).toHaveLength(3)
+    expect(region({ name: 'empty' }, []).known).toBe(true)
+  })
+
   it('never draws more nodes than there are', () => {
     const r = region({ name: 'oslo', nodesReady: 2, nodesDraining: 5, nodesCordoned: 9 })
     expect(r.cells).toHaveLength(2)

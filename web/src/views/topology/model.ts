@@ -58,9 +58,13 @@ export function share(part: Int64 | undefined, whole: Int64 | undefined): number
   return of > 0 ? Math.min(1, Math.max(0, amount(part) / of)) : -1
 }
 
-/** region converts a region. nodes has its nodes, if they are known. */
+/**
+ * region converts a region. nodes has its nodes, if they are known. They may arrive after the counts: until then
+ * the counts are drawn, so that the region does not become smaller and larger again.
+ */
 export function region(is: OverviewRegion, nodes?: Iterable<OverviewNode>): Region {
-  const cells = nodes ? known(nodes) : counted(is)
+  const list = nodes ? known(nodes) : []
+  const cells = list.length > 0 ? list : counted(is)
   return {
     name: is.name ?? '',
     state: (is.state ?? '').replace('REGION_STATE_', '').toLowerCase(),
@@ -73,7 +77,7 @@ export function region(is: OverviewRegion, nodes?: Iterable<OverviewNode>): Regi
       healthy: s.healthy ?? false,
     })),
     cells,
-    known: nodes !== undefined,
+    known: nodes !== undefined && (list.length > 0 || cells.length === 0),
     cpu: share(is.allocated?.cpuMilli, is.capacity?.cpuMilli),
     memory: share(is.allocated?.memoryBytes, is.capacity?.memoryBytes),
   }
