@@ -73,8 +73,8 @@ type Config struct {
 	// folders of ended allocations. Default: 500.
 	MaxRetainedBytes   int64
 	MaxRetainedFolders int
-	// ControlPlane says that this node also runs servers. Such a node takes only work that
-	// asks for control-plane nodes.
+	// ControlPlane says that this node also runs servers and takes no work. An agent beside servers
+	// takes work unless it says so.
 	ControlPlane bool
 	// LeaveOnShutdown makes the agent stop every task and send a goodbye when it ends, so
 	// that the work moves to other nodes at once. Without LeaveOnShutdown the tasks

@@ -2140,7 +2140,7 @@ type NodeInventory struct {
 	// Range of dynamic ports, both ends included.
 	PortMin int32 `protobuf:"varint,7,opt,name=port_min,json=portMin,proto3" json:"port_min,omitempty"`
 	PortMax int32 `protobuf:"varint,8,opt,name=port_max,json=portMax,proto3" json:"port_max,omitempty"`
-	// The node also runs the control plane. It gets no work, unless its settings allow work.
+	// The node also runs the control plane, and gets no work: flag --control-plane of the agent.
 	ControlPlane bool       `protobuf:"varint,9,opt,name=control_plane,json=controlPlane,proto3" json:"control_plane,omitempty"`
 	Facts        *HostFacts `protobuf:"bytes,10,opt,name=facts,proto3" json:"facts,omitempty"`
 	// Version of the agent's build.

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -37,40 +38,46 @@ left out if the job has one group. The exit codes are those of job run.`,
 			if err != nil || count < 0 {
 				return fmt.Errorf("COUNT: %q is not a whole number from 0", args[len(args)-1])
 			}
-			r.region = ref.GetRegion()
-			if r.region != "" {
-				done, err := redial(c, r.region)
-				if err != nil {
-					return err
-				}
-				defer done()
-			}
-			ctx, cancel := c.WithTimeout()
-			j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
-			cancel()
-			if err != nil {
-				return err
-			}
-			if err := scalable(c, ref, j); err != nil {
-				return err
-			}
-			group, err := chosenGroup(ref, j.GetSpec(), strings.Join(args[1:len(args)-1], ""))
-			if err != nil {
-				return err
-			}
-			spec := proto.CloneOf(j.GetSpec())
-			spec.Groups[group].Count = proto.Int32(int32(count))
-			r.check = j.GetRevision() // another submit in between must not be lost
-			f, err := r.send(c, &jobSource{JobSpec: spec, name: args[0]})
-			if err != nil || f == nil {
-				return err
-			}
-			return f.wait()
+			return r.scale(c, ref, args[0], strings.Join(args[1:len(args)-1], ""), int32(count))
 		}),
 	}
 	c.Flags().BoolVarP(&r.detach, "detach", "d", false, "do not wait")
 	c.Flags().DurationVar(&r.timeout, "timeout", runTimeout, "how long to wait until the job runs")
 	return c
+}
+
+// scale submits a job with another count for one group, and waits unless r says not to. An empty group
+// stands for the only one. name is the job as the user named it.
+func (r *submission) scale(c *cli.Session, ref *nusav1.JobRef, name, group string, count int32) error {
+	r.region = ref.GetRegion()
+	if r.region != "" {
+		done, err := redial(c, r.region)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	ctx, cancel := c.WithTimeout()
+	j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
+	cancel()
+	if err != nil {
+		return err
+	}
+	if err := scalable(c, ref, j); err != nil {
+		return err
+	}
+	group, err = chosenGroup(ref, j.GetSpec(), group)
+	if err != nil {
+		return err
+	}
+	spec := proto.CloneOf(j.GetSpec())
+	spec.Groups[group].Count = proto.Int32(count)
+	r.check = cmp.Or(r.check, j.GetRevision()) // another submit in between must not be lost
+	f, err := r.send(c, &jobSource{JobSpec: spec, name: name})
+	if err != nil || f == nil {
+		return err
+	}
+	return f.wait()
 }
 
 // scalable returns an error for a job whose count is not changed by itself.

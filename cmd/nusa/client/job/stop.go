@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -17,9 +18,11 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 	var purge, wait bool
 	timeout := time.Duration(0)
 	var check int64
+	group := ""
 	c := &cobra.Command{
-		Use: "stop JOB", Short: "Stop every instance of a job", Args: cli.Positional("JOB"),
-		Long: "Stops every instance of a job. The stopped job can still be shown and run again, until\nit is stopped with --purge. With --wait it returns when nothing of the job runs; the\nexit code is 2 if that takes longer than --timeout.",
+		Use: "stop JOB", Short: "Stop every instance of a job, or of one group", Args: cli.Positional("JOB"),
+		Long:    "Stops every instance of a job. The stopped job can still be shown and run again, until\nit is stopped with --purge. With --wait it returns when nothing of the job runs; the\nexit code is 2 if that takes longer than --timeout. With --group it submits the job with a\ncount of 0 for that group, and the other groups run on: job scale starts it again.",
+		Example: "  nusa job stop web --wait\n  nusa job stop web --group worker\n  nusa job stop web --purge",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ref, err := c.Ref(args[0])
 			if err != nil {
@@ -29,6 +32,17 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 				return err
 			}
 			c.Timeout = min(timeout, cli.DefaultTimeout)
+			switch {
+			case group != "" && purge:
+				return errors.New("--purge deletes the whole job: leave --group out, or remove the group from the job file")
+			case group != "":
+				r := submission{detach: !wait, timeout: timeout, check: check}
+				err := r.scale(c, ref, args[0], group, 0)
+				if err == nil && c.Output == "table" {
+					c.Printf("%s stops, and the other groups run on: %s job scale %s %s COUNT starts it again\n", group, c.Program, cli.RefArg(ref), group)
+				}
+				return err
+			}
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
 			// The response does not say whether anything was running.
@@ -47,6 +61,7 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 			return c.Print(resp, func(w *term.Screen) { writeStopped(c, w, ref, was, resp.GetRevision(), purge) })
 		}),
 	}
+	c.Flags().StringVar(&group, "group", "", "only this group: its count becomes 0")
 	c.Flags().BoolVar(&purge, "purge", false, "also delete the job when everything has stopped")
 	c.Flags().BoolVarP(&wait, "wait", "w", false, "wait until nothing of the job runs")
 	c.Flags().DurationVar(&timeout, "timeout", runTimeout, "how long to wait for a response, and with --wait in all")
