@@ -142,6 +142,7 @@ func (j *jobs) update(ctx context.Context, age time.Duration) {
 		for i := range part {
 			if part[i].Gone {
 				j.index.Remove(part[i].Key)
+				delete(j.lines, part[i].Key) // a job that is created again has versions of its own
 			} else {
 				j.index.Put(part[i].Key, uint8(part[i].State), part[i].Facts)
 			}
