@@ -72,8 +72,8 @@ func (p *rollouts) evaluate(k state.JobKey, j *state.Job) (next *nusav1.RolloutR
 	facts := progress.Rollout{
 		Version: version, Begun: rec != nil, Paused: rec.GetPaused(), Failed: rec.GetFailed() != "", Held: j.DeadlinesHeld(p.st.Sight()),
 	}
-	at := j.RegionsOfRollout(rec)
-	if o := j.Place().RegionOrder; o != nil && rec != nil {
+	if o := j.Place().RegionOrder; o != nil && rec != nil && !r.canaries {
+		at := j.RegionsOfRollout(rec)
 		facts.Updating, facts.Waiting, facts.Failing, facts.FailedIn = at.Updating, len(at.Waiting) > 0, at.Failing, at.FailedIn
 		facts.PauseLeft, _ = j.PauseLeft(rec)
 		facts.Continue = o.Continue

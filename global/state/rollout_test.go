@@ -1,0 +1,87 @@
+package state
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestOrderBeginsWithTheSubmit: the transaction of a submit stores the beginning of a rollout in an order of
+// regions, if a region has an earlier version. The stored ends of regions, and the pause after the latest one,
+// are the same after an election. A version that is taken back has no order and no pause.
+func TestOrderBeginsWithTheSubmit(t *testing.T) {
+	w := newVersionWorld(t)
+	w.update = &nusav1.Update{Regions: &nusav1.UpdateRegions{Order: []string{"osaka", "tokyo"}, PauseBetween: durationpb.New(time.Hour)}}
+	submit := func(text string) error {
+		t.Helper()
+		_, err := w.submit(text, "")
+		return err
+	}
+	job := func() *Job { return w.st.Jobs[w.k] }
+	w.st.GlobalLevel = OrderLevel - 1
+	for _, text := range []string{"one", "two"} { // nothing runs an earlier version
+		err := submit(text)
+		if err != nil || job().StoredRollout != nil {
+			t.Fatalf("%v, %v", job().StoredRollout, err)
+		}
+	}
+	w.do(func(tx *Tx) error {
+		return tx.ChangeSlots([]region.Change{{Slot: region.Slot{Namespace: w.k.Namespace, Job: w.k.Name, Group: "web", To: 1, Region: "osaka",
+			State: region.Accepted, Desired: region.DesiredRun, JobVersion: 2, Run: job().Record.Run(job().Revision)}}})
+	})
+	err := submit("three")
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "update.regions needs feature level 6") {
+		t.Errorf("a server of an earlier level: %v", err)
+	}
+	w.st.GlobalLevel = OrderLevel
+	if err := submit("three"); err != nil {
+		t.Fatal(err)
+	}
+	if r := job().PresentRollout(); r.GetVersion() != 3 || len(r.GetCanaries()) != 0 || r.GetDone() {
+		t.Fatalf("stored is %v", r)
+	}
+	w.do(func(tx *Tx) error {
+		next := proto.CloneOf(tx.Rollout(w.k))
+		next.Regions = map[string]*nusav1.RegionEnd{
+			"osaka": {At: timestamppb.New(time.Now().Add(-50 * time.Minute))}, "kobe": {At: timestamppb.New(time.Now().Add(-2 * time.Hour)), Failed: "2 failed"},
+		}
+		return tx.PutRollout(w.k, next)
+	})
+	w.st, w.commit = loadedState(t, w.store)
+	w.st.GlobalLevel = OrderLevel
+	got := job().ToPlace(w.st.Sight()).RegionOrder
+	if !got.Stored || got.Ended["kobe"] != "2 failed" || got.Ended["osaka"] != "" || len(got.Ended) != 2 || got.After != "osaka" ||
+		got.PauseLeft <= 0 || got.PauseLeft > 10*time.Minute || !slices.Equal(got.First, []string{"osaka", "tokyo"}) {
+		t.Errorf("after an election: %+v", got)
+	}
+	at := job().RegionsOfRollout(job().PresentRollout())
+	if !slices.Equal(at.Waiting, []string{"osaka"}) || len(at.Updating) != 0 || at.FailedIn != "" { // kobe has no instance
+		t.Errorf("regions: %+v", at)
+	}
+	w.do(func(tx *Tx) error { // an operator ends the pause
+		next := proto.CloneOf(tx.Rollout(w.k))
+		next.Unpaused = timestamppb.Now()
+		return tx.PutRollout(w.k, next)
+	})
+	if left, _ := job().PauseLeft(job().PresentRollout()); left != 0 {
+		t.Errorf("the pause lasts for %s", left)
+	}
+	w.do(func(tx *Tx) error {
+		rec, rev := tx.Job(w.k)
+		_, err := tx.Replace(w.k, rec, rev, rec, &nusav1.Reverted{Version: 3, To: 2, Why: "x"})
+		return err
+	})
+	if got := job().Place().RegionOrder; got.MaxParallel != 1 || len(got.First) != 0 || got.PauseBetween != 0 {
+		t.Errorf("a version that is taken back: %+v", got)
+	}
+}
