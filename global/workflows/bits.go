@@ -15,6 +15,15 @@ func (s set) addAll(steps []int) {
 	}
 }
 
+func (s set) empty() bool {
+	for _, w := range s {
+		if w != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // take removes the first steps, at most so many, and returns them.
 func (s set) take(most int) (out []int) {
 	for at, w := range s {

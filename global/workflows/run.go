@@ -17,6 +17,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
+// mostTouched bounds the touched steps that one plan looks at. A plan starts fewer.
+const mostTouched = 64
+
 // wholeItem is the item of a record about all items of a step.
 const wholeItem = flow.Whole
 
@@ -261,7 +264,7 @@ func (r *run) look(now time.Time) time.Time {
 
 // batch takes the steps to look at now.
 func (r *run) batch() []int {
-	out := r.touched.take(len(r.snap.Steps))
+	out := r.touched.take(mostTouched)
 	room := r.snap.MaxParallel - r.snap.Active
 	if r.snap.OneFirst && r.snap.Active > 0 {
 		room = 0

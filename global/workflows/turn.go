@@ -78,8 +78,9 @@ func (b *Book) turn(ctx context.Context, r *run) (idle bool, err error) {
 		if len(r.jobs) > 0 {
 			b.clock.sooner(r, r.checked.Add(recheck))
 		}
+		idle = r.touched.empty()
 		b.st.Unlock()
-		return true, nil
+		return idle, nil
 	}
 	asks := b.asks(r, &p, region)
 	b.st.Unlock()

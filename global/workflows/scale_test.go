@@ -1,0 +1,104 @@
+package workflows
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/workflows/flow"
+	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/job/steps"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// tree returns a workflow in which each step lets two others start.
+func tree(t testing.TB, n int) *definition {
+	t.Helper()
+	spec := &nusav1.JobSpec{Name: "tree", Workflow: &nusav1.Workflow{Steps: map[string]*nusav1.Step{}}}
+	for i := range n {
+		s := &nusav1.Step{Ref: "work"}
+		if i > 0 {
+			s.Depends = fmt.Sprintf("s%d.succeeded", (i-1)/2)
+		}
+		spec.Workflow.Steps[fmt.Sprintf("s%d", i)] = s
+	}
+	job.Default(spec)
+	d, err := define(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// drive carries a run out without a store: jobs succeed at once. It returns the number of jobs, and how many
+// steps the plans looked at.
+func drive(t testing.TB, r *run) (jobs, looked int) {
+	t.Helper()
+	view := flow.View{Job: func(int, int) (steps.End, string) { return steps.Succeeded, "" }}
+	for {
+		batch := r.batch()
+		looked += len(batch)
+		p := flow.Decide(&r.snap, batch, time.Unix(0, 0), view, planCost)
+		for _, a := range p.Actions {
+			next := &nusav1.WorkflowStepRecord{State: endStates[a.End], Attempts: 1, Tries: 1}
+			if a.Do == flow.Start {
+				next.State = nusav1.StepState_STEP_STATE_RUNNING
+				jobs++
+			}
+			r.set(a.Step, a.Item, next)
+		}
+		r.touched.addAll(p.Left)
+		r.held.addAll(p.Held)
+		if p.Ended {
+			return jobs, looked
+		}
+	}
+}
+
+func fresh(d *definition, name string) *run {
+	return newRun(state.JobKey{Namespace: "default", Name: name}, d, &nusav1.WorkflowRunRecord{Run: &nusav1.WorkflowRun{Workflow: "tree"}})
+}
+
+// TestAnEndCostsItsSuccessors: in a run of 10,000 steps the plans look at a few steps for each end, not at all.
+func TestAnEndCostsItsSuccessors(t *testing.T) {
+	t.Parallel()
+	const n = 10_000
+	r := fresh(tree(t, n), "tree.1")
+	jobs, looked := drive(t, r)
+	if jobs != n || r.ended != n || r.snap.Active != 0 || len(r.jobs) != 0 {
+		t.Errorf("%d jobs, %d steps have ended, %d are active", jobs, r.ended, r.snap.Active)
+	}
+	if looked > 12*n {
+		t.Errorf("the plans looked at %d steps for %d jobs", looked, jobs)
+	}
+}
+
+// BenchmarkStep is one step of a run of 10,000: its start, its end, and the decisions between them.
+func BenchmarkStep(b *testing.B) {
+	d := tree(b, 10_000)
+	left, i := 0, 0
+	b.ReportAllocs()
+	for b.Loop() {
+		if left == 0 {
+			i++
+			left, _ = drive(b, fresh(d, fmt.Sprintf("tree.%d", i)))
+		}
+		left--
+	}
+}
+
+// BenchmarkThousandRuns makes 1,000 runs of 20 steps, and drives them to their ends.
+func BenchmarkThousandRuns(b *testing.B) {
+	d := tree(b, 20)
+	b.ReportAllocs()
+	for b.Loop() {
+		runs := make([]*run, 1000)
+		for i := range runs {
+			runs[i] = fresh(d, fmt.Sprintf("tree.%d", i))
+		}
+		for _, r := range runs {
+			drive(b, r)
+		}
+	}
+}
