@@ -131,7 +131,11 @@ func TestContract(t *testing.T) {
 	}
 	runs := map[string]string{}
 	for _, op := range []string{"Get", "Graph", "Approve", "Retry", "Cancel"} {
-		runs["Workflows."+op] = run("workflow", "run", "--detach", "-o", "name", "gated")
+		var r struct{ Name string }
+		if err := json.Unmarshal([]byte(run("workflow", "run", "--detach", "-o", "json", "gated")), &r); err != nil {
+			t.Fatal(err)
+		}
+		runs["Workflows."+op] = r.Name
 	}
 	run("workflow", "cancel", runs["Workflows.Retry"])
 	var made struct{ Secret string }
