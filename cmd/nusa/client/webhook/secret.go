@@ -44,7 +44,7 @@ new secret, --finish removes the earlier ones.`,
 			if err != nil {
 				return err
 			}
-			return printSecret(c, resp, &resp.Secret, file, fmt.Sprintf("webhook %s signs with %d secrets", args[0], resp.GetWebhook().GetSecrets()))
+			return printSecret(c, resp, &resp.Secret, file, fmt.Sprintf("webhook %s signs with %s", args[0], term.Plural(int(resp.GetWebhook().GetSecrets()), "secret")))
 		}),
 	}
 	f := c.Flags()
