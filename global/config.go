@@ -120,7 +120,8 @@ type Config struct {
 // 5: the server knows the canaries of rollouts.
 // 6: the server knows rollouts in an order of regions.
 // 7: the server runs workflows.
-const featureLevel = state.WorkflowLevel
+// 8: the server divides `parallel` of groups among regions.
+const featureLevel = state.ParallelLevel
 
 // MinLease is the shortest lease of regions that a flag may set. It leaves time for three renewals,
 // one a second.

@@ -11,7 +11,7 @@ import (
 )
 
 // policies holds the fields of a group that only the schedulers read.
-var policies = numbersOf("count", "regions", "reschedule", "retry", "disconnect", "update", "spread", "affinities")
+var policies = numbersOf("count", "regions", "reschedule", "retry", "parallel", "disconnect", "update", "spread", "affinities")
 
 func numbersOf(names ...protoreflect.Name) map[protowire.Number]bool {
 	out := map[protowire.Number]bool{}

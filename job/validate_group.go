@@ -58,6 +58,11 @@ func (c *checker) backoff(p string, b *nusav1.Backoff) {
 // instances validates the number of instances, also against the number of their regions.
 func (c *checker) instances(p string, g *nusav1.Group, spec *nusav1.JobSpec) {
 	system := spec.GetType() == nusav1.JobType_JOB_TYPE_SYSTEM
+	if g.GetParallel() != 0 && spec.GetType() != nusav1.JobType_JOB_TYPE_BATCH {
+		c.fail(c.join(p, "parallel"), "only for batch jobs: the instances of other jobs run at the same time")
+	} else {
+		c.number(c.join(p, "parallel"), g.GetParallel(), 0, MaxCount)
+	}
 	switch {
 	case system && g.Count != nil:
 		c.fail(c.join(p, "count"), "a system job has one instance on every fitting node: leave count out")

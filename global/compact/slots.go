@@ -43,6 +43,7 @@ type more struct {
 	reason, message string
 	former          []region.FormerOwner
 	returnTo, home  string
+	parallel        int
 }
 
 // pack returns a slot without its names.
@@ -52,10 +53,10 @@ func pack(s *region.Slot) slot {
 		generation: s.Generation, revision: s.Revision, version: s.JobVersion, run: s.Run, from: int32(s.From), to: int32(s.To),
 		because: s.PlacedBecause, system: s.System, bound: s.Bound, unbound: s.Unbound, vacant: s.Vacant,
 	}
-	if s.Hold != 0 || s.StopTime != 0 || s.UnlessConnected || s.Reason != "" || s.Message != "" || s.ReturnTo != "" || s.Home != "" || len(s.Former) > 0 {
+	if s.Hold != 0 || s.StopTime != 0 || s.UnlessConnected || s.Reason != "" || s.Message != "" || s.ReturnTo != "" || s.Home != "" || len(s.Former) > 0 || s.Parallel != 0 {
 		out.more = &more{
 			hold: s.Hold, stop: s.StopTime, unlessConnected: s.UnlessConnected, reason: s.Reason, message: s.Message,
-			former: s.Former, returnTo: s.ReturnTo, home: s.Home,
+			former: s.Former, returnTo: s.ReturnTo, home: s.Home, parallel: s.Parallel,
 		}
 	}
 	return out
@@ -69,7 +70,7 @@ func (s *Slots) unpack(p *slot) region.Slot {
 	}
 	if m := p.more; m != nil {
 		out.Hold, out.StopTime, out.UnlessConnected, out.Reason, out.Message = m.hold, m.stop, m.unlessConnected, m.reason, m.message
-		out.Former, out.ReturnTo, out.Home = m.former, m.returnTo, m.home
+		out.Former, out.ReturnTo, out.Home, out.Parallel = m.former, m.returnTo, m.home, m.parallel
 	}
 	return out
 }

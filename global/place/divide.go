@@ -1,9 +1,12 @@
 package place
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/apportion"
 )
 
@@ -326,3 +329,126 @@ func raiseLows(parts []apportion.Part, least, total int) bool {
 // maxShare bounds the shares, so that no product overflows. A region with room for more instances
 // than maxShare counts as one with room for maxShare.
 const maxShare = 1 << 30
+
+// shares returns the actions that divide Group.Parallel among the regions that own slots. The stored
+// shares of a group never exceed Parallel together, whatever is written first: a share grows only by what
+// is left, and shrinks only to the number of instances of the region that have not ended, because more
+// cannot run there. planned are the other actions of the plan; their slots are left alone.
+func shares(j *Job, planned []Action) (out []Action) {
+	for i := range j.Groups {
+		if g := &j.Groups[i]; g.Parallel > 0 && j.Type == Batch && !j.Stopped {
+			out = append(out, sharesOf(j, g, planned)...)
+		}
+	}
+	return out
+}
+
+// regionShare is what one region has of Group.Parallel.
+type regionShare struct {
+	region string
+	slots  []*region.Slot // that must run
+	has    int            // the sum of their shares
+	open   int            // their instances that have not ended
+}
+
+func sharesOf(j *Job, g *Group, planned []Action) (out []Action) {
+	all, fixed := regionShares(j, g)
+	old := make([]int, len(all))
+	for i := range all {
+		old[i] = all[i].has
+	}
+	divideParallel(all, max(0, g.Parallel-fixed))
+	for i := range all {
+		change := all[i].has - old[i]
+		for _, s := range slices.Backward(all[i].slots) {
+			to := max(0, s.Parallel+change)
+			if change == 0 || to == s.Parallel || slices.ContainsFunc(planned, func(a Action) bool { return a.Slot.Key() == s.Key() }) {
+				continue
+			}
+			out = append(out, Action{
+				Kind: Share, Namespace: j.Namespace, Job: j.Name, Group: g.Name, From: s.From, To: s.To, Region: s.Region,
+				JobVersion: s.JobVersion, Run: s.Run, Slot: *s, Parallel: to,
+				Why: fmt.Sprintf("%d of %d instances may run at once here", all[i].has, g.Parallel),
+			})
+			change -= to - s.Parallel
+		}
+	}
+	return out
+}
+
+// regionShares returns what each region has of a group's Parallel, by region. fixed is what slots have
+// that are being stopped or revoked.
+func regionShares(j *Job, g *Group) (all []regionShare, fixed int) {
+	for i := range j.Slots {
+		s := &j.Slots[i]
+		if s.Group != g.Name || s.Vacant {
+			continue
+		}
+		if s.Desired != region.DesiredRun {
+			fixed += s.Parallel
+			continue
+		}
+		at, found := slices.BinarySearchFunc(all, s.Region, func(r regionShare, name string) int { return cmp.Compare(r.region, name) })
+		if !found {
+			all = slices.Insert(all, at, regionShare{region: s.Region})
+		}
+		r := &all[at]
+		r.slots, r.has = append(r.slots, s), r.has+s.Parallel
+		if s.State != region.Done || !s.OfRun(j.Run) {
+			r.open += s.Count()
+		}
+	}
+	for i := range all {
+		owned := 0
+		for _, s := range all[i].slots {
+			owned += s.Count()
+		}
+		sum := j.summaryOf(all[i].region)
+		if sum == nil || sum.Run != j.Run {
+			continue
+		}
+		// A summary from before the latest offers says nothing about their instances.
+		if c := sum.Groups[g.Name]; c.Open+c.Ended == owned {
+			all[i].open = min(all[i].open, c.Open)
+		}
+	}
+	return all, fixed
+}
+
+// divideParallel changes the shares of the regions. total is what they may have together.
+func divideParallel(all []regionShare, total int) {
+	has, lacks := 0, 0
+	for i := range all {
+		has += all[i].has
+		lacks += max(0, all[i].open-all[i].has)
+	}
+	if lacks > 0 { // only then it matters what the others do not need
+		has = 0
+		for i := range all {
+			all[i].has = min(all[i].has, all[i].open)
+			has += all[i].has
+		}
+	}
+	amount := func(r *regionShare) int { return max(0, r.open-r.has) }
+	left := total - has
+	if left < 0 { // Parallel has become smaller
+		amount, left = func(r *regionShare) int { return r.has }, total
+	}
+	var parts []apportion.Part
+	var of []int
+	for i := range all {
+		if n := amount(&all[i]); n > 0 {
+			parts, of = append(parts, apportion.Part{Share: int64(n), High: n}), append(of, i)
+		}
+	}
+	if len(parts) == 0 {
+		return
+	}
+	apportion.Divide(parts, left)
+	for k, i := range of {
+		if has > total {
+			all[i].has = 0
+		}
+		all[i].has += parts[k].Gets
+	}
+}

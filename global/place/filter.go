@@ -23,7 +23,7 @@ func (ev *evaluator) filter(w *work, c *candidate) {
 		c.reason = ReasonNotAllowed
 	case r.closed() != "":
 		c.reason = r.closed()
-	case g.Bound && r.FeatureLevel < boundLevel:
+	case r.FeatureLevel < g.level():
 		c.reason = ReasonFeatureLevel
 	case !r.HasReport:
 		c.reason = ReasonNoReport
@@ -204,7 +204,10 @@ func (ev *evaluator) message(g *Group, c *candidate) string {
 		}
 		return "it has not been able to commit to its log for " + r.CommitBlocked.Round(time.Second).String()
 	case ReasonFeatureLevel:
-		return fmt.Sprintf("no lease binds instances in a region of feature level %d, level %d is needed", r.FeatureLevel, boundLevel)
+		if r.FeatureLevel < boundLevel {
+			return fmt.Sprintf("no lease binds instances in a region of feature level %d, level %d is needed", r.FeatureLevel, boundLevel)
+		}
+		return fmt.Sprintf("retry and parallel of a group need more than its feature level %d", r.FeatureLevel)
 	case ReasonNoReport:
 		return "connected, no report of its capacity yet"
 	case ReasonRTTTooHigh, ReasonRTTUnknown, ReasonRTTStale:

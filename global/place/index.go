@@ -162,7 +162,7 @@ func (c *askColumn) set(i int, x *Index, charged charges) {
 // spec returns the updated column of a group's rule, or nil if the rule gives all regions the same
 // score.
 func (x *Index) spec(g *Group, d *distances) *specColumn {
-	if !g.Bound && len(g.Regions.Allow)+len(g.Regions.Prefer)+len(g.Regions.Near) == 0 {
+	if g.level() == 0 && len(g.Regions.Allow)+len(g.Regions.Prefer)+len(g.Regions.Near) == 0 {
 		return nil
 	}
 	x.key = g.appendRules(x.key[:0])
@@ -225,7 +225,7 @@ func (c *specColumn) score(g *Group, r *Region, i int, nears []*nearness) int32 
 		return rank.Refused
 	}
 	c.allowed++
-	if g.Bound && r.FeatureLevel < boundLevel {
+	if r.FeatureLevel < g.level() {
 		return rank.Refused
 	}
 	weight := g.preference(r)
@@ -284,6 +284,7 @@ func (g *Group) appendRules(b []byte) []byte {
 		}
 	}
 	flag(g.Bound)
+	b = appendNumber(b, uint64(g.Level))
 	b = appendNumber(b, uint64(len(g.Regions.Allow)))
 	for _, s := range g.Regions.Allow {
 		b = s.appendKey(b)

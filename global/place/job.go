@@ -36,6 +36,9 @@ func (j *Job) quiet() bool {
 	for i := range j.Groups {
 		covered -= j.Groups[i].Count
 	}
+	if len(shares(j, nil)) > 0 {
+		return false
+	}
 	return covered == 0 // slots never overlap
 }
 

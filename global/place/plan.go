@@ -23,6 +23,8 @@ const (
 	// Revoke sets desired state revoke. The instances are placed elsewhere after the region has
 	// confirmed.
 	Revoke Kind = "revoke"
+	// Share changes the part of Group.Parallel that a slot has. See divide.go.
+	Share Kind = "share"
 	// Takeover gives a slot of a lost region, a vacant slot, or parts of such a slot, to other
 	// regions.
 	Takeover Kind = "takeover"
@@ -60,6 +62,8 @@ type Action struct {
 	Moved time.Time
 	// Hold belongs to an Offer. See region.Slot.
 	Hold time.Duration
+	// Parallel belongs to a Share. See region.Slot.
+	Parallel int
 	// UnlessConnected and ReturnTo belong to a Revoke. See region.Slot.
 	UnlessConnected bool
 	ReturnTo        string
@@ -95,6 +99,9 @@ func (a Action) Changes() []region.Change {
 		changes := region.StopPart(a.Slot, a.To, a.Slot.To, region.DesiredStop)
 		kept := a.Slot
 		kept.To, kept.State, kept.Generation, kept.JobVersion = a.To, region.Offered, 0, a.JobVersion
+		if a.Run != kept.Run {
+			kept.Parallel = 0 // everything of the earlier run has ended, so the next plan divides again
+		}
 		kept.Run, kept.Hold = a.Run, 0
 		kept.Reason, kept.Message = "", ""
 		kept.Bind(a.Bound, a.StopTime)
@@ -103,6 +110,10 @@ func (a Action) Changes() []region.Change {
 		}
 		changes[0].Slot = kept // StopPart returns the part that stays first
 		return changes
+	case Share:
+		kept := a.Slot
+		kept.Parallel = a.Parallel
+		return []region.Change{{Slot: kept}}
 	case Stop:
 		return region.StopPart(a.Slot, a.From, a.To, region.DesiredStop)
 	case Revoke:

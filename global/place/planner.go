@@ -92,6 +92,9 @@ func (p *planner) planAll() {
 		p.reclaim.reclaim(j)
 	}
 	for _, j := range jobs {
+		p.plan.Actions = append(p.plan.Actions, shares(j, p.plan.Actions)...) // last, because each slot changes once
+	}
+	for _, j := range jobs {
 		p.plan.Actions = j.fillVacant(p.plan.Actions)
 	}
 }

@@ -26,6 +26,9 @@ type GroupCounts struct {
 	// Live is the number of instances in any state. Pending, Failed and Busy (starting, or of an
 	// earlier version) are included in it.
 	Live, Pending, Failed, Busy int
+	// Ended is the number of instances that are complete or have failed, and Open the number of the
+	// others that the region must run.
+	Ended, Open int
 }
 
 // RolloutStage is a region whose slots wait for a new version while slots of other regions are

@@ -42,6 +42,10 @@ func (w *world) summary(args []string) {
 			t.Failed = n
 		case "busy":
 			t.Busy = n
+		case "ended":
+			t.Ended = n
+		case "open":
+			t.Open = n
 		}
 	}
 	j.report(sum, group, t)

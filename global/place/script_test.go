@@ -364,6 +364,8 @@ func (w *world) group(path string, args []string) error {
 			g.Ask.Drivers = []string{value}
 		case "parallel":
 			g.MaxParallel = n
+		case "atonce":
+			g.Parallel = n
 		case "patience":
 			g.OnDisconnect.After, _ = time.ParseDuration(value)
 		case "failback":

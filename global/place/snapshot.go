@@ -203,8 +203,8 @@ type Job struct {
 	// Down is, by group, the number of owned instances that must run and do not run, as far as
 	// regions reported. It is read only for groups with a sustained breach.
 	Down map[string]int
-	// Summaries are the regions' latest summaries of the job, sorted by region. They are read only
-	// while a version that restarts groups is rolled out.
+	// Summaries are the regions' latest summaries of the job, sorted by region. They are read only of
+	// groups with Parallel, and while a version that restarts groups is rolled out.
 	Summaries []Summary
 	// RolloutHold says why no further region gets the present version, for example because an
 	// operator paused its rollout. Empty: regions get it in turn.
@@ -235,6 +235,10 @@ type Group struct {
 	// MaxParallel is how many instances may be down at a time for a move or a new version. 0 means
 	// 1; for a system job it means all regions at once.
 	MaxParallel int
+	// Level is the feature level that a region needs for the group, besides that of its lease.
+	Level int
+	// Parallel is how many instances may run at a time, over all regions. 0: no limit.
+	Parallel int
 	// WaitedFor is how long instances have been unplaced without any progress. HoldAttempts are the
 	// recent holds of the group. See HoldAfter.
 	WaitedFor    time.Duration
@@ -257,6 +261,14 @@ func (g *Group) hash() uint64 {
 		return g.AskHash
 	}
 	return g.Ask.Hash()
+}
+
+// level returns the feature level that a region needs for a group.
+func (g *Group) level() int {
+	if g.Bound {
+		return max(g.Level, boundLevel)
+	}
+	return g.Level
 }
 
 // Released are the instances From ≤ i < To that a region gave up after a revoke. Room for them is

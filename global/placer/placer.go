@@ -330,6 +330,9 @@ func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[sta
 
 // addEvents adds the events of an action to its transaction.
 func addEvents(t *state.Tx, act place.Action) {
+	if act.Kind == place.Share {
+		return // nothing that an operator follows: the slot shows it
+	}
 	job := act.Namespace + "/" + act.Job
 	if act.Kind != place.Takeover {
 		t.EventText(act.Region, eventType(act.Kind), job, &actionText{act.Group, act.Region, preposition(act.Kind), act.Why, act.From, act.To})

@@ -109,6 +109,8 @@ type Slot struct {
 	// Unbound: the owner may run a version that the region's lease does not bind. Bound and Unbound
 	// are both set after an update from one kind of version to the other.
 	Unbound bool
+	// Parallel is the slot's part of Group.Parallel of the job: see place.Share.
+	Parallel int
 	// Vacant: the owner has given the slot up. The record stays because a former owner may still
 	// run the slot. The owner that gave it up can be such a former owner. The placer gives the
 	// indices to a region as if no region owned them.
@@ -167,6 +169,9 @@ func (s Slot) Count() int { return s.To - s.From }
 func (s Slot) String() string {
 	out := fmt.Sprintf("%s/%s/%s%s at %s %s %s g%d v%d", s.Namespace, s.Job, s.Group,
 		FormatRange(s.From, s.To), s.Region, s.State, s.Desired, s.Generation, s.JobVersion)
+	if s.Parallel > 0 {
+		out += fmt.Sprintf(" parallel %d", s.Parallel)
+	}
 	if s.Vacant {
 		out += " vacant"
 	}

@@ -94,6 +94,7 @@ func (p Takeover) slot(s Slot) Slot {
 	next.Region, next.State, next.Desired, next.Generation = p.Region, Offered, DesiredRun, 0
 	next.JobVersion, next.Run, next.Hold, next.UnlessConnected = p.JobVersion, p.Run, p.Hold, false
 	next.Reason, next.Message, next.PlacedBecause, next.ReturnTo, next.Vacant = "", "", p.Because, "", false
+	next.Parallel = 0
 	next.Bound, next.StopTime, next.Unbound = false, 0, false
 	next.Bind(p.Bound, p.StopTime)
 	next.bindFormer(s)

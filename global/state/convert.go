@@ -42,6 +42,7 @@ func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 	}
 	out.Hold, out.UnlessConnected = s.GetHold().AsDuration(), s.GetUnlessHeard()
 	out.ReturnTo, out.Home, out.Vacant = s.GetReturnTo(), s.GetHome(), s.GetVacant()
+	out.Parallel = int(s.GetParallel())
 	// A record of an earlier version of Nusa has neither field. At that time no lease bound
 	// anything.
 	out.Bound, out.StopTime = s.GetStopTime() != nil, s.GetStopTime().AsDuration()
@@ -64,6 +65,7 @@ func SlotToProto(s region.Slot) *nusav1.Slot {
 		Generation: s.Generation, JobVersion: s.JobVersion, Run: s.Run,
 		Reason: ReasonToProto(s.Reason), Message: s.Message, PlacedBecause: s.PlacedBecause,
 		UnlessHeard: s.UnlessConnected, ReturnTo: s.ReturnTo, Home: s.Home, Unbound: s.Unbound, Vacant: s.Vacant,
+		Parallel: int32(s.Parallel),
 	}
 	if s.Run == region.RunBegins {
 		out.Run, out.RunBegins = 0, true
@@ -246,6 +248,7 @@ const (
 	slotUnbound       protowire.Number = 21
 	slotVacant        protowire.Number = 22
 	slotRunBegins     protowire.Number = 23
+	slotParallel      protowire.Number = 24
 )
 
 // encodeSlot writes what Encode(SlotToProto(s)) writes, but field by field, because most stored
@@ -291,6 +294,7 @@ func encodeSlot(s *region.Slot) ([]byte, error) {
 	w.flag(slotUnbound, s.Unbound)
 	w.flag(slotVacant, s.Vacant)
 	w.flag(slotRunBegins, s.Run == region.RunBegins)
+	w.number(slotParallel, uint64(int32(s.Parallel)))
 	return w, nil
 }
 

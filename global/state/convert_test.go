@@ -98,7 +98,7 @@ func TestFieldNumbers(t *testing.T) {
 			"state": slotState, "desired": slotDesired, "generation": slotGeneration, "jobVersion": slotJobVersion,
 			"reason": slotReason, "message": slotMessage, "placedBecause": slotPlacedBecause, "run": slotRun, "hold": slotHold,
 			"unlessHeard": slotUnlessLinked, "returnTo": slotReturnTo, "home": slotHome, "stopTime": slotStopTime,
-			"unbound": slotUnbound, "vacant": slotVacant, "runBegins": slotRunBegins,
+			"unbound": slotUnbound, "vacant": slotVacant, "runBegins": slotRunBegins, "parallel": slotParallel,
 			"former": 0, // encodeSlot leaves slots with former owners to the generated code
 		}},
 		{&nusav1.JobRecord{}, map[string]protowire.Number{"job": recordJob, "purge": 0, "since": 0, "versions": 0, "tag": 0}},

@@ -307,9 +307,10 @@ func failedIn(sum *nusav1.JobSummary) (n int32) {
 }
 
 // Reported returns the regions' latest summaries of a job. It returns nil unless the version of rec
-// changes the work of groups and has not reached all instances. The lock is held.
+// changes the work of groups and has not reached all instances, or some group has `parallel`. The lock is
+// held.
 func (j *Job) Reported(rec *Record) (out []place.Summary) {
-	rolling := false
+	rolling := slices.ContainsFunc(rec.place.Groups, func(g place.Group) bool { return g.Parallel > 0 })
 	for s := range j.Slots.All() {
 		rolling = rolling || rec.obsolete(s.JobVersion, s.Group)
 	}
@@ -322,12 +323,17 @@ func (j *Job) Reported(rec *Record) (out []place.Summary) {
 		for group, c := range sum.GetGroups() {
 			t.Groups[group] = place.GroupCounts{
 				Live: int(counts.Live(c)), Pending: int(c.GetPending()), Failed: int(c.GetFailed()), Busy: int(c.GetStarting() + c.GetOutdated()),
+				Ended: int(c.GetComplete() + c.GetFailed()), Open: int(c.GetPending() + c.GetStarting() + c.GetRunning() + c.GetLost()),
 			}
 		}
 		out = append(out, t)
 	}
 	return out
 }
+
+// ParallelLevel is the feature level of the global servers that divide `parallel` of groups among regions.
+// Under an earlier server no instance of such a group would begin.
+const ParallelLevel = 8
 
 // CanaryLevel and OrderLevel are the feature levels of the global servers that know canaries, and an order
 // of regions. A server of a lower level would stop canaries and replace all instances, or update all regions

@@ -367,7 +367,7 @@ func (j *Job) summarize(groups map[string]*nusav1.GroupStatus, obstacles map[str
 	case jobstatus.Updating:
 		summary = j.withRolloutWait(summary)
 	case jobstatus.Pending:
-		summary = fmt.Sprintf("%d of %d instances wait", facts.Counts.Pending+facts.Counts.Lost, facts.Desired)
+		summary = jobstatus.Waiting(&facts.Counts, facts.Desired)
 	case jobstatus.Stopped, jobstatus.Stopping, jobstatus.Complete:
 		return phase.State(), summary
 	case jobstatus.Unknown, jobstatus.Replacing:

@@ -51,6 +51,9 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 	}
 	st.JobChanged(j)
 	if j.Record.Type() == place.Batch {
+		if slices.ContainsFunc(j.Place().Groups, func(g place.Group) bool { return g.Parallel > 0 }) {
+			st.Pend(k) // another region may run what this one no longer needs
+		}
 		st.Ended[k] = struct{}{}
 	}
 	if j.Revertible() || j.rollsOut() {

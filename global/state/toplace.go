@@ -30,8 +30,8 @@ func specToPlace(spec *nusav1.JobSpec) place.Job {
 		ask := askToPlace(g)
 		out.Groups = append(out.Groups, place.Group{
 			Name: name, Count: int(g.GetCount()), Ask: ask, AskHash: ask.Hash(), Regions: regionsToPlace(job.RegionsOf(spec, name)),
-			MaxParallel: int(g.GetUpdate().GetMaxParallel()),
-			Bound:       boundByRegion(g), StopTime: stopTime(g),
+			MaxParallel: int(g.GetUpdate().GetMaxParallel()), Parallel: int(g.GetParallel()), Level: levelOf(g),
+			Bound: boundByRegion(g), StopTime: stopTime(g),
 			OnDisconnect: place.OnDisconnect{
 				After:    g.GetDisconnect().GetRegion().GetAfter().AsDuration(),
 				Replace:  g.GetDisconnect().GetRegion().GetReplace(),
@@ -56,6 +56,23 @@ func orderToPlace(spec *nusav1.JobSpec) *place.RegionOrder {
 		MaxParallel: max(1, int(of.GetMaxParallel())), First: of.GetOrder(),
 		Continue: of.GetOnFailure() == nusav1.OnFailure_ON_FAILURE_CONTINUE, PauseBetween: of.GetPauseBetween().AsDuration(),
 	}
+}
+
+// These are the feature levels of the regions that know the fields retry and parallel of groups.
+const (
+	retryLevel    = 7
+	parallelLevel = 9
+)
+
+// levelOf returns the feature level that a region needs for a group, besides that of its lease.
+func levelOf(g *nusav1.Group) int {
+	switch {
+	case g.GetParallel() > 0:
+		return parallelLevel
+	case g.GetRetry() != nil:
+		return retryLevel
+	}
+	return 0
 }
 
 // failbackToPlace returns the failback rule of a group. Jobs that an earlier version of Nusa stored
@@ -267,7 +284,9 @@ func PlacedRegions(st *State, now time.Duration) (regions []*place.Region, retur
 			continue
 		}
 		at := p.of.ToPlace(now)
-		at.FeatureLevel = min(at.FeatureLevel, int(st.GlobalLevel)) // this tier grants the region's lease
+		if st.GlobalLevel == 0 {
+			at.FeatureLevel = 0 // some global server grants no leases to regions
+		}
 		is.region = &at
 		*p = is
 		if !copied {

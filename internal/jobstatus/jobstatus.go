@@ -114,6 +114,16 @@ func StoppingInstances(n int32) string {
 	return fmt.Sprintf("%d instances are being stopped", n)
 }
 
+// Waiting returns the text that says how many instances of a job wait, for example "300 done, 20 running,
+// 680 wait". desired is the number of all instances.
+func Waiting(c *nusav1.InstanceCounts, desired int32) string {
+	wait := c.GetPending() + c.GetLost()
+	if c.GetComplete() == 0 {
+		return fmt.Sprintf("%d of %d instances wait", wait, desired)
+	}
+	return fmt.Sprintf("%d done, %d running, %d wait", c.GetComplete(), c.GetStarting()+c.GetRunning(), wait)
+}
+
 // WithObstacle adds to a summary why a group cannot run: "summary: group: obstacle".
 // obstacles holds such reasons by group. Only the first group with a reason, by name, is
 // added.

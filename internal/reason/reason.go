@@ -75,6 +75,7 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_RESCHEDULED:     "another attempt replaced it",
 	nusav1.Reason_REASON_BACKOFF:         "it waits before the next attempt",
 	nusav1.Reason_REASON_REGION_LEASE:    "the region's lease ended",
+	nusav1.Reason_REASON_PARALLEL:        "as many instances run as parallel allows",
 	nusav1.Reason_REASON_FAILBACK:        "it returns to the region from which a loss moved it",
 }
 

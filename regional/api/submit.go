@@ -99,10 +99,10 @@ func (j jobs) parseSubmit(ctx context.Context, m *Master, req *wire.SubmitReques
 		return nil, nil, cmp.Or(rights.MaySubmitEncoded(ctx, f.Spec), err)
 	}
 	cmd := &state.SubmitLocalJob{Job: spec.Named(name), CheckRevision: f.CheckRevision, Again: f.Again}
-	retries := func(g state.Group) bool { return g.Retry != nil }
-	if slices.ContainsFunc(cmd.Job.Groups, retries) && j.s.State.View().Cluster().FeatureLevel < state.RetryLevel {
-		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s: retry needs feature level %d of each server of region %s: upgrade them first, or leave it out",
-			name, state.RetryLevel, j.s.region())
+	newer := func(g state.Group) bool { return g.Retry != nil || g.Parallel > 0 }
+	if slices.ContainsFunc(cmd.Job.Groups, newer) && j.s.State.View().Cluster().FeatureLevel < state.ParallelLevel {
+		return nil, nil, status.Errorf(codes.FailedPrecondition, "job %s: retry and parallel need feature level %d of each server of region %s: upgrade them first, or leave them out",
+			name, state.ParallelLevel, j.s.region())
 	}
 	err = rights.Submit(ctx, j.s.Rights, rights.Submission{
 		Namespace: cmd.Job.Key.Namespace, Name: name, Region: j.s.region(), Encoded: spec.Job.Spec, Asked: spec.Asked,

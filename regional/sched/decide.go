@@ -85,12 +85,50 @@ func (p *planner) group(g *state.GroupView) {
 		d.slots = append(d.slots, pendingSlot{s, d.pending[first:]})
 	}
 	d.rollOut()
+	may := d.mayBegin()
 	for _, next := range d.slots {
 		d.enter(next.slot)
-		d.place(next.pending)
+		d.place(d.limit(next.pending, &may))
 	}
 	p.reserved.endGroup(p.cache.nodes)
 	p.plan.Waiting = append(p.plan.Waiting, d.out.waits...)
+}
+
+// mayBegin returns how many further instances of a group with Parallel may begin: what its slots allow,
+// without the instances that may run now. Instances that are being stopped count.
+func (d *decision) mayBegin() int {
+	may, last := 0, int32(-1)
+	for _, s := range d.g.Slots {
+		if s.Desired == state.Run {
+			may += int(s.Parallel)
+		}
+	}
+	for _, a := range d.live {
+		if a.Index != last {
+			may--
+		}
+		last = a.Index
+	}
+	return max(0, may)
+}
+
+// limit returns the pending instances that may begin, the lowest indices first, and lets the others wait.
+func (d *decision) limit(all []pending, may *int) []pending {
+	if d.spec.Parallel == 0 || d.job.Type != state.Batch {
+		return all
+	}
+	out := all[:0:0]
+	for _, p := range all {
+		n := min(int(p.to-p.index), *may)
+		*may -= n
+		if n > 0 {
+			out = append(out, pending{p.index, p.index + int32(n), p.record})
+		}
+		if from := p.index + int32(n); from < p.to {
+			d.out.waitRange(from, p.to, state.ReasonParallel)
+		}
+	}
+	return out
 }
 
 // jobOf returns the version of the job that a slot names. It returns nil if that version is

@@ -61,6 +61,23 @@ func (o *output) wait(index int32, reason state.Reason, until int64) {
 	o.waits = append(o.waits, Waiting{o.key, []Range{{index, index + 1}}, reason, until})
 }
 
+// waitRange adds the indices from ≤ i < to that wait for an event.
+func (o *output) waitRange(from, to int32, reason state.Reason) {
+	for i := range o.waits {
+		w := &o.waits[i]
+		if w.Reason != reason {
+			continue
+		}
+		if n := len(w.Ranges); n > 0 && w.Ranges[n-1].To == from {
+			w.Ranges[n-1].To = to
+		} else {
+			w.Ranges = append(w.Ranges, Range{from, to})
+		}
+		return
+	}
+	o.waits = append(o.waits, Waiting{o.key, []Range{{from, to}}, reason, 0})
+}
+
 // unplaced adds instances of a slot for which no node was found.
 func (o *output) unplaced(u Unplaced, s *state.Slot, reason state.Reason, message string) {
 	u.Key, u.JobVersion, u.Generation = o.key, s.JobVersion, s.Generation

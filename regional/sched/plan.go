@@ -74,7 +74,7 @@ type Unplaced struct {
 type Waiting struct {
 	Key    state.GroupKey
 	Ranges []Range
-	Reason state.Reason // backoff, node_lost or region_lease; declined only for system jobs
+	Reason state.Reason // backoff, node_lost, region_lease or parallel; declined only for system jobs
 	// UntilUnixNano is when the first of them is due. 0: the time is not known, for example
 	// until a node is back.
 	UntilUnixNano int64

@@ -403,7 +403,7 @@ func (w *world) define(a args) {
 	if _, set := a.keys["healthy"]; set {
 		spec.MinHealthy = cmp.Or(a.duration("healthy", 0), state.NoMinHealthy)
 	}
-	spec.Retry = retryPolicy(a)
+	spec.Retry, spec.Parallel = retryPolicy(a), int32(a.int("atonce", 0))
 	if old := w.jobs[a.word(1)]; a.keys["more"] != "" {
 		with := *old
 		with.Groups = append(slices.Clone(old.Groups), spec)
@@ -453,9 +453,9 @@ func (w *world) order(a args) state.Result {
 	s := state.Slot{
 		Namespace: "default", Job: a.word(1), Group: cmp.Or(a.keys["group"], job.Groups[0].Name), From: int32(lo), To: int32(hi),
 		Generation: a.int("gen", w.gen), Revision: w.gen, JobVersion: job.Version,
-		UnlessConnected: a.keys["unless"] == "connected",
-		Desired:         map[string]state.Desired{"": state.Run, "stop": state.Stop, "revoke": state.Revoke, "hold": state.Hold}[a.keys["desired"]],
-		State:           map[string]state.SlotState{"": state.SlotOffered, "accepted": state.SlotAccepted, "done": state.SlotDone}[a.keys["state"]],
+		UnlessConnected: a.keys["unless"] == "connected", Parallel: int32(a.int("share", 0)),
+		Desired: map[string]state.Desired{"": state.Run, "stop": state.Stop, "revoke": state.Revoke, "hold": state.Hold}[a.keys["desired"]],
+		State:   map[string]state.SlotState{"": state.SlotOffered, "accepted": state.SlotAccepted, "done": state.SlotDone}[a.keys["state"]],
 	}
 	return w.apply(state.Command{ApplyOrders: &state.ApplyOrders{
 		Orders: []state.SlotOrder{{Slot: s, Job: job}}, More: a.keys["more"] != "",

@@ -38,10 +38,14 @@ const RetryLevel = 7
 // StaggerLevel is the feature level from which on the state has Group.Stagger.
 const StaggerLevel = 8
 
+// ParallelLevel is the feature level from which on the state has Group.Parallel and Slot.Parallel.
+const ParallelLevel = 9
+
 // forLevel returns the job as servers of a feature level know it.
 func forLevel(j *Job, level uint32) *Job {
 	unknown := func(g Group) bool {
-		return level < HealthyLevel && g.MinHealthy != 0 || level < RetryLevel && g.Retry != nil || level < StaggerLevel && g.Stagger != 0
+		return level < HealthyLevel && g.MinHealthy != 0 || level < RetryLevel && g.Retry != nil || level < StaggerLevel && g.Stagger != 0 ||
+			level < ParallelLevel && g.Parallel != 0
 	}
 	if !slices.ContainsFunc(j.Groups, unknown) {
 		return j
@@ -58,6 +62,9 @@ func forLevel(j *Job, level uint32) *Job {
 		}
 		if level < StaggerLevel {
 			g.Stagger = 0
+		}
+		if level < ParallelLevel {
+			g.Parallel = 0
 		}
 	}
 	return &out

@@ -166,6 +166,9 @@ func setLocalSlots(t *txn, job *Job, run int64) {
 			CreateIndex: t.index, ModifyIndex: t.index,
 		}}
 		s := &slot.Slot
+		if t.cluster.FeatureLevel >= ParallelLevel {
+			s.Parallel = spec.Parallel
+		}
 		slot.list[0] = s
 		g := t.groupFor(key)
 		t.setSlots(g, slot.list[:], job)

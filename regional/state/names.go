@@ -48,6 +48,7 @@ const (
 	ReasonRevoked              Reason = "revoked"
 	ReasonRescheduled          Reason = "rescheduled"
 	ReasonBackoff              Reason = "backoff"
+	ReasonParallel             Reason = "parallel"
 	ReasonRegionLease          Reason = "region_lease"
 )
 

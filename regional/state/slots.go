@@ -165,6 +165,9 @@ func putSlot(t *txn, s Slot, job *Job, refusal string) {
 	if g, ok := t.group(s.Key()); ok {
 		slots = g.slots
 	}
+	if t.cluster.FeatureLevel < ParallelLevel {
+		s.Parallel = 0
+	}
 	s.Returned, s.CommittedUnixNano = nil, t.now
 	s.CreateIndex, s.ModifyIndex = t.index, t.index
 	if refusal != "" {
@@ -198,7 +201,7 @@ func putSlot(t *txn, s Slot, job *Job, refusal string) {
 func sameSlot(a, b *Slot) bool {
 	return a.To == b.To && a.Generation == b.Generation && a.Revision == b.Revision && a.Run == b.Run &&
 		a.JobVersion == b.JobVersion && a.Desired == b.Desired && a.State == b.State && a.UnlessConnected == b.UnlessConnected &&
-		a.Unbound == b.Unbound
+		a.Unbound == b.Unbound && a.Parallel == b.Parallel
 }
 
 // clip returns the parts of answers that are inside from..to.

@@ -339,6 +339,7 @@ func (v *View) Hash() string {
 var fieldsBefore = map[reflect.Type]int{
 	reflect.TypeFor[Group]():    fieldsOf[Group]("MinHealthy"),
 	reflect.TypeFor[Instance](): fieldsOf[Instance]("Retry"),
+	reflect.TypeFor[Slot]():     fieldsOf[Slot]("Parallel"),
 }
 
 // fieldsOf returns how many fields a struct has before a given one.

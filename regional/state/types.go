@@ -63,7 +63,8 @@ type Cluster struct {
 	// them. Level 1 has JoinFederation, RebindFederation and SetLimits. Level 2 has OrdersStored and
 	// Alloc.BindingUnknown. Level 3 has ChangeDocuments. Level 4 has AuditEntry.Stored and
 	// AuditEntry.Retain. From level 5 on, the state has events, and from 6 on, Group.MinHealthy. From 7 on, it has
-	// retry policies: see RetryLevel, and from 8 on, Group.Stagger.
+	// retry policies: see RetryLevel, and from 8 on, Group.Stagger. From 9 on, it has
+	// Group.Parallel.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.
@@ -302,6 +303,7 @@ type Group struct {
 	MinHealthy  time.Duration // update.min_healthy; 0: the default; less than 0: none; see HealthyLevel
 	Retry       *retry.Policy // replaces Reschedule; nil: the group has no retry policy; see RetryLevel
 	Stagger     time.Duration // update.stagger; see StaggerLevel
+	Parallel    int32         // the slots bound how many instances run at once; 0: no bound; see ParallelLevel
 }
 
 // Binding returns the leases that bind the instances of a group. local is true for a group of a
@@ -418,6 +420,8 @@ type Slot struct {
 	// run (Answer.Bound). With desired Hold or Revoke, the answer that nothing runs also waits for
 	// attempts on lost nodes that no lease binds.
 	Unbound bool
+	// Parallel is the slot's part of Group.Parallel. See ParallelLevel.
+	Parallel int32
 }
 
 // Key returns the slot's group.

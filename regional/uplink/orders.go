@@ -77,6 +77,7 @@ func slotOrder(w *nusav1.SlotOrder) state.SlotOrder {
 		Generation: s.GetGeneration(), Revision: w.GetRevision(), JobVersion: s.GetJobVersion(), Run: s.GetRun(),
 		Desired: state.Desired(s.GetDesired()), State: state.SlotState(s.GetState()),
 		HoldNano: int64(min(max(s.GetHold().AsDuration(), 0), maxHold)), UnlessConnected: s.GetUnlessHeard(), Unbound: s.GetUnbound(),
+		Parallel: s.GetParallel(),
 	}}
 }
 

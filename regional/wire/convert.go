@@ -91,7 +91,7 @@ func SlotToProto(s *state.Slot, region string) *nusav1.Slot {
 	return &nusav1.Slot{
 		Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To, Region: region,
 		State: nusav1.SlotState(s.State), Desired: nusav1.SlotDesired(s.Desired),
-		Generation: s.Generation, JobVersion: s.JobVersion, Run: s.Run,
+		Generation: s.Generation, JobVersion: s.JobVersion, Run: s.Run, Parallel: s.Parallel,
 	}
 }
 

@@ -77,6 +77,7 @@ func groupFromProto(name string, g *nusav1.Group) state.Group {
 			StopInRegion:    g.GetDisconnect().GetRegion().GetRunning() == nusav1.Running_RUNNING_STOP,
 		},
 		MaxParallel: g.GetUpdate().GetMaxParallel(),
+		Parallel:    g.GetParallel(),
 		MaxRuntime:  g.GetMaxRuntime().AsDuration(),
 		Stagger:     g.GetUpdate().GetStagger().AsDuration(),
 	}

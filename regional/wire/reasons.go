@@ -24,6 +24,7 @@ var waitMessages = map[state.Reason]string{
 	state.ReasonBackoff:     "it failed and waits before the next attempt",
 	state.ReasonNodeLost:    "its node is silent, and its replacement is not due yet",
 	state.ReasonRegionLease: "the region was recovered, and earlier leases may still last",
+	state.ReasonParallel:    "",
 	state.ReasonDeclined:    "its node declined it and is asked again soon",
 }
 

@@ -2421,7 +2421,10 @@ type Group struct {
 	Apart []string `protobuf:"bytes,16,rep,name=apart,proto3" json:"apart,omitempty"`
 	// What happens after an attempt of an instance has failed. Only in batch jobs, and instead of
 	// `reschedule`.
-	Retry         *Retry `protobuf:"bytes,17,opt,name=retry,proto3" json:"retry,omitempty"`
+	Retry *Retry `protobuf:"bytes,17,opt,name=retry,proto3" json:"retry,omitempty"`
+	// Most instances that run at once, over all regions, 1..100,000. 0: no limit. Only in batch jobs. The
+	// instances with the lowest indices come first. Instances that a lost region may still run do not count.
+	Parallel      int32 `protobuf:"varint,19,opt,name=parallel,proto3" json:"parallel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2573,6 +2576,13 @@ func (x *Group) GetRetry() *Retry {
 		return x.Retry
 	}
 	return nil
+}
+
+func (x *Group) GetParallel() int32 {
+	if x != nil {
+		return x.Parallel
+	}
+	return 0
 }
 
 // Affinity prefers nodes for which an expression is true.
@@ -4299,7 +4309,12 @@ type Slot struct {
 	Vacant bool `protobuf:"varint,22,opt,name=vacant,proto3" json:"vacant,omitempty"`
 	// The run began with the write of this record, so the revision of the record is the value
 	// of `run`. Only in the store.
-	RunBegins     bool `protobuf:"varint,23,opt,name=run_begins,json=runBegins,proto3" json:"run_begins,omitempty"`
+	RunBegins bool `protobuf:"varint,23,opt,name=run_begins,json=runBegins,proto3" json:"run_begins,omitempty"`
+	// Only of groups with `parallel`: the part of it that this slot has. A region runs at most as many
+	// instances of the group at once as its slots have together. The placer divides `parallel` among the
+	// regions in proportion to the instances that have not ended there. It gives the part of a region that
+	// has fewer such instances to other regions.
+	Parallel      int32 `protobuf:"varint,24,opt,name=parallel,proto3" json:"parallel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4493,6 +4508,13 @@ func (x *Slot) GetRunBegins() bool {
 		return x.RunBegins
 	}
 	return false
+}
+
+func (x *Slot) GetParallel() int32 {
+	if x != nil {
+		return x.Parallel
+	}
+	return 0
 }
 
 // FormerOwner is a region that a verdict took a slot from.
@@ -5626,7 +5648,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\a_weight\"2\n" +
 	"\fRegionSpread\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\x05R\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\x05R\x03max\"\xb1\a\n" +
+	"\x03max\x18\x02 \x01(\x05R\x03max\"\xcd\a\n" +
 	"\x05Group\x12\x19\n" +
 	"\x05count\x18\x01 \x01(\x05H\x00R\x05count\x88\x01\x01\x12 \n" +
 	"\vconstraints\x18\x02 \x03(\tR\vconstraints\x12+\n" +
@@ -5652,7 +5674,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"affinities\x18\x0f \x03(\v2\x11.nusa.v1.AffinityR\n" +
 	"affinities\x12\x14\n" +
 	"\x05apart\x18\x10 \x03(\tR\x05apart\x12$\n" +
-	"\x05retry\x18\x11 \x01(\v2\x0e.nusa.v1.RetryR\x05retry\x1aG\n" +
+	"\x05retry\x18\x11 \x01(\v2\x0e.nusa.v1.RetryR\x05retry\x12\x1a\n" +
+	"\bparallel\x18\x13 \x01(\x05R\bparallel\x1aG\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12#\n" +
@@ -5793,7 +5816,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x05order\x18\x02 \x03(\tR\x05order\x121\n" +
 	"\n" +
 	"on_failure\x18\x03 \x01(\x0e2\x12.nusa.v1.OnFailureR\tonFailure\x12>\n" +
-	"\rpause_between\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fpauseBetween\"\xd9\x05\n" +
+	"\rpause_between\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fpauseBetween\"\xf5\x05\n" +
 	"\x04Slot\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -5822,7 +5845,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\aunbound\x18\x15 \x01(\bR\aunbound\x12\x16\n" +
 	"\x06vacant\x18\x16 \x01(\bR\x06vacant\x12\x1d\n" +
 	"\n" +
-	"run_begins\x18\x17 \x01(\bR\trunBegins\"\xf2\x01\n" +
+	"run_begins\x18\x17 \x01(\bR\trunBegins\x12\x1a\n" +
+	"\bparallel\x18\x18 \x01(\x05R\bparallel\"\xf2\x01\n" +
 	"\vFormerOwner\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1e\n" +
 	"\n" +

@@ -103,6 +103,7 @@ const (
 	Reason_REASON_BACKOFF         Reason = 76 // the instance waits before its next attempt
 	Reason_REASON_KEPT_APART      Reason = 77 // an instance on the node has a common `apart` tag
 	Reason_REASON_REGION_LEASE    Reason = 78 // the region's lease ended; the task starts again in place when the lease is back
+	Reason_REASON_PARALLEL        Reason = 93 // as many instances of the group run as its `parallel` allows
 	Reason_REASON_FAILBACK        Reason = 79 // the work returns to the region from which a verdict moved it
 )
 
@@ -174,6 +175,7 @@ var (
 		76: "REASON_BACKOFF",
 		77: "REASON_KEPT_APART",
 		78: "REASON_REGION_LEASE",
+		93: "REASON_PARALLEL",
 		79: "REASON_FAILBACK",
 	}
 	Reason_value = map[string]int32{
@@ -242,6 +244,7 @@ var (
 		"REASON_BACKOFF":               76,
 		"REASON_KEPT_APART":            77,
 		"REASON_REGION_LEASE":          78,
+		"REASON_PARALLEL":              93,
 		"REASON_FAILBACK":              79,
 	}
 )
@@ -4336,7 +4339,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
 	"\x06column\x18\x03 \x01(\x05R\x06column\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12'\n" +
-	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xaf\r\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xc4\r\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19REASON_REGION_NOT_ALLOWED\x10\x01\x12\x1a\n" +
@@ -4404,6 +4407,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x0eREASON_BACKOFF\x10L\x12\x15\n" +
 	"\x11REASON_KEPT_APART\x10M\x12\x17\n" +
 	"\x13REASON_REGION_LEASE\x10N\x12\x13\n" +
+	"\x0fREASON_PARALLEL\x10]\x12\x13\n" +
 	"\x0fREASON_FAILBACK\x10O*\xb0\x01\n" +
 	"\vRegionState\x12\x1c\n" +
 	"\x18REGION_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +

@@ -194,7 +194,7 @@ func headline(s *nusav1.JobStatus) string {
 	case sum.GetOutdated() > 0:
 		return joined("; ", sum.rollout(), unknown)
 	case sum.GetPending()+sum.GetLost() > 0:
-		return joined("; ", fmt.Sprintf("%d of %d instances wait", sum.GetPending()+sum.GetLost(), sum.desired), unknown)
+		return joined("; ", jobstatus.Waiting(sum.InstanceCounts, sum.desired), unknown)
 	}
 	return unknown
 }
