@@ -46,7 +46,7 @@ log of the master of a region, and --node that of an agent.`,
 // followLog prints the records of one stream until the stream ends.
 func followLog(c *cli.Session, req *nusav1.MonitorMemberRequest, answered func()) error {
 	client := nusav1.NewMonitorClient(c.Conn)
-	next := func() (*nusav1.LogRecord, error) { return nil, nil }
+	var next func() (*nusav1.LogRecord, error)
 	if req.GetRegion() == "" {
 		stream, err := client.Self(c.Ctx, &nusav1.MonitorRequest{Level: req.GetLevel()})
 		if err != nil {
