@@ -86,14 +86,15 @@ func writeRecord(w *term.Screen, r *nusav1.LogRecord) {
 	case "DEBUG":
 		level = w.Faint(level)
 	}
-	var b strings.Builder
+	var attributes []string
 	for _, a := range r.GetAttributes() {
 		value := a.GetValue()
 		if value == "" || strings.ContainsAny(value, " \t\r\n\"=") {
 			value = strconv.Quote(value)
 		}
-		b.WriteString("  " + a.GetKey() + "=" + value)
+		attributes = append(attributes, term.OneLine(a.GetKey()+"="+value))
 	}
 	at := r.GetTime().AsTime().Local().Format("15:04:05.000")
-	fmt.Fprintf(w, "%s  %s  %s%s\n", w.Faint(at), level, term.OneLine(r.GetMessage()), w.Faint(term.OneLine(b.String())))
+	line := fmt.Sprintf("%s  %s  %s  %s", w.Faint(at), level, term.OneLine(r.GetMessage()), w.Faint(strings.Join(attributes, "  ")))
+	fmt.Fprintln(w, strings.TrimRight(line, " "))
 }

@@ -1,0 +1,31 @@
+package client
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func TestWriteRecord(t *testing.T) {
+	at := timestamppb.New(time.Date(2026, 11, 29, 1, 2, 3, 45e6, time.Local))
+	for _, c := range []struct {
+		record *nusav1.LogRecord
+		want   string
+	}{
+		{&nusav1.LogRecord{Time: at, Level: "INFO", Message: "ready"}, "01:02:03.045  INFO   ready\n"},
+		{&nusav1.LogRecord{Time: at, Level: "ERROR", Message: "no\x1b[2J disk", Dropped: 3, Attributes: []*nusav1.LogAttribute{
+			{Key: "job", Value: "web"}, {Key: "error", Value: "two words\n"}, {Key: "empty"},
+		}}, "(a gap: 3 records were dropped, because this reader was too slow)\n" + `01:02:03.045  ERROR  no[2J disk  job=web  error="two words\n"  empty=""` + "\n"},
+	} {
+		var b strings.Builder
+		writeRecord((&term.Screen{}).Onto(&b), c.record)
+		if b.String() != c.want {
+			t.Errorf("%q, want %q", b.String(), c.want)
+		}
+	}
+}
