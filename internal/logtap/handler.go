@@ -8,8 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// Logger returns a logger that logs as l does, and whose records the followers get, too.
+// Logger returns a logger that logs as l does, and whose records the followers get, too. If l is nil, only
+// the followers get them.
 func (t *Tap) Logger(l *slog.Logger) *slog.Logger {
+	if l == nil {
+		l = slog.New(slog.DiscardHandler)
+	}
 	return slog.New(handler{next: l.Handler(), tap: t})
 }
 

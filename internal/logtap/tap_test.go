@@ -99,7 +99,7 @@ func TestFollowersHaveTheirOwnLevels(t *testing.T) {
 // bounded.
 func TestBounds(t *testing.T) {
 	tap := New()
-	log := tap.Logger(slog.New(slog.DiscardHandler))
+	log := tap.Logger(nil)
 	f, err := tap.Follow(slog.LevelInfo)
 	if err != nil {
 		t.Fatal(err)
