@@ -64,7 +64,7 @@ var handWritten = []struct {
 	{&nusav1.Resources{}, numbers{"cpu_milli": resourcesCPUMilli, "memory_bytes": resourcesMemoryBytes, "disk_bytes": resourcesDiskBytes},
 		[]string{"gpu"}}, // state.Resources has no GPUs
 	{&nusav1.JobSpec{}, numbers{"groups": specGroups}, // the other fields stay encoded
-		[]string{"name", "namespace", "type", "priority", "regions", "colocate", "labels", "schedule", "parameterized"}},
+		[]string{"name", "namespace", "type", "priority", "regions", "colocate", "labels", "schedule", "parameterized", "workflow"}},
 }
 
 // TestFieldsAreThoseOfTheMessages: each field of a message in handWritten is handled under
