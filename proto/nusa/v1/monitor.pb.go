@@ -289,10 +289,10 @@ const file_nusa_v1_monitor_proto_rawDesc = "" +
 	"\adropped\x18\x05 \x01(\x04R\adropped\"6\n" +
 	"\fLogAttribute\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value2\xdc\x01\n" +
-	"\aMonitor\x12F\n" +
-	"\x04Self\x12\x17.nusa.v1.MonitorRequest\x1a\x12.nusa.v1.LogRecord\"\x0f\x82\xd3\xe4\x93\x02\t\x12\a/v1/log0\x01\x12\x88\x01\n" +
-	"\x06Member\x12\x1d.nusa.v1.MonitorMemberRequest\x1a\x12.nusa.v1.LogRecord\"I\x82\xd3\xe4\x93\x02CZ'\x12%/v1/regions/{region}/nodes/{node}/log\x12\x18/v1/regions/{region}/log0\x01B5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"\x05value\x18\x02 \x01(\tR\x05value2\xee\x01\n" +
+	"\aMonitor\x12L\n" +
+	"\x04Self\x12\x17.nusa.v1.MonitorRequest\x1a\x12.nusa.v1.LogRecord\"\x15\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/log:watch0\x01\x12\x94\x01\n" +
+	"\x06Member\x12\x1d.nusa.v1.MonitorMemberRequest\x1a\x12.nusa.v1.LogRecord\"U\x82\xd3\xe4\x93\x02OZ-\x12+/v1/regions/{region}/nodes/{node}/log:watch\x12\x1e/v1/regions/{region}/log:watch0\x01B5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_monitor_proto_rawDescOnce sync.Once

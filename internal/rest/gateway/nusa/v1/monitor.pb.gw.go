@@ -216,7 +216,7 @@ func RegisterMonitorHandlerClient(ctx context.Context, mux *runtime.ServeMux, cl
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/nusa.v1.Monitor/Self", runtime.WithHTTPPathPattern("/v1/log"))
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/nusa.v1.Monitor/Self", runtime.WithHTTPPathPattern("/v1/log:watch"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -233,7 +233,7 @@ func RegisterMonitorHandlerClient(ctx context.Context, mux *runtime.ServeMux, cl
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/nusa.v1.Monitor/Member", runtime.WithHTTPPathPattern("/v1/regions/{region}/log"))
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/nusa.v1.Monitor/Member", runtime.WithHTTPPathPattern("/v1/regions/{region}/log:watch"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -250,7 +250,7 @@ func RegisterMonitorHandlerClient(ctx context.Context, mux *runtime.ServeMux, cl
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/nusa.v1.Monitor/Member", runtime.WithHTTPPathPattern("/v1/regions/{region}/nodes/{node}/log"))
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/nusa.v1.Monitor/Member", runtime.WithHTTPPathPattern("/v1/regions/{region}/nodes/{node}/log:watch"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
@@ -267,9 +267,9 @@ func RegisterMonitorHandlerClient(ctx context.Context, mux *runtime.ServeMux, cl
 }
 
 var (
-	pattern_Monitor_Self_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "log"}, ""))
-	pattern_Monitor_Member_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "regions", "region", "log"}, ""))
-	pattern_Monitor_Member_1 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4, 2, 5}, []string{"v1", "regions", "region", "nodes", "node", "log"}, ""))
+	pattern_Monitor_Self_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "log"}, "watch"))
+	pattern_Monitor_Member_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "regions", "region", "log"}, "watch"))
+	pattern_Monitor_Member_1 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3, 1, 0, 4, 1, 5, 4, 2, 5}, []string{"v1", "regions", "region", "nodes", "node", "log"}, "watch"))
 )
 
 var (
