@@ -338,7 +338,11 @@ func (f *waiter) finish() error {
 		return f.asItIs()
 	}
 	if f.template {
-		f.Printf("%s is %s: %s\n", cli.RefName(f.ref), f.Style.Good("ready"), term.OneLine(f.latest.GetStatus().GetMessage()))
+		next := term.OneLine(f.latest.GetStatus().GetMessage())
+		if next == "" { // a workflow has no next time
+			next = "begin a run with: " + f.Program + " workflow run " + f.ref.GetName()
+		}
+		f.Printf("%s is %s: %s\n", cli.RefName(f.ref), f.Style.Good("ready"), next)
 		return nil
 	}
 	sum, regions := totalsOf(f.latest.GetStatus())
