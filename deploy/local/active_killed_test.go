@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -81,6 +82,11 @@ func startPair(t *testing.T) *pair {
 			t.Fatal(err)
 		}
 		t.Cleanup(p.servers[i].Stop)
+		t.Cleanup(func() {
+			if t.Failed() {
+				showLog(t, p.servers[i].Log)
+			}
+		})
 		p.conns[i] = f.dial(port + 2 + i)
 		f.eventually(name+" knows the active server", func(ctx context.Context) error {
 			info, err := nusav1.NewSystemClient(p.conns[i]).Info(ctx, &nusav1.InfoRequest{})
@@ -91,6 +97,13 @@ func startPair(t *testing.T) *pair {
 		})
 	}
 	return p
+}
+
+// showLog writes the end of a log to the test's output.
+func showLog(t *testing.T, name string) {
+	const most = 8 << 10
+	text, err := os.ReadFile(name)
+	t.Logf("%s: %v\n%s", name, err, text[max(0, len(text)-most):])
 }
 
 // burst submits jobs, each until it is acknowledged.

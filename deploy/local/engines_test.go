@@ -21,9 +21,9 @@ import (
 )
 
 // TestEngines: one job on Incus, Docker and processes in two regions. A missing engine is left out
-// and logged.
+// and logged. Other tests must not run at the same time: threads that were in a network namespace end, and
+// the kernel then kills the processes that those threads began (report.Process).
 func TestEngines(t *testing.T) {
-	t.Parallel()
 	f := startFleet(t)
 	name := f.jobFile()
 	out := f.must("job", "run", "--timeout", "3m", name)
