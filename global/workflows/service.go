@@ -98,7 +98,7 @@ func (s *Service) found(ctx context.Context, ref *nusav1.JobRef) (*Book, *run, e
 	if r != nil && !r.forgetting {
 		return b, r, nil
 	}
-	text := fmt.Sprintf("there is no run %s: nusa workflow list shows the runs", k)
+	text := fmt.Sprintf("there is no run %s: `nusa workflow list` shows the runs", k)
 	if len(b.byWorkflow[k]) > 0 {
 		text = fmt.Sprintf("%s is a workflow: name one of its runs, such as %s", k, slices.Sorted(maps.Keys(b.byWorkflow[k]))[0])
 	}

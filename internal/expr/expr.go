@@ -52,8 +52,8 @@ const (
 	maxNesting = 2
 	// maxDepth bounds the depth of the syntax tree.
 	maxDepth = 64
-	// textVersion is the version of CEL's functions for texts. From version 5 on their costs are known, so
-	// that calls such as replace, of which each makes the text some fifty times longer, are refused.
+	// textVersion is the version of CEL's functions for texts. From version 5 on their costs are known. So a
+	// chain of calls such as replace is refused: each call can make the text fifty times longer.
 	textVersion = 5
 )
 

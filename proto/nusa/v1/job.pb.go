@@ -3901,7 +3901,7 @@ type RetryRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exit codes of the task that failed, 1..255; at most 32. Not together with `signals`.
 	ExitCodes []int32 `protobuf:"varint,1,rep,packed,name=exit_codes,json=exitCodes,proto3" json:"exit_codes,omitempty"`
-	// Names of the signals of which one ended the task, such as SIGSEGV; at most 32.
+	// The rule matches if one of these signals ended the task, such as SIGSEGV; at most 32.
 	Signals []string `protobuf:"bytes,2,rep,name=signals,proto3" json:"signals,omitempty"`
 	// Categories of the failure; at most 16.
 	Categories []FailureCategory `protobuf:"varint,3,rep,packed,name=categories,proto3,enum=nusa.v1.FailureCategory" json:"categories,omitempty"`
