@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/schedules/plan"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/alarms"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -31,7 +32,7 @@ type Book struct {
 	// total is the number of the runs of all entries.
 	total int
 	// clock says when the loop must decide about an entry.
-	clock alarms
+	clock alarms.Queue[*entry]
 	// ready is closed when the stored records are read.
 	ready chan struct{}
 }
@@ -57,10 +58,7 @@ type entry struct {
 	hash      []byte
 	submitted time.Time
 
-	// wake is when the loop must decide at the latest, and place where Book.clock has the entry. Only
-	// alarms changes them.
-	wake  time.Time
-	place int
+	alarms.Alarm // when the loop must decide at the latest
 	// tidied is when tooOld found no run to forget, and tidyAt when it will find one by its age. untidy:
 	// it may find one since a change.
 	tidied, tidyAt time.Time
@@ -178,7 +176,7 @@ func (b *Book) refresh(e *entry) {
 		return
 	}
 	e.record, e.spec, e.untidy = rec, nil, true
-	b.clock.sooner(e, time.Now())
+	b.clock.Sooner(e, time.Now())
 	if rec != nil {
 		full := rec.Full()
 		e.spec, e.submitted = full.GetJob().GetSpec(), full.GetJob().GetSubmitted().AsTime()

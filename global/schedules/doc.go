@@ -3,7 +3,6 @@
 // schedule are stored in one transaction, so that no other server begins the run again.
 //
 //	book.go      Book: the records of one leadership term, in memory
-//	alarms.go    when to decide about which job
 //	loop.go      the loop: it looks at jobs that have changed, and at schedules whose times have come
 //	step.go      calls plan.Step, and stores what follows; forgets old runs, and schedules of jobs that do
 //	             not exist

@@ -58,7 +58,7 @@ func (b *Book) begin(now time.Time) {
 		b.entryOf(k)
 	}
 	for _, e := range b.byJob {
-		b.clock.set(e, now)
+		b.clock.Set(e, now)
 	}
 }
 
@@ -66,7 +66,7 @@ func (b *Book) begin(now time.Time) {
 func (b *Book) untilNext(now time.Time) time.Duration {
 	b.st.Lock()
 	defer b.st.Unlock()
-	at := b.clock.next()
+	at := b.clock.Next()
 	if at.IsZero() {
 		return recheck
 	}
@@ -80,7 +80,7 @@ func (b *Book) look(now time.Time) []*entry {
 	for k := range state.TakeTemplates(b.st) {
 		b.notice(k, now)
 	}
-	return b.clock.due(now)
+	return b.clock.Due(now)
 }
 
 // notice looks at a job that has changed: one that begins runs, or a run. The lock is held.
@@ -102,7 +102,7 @@ func (b *Book) notice(k state.JobKey, now time.Time) {
 	}
 	if _, active := e.active[k.Name]; active && b.hasEnded(e, k.Name) {
 		e.over[k.Name] = struct{}{}
-		b.clock.sooner(e, now)
+		b.clock.Sooner(e, now)
 	}
 }
 
@@ -129,7 +129,7 @@ func (b *Book) decide(ctx context.Context, entries []*entry) {
 				b.term.Log.Warn("the runs of a job are not begun yet", "job", e.key.String(), "error", err)
 			}
 			e.pause = min(max(2*e.pause, retryFirst), retryMost)
-			b.clock.sooner(e, time.Now().Add(e.pause))
+			b.clock.Sooner(e, time.Now().Add(e.pause))
 			return nil
 		})
 	}

@@ -134,7 +134,7 @@ func (b *Book) advance(ctx context.Context, e *entry) error {
 	}
 	b.st.Lock()
 	defer b.st.Unlock()
-	b.clock.set(e, time.Now())
+	b.clock.Set(e, time.Now())
 	return nil
 }
 
@@ -243,21 +243,21 @@ func clip(message string) string {
 
 // rest notes when the loop must decide about an entry again, and what lists show. The lock is held.
 func (b *Book) rest(e *entry, run int64, wake, tidyAt, now time.Time) {
-	b.clock.set(e, wake)
+	b.clock.Set(e, wake)
 	if !tidyAt.IsZero() {
-		b.clock.sooner(e, tidyAt)
+		b.clock.Sooner(e, tidyAt)
 	}
 	switch {
 	case len(e.active) > 0:
-		b.clock.sooner(e, e.checked.Add(recheck))
+		b.clock.Sooner(e, e.checked.Add(recheck))
 	case e.record == nil && len(e.runs) == 0 && e.rec == nil && b.gone(e):
-		b.clock.set(e, time.Time{})
+		b.clock.Set(e, time.Time{})
 		delete(b.byJob, e.key)
 		return
 	case e.record == nil:
-		b.clock.sooner(e, now.Add(recheckIdle))
+		b.clock.Sooner(e, now.Add(recheckIdle))
 	case !e.record.Stopped() && !b.mayBegin(e):
-		b.clock.sooner(e, now.Add(notYet))
+		b.clock.Sooner(e, now.Add(notYet))
 	}
 	if e.record == nil {
 		return
@@ -300,7 +300,7 @@ func (b *Book) change(ctx context.Context, e *entry, verb, reason string, change
 	})
 	b.st.Lock()
 	defer b.st.Unlock()
-	b.clock.sooner(e, time.Now())
+	b.clock.Sooner(e, time.Now())
 	b.st.Templates.Wake.Notify()
 	return err
 }
@@ -391,6 +391,6 @@ func (b *Book) dropSchedule(ctx context.Context, e *entry) error {
 	})
 	b.st.Lock()
 	defer b.st.Unlock()
-	b.clock.set(e, time.Now().Add(notYet))
+	b.clock.Set(e, time.Now().Add(notYet))
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/alarms"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -45,7 +46,7 @@ type Book struct {
 	users map[string]int
 	// steps is the number of the items of steps of all runs, and active that of the runs that have not ended.
 	steps, active int
-	clock         clock
+	clock         alarms.Queue[*run]
 	// ready is closed when the stored records are read.
 	ready chan struct{}
 }
@@ -122,7 +123,7 @@ func (b *Book) applyRun(name string, m proto.Message) {
 	b.active += one(r.live()) - one(was && r.counted)
 	r.counted = true
 	b.describe(r.workflow())
-	b.clock.sooner(r, time.Now())
+	b.clock.Sooner(r, time.Now())
 	b.st.Templates.StepWake.Notify()
 }
 
@@ -143,7 +144,7 @@ func (b *Book) drop(r *run) {
 	b.users[r.key.Namespace+"/"+r.rec.GetSpec()]--
 	b.steps -= r.size
 	b.active -= one(r.live())
-	b.clock.remove(r)
+	b.clock.Set(r, time.Time{})
 	b.describe(of)
 }
 
@@ -195,7 +196,7 @@ func (b *Book) applyStep(name string, m proto.Message) {
 	}
 	rec, _ := m.(*nusav1.WorkflowStepRecord)
 	r.set(i, item, rec)
-	b.clock.sooner(r, time.Now())
+	b.clock.Sooner(r, time.Now())
 	b.st.Templates.StepWake.Notify()
 }
 

@@ -7,7 +7,7 @@
 //	definition.go  a workflow in the form that runs need, shared by the runs of one version
 //	run.go         run: the state of one run, made from its records
 //	bits.go        sets of steps
-//	clock.go       when to decide about which run
+//	moments.go     when to look at which step of a run
 //	loop.go        the loop: it looks at runs whose jobs have changed, and whose times have come
 //	turn.go        one plan of a run, carried out in one transaction; the jobs of steps
 //	forget.go      forgets old runs

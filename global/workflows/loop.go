@@ -57,7 +57,7 @@ func (b *Book) decideLoop(ctx context.Context) error {
 func (b *Book) untilNext(now time.Time) time.Duration {
 	b.st.Lock()
 	defer b.st.Unlock()
-	at := b.clock.next()
+	at := b.clock.Next()
 	if at.IsZero() {
 		return recheck
 	}
@@ -78,9 +78,9 @@ func (b *Book) look(now time.Time) []*run {
 			continue
 		}
 		r.touched.add(at[0])
-		b.clock.sooner(r, now)
+		b.clock.Sooner(r, now)
 	}
-	return b.clock.due(now)
+	return b.clock.Due(now)
 }
 
 // decide decides about runs, several at the same time. What fails is tried again.
@@ -100,7 +100,7 @@ func (b *Book) decide(ctx context.Context, runs []*run) {
 				b.term.Log.Warn("a run of a workflow does not go on yet", "run", r.key.String(), "error", err)
 			}
 			r.pause = min(max(2*r.pause, retryFirst), retryMost)
-			b.clock.sooner(r, time.Now().Add(r.pause))
+			b.clock.Sooner(r, time.Now().Add(r.pause))
 			return nil
 		})
 	}
@@ -118,6 +118,6 @@ func (b *Book) advance(ctx context.Context, r *run) error {
 	}
 	b.st.Lock()
 	defer b.st.Unlock()
-	b.clock.sooner(r, time.Now())
+	b.clock.Sooner(r, time.Now())
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/workflows/flow"
+	"github.com/nusa-scheduler/nusa/internal/alarms"
 	"github.com/nusa-scheduler/nusa/job"
 	"github.com/nusa-scheduler/nusa/job/steps"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -52,10 +53,7 @@ type run struct {
 	// counted: Book.active counts the run if it is live. forgetting: the run is being removed.
 	counted, forgetting bool
 
-	// wake is when the loop must decide at the latest, and place where Book.clock has the run. Only clock
-	// changes them.
-	wake  time.Time
-	place int
+	alarms.Alarm // when the loop must decide at the latest
 	// pause is the time to the next try after an error.
 	pause time.Duration
 }

@@ -303,7 +303,7 @@ func (b *Book) change(ctx context.Context, r *run, verb, reason string, change f
 	}
 	b.st.Lock()
 	defer b.st.Unlock()
-	b.clock.sooner(r, time.Now())
+	b.clock.Sooner(r, time.Now())
 	b.st.Templates.StepWake.Notify()
 	return r.message(), nil
 }

@@ -59,7 +59,7 @@ func (b *Book) turn(ctx context.Context, r *run) (idle bool, err error) {
 		return true, nil
 	}
 	if b.may() != nil {
-		b.clock.sooner(r, now.Add(notYet))
+		b.clock.Sooner(r, now.Add(notYet))
 		b.st.Unlock()
 		return true, nil
 	}
@@ -74,9 +74,9 @@ func (b *Book) turn(ctx context.Context, r *run) (idle bool, err error) {
 	p := b.planOf(r, batch, now, region)
 	if p.Idle() && region == "" {
 		r.held.addAll(p.Held)
-		b.clock.sooner(r, next)
+		b.clock.Sooner(r, next)
 		if len(r.jobs) > 0 {
-			b.clock.sooner(r, r.checked.Add(recheck))
+			b.clock.Sooner(r, r.checked.Add(recheck))
 		}
 		idle = r.touched.empty()
 		b.st.Unlock()
@@ -104,7 +104,7 @@ func (b *Book) turn(ctx context.Context, r *run) (idle bool, err error) {
 	r.held.addAll(done.plan.Held)
 	r.refused = done.refused
 	if r.refused != "" {
-		b.clock.sooner(r, now.Add(notYet))
+		b.clock.Sooner(r, now.Add(notYet))
 		return true, nil
 	}
 	return false, nil

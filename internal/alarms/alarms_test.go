@@ -1,4 +1,4 @@
-package schedules
+package alarms
 
 import (
 	"math/rand/v2"
@@ -7,12 +7,14 @@ import (
 	"time"
 )
 
-// TestAlarmsReturnWhatIsDue compares the alarms with a search of all entries.
-func TestAlarmsReturnWhatIsDue(t *testing.T) {
+type entry struct{ Alarm }
+
+// TestDue compares the queue with a search of all objects.
+func TestDue(t *testing.T) {
 	begin := time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC)
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 3))
-		var a alarms
+		var a Queue[*entry]
 		all := make([]*entry, 20)
 		want := map[*entry]time.Time{}
 		for i := range all {
@@ -22,13 +24,13 @@ func TestAlarmsReturnWhatIsDue(t *testing.T) {
 			e, at := all[random.IntN(len(all))], now.Add(time.Duration(random.IntN(600))*time.Second)
 			switch random.IntN(3) {
 			case 0:
-				a.set(e, time.Time{})
+				a.Set(e, time.Time{})
 				delete(want, e)
 			case 1:
-				a.set(e, at)
+				a.Set(e, at)
 				want[e] = at
 			default:
-				a.sooner(e, at)
+				a.Sooner(e, at)
 				if old, is := want[e]; !is || at.Before(old) {
 					want[e] = at
 				}
@@ -39,19 +41,19 @@ func TestAlarmsReturnWhatIsDue(t *testing.T) {
 					first = at
 				}
 			}
-			if got := a.next(); !got.Equal(first) {
+			if got := a.Next(); !got.Equal(first) {
 				t.Fatalf("seed %d: next %s, want %s", seed, got, first)
 			}
-			got := a.due(now)
+			got := a.Due(now)
 			for e, at := range want {
 				if due := !at.After(now); due != slices.Contains(got, e) {
-					t.Fatalf("seed %d: an entry of %s is due at %s: %v", seed, at, now, due)
+					t.Fatalf("seed %d: an object of %s is due at %s: %v", seed, at, now, due)
 				} else if due {
 					delete(want, e)
 				}
 			}
-			if len(a.queue) != len(want) {
-				t.Fatalf("seed %d: %d entries wait, want %d", seed, len(a.queue), len(want))
+			if a.Len() != len(want) {
+				t.Fatalf("seed %d: %d objects wait, want %d", seed, a.Len(), len(want))
 			}
 		}
 	}
