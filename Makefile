@@ -13,7 +13,7 @@ LDFLAGS  := -s -w -X github.com/nusa-scheduler/nusa/internal/serve.Version=$(VER
 # go test with the failures repeated at the end.
 TEST     := GO=$(GO) .ci/gotest
 
-.PHONY: build web web-test demo test race fuzz vulncheck check sim sim-planted proto gpu-check oracle integration integration-long bench bench-quick clean help
+.PHONY: build web web-test demo test race fuzz vulncheck check generated lint sim sim-planted proto gpu-check oracle integration integration-long bench bench-quick clean help
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,13 +51,17 @@ VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 vulncheck: ## look for known vulnerabilities in what is called: needs vuln.go.dev
 	GOFLAGS=-buildvcs=false $(GO) run $(VULNCHECK) -tags=$(TAGS) ./...
 
-check: ## check format, vet, staticcheck (integration tests included), protos
+check: generated lint ## check format, generated code, protos; run vet and staticcheck
+
+generated: ## check format, lint the .proto files, compare the generated code with them
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "gofmt these files:"; echo "$$unformatted"; exit 1; fi
-	$(GO) vet -tags=$(TAGS),integration ./...
-	$(TOOL) staticcheck -tags=$(TAGS),integration ./...
 	$(TOOL) buf lint
 	@$(MAKE) --no-print-directory proto
 	@git diff --exit-code --stat -- proto internal/rest || { echo "the generated code is not that of the .proto files: run 'make proto' and commit"; exit 1; }
+
+lint: ## run vet and staticcheck (integration tests included); changes no file
+	$(GO) vet -tags=$(TAGS),integration ./...
+	$(TOOL) staticcheck -tags=$(TAGS),integration ./...
 
 web: ## build the web page into web/dist: needs npm
 	@.ci/web build
