@@ -176,11 +176,14 @@ func (d *decider) reset() {
 		if !d.s.Steps[i].Stale {
 			continue
 		}
-		if d.room <= 0 {
-			d.plan.Left = append(d.plan.Left, i)
-			return
-		}
-		for item := range d.s.Steps[i].Items {
+		for item, it := range d.s.Steps[i].Items {
+			if it.Stage == Idle && !it.Approved {
+				continue // it was reset, or never began
+			}
+			if d.room <= 0 {
+				d.plan.Left = append(d.plan.Left, i)
+				return
+			}
 			d.plan.Actions = append(d.plan.Actions, Action{Do: Reset, Step: i, Item: item})
 			d.room -= costOther
 		}

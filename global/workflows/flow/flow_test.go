@@ -139,7 +139,9 @@ func (w *world) apply(a Action) {
 		st.Active, w.s.Active, w.s.Begun = st.Active+active2-active, w.s.Active+active2-active, w.s.Begun+begun2-begun
 		st.Items[item] = to
 	}
-	st.Stale = st.Stale && a.Do != Reset
+	if a.Do == Reset {
+		st.Stale = slices.ContainsFunc(st.Items, func(it Item) bool { return it.Stage != Idle })
+	}
 	was := st.End
 	st.End = EndOf(st.Items)
 	if was == steps.None && st.End != steps.None {
@@ -258,6 +260,30 @@ func TestStories(t *testing.T) {
 		w.job("other", steps.Succeeded)
 	})
 	golden.File(t, "testdata/stories.txt", out.String())
+}
+
+// TestARetryOfManyItemsFitsIntoTransactions: a step has up to 1,000 items, and a transaction has room for fewer
+// records. So several plans reset them.
+func TestARetryOfManyItemsFitsIntoTransactions(t *testing.T) {
+	const items, room = 1000, 96
+	w := newWorld(t, []steps.Step{step(t, "each", ""), step(t, "sum", "each.failed")}, map[string]Rule{"each": {Items: items, AtOnce: items}}, "")
+	for i := range w.s.Steps {
+		st := &w.s.Steps[i]
+		for item := range st.Items {
+			st.Items[item] = Item{Stage: Done, End: steps.Failed, Tries: 1}
+		}
+		st.End, st.Stale = steps.Failed, true
+	}
+	w.s.Phase, w.s.Open = Resetting, 0
+	plans := 0
+	for ; w.s.Phase == Resetting && plans < items; plans++ {
+		if p := w.turn(room, -1); len(p.Actions) > room {
+			t.Fatalf("plan %d has %d actions, its transaction has room for %d", plans, len(p.Actions), room)
+		}
+	}
+	if want := (items+1)/room + 1; plans != want || w.s.Phase != Running || strings.Count(w.log.String(), "reset") != items+1 {
+		t.Errorf("%d plans with %d resets, want %d with %d; phase %d", plans, strings.Count(w.log.String(), "reset"), want, items+1, w.s.Phase)
+	}
 }
 
 // TestEveryRunEndsAsTheOracleSays runs random workflows. Plans are cut short, jobs end in any order, and now
