@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // End is how a step ended.
@@ -140,7 +141,8 @@ func (p *parser) peek() string {
 	case strings.HasPrefix(rest, "&&"), strings.HasPrefix(rest, "||"):
 		return rest[:2]
 	case !word(rest[0]):
-		return string([]rune(rest)[:1])
+		_, n := utf8.DecodeRuneInString(rest)
+		return rest[:n]
 	}
 	n := 0
 	for n < len(rest) && word(rest[n]) {

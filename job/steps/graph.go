@@ -72,7 +72,7 @@ func New(all []Step, onExit string) (*Graph, []Problem) {
 	if i, ok := g.index[onExit]; ok {
 		g.OnExit = i
 	}
-	if wrong := g.dead(); len(wrong) > 0 {
+	if wrong, _ := g.dead(); len(wrong) > 0 {
 		return nil, wrong
 	}
 	return g, nil
@@ -135,14 +135,22 @@ func sortSteps(all []Step, index map[string]int) (order []int, cycle []string) {
 	return order, nil
 }
 
-// tries bounds the evaluations that a search for the value of one condition makes.
-const tries = 20_000
+// Bounds of the search for steps that can never start. Its cost is exponential in the steps that a condition
+// names. Whatever it has not shown after so much work counts as possible.
+const (
+	// tries bounds the evaluations of one condition.
+	tries = 20_000
+	// work bounds the parts of conditions that are evaluated for a whole graph: a fraction of a second. A graph
+	// of 10,000 steps with ordinary conditions needs a tenth of it.
+	work = 5_000_000
+)
 
-// dead returns the steps that can never start.
-func (g *Graph) dead() (wrong []Problem) {
+// dead returns the steps that can never start, and what is left of work.
+func (g *Graph) dead() (wrong []Problem, left int) {
 	can := make([]set, len(g.Steps))
+	left = work
 	for i, s := range g.Steps {
-		if !g.reaches(i, can, True) {
+		if !g.reaches(i, can, True, &left) {
 			var ends []string
 			for _, j := range g.After[i] {
 				ends = append(ends, g.Steps[j].Name+" only as "+can[j].String())
@@ -162,11 +170,11 @@ func (g *Graph) dead() (wrong []Problem) {
 		if s.Timeout {
 			can[i] |= setOf(TimedOut)
 		}
-		if s.When || g.reaches(i, can, False) {
+		if s.When || g.reaches(i, can, False, &left) {
 			can[i] |= setOf(Skipped)
 		}
 	}
-	return wrong
+	return wrong, left
 }
 
 // path returns the names on a longest way of first dependencies to a step.
@@ -180,9 +188,13 @@ func (g *Graph) path(i int) (out []string) {
 }
 
 // reaches reports whether the condition of a step can have a value, with what its steps can end as. It also
-// returns true if it found neither after many tries.
-func (g *Graph) reaches(i int, can []set, want Value) bool {
-	names, left := g.After[i], tries
+// returns true if it found neither after many tries. budget is what is left of work for the whole graph.
+func (g *Graph) reaches(i int, can []set, want Value, budget *int) bool {
+	cost := 0
+	g.Steps[i].Depends.each(func(*Condition) { cost++ })
+	cost++
+	names, left := g.After[i], min(tries, *budget/cost)
+	defer func(before int) { *budget -= (before - left) * cost }(left)
 	ends := make(map[int]End, len(names))
 	var search func(at int) bool
 	search = func(at int) bool {

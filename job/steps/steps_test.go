@@ -159,3 +159,52 @@ func TestLargeGraph(t *testing.T) {
 		t.Errorf("%d steps below the first, want all", got)
 	}
 }
+
+// TestTheSearchForDeadStepsIsBounded: conditions that the search cannot decide cost no more than the bound for
+// the whole graph. An ordinary graph of 10,000 steps is searched completely.
+func TestTheSearchForDeadStepsIsBounded(t *testing.T) {
+	t.Parallel()
+	const many = 160
+	var hard []string
+	for i := range many {
+		hard = append(hard, fmt.Sprintf("(a%03d.lost||!a%03d.lost)", i, i))
+	}
+	undecided := strings.Join(hard, "&&") + "&&(z.lost&&!z.lost)"
+	if len(undecided) > MaxSource {
+		t.Fatalf("the condition has %d bytes", len(undecided))
+	}
+	all := []Step{{Name: "z", Depends: parsed(t, ""), Job: true}}
+	for i := range many {
+		all = append(all, Step{Name: fmt.Sprintf("a%03d", i), Depends: parsed(t, ""), Job: true})
+	}
+	for i := range 250 { // about 1 MiB, the limit of a job
+		all = append(all, Step{Name: fmt.Sprintf("h%03d", i), Depends: parsed(t, undecided), Job: true})
+	}
+	g, wrong := New(all, "")
+	if len(wrong) > 0 {
+		t.Fatal(wrong)
+	}
+	if _, left := g.dead(); left > 0 || left < -work/10 {
+		t.Errorf("%d of %d is left of the work", left, work)
+	}
+	all = all[:1]
+	for i := range 9_999 {
+		depends := fmt.Sprintf("z.succeeded && (z.failed || %s.succeeded || %s.skipped)", all[i].Name, all[max(0, i-1)].Name)
+		all = append(all, Step{Name: fmt.Sprintf("s%04d", i), Depends: parsed(t, depends), Job: true})
+	}
+	if g, wrong = New(all, ""); len(wrong) > 0 {
+		t.Fatal(wrong)
+	}
+	if _, left := g.dead(); left < work/2 {
+		t.Errorf("%d of %d is left of the work for an ordinary graph", left, work)
+	}
+}
+
+func parsed(t *testing.T, source string) *Condition {
+	t.Helper()
+	c, err := Parse(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
