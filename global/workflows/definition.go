@@ -72,14 +72,41 @@ func retryOf(r *nusav1.StepRetry) map[steps.End]bool {
 	return out
 }
 
-// items returns the items of a step for a run with some parameters.
-func (d *definition) items(i int, params map[string]string) []string {
-	f := d.steps[i].GetForeach()
-	if f.GetParameter() == "" {
+// lists has the lists that the parameters of a run give to steps. Each is read once, because many steps may
+// have the same.
+type lists struct {
+	params map[string]string
+	read   map[string][]string // by parameter
+}
+
+func listsOf(params map[string]string) *lists { return &lists{params, map[string][]string{}} }
+
+// of returns the items of a step.
+func (l *lists) of(f *nusav1.Foreach) []string {
+	name := f.GetParameter()
+	if name == "" {
 		return f.GetItems()
 	}
-	out, _ := job.ItemsOf(params[f.GetParameter()]) // checked when the run began
+	out, is := l.read[name]
+	if !is {
+		out, _ = job.ItemsOf(l.params[name]) // checked when the run began
+		l.read[name] = out
+	}
 	return out
+}
+
+// size returns the number of items of all steps for a run with some parameters. A step without foreach, or with
+// an empty list, counts as one.
+func (d *definition) size(params map[string]string) int {
+	n, l := 0, listsOf(params)
+	for i, r := range d.rules {
+		if r.Items < 0 {
+			n++
+			continue
+		}
+		n += max(1, len(l.of(d.steps[i].GetForeach())))
+	}
+	return n
 }
 
 // specID returns the name of the record of a spec: it contains a hash of the spec.

@@ -68,11 +68,12 @@ func newRun(k state.JobKey, def *definition, rec *nusav1.WorkflowRunRecord) *run
 	if def.graph.OnExit >= 0 {
 		r.snap.Open--
 	}
+	of := listsOf(r.params)
 	for i := range n {
 		r.snap.Rules[i] = def.rules[i]
 		count := 1
 		if def.rules[i].Items >= 0 {
-			r.items[i] = def.items(i, r.params)
+			r.items[i] = of.of(def.steps[i].GetForeach())
 			r.snap.Rules[i].Items = len(r.items[i])
 			count = max(1, len(r.items[i]))
 		}

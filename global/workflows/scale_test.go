@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,5 +101,33 @@ func BenchmarkThousandRuns(b *testing.B) {
 		for _, r := range runs {
 			drive(b, r)
 		}
+	}
+}
+
+// TestTheSizeOfARunIsKnownBeforeItIsMade: many steps that share a long list make far more items than a run may
+// have. To learn that takes no memory for them.
+func TestTheSizeOfARunIsKnownBeforeItIsMade(t *testing.T) {
+	const n, items = 2000, 1000
+	spec := &nusav1.JobSpec{Name: "wide", Workflow: &nusav1.Workflow{
+		Steps: map[string]*nusav1.Step{}, Parameters: map[string]*nusav1.WorkflowParameter{"list": {}},
+	}}
+	for i := range n {
+		spec.Workflow.Steps[fmt.Sprintf("s%d", i)] = &nusav1.Step{Ref: "work", Foreach: &nusav1.Foreach{Parameter: "list"}}
+	}
+	spec.Workflow.Steps["alone"] = &nusav1.Step{Ref: "work"}
+	job.Default(spec)
+	d, err := define(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	params := map[string]string{"list": "[" + strings.Repeat(`"",`, items-1) + `""]`}
+	if got := d.size(params); got != n*items+1 {
+		t.Errorf("%d items, want %d", got, n*items+1)
+	}
+	if got := d.size(map[string]string{"list": "[]"}); got != n+1 {
+		t.Errorf("%d items with an empty list, want %d", got, n+1)
+	}
+	if allocs := testing.AllocsPerRun(1, func() { d.size(params) }); allocs > 2*items {
+		t.Errorf("%.0f allocations for %d steps with the same list of %d items", allocs, n, items)
 	}
 }

@@ -137,7 +137,7 @@ func (s *Service) Run(ctx context.Context, req *nusav1.RunWorkflowRequest) (*nus
 	if key != "" {
 		rec.Fingerprint = fingerprintOf(req.GetParameters())
 	}
-	size := newRun(k, def, rec).size
+	size := def.size(parameters(spec, req.GetParameters())) // the run itself would take memory for each item
 	if size > maxSize {
 		return nil, invalid("parameters", "the steps have %d items, at most %d are allowed in a run", size, maxSize)
 	}
@@ -219,12 +219,15 @@ func checkParameters(spec *nusav1.JobSpec, given map[string]string) error {
 			return invalid("parameters", "%s is missing: it has no default", name)
 		}
 	}
-	values := parameters(spec, given)
+	values, checked := parameters(spec, given), map[string]bool{}
 	for _, s := range spec.GetWorkflow().GetSteps() {
-		if p := s.GetForeach().GetParameter(); p != "" {
-			if _, err := job.ItemsOf(values[p]); err != nil {
-				return invalid("parameters", "%s %s", p, err)
-			}
+		p := s.GetForeach().GetParameter()
+		if p == "" || checked[p] {
+			continue
+		}
+		checked[p] = true
+		if _, err := job.ItemsOf(values[p]); err != nil {
+			return invalid("parameters", "%s %s", p, err)
 		}
 	}
 	return nil
