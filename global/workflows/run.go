@@ -46,6 +46,10 @@ type run struct {
 	touched, held set
 	// times are when steps must be looked at. Some may be out of date.
 	times moments
+	// when has the values of the conditions `when` that were evaluated, by step: parameters do not change. asked
+	// are the steps whose values the latest plan needs.
+	when  map[int]truth
+	asked []int
 	// refused says why a job could not be stored at the latest try.
 	refused string
 	// checked is when all active jobs were looked at.
@@ -62,7 +66,8 @@ func newRun(k state.JobKey, def *definition, rec *nusav1.WorkflowRunRecord) *run
 	n := len(def.graph.Steps)
 	r := &run{
 		key: k, def: def, rec: rec, params: parameters(def.spec, rec.GetRun().GetParameters()), items: make([][]string, n),
-		recs: make([][]*nusav1.WorkflowStepRecord, n), whole: map[int]*nusav1.WorkflowStepRecord{}, jobs: map[string][2]int{}, touched: newSet(n), held: newSet(n),
+		recs: make([][]*nusav1.WorkflowStepRecord, n), whole: map[int]*nusav1.WorkflowStepRecord{},
+		when: map[int]truth{}, jobs: map[string][2]int{}, touched: newSet(n), held: newSet(n),
 	}
 	r.snap = flow.Snapshot{Graph: def.graph, Rules: make([]flow.Rule, n), Steps: make([]flow.Step, n), Open: n, MaxParallel: int(def.spec.GetWorkflow().GetMaxParallel())}
 	if def.graph.OnExit >= 0 {

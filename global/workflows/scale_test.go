@@ -131,3 +131,50 @@ func TestTheSizeOfARunIsKnownBeforeItIsMade(t *testing.T) {
 		t.Errorf("%.0f allocations for %d steps with the same list of %d items", allocs, n, items)
 	}
 }
+
+// TestAPlanEvaluatesNoCondition: a condition of a hostile workflow may take long, and a plan is made under the
+// lock. So a plan asks for the values that it needs, and they are evaluated without the lock, once in a run.
+func TestAPlanEvaluatesNoCondition(t *testing.T) {
+	spec := &nusav1.JobSpec{Name: "tree", Workflow: &nusav1.Workflow{
+		Parameters: map[string]*nusav1.WorkflowParameter{"to": {}},
+		Steps: map[string]*nusav1.Step{
+			"odd":  {Ref: "work", When: `params.to == "odd"`},
+			"bad":  {Ref: "work", When: `int(params.to) > 3`},
+			"last": {Ref: "work", Depends: "odd.skipped && bad.failed", When: `params.to == "even"`},
+		},
+	}}
+	job.Default(spec)
+	d, err := define(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRun(state.JobKey{Namespace: "default", Name: "tree.1"}, d, &nusav1.WorkflowRunRecord{Run: &nusav1.WorkflowRun{
+		Workflow: "tree", Parameters: map[string]string{"to": "even"},
+	}})
+	b := &Book{st: &state.State{}}
+	plan := func() flow.Plan {
+		b.st.Lock()
+		defer b.st.Unlock()
+		return b.planOf(r, []int{0, 1, 2}, time.Unix(0, 0), "")
+	}
+	when, asks := d.when, 0
+	for {
+		d.when = nil // a plan that evaluates a condition fails
+		p := plan()
+		d.when = when
+		if len(r.asked) == 0 {
+			got := fmt.Sprint(p.Actions)
+			if want := "[finish step 0 failed: when: type conversion error from 'string' to 'int' finish step 1 skipped: when is false start step 2]"; got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			break
+		}
+		if asks++; !b.evaluate(r) || asks > 2 {
+			t.Fatalf("%d plans asked for conditions", asks)
+		}
+	}
+	d.when = nil
+	if plan(); len(r.asked) > 0 || asks != 2 {
+		t.Errorf("%d plans asked, and one after them for %v", asks, r.asked)
+	}
+}

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -38,8 +39,42 @@ func (b *Book) planOf(r *run, batch []int, now time.Time, region string) flow.Pl
 		Job: func(i, item int) (steps.End, string) {
 			return b.childResult(r.childKey(i, item, int(r.recs[i][item].GetAttempts())))
 		},
-		When: func(i int) (bool, error) { return r.def.when[i].Holds(r.params) },
+		When: func(i int) (bool, error) {
+			v, known := r.when[i]
+			if !known {
+				r.asked = append(r.asked, i)
+			}
+			return v.holds, v.err
+		},
 	}, planCost)
+}
+
+// truth is the value of a condition.
+type truth struct {
+	holds bool
+	err   error
+}
+
+// errAsked: a plan needs values of conditions that are not known. It must not be carried out.
+var errAsked = errors.New("the plan needs conditions that were not evaluated")
+
+// evaluate evaluates the conditions that the latest plan asked for. asked: there were some. It may take a while,
+// so the lock is not held; run.one is.
+func (b *Book) evaluate(r *run) (asked bool) {
+	b.st.Lock()
+	missing := r.asked
+	r.asked = nil
+	b.st.Unlock()
+	values := make([]truth, len(missing))
+	for n, i := range missing {
+		values[n].holds, values[n].err = r.def.when[i].Holds(r.params)
+	}
+	b.st.Lock()
+	defer b.st.Unlock()
+	for n, i := range missing {
+		r.when[i] = values[n]
+	}
+	return len(missing) > 0
 }
 
 // result is what a transaction did for a run.
@@ -72,6 +107,12 @@ func (b *Book) turn(ctx context.Context, r *run) (idle bool, err error) {
 	}
 	batch, region := r.batch(), b.regionOf(r)
 	p := b.planOf(r, batch, now, region)
+	if len(r.asked) > 0 {
+		r.touched.addAll(batch)
+		b.st.Unlock()
+		b.evaluate(r)
+		return false, nil
+	}
 	if p.Idle() && region == "" {
 		r.held.addAll(p.Held)
 		b.clock.Sooner(r, next)
@@ -93,6 +134,10 @@ func (b *Book) turn(ctx context.Context, r *run) (idle bool, err error) {
 		})
 		return err
 	})
+	if asked := b.evaluate(r); asked && errors.Is(err, errAsked) {
+		err = nil
+		done = result{again: batch}
+	}
 	b.st.Lock()
 	defer b.st.Unlock()
 	if err != nil {
@@ -117,6 +162,9 @@ func (b *Book) take(t *state.Tx, r *run, batch []int, children map[string]child)
 	}
 	now, region := time.Now(), b.regionOf(r)
 	p := b.planOf(r, batch, now, region)
+	if len(r.asked) > 0 {
+		return out, errAsked
+	}
 	out.plan = p
 	bytes, whole := 0, true
 	for n, a := range p.Actions {

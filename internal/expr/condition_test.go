@@ -90,3 +90,15 @@ func TestBadConditions(t *testing.T) {
 		}
 	}
 }
+
+// TestACostlyConditionOfAWorkflow: a condition `when` may search in the parts of a parameter, and not often.
+func TestACostlyConditionOfAWorkflow(t *testing.T) {
+	const search = `params.a.split("").all(c, c != "y")`
+	if _, err := expr.CompileWhen(search, []string{"a"}); err != nil {
+		t.Error(err)
+	}
+	_, err := expr.CompileWhen(search+strings.Repeat(" && "+search, 9), []string{"a"})
+	if !errors.Is(err, expr.ErrCompile) || !strings.Contains(err.Error(), "steps, the limit is") {
+		t.Errorf("ten searches: %v", err)
+	}
+}

@@ -13,7 +13,8 @@ import (
 	"github.com/google/cel-go/ext"
 )
 
-// maxParameter is the longest parameter that the estimate of the cost expects, in bytes.
+// maxParameter is the longest parameter that the estimate of the cost expects, in bytes. A search in the parts of
+// a parameter is estimated at 30,000.
 const maxParameter = 4096
 
 // When is a compiled condition over the parameters of a workflow, safe for concurrent use.
@@ -58,10 +59,10 @@ func CompileWhen(source string, names []string) (*When, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCompile, err)
 	}
-	if cost.Max > maxConditionEstimate {
-		return nil, fmt.Errorf("%w: it may cost %d steps, the limit is %d", ErrCompile, cost.Max, maxConditionEstimate)
+	if cost.Max > maxEstimate {
+		return nil, fmt.Errorf("%w: it may cost %d steps, the limit is %d", ErrCompile, cost.Max, maxEstimate)
 	}
-	program, err := env.Program(compiled, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(2*maxConditionEstimate))
+	program, err := env.Program(compiled, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCompile, err)
 	}
