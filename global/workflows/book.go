@@ -37,8 +37,9 @@ type Book struct {
 	term *api.Term
 	st   *state.State
 	runs map[state.JobKey]*run
-	// byWorkflow has the runs of each workflow, by name.
+	// byWorkflow has the runs of each workflow, by name, and live counts those that have not ended.
 	byWorkflow map[state.JobKey]map[string]*run
+	live       map[state.JobKey]int
 	// defs has the definitions by "namespace/" and the name of their records. compiled has those that a
 	// request has made before their records were stored.
 	defs, compiled map[string]*definition
@@ -54,7 +55,7 @@ type Book struct {
 // New returns the book of a term. It must be made before the term serves, and Run must be called.
 func New(term *api.Term) *Book {
 	b := &Book{
-		term: term, st: term.State, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{},
+		term: term, st: term.State, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{}, live: map[state.JobKey]int{},
 		defs: map[string]*definition{}, compiled: map[string]*definition{}, users: map[string]int{}, ready: make(chan struct{}),
 	}
 	b.st.Lock()
@@ -120,7 +121,7 @@ func (b *Book) applyRun(name string, m proto.Message) {
 	}
 	was := r.live()
 	r.setRecord(rec)
-	b.active += one(r.live()) - one(was && r.counted)
+	b.countLive(r.workflow(), one(r.live())-one(was && r.counted))
 	r.counted = true
 	b.describe(r.workflow())
 	b.clock.Sooner(r, time.Now())
@@ -143,9 +144,17 @@ func (b *Book) drop(r *run) {
 	}
 	b.users[r.key.Namespace+"/"+r.rec.GetSpec()]--
 	b.steps -= r.size
-	b.active -= one(r.live())
+	b.countLive(of, -one(r.live()))
 	b.clock.Set(r, time.Time{})
 	b.describe(of)
+}
+
+// countLive counts runs of a workflow that have begun or ended. The lock is held.
+func (b *Book) countLive(k state.JobKey, more int) {
+	b.active += more
+	if b.live[k] += more; b.live[k] == 0 {
+		delete(b.live, k)
+	}
 }
 
 // describe sets what lists show of a workflow. The lock is held.
@@ -153,10 +162,7 @@ func (b *Book) describe(k state.JobKey) {
 	if _, is := b.st.Templates.Lines[k]; !is {
 		return
 	}
-	active := 0
-	for _, r := range b.byWorkflow[k] {
-		active += one(r.live())
-	}
+	active := b.live[k]
 	line := fmt.Sprintf("%d runs are active", active)
 	switch {
 	case active == 0:
@@ -217,8 +223,16 @@ func (b *Book) load(ctx context.Context) error {
 			if err := state.Decode(kv, rec); err != nil {
 				return err
 			}
+			name := strings.TrimPrefix(kv.Key, prefix)
+			var made *definition
+			if spec, is := rec.(*nusav1.WorkflowSpecRecord); is {
+				made, _ = define(spec.GetSpec()) // it may take a second; applySpec reports an error
+			}
 			b.st.Lock()
-			of.apply(strings.TrimPrefix(kv.Key, prefix), rec)
+			if made != nil {
+				b.compiled[name] = made
+			}
+			of.apply(name, rec)
 			b.st.Unlock()
 			return nil
 		})

@@ -38,7 +38,7 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListWorkflowRunsRequest)
 	filtered := call.Filtered()
 	b.st.Lock()
 	defer b.st.Unlock()
-	var found []*run
+	found := firstRuns{most: limit + 1}
 	for k, runs := range b.byWorkflow {
 		if req.GetNamespace() != "" && k.Namespace != req.GetNamespace() || req.GetWorkflow() != "" && k.Name != req.GetWorkflow() {
 			continue
@@ -47,20 +47,50 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListWorkflowRunsRequest)
 			continue
 		}
 		for _, r := range runs {
-			if !r.forgetting && r.key.String() > req.GetPageToken() && (req.GetState() == 0 || req.GetState() == r.rec.GetRun().GetState()) {
-				found = append(found, r)
+			if !r.forgetting && (req.GetState() == 0 || req.GetState() == r.rec.GetRun().GetState()) {
+				found.add(r, req.GetPageToken())
 			}
 		}
 	}
-	slices.SortFunc(found, func(x, y *run) int { return strings.Compare(x.key.String(), y.key.String()) })
+	first := found.sorted()
 	out := &nusav1.ListWorkflowRunsResponse{}
-	for _, r := range found[:min(len(found), limit)] {
-		out.Runs = append(out.Runs, r.message())
+	for _, r := range first[:min(len(first), limit)] {
+		out.Runs = append(out.Runs, r.run.message())
 	}
-	if len(found) > limit {
-		out.NextPageToken = found[limit-1].key.String()
+	if len(first) > limit {
+		out.NextPageToken = first[limit-1].key
 	}
 	return out, nil
+}
+
+// firstRuns keeps the first runs by their keys. It sorts about as many as it keeps, because a list holds the lock.
+type firstRuns struct {
+	most int
+	some []keyedRun
+	last string // no run after it is among the first; "": not known
+}
+
+type keyedRun struct {
+	key string
+	run *run
+}
+
+// add adds a run, unless its key is not after a token.
+func (f *firstRuns) add(r *run, token string) {
+	key := r.key.String()
+	if key <= token || f.last != "" && key > f.last {
+		return
+	}
+	if f.some = append(f.some, keyedRun{key, r}); len(f.some) >= 4*f.most {
+		f.last = f.sorted()[f.most-1].key
+	}
+}
+
+// sorted returns the first runs in order.
+func (f *firstRuns) sorted() []keyedRun {
+	slices.SortFunc(f.some, func(x, y keyedRun) int { return strings.Compare(x.key, y.key) })
+	f.some = f.some[:min(len(f.some), f.most)]
+	return f.some
 }
 
 // Get implements nusav1.WorkflowsServer.

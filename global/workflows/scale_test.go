@@ -2,9 +2,12 @@ package workflows
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/workflows/flow"
@@ -176,5 +179,64 @@ func TestAPlanEvaluatesNoCondition(t *testing.T) {
 	d.when = nil
 	if plan(); len(r.asked) > 0 || asks != 2 {
 		t.Errorf("%d plans asked, and one after them for %v", asks, r.asked)
+	}
+}
+
+// TestAPageHasTheFirstRuns: whatever the order in which runs are found, a page has the first ones after its token.
+func TestAPageHasTheFirstRuns(t *testing.T) {
+	const n = 500
+	for _, most := range []int{1, 2, 7, n, 2 * n} {
+		found := firstRuns{most: most}
+		for _, i := range rand.New(rand.NewPCG(uint64(most), 1)).Perm(n) {
+			found.add(&run{key: state.JobKey{Namespace: "default", Name: fmt.Sprintf("tree.%04d", i)}}, "default/tree.0099")
+			if len(found.some) >= 4*most {
+				t.Fatalf("%d runs are kept for a page of %d", len(found.some), most)
+			}
+		}
+		var got []string
+		for _, r := range found.sorted() {
+			got = append(got, r.run.key.Name)
+		}
+		if want := min(most, n-100); len(got) != want || got[0] != "tree.0100" || got[want-1] != fmt.Sprintf("tree.%04d", 99+want) {
+			t.Errorf("a page of %d has %d runs, from %s to %s", most, len(got), got[0], got[len(got)-1])
+		}
+	}
+}
+
+// TestTheLineOfAWorkflowCountsItsRuns: the number of active runs that lists show follows beginnings, ends, retries
+// and forgotten runs.
+func TestTheLineOfAWorkflowCountsItsRuns(t *testing.T) {
+	k := state.JobKey{Namespace: "default", Name: "tree"}
+	st := state.New(state.Beginning{}, func() time.Duration { return 0 })
+	st.Jobs[k], st.Templates.Lines[k] = &state.Job{Key: k}, ""
+	b := &Book{st: st, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{}, live: map[state.JobKey]int{},
+		defs: map[string]*definition{"default/tree": tree(t, 3)}, users: map[string]int{}}
+	b.describe(k)
+	put := func(name string, ended bool) {
+		rec := &nusav1.WorkflowRunRecord{Spec: "tree", Run: &nusav1.WorkflowRun{Workflow: "tree"}}
+		if ended {
+			rec.Run.Ended = timestamppb.Now()
+		}
+		b.applyRun("default/"+name, rec)
+	}
+	for _, step := range []struct {
+		do   func()
+		line string
+	}{
+		{func() { put("tree.1", false) }, "1 run is active"},
+		{func() { put("tree.2", true) }, "1 run is active"},
+		{func() { put("tree.3", false); put("tree.3", false) }, "2 runs are active"},
+		{func() { put("tree.1", true) }, "1 run is active"},
+		{func() { put("tree.2", false) }, "2 runs are active"},
+		{func() { b.applyRun("default/tree.3", nil) }, "1 run is active"},
+		{func() { put("tree.2", true); b.applyRun("default/tree.2", nil); b.applyRun("default/tree.1", nil) }, "no run is active"},
+	} {
+		step.do()
+		if got := st.Templates.Lines[k]; got != step.line {
+			t.Errorf("got %q, want %q", got, step.line)
+		}
+	}
+	if len(b.live) != 0 || b.active != 0 || len(b.runs) != 0 {
+		t.Errorf("%v runs are counted, %d are active, %d are kept", b.live, b.active, len(b.runs))
 	}
 }
