@@ -333,8 +333,8 @@ type ask struct {
 	index, attempt     int
 	values             map[string]string
 	labels             map[string]string
-	// ref is the spec of the job that the step runs, and wrong why there is none.
-	ref   *nusav1.JobSpec
+	// ref is the record of the job that the step runs, and wrong why there is none.
+	ref   *state.Record
 	wrong error
 	began *nusav1.WorkflowRun
 }
@@ -383,7 +383,7 @@ func (b *Book) ask(r *run, i, item, attempt int, region string) ask {
 	case j == nil || j.Record == nil || j.Record.Stopped():
 		a.wrong = status.Errorf(codes.FailedPrecondition, "job %s does not exist, or is stopped", k)
 	default:
-		a.ref = j.Record.Spec()
+		a.ref = j.Record
 	}
 	return a
 }
@@ -405,10 +405,10 @@ func childOf(d *definition, a ask) (*schedules.Child, error) {
 	case a.wrong != nil:
 		return nil, a.wrong
 	case a.ref != nil:
-		if err := chooseValues(&a); err != nil {
+		spec = a.ref.Spec() // not in ask: it costs milliseconds for a large job
+		if err := chooseValues(spec, a.values); err != nil {
 			return nil, err
 		}
-		spec = a.ref
 		if own := d.steps[a.index].GetRegions(); own != nil {
 			spec.Regions = own
 		}
@@ -426,24 +426,24 @@ func childOf(d *definition, a ask) (*schedules.Child, error) {
 }
 
 // chooseValues keeps those values for which the job that a step runs has names.
-func chooseValues(a *ask) error {
-	p := a.ref.GetParameterized()
+func chooseValues(of *nusav1.JobSpec, values map[string]string) error {
+	p := of.GetParameterized()
 	switch {
 	case p == nil:
-		return status.Errorf(codes.FailedPrecondition, "job %s has no parameterized: a step cannot run it", a.ref.GetName())
+		return status.Errorf(codes.FailedPrecondition, "job %s has no parameterized: a step cannot run it", of.GetName())
 	case p.GetPayload() == nusav1.Payload_PAYLOAD_REQUIRED:
-		return status.Errorf(codes.FailedPrecondition, "job %s requires a payload: a step has none", a.ref.GetName())
+		return status.Errorf(codes.FailedPrecondition, "job %s requires a payload: a step has none", of.GetName())
 	}
 	known := slices.Concat(p.GetMetaRequired(), p.GetMetaOptional())
-	maps.DeleteFunc(a.values, func(k, _ string) bool { return !slices.Contains(known, k) })
+	maps.DeleteFunc(values, func(k, _ string) bool { return !slices.Contains(known, k) })
 	var missing []string
 	for _, k := range p.GetMetaRequired() {
-		if _, given := a.values[k]; !given {
+		if _, given := values[k]; !given {
 			missing = append(missing, k)
 		}
 	}
 	if len(missing) > 0 {
-		return status.Errorf(codes.FailedPrecondition, "job %s requires the values %s: give the step meta, or the workflow parameters", a.ref.GetName(), strings.Join(missing, ", "))
+		return status.Errorf(codes.FailedPrecondition, "job %s requires the values %s: give the step meta, or the workflow parameters", of.GetName(), strings.Join(missing, ", "))
 	}
 	return nil
 }
