@@ -81,7 +81,8 @@ func (f *firstRuns) add(r *run, token string) {
 	if key <= token || f.last != "" && key > f.last {
 		return
 	}
-	if f.some = append(f.some, keyedRun{key, r}); len(f.some) >= 4*f.most {
+	f.some = append(f.some, keyedRun{key, r})
+	if len(f.some) >= 4*f.most {
 		f.last = f.sorted()[f.most-1].key
 	}
 }

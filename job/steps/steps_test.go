@@ -192,7 +192,8 @@ func TestTheSearchForDeadStepsIsBounded(t *testing.T) {
 		depends := fmt.Sprintf("z.succeeded && (z.failed || %s.succeeded || %s.skipped)", all[i].Name, all[max(0, i-1)].Name)
 		all = append(all, Step{Name: fmt.Sprintf("s%04d", i), Depends: parsed(t, depends), Job: true})
 	}
-	if g, wrong = New(all, ""); len(wrong) > 0 {
+	g, wrong = New(all, "")
+	if len(wrong) > 0 {
 		t.Fatal(wrong)
 	}
 	if _, left := g.dead(); left < work/2 {
