@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unique"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -45,6 +46,31 @@ func (s *Summaries) Get(at string) *nusav1.JobSummary {
 		return nil
 	}
 	return decode(&s.list[i])
+}
+
+// Encoded returns the encoded summary of a region without the names of the job, nil if there is
+// none. Nobody may change it.
+func (s *Summaries) Encoded(at string) []byte {
+	i, found := s.find(at)
+	if !found {
+		return nil
+	}
+	return s.list[i].encoded
+}
+
+// AppendField appends an encoded summary and the names of its job to b, as the field with a number
+// of another message.
+func AppendField(b []byte, number protowire.Number, namespace, job string, encoded []byte) []byte {
+	const namespaceField, jobField = 1, 2 // of JobSummary
+	size := protowire.SizeTag(namespaceField) + protowire.SizeBytes(len(namespace)) +
+		protowire.SizeTag(jobField) + protowire.SizeBytes(len(job)) + len(encoded)
+	b = protowire.AppendTag(b, number, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(size))
+	b = protowire.AppendTag(b, namespaceField, protowire.BytesType)
+	b = protowire.AppendString(b, namespace)
+	b = protowire.AppendTag(b, jobField, protowire.BytesType)
+	b = protowire.AppendString(b, job)
+	return append(b, encoded...)
 }
 
 func decode(x *summary) *nusav1.JobSummary {

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
-	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -133,28 +134,28 @@ func (c Checkpoints) store(ctx context.Context, group []checkpointWrite) error {
 // collect returns the records that bring a region's checkpoint up to date; none when nothing has
 // changed. If the former checkpoint had more records, these are removed.
 func (c Checkpoints) collect(name string) (out []checkpointWrite) {
-	c.State.Lock()
-	defer c.State.Unlock()
-	r := c.State.Regions[name]
-	if r == nil || !r.CheckpointDue && !r.ReportDue {
+	r, was, now := c.due(name)
+	if r == nil {
 		return nil
 	}
-	was, report := r.stored, hashOfReport(r.Report)
-	if !r.CheckpointDue && report == was.report {
-		r.ReportDue = false
-		return nil
-	}
-	pos := &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence}
-	chunks := []*nusav1.CheckpointRecord{{Position: pos, Report: r.Report}}
-	next := checkpointed{chunks: was.chunks, alone: true, report: report}
-	if r.CheckpointDue || !was.alone {
-		chunks = append(chunks, summaryChunks(c.State, r, pos)...)
-		if len(chunks) == 2 && proto.Size(chunks[1]) <= besideReport {
-			chunks[0].Summaries, chunks, next.alone = chunks[1].Summaries, chunks[:1], false
+	chunks := []*nusav1.CheckpointRecord{{Position: now.position, Report: now.report}}
+	next := checkpointed{chunks: was.chunks, alone: true, report: now.hash}
+	if now.all {
+		alone := summaryChunks(now.summaries)
+		if len(alone) == 1 && len(alone[0]) <= besideReport {
+			chunks[0].ProtoReflect().SetUnknown(alone[0])
+			next.alone, alone = false, nil
+		}
+		for _, summaries := range alone {
+			rec := &nusav1.CheckpointRecord{Position: now.position}
+			rec.ProtoReflect().SetUnknown(summaries)
+			chunks = append(chunks, rec)
 		}
 		next.chunks = len(chunks)
 	}
-	r.CheckpointDue, r.ReportDue, r.stored = false, false, next
+	c.State.Lock()
+	r.stored = next
+	c.State.Unlock()
 	for i, rec := range chunks {
 		rec.Chunks = int32(next.chunks)
 		out = append(out, checkpointWrite{name, CheckpointKey(name, i), rec, proto.Size(rec)})
@@ -165,21 +166,75 @@ func (c Checkpoints) collect(name string) (out []checkpointWrite) {
 	return out
 }
 
-// summaryChunks returns records with all summaries of a region. The lock is held.
-func summaryChunks(st *State, r *Region, pos *nusav1.Position) (chunks []*nusav1.CheckpointRecord) {
-	size := 0
-	for _, key := range slices.Sorted(maps.Keys(r.SummaryKeys)) {
-		sum := st.summary(key, r.Name)
-		if sum == nil {
-			continue
+// latest is what a checkpoint of a region stores now.
+type latest struct {
+	position *nusav1.Position
+	report   *nusav1.RegionReport
+	hash     uint64 // of the report
+	// all: the summaries must be stored too.
+	all       bool
+	summaries []encodedSummary
+}
+
+// due returns a region whose checkpoint must be stored, what the stored one has, and what the region
+// has now; nil when nothing has changed. From now on only later changes are due. A region may have
+// many summaries, so due copies no more than where they are.
+func (c Checkpoints) due(name string) (r *Region, was checkpointed, now latest) {
+	c.State.Lock()
+	defer c.State.Unlock()
+	r = c.State.Regions[name]
+	if r == nil || !r.CheckpointDue && !r.ReportDue {
+		return nil, was, now
+	}
+	was = r.stored
+	now = latest{
+		position: &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence},
+		report:   r.Report, hash: hashOfReport(r.Report), all: r.CheckpointDue || !was.alone,
+	}
+	changed := r.CheckpointDue || now.hash != was.report
+	r.CheckpointDue, r.ReportDue = false, false
+	if !changed {
+		return nil, was, now
+	}
+	if now.all {
+		now.summaries = encodedSummaries(c.State, r)
+	}
+	return r, was, now
+}
+
+// encodedSummary is a summary as the state keeps it.
+type encodedSummary struct {
+	key     string // SummaryKey
+	job     JobKey
+	encoded []byte // without the names of the job
+}
+
+// encodedSummaries returns all summaries of a region in no order. The lock is held.
+func encodedSummaries(st *State, r *Region) []encodedSummary {
+	out := make([]encodedSummary, 0, len(r.SummaryKeys))
+	for key := range r.SummaryKeys {
+		namespace, name, _ := strings.Cut(key, "/")
+		k := JobKey{namespace, name}
+		if j := st.Jobs[k]; j != nil {
+			if encoded := j.Summaries.Encoded(r.Name); encoded != nil {
+				out = append(out, encodedSummary{key, k, encoded})
+			}
 		}
-		n := proto.Size(sum)
-		if len(chunks) == 0 || size+n > checkpointBytes {
-			chunks, size = append(chunks, &nusav1.CheckpointRecord{Position: pos}), 0
+	}
+	return out
+}
+
+// summaryChunks returns the field with the summaries of each record that they need. The fields are
+// encoded, because to decode all summaries of a region takes much time and memory.
+func summaryChunks(summaries []encodedSummary) (chunks [][]byte) {
+	const field, fieldBytes = 3, 16 // CheckpointRecord.summaries; its tags and lengths have fewer bytes
+	slices.SortFunc(summaries, func(a, b encodedSummary) int { return strings.Compare(a.key, b.key) })
+	for _, s := range summaries {
+		last := len(chunks) - 1
+		if last < 0 || len(chunks[last])+len(s.key)+len(s.encoded)+fieldBytes > checkpointBytes {
+			chunks, last = append(chunks, nil), last+1
 		}
-		size += n
-		last := chunks[len(chunks)-1]
-		last.Summaries = append(last.Summaries, sum)
+		chunks[last] = compact.AppendField(chunks[last], field, s.job.Namespace, s.job.Name, s.encoded)
 	}
 	return chunks
 }

@@ -99,3 +99,27 @@ func TestCheckpointsWriteOnlyWhatChanged(t *testing.T) {
 	st.Unlock()
 	expect("few summaries again: the second record is removed", "[2]")
 }
+
+// BenchmarkCheckpoint collects the checkpoint of a region that has 20,000 jobs.
+func BenchmarkCheckpoint(b *testing.B) {
+	const jobs = 20_000
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	r := &Region{Name: "here", SummaryKeys: map[string]struct{}{}}
+	st.Regions[r.Name] = r
+	for i := range jobs {
+		sum := &nusav1.JobSummary{
+			Namespace: "default", Job: fmt.Sprintf("job-%05d", i), Index: uint64(i + 1), Version: 1, Run: 1,
+			Groups: map[string]*nusav1.InstanceCounts{"web": {Running: 1}},
+		}
+		st.job(JobKey{"default", sum.GetJob()}).Summaries.Put(r.Name, sum)
+		r.SummaryKeys[SummaryKey(r.Name, sum)] = struct{}{}
+	}
+	c := Checkpoints{State: st}
+	b.ReportAllocs()
+	for b.Loop() {
+		r.CheckpointDue = true
+		if len(c.collect(r.Name)) == 0 {
+			b.Fatal("nothing to store")
+		}
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -97,19 +96,6 @@ func (st *State) DisconnectedOf(j *Job) []place.Disconnected {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.From, b.From))
 	})
 	return out
-}
-
-// summary returns the summary under a key of a region's set. It returns nil for the region's own
-// jobs and for jobs that are removed. The lock is held.
-func (st *State) summary(key, region string) *nusav1.JobSummary {
-	namespace, name, _ := strings.Cut(key, "/")
-	if j := st.Jobs[JobKey{namespace, name}]; j != nil {
-		if sum := j.Summaries.Get(region); sum != nil {
-			sum.Namespace, sum.Job = namespace, name
-			return sum
-		}
-	}
-	return nil
 }
 
 // Events is the event log of the federation in one leadership term. Most events are added under the
