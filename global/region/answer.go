@@ -84,6 +84,9 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 			continue
 		}
 		out.Ignored = IgnoredNone
+		if s.Parallel > 0 && s.Desired != DesiredRun {
+			shareOnce(changes, slots, out.Changes)
+		}
 		if out.Changes == nil {
 			out.Changes = changes
 		} else {
@@ -99,6 +102,32 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 		}
 	}
 	return out
+}
+
+// shareOnce corrects Parallel of slots that must run again. What other slots of the region may run counts
+// already: a split has left each part that was revoked as much as the whole slot had.
+func shareOnce(changes []Change, slots []Slot, before []Change) {
+	for i := range changes {
+		c := &changes[i]
+		if c.Delete || c.Slot.Desired != DesiredRun {
+			continue
+		}
+		has := func(s *Slot) int {
+			if s.Region != c.Slot.Region || s.Vacant || s.Desired != DesiredRun || s.Group != c.Slot.Group || s.Job != c.Slot.Job || s.Namespace != c.Slot.Namespace {
+				return 0
+			}
+			return s.Parallel
+		}
+		for k := range slots {
+			c.Slot.Parallel -= has(&slots[k])
+		}
+		for k := range before {
+			if !before[k].Delete {
+				c.Slot.Parallel -= has(&before[k].Slot)
+			}
+		}
+		c.Slot.Parallel = max(0, c.Slot.Parallel)
+	}
 }
 
 // applyPart applies the owner's answer to the indices from ≤ i < to, which lie inside s. gaveUp
@@ -159,8 +188,12 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, gaveUp bool, w
 // generation, for this reason: the region may have sent an answer that returns some of that part,
 // and it forgets that answer together with the old range. The new generation makes that answer
 // void.
+//
+// Of the parts that must run, the first one keeps Parallel. A part that is being stopped or revoked keeps
+// it, too, because until the owner has confirmed, its instances may be those that run.
 func replace(s Slot, from, to int, middle *Slot) []Change {
 	changes := make([]Change, 0, 1) // most answers are about a whole slot
+	shared := false
 	add := func(part *Slot, from, to int) {
 		if from >= to {
 			return
@@ -170,6 +203,12 @@ func replace(s Slot, from, to int, middle *Slot) []Change {
 		added.From, added.To = from, to
 		if from != s.From {
 			added.Revision, added.Generation = 0, 0
+		}
+		if added.Desired == DesiredRun {
+			if shared {
+				added.Parallel = 0
+			}
+			shared = true
 		}
 	}
 	add(&s, s.From, from)
