@@ -58,9 +58,17 @@ const (
 	BindingForgotten Bug = "binding counts before it is known"
 	// MassLossIgnored: regions are declared lost although many fell silent together.
 	MassLossIgnored Bug = "mass loss ignored"
+	// StartingForgotten: instances of an array that do not run yet do not count in parallel.
+	StartingForgotten Bug = "starting instances forgotten"
+	// RetryForever: an instance that has used its retries is tried again.
+	RetryForever Bug = "retried for ever"
+	// DownForgotten: a rollout does not count the instances that are down already.
+	DownForgotten Bug = "down instances forgotten"
+	// HealthyAtOnce: a replaced instance counts as healthy as soon as it runs.
+	HealthyAtOnce Bug = "healthy at once"
 )
 
 // Bugs lists all bugs.
 var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, WallClock, LeaseForgotten, LateStart, SuspendedKill,
 	OlderRenewal, NewestOnly, FenceBack, OldStore, OldLog, AckBeforeSync, AnswerOnce, DeltaLate, Unverified, ActBeforeStore, LostAtElection, LevelIgnored, NoConfirmation,
-	BindingForgotten, MassLossIgnored}
+	BindingForgotten, MassLossIgnored, StartingForgotten, RetryForever, DownForgotten, HealthyAtOnce}

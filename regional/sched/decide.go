@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -104,7 +105,7 @@ func (d *decision) mayBegin() int {
 		}
 	}
 	for _, a := range d.live {
-		if a.Index != last {
+		if a.Index != last && !(plant.Is(plant.StartingForgotten) && a.State != state.Running) {
 			may--
 		}
 		last = a.Index

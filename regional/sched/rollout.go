@@ -3,6 +3,7 @@ package sched
 import (
 	"fmt"
 
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -72,7 +73,7 @@ func (d *decision) checkProven(a *state.Alloc) {
 	if a.State != state.Running || a.UpUnixNano == 0 || a.Moving || a.JobVersion != d.slot.JobVersion {
 		return
 	}
-	if due := a.UpUnixNano + int64(d.spec.HealthyAfter(d.job.Type)); due > d.p.in.NowUnixNano {
+	if due := a.UpUnixNano + int64(d.spec.HealthyAfter(d.job.Type)); due > d.p.in.NowUnixNano && !plant.Is(plant.HealthyAtOnce) {
 		d.out.wake(due)
 		return
 	}
@@ -88,6 +89,9 @@ func (d *decision) rollOut() {
 	}
 	wait := d.staggered()
 	budget := max(1, d.spec.MaxParallel) - d.down
+	if plant.Is(plant.DownForgotten) {
+		budget += d.down
+	}
 	for _, r := range d.replacements {
 		if r.alloc.Serving() {
 			room := budget

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state/retry"
 )
 
@@ -132,7 +133,7 @@ func (t *txn) decideRetry(in *inst, spec *Group, why *retry.Failure) {
 	}
 	d, record := retry.Decide(policy, in.Retry, *why, in.Failures)
 	in.Retry = record
-	in.Exhausted = d.Verdict != retry.Again
+	in.Exhausted = d.Verdict != retry.Again && !plant.Is(plant.RetryForever)
 	switch {
 	case d.Verdict == retry.Again:
 		in.NotBeforeUnixNano = t.now + int64(d.Wait)

@@ -210,6 +210,9 @@ func (w *world) converged() {
 	for _, r := range w.regions {
 		w.ownConverged(r)
 	}
+	if w.life {
+		standing(w)
+	}
 }
 
 // ownConverged checks the region's own jobs.

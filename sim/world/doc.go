@@ -10,8 +10,7 @@
 //
 // The engine:
 //
-//	engine.go    true time, the queue of events, randomness, the trace
-//	host.go      hosts whose clocks run fast or slow, processes, timers, disks
+//	host.go      true time, the queue of events, randomness and the trace; hosts whose clocks run fast or slow, processes, timers, disks
 //	net.go       streams with delays and breaks, cuts
 //	etcd.go      the model of the store
 //	raft.go      the model of a region's replicated log
@@ -20,6 +19,7 @@
 // The federation:
 //
 //	world.go     a world and its run; many worlds on all processors
+//	life.go      retry policies, arrays and rollouts: their rules in jobs, and what must hold
 //	jobs.go      jobs, their versions and policies; slots and answers between the tiers
 //	campaign.go  the election of the active global server
 //	global.go    a leadership term and its transactions

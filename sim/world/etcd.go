@@ -223,6 +223,7 @@ func (s *etcd) txn(cs []compare, ws []write) (int64, error) {
 		s.keys[o.key] = k
 	}
 	s.w.watch.movedOn()
+	s.w.watch.divided(ws)
 	return s.rev, nil
 }
 

@@ -30,6 +30,7 @@ type groupVersion struct {
 	// setup is the longest setup of a run. runs is how long a batch instance runs.
 	setup, runs time.Duration
 	hash        uint64
+	life        rules
 }
 
 type policy struct {
@@ -146,6 +147,7 @@ func (w *world) newGroup(v *jobVersion, name string, was *groupVersion) *groupVe
 		if g.singleton {
 			g.count = 1
 		}
+		g.life.changed(w, v, was, &g)
 		return &g
 	}
 	g := &groupVersion{job: v.name, group: name, typ: v.typ, count: 1 + e.rng.IntN(4), cpu: pick(e, amounts[:]...),
@@ -155,6 +157,9 @@ func (w *world) newGroup(v *jobVersion, name string, was *groupVersion) *groupVe
 	}
 	if v.typ == state.Batch {
 		g.runs = e.between(5*time.Second, 2*time.Minute)
+	}
+	if w.life {
+		g.life = newRules(w, g)
 	}
 	w.policies(v, g)
 	return g
@@ -177,13 +182,16 @@ func (w *world) policies(v *jobVersion, g *groupVersion) {
 		g.regionKeep = e.chance(4)
 		g.region.stop = !g.regionKeep
 	}
+	if g.life.parallel > 0 { // then leases end what a lost region or node runs
+		g.node.stop, g.region.stop = true, true
+	}
 }
 
 // identity returns a hash of the fields whose change needs a restart. As in package job, the
 // disconnect policies are not among them.
 func (g *groupVersion) identity() uint64 {
 	h := uint64(14695981039346656037)
-	for _, c := range fmt.Sprint(g.cpu, g.kill, g.singleton, g.setup, g.runs) {
+	for _, c := range fmt.Sprint(g.cpu, g.kill, g.singleton, g.setup, g.runs, g.life.since) {
 		h = (h ^ uint64(c)) * 1099511628211
 	}
 	return h | 1
@@ -223,6 +231,7 @@ func (g *groupVersion) toState(local bool) state.Group {
 		Ask:        state.Ask{Resources: state.Resources{CPUMilli: g.cpu}, Pool: "default", Drivers: []state.DriverAsk{{Name: "process"}}},
 		Reschedule: state.Reschedule{Attempts: 1000, From: time.Second, To: 5 * time.Second},
 		Disconnect: state.Disconnect{After: g.node.after, StopRunning: g.node.stop, Replace: g.node.replace, KeepReplacement: g.keepReplacement, StopInRegion: g.region.stop}}
+	g.life.toState(&out)
 	if b := out.Binding(local); g.singleton || b == state.BindRegion || b == state.BindBoth {
 		out.Ask.Drivers[0].Capabilities = []string{state.LeaseBinding} // as needLeaseBinding in regional/wire
 	}
@@ -241,6 +250,7 @@ func (j *jobRecord) toPlace() place.Job {
 	}
 	for _, g := range j.groups {
 		out.Groups = append(out.Groups, place.Group{Name: g.group, Count: g.count, Ask: g.ask(), AskHash: askHashes[g.cpu], MaxParallel: g.maxParallel,
+			Parallel: g.life.parallel, Level: g.life.level(),
 			Bound: g.boundByRegion(), StopTime: g.kill, OnDisconnect: place.OnDisconnect{After: g.region.after, Replace: g.region.replace,
 				Failback: place.Failback{Mode: g.failback, After: g.failbackAfter}}})
 	}
@@ -283,7 +293,7 @@ var desireds = map[region.Desired]state.Desired{region.DesiredRun: state.Run, re
 func slotToState(s *region.Slot) state.Slot {
 	return state.Slot{Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: int32(s.From), To: int32(s.To), Generation: s.Generation,
 		Run: s.Run, Revision: s.Revision, JobVersion: s.JobVersion, Desired: desireds[s.Desired], State: slotStates[s.State],
-		HoldNano: int64(s.Hold), UnlessConnected: s.UnlessConnected, Unbound: s.Unbound}
+		HoldNano: int64(s.Hold), UnlessConnected: s.UnlessConnected, Unbound: s.Unbound, Parallel: int32(s.Parallel)}
 }
 
 // answerToGlobal returns an answer in the form in which the global tier reads it.

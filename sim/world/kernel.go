@@ -85,8 +85,8 @@ func (r *run) fork() {
 	switch {
 	case g.runs > 0:
 		r.p.after(g.runs, func() {
-			if w.chance(8) {
-				r.finish(causeExited, 1)
+			if code := g.life.exit(w); code != 0 {
+				r.finish(causeExited, code)
 				return
 			}
 			r.finish(causeExited, 0)

@@ -158,6 +158,9 @@ func (t *globalTerm) snapshot() (place.Snapshot, bool) {
 	for _, name := range sortedKeys(t.jobs) {
 		j := t.jobs[name].toPlace()
 		j.Slots, j.Movable = t.slotsOf(name), t.movable[name]
+		if t.w.life {
+			addSummaries(t, &j)
+		}
 		j.Down = t.down(&j)
 		if t.jobs[name].stopped && len(j.Slots) == 0 {
 			continue
@@ -236,9 +239,12 @@ func (t *globalTerm) endReturns() {
 // levelOf is the feature level that the placer sees of a region.
 func (t *globalTerm) levelOf(rec regionRecord) int {
 	if plant.Is(plant.LevelIgnored) {
-		return 1
+		return state.FeatureLevel
 	}
-	return min(int(rec.Level), t.level())
+	if t.level() == 0 {
+		return 0
+	}
+	return int(rec.Level)
 }
 
 // level is the least feature level of the servers that stand for election.

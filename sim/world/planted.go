@@ -13,6 +13,11 @@ import (
 var breaks = map[plant.Bug][]int{
 	plant.AnswerOnce: {9},
 	plant.DeltaLate:  {9},
+
+	plant.StartingForgotten: {parallelKept},
+	plant.RetryForever:      {retriesEnd},
+	plant.DownForgotten:     {rolloutKept},
+	plant.HealthyAtOnce:     {rolloutKept},
 }
 
 // shows reports whether a violation is of an invariant that the bug breaks.
@@ -66,7 +71,11 @@ func searchPlanted(o Options, b plant.Bug) planted {
 	p := planted{bug: b}
 	for p.worlds < o.Worlds && p.found == nil {
 		part := o
-		part.Seed, part.Worlds, part.Quiet, part.All = o.Seed+uint64(p.worlds), min(20, o.Worlds-p.worlds), true, true
+		part.Worlds, part.Quiet, part.All = min(20, o.Worlds-p.worlds), true, true
+		part.Seed, part.Life = o.Seed+uint64(p.worlds), breaks[b] != nil && breaks[b][0] > 9
+		if part.Life {
+			part.Seed = o.Seed + uint64(p.worlds)/lives*livesOf
+		}
 		plant.Set(b)
 		sum := runAll(part)
 		p.worlds += part.Worlds

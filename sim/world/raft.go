@@ -95,6 +95,9 @@ func (g *raftGroup) commit(cmds []state.Command) []state.Result {
 		g.r.leveledIndex = g.index
 	}
 	g.r.w.watch.reported(g, before, &cmd)
+	if g.r.w.life {
+		g.r.w.watch.lives(g, before, &cmd, &res)
+	}
 	g.follow(cmd)
 	if len(cmds) == 1 {
 		return []state.Result{res}

@@ -218,6 +218,7 @@ func (m *master) decide() {
 	}
 	in := m.planInput()
 	m.plan = m.planner.Make(in)
+	m.r.w.watch.planned(m, in.View)
 	var cmds []state.Command
 	for _, c := range m.plan.Commands(m.r.w.newID, 64) {
 		cmds = append(cmds, state.Command{NowUnixNano: in.NowUnixNano, ApplyPlan: &c})

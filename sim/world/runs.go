@@ -23,6 +23,9 @@ func readOrder(o allocOrder) reconcile.Alloc {
 	if o.want == state.Stop {
 		out.Want, out.WantReason = reconcile.Stop, reconcile.Reason(o.reason)
 	}
+	if g.life.retry != nil {
+		out.Tasks[0].Restart.Attempts = 0 // the region decides about each failure
+	}
 	out.Binding = o.binding
 	out.Ask.Fenced = o.binding != lease.None
 	return out
@@ -355,7 +358,7 @@ func (a *agent) publish() {
 		}
 		rep := state.AllocReport{ID: id, State: allocState(al.act.Reached), Restarts: al.restarts}
 		if e := al.act.End; e != nil {
-			rep.Declined, rep.Reason, rep.Message = e.Declined, state.Reason(e.Reason), e.Message
+			rep.Declined, rep.Reason, rep.Message, rep.Failure = e.Declined, state.Reason(e.Reason), e.Message, failureOf(e)
 			if e.Declined {
 				rep.State = state.Failed
 			}

@@ -15,6 +15,7 @@ func (o operator) upgrades() {
 	if o.seed%5 != 3 {
 		return
 	}
+	o.upgraded = true
 	at := func() time.Duration { return o.between(40*time.Second, 350*time.Second) }
 	for _, g := range o.globals {
 		g.old = o.chance(3)

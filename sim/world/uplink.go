@@ -74,6 +74,7 @@ type (
 		ready   int
 		free    int64
 		running map[groupName]int
+		parts   map[string]place.Summary // only in worlds with life
 	}
 	goodbye struct{}
 )
@@ -320,6 +321,7 @@ func (u *uplink) changed() {
 		u.dirty = false
 		if u.session == s {
 			u.answer(s, false)
+			u.m.reportDirty = u.m.reportDirty || u.m.r.w.life && u.newSummaries()
 			if u.m.reportDirty {
 				u.m.reportDirty = false
 				u.report(s)
@@ -380,7 +382,7 @@ func (u *uplink) reportEvery(s *upSession) {
 func (u *uplink) report(s *upSession) {
 	view, in := u.m.view(), u.m.planInput()
 	if u.sums == nil || u.summed != view.Index() {
-		u.sums, u.summed = sum(in, u.asks), view.Index()
+		u.sums, u.summed = sum(in, u.asks, u.m.r.w.life), view.Index()
 	}
 	out := regionReport{regionSums: u.sums, slotsRevision: u.m.placed}
 	if u.m.plan != nil && len(u.m.plan.Unplaced) > 0 {
@@ -399,7 +401,7 @@ func (u *uplink) report(s *upSession) {
 }
 
 // sum returns the sums over the state of the log.
-func sum(in sched.Input, asked []place.Ask) *regionSums {
+func sum(in sched.Input, asked []place.Ask, life bool) *regionSums {
 	out := &regionSums{fits: map[uint64]int{}, running: map[groupName]int{}}
 	for a := range in.View.Allocs() {
 		if a.State == state.Running && !a.Local {
@@ -413,6 +415,9 @@ func sum(in sched.Input, asked []place.Ask) *regionSums {
 	for i, n := range sched.FitCounts(in, asks, 100) {
 		out.fits[askHashes[asked[i].CPUMilli]] = n
 	}
+	if life {
+		out.parts = summaries(in.View)
+	}
 	t := sched.Sum(in.View)
 	out.ready, out.free = int(t.Ready), t.Free.CPUMilli
 	return out
@@ -421,7 +426,8 @@ func sum(in sched.Input, asked []place.Ask) *regionSums {
 // equal reports whether a report has the same content as an earlier one.
 func (r regionReport) equal(old *regionReport) bool {
 	return old != nil && r.slotsRevision == old.slotsRevision && slices.Equal(r.disconnected, old.disconnected) && slices.Equal(r.jobs, old.jobs) &&
-		(r.regionSums == old.regionSums || r.ready == old.ready && r.free == old.free && maps.Equal(r.fits, old.fits) && maps.Equal(r.running, old.running))
+		(r.regionSums == old.regionSums || r.ready == old.ready && r.free == old.free && maps.Equal(r.fits, old.fits) && maps.Equal(r.running, old.running)) &&
+		maps.EqualFunc(r.regionSums.parts, old.regionSums.parts, sameSummary)
 }
 
 // leaseState returns the state of the region's lease. When the region has a lease again, leaseState

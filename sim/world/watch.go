@@ -36,6 +36,7 @@ type watch struct {
 	lastMessage map[string]time.Duration
 	written     []region.Slot // the slots that the present transaction of the store changes
 	stats       Stats
+	life        lifeSeen
 }
 
 type groupName struct{ job, group string }
@@ -137,6 +138,7 @@ func (v *watch) fork(r *run) {
 	v.live[r.o.instance] = append(v.live[r.o.instance], r)
 	v.checkEpoch(r)
 	v.fits(r)
+	v.atOnce(r)
 	if r.o.local && b&lease.Region != 0 {
 		v.fail(7, "%s: the region's lease binds %s", r.a.id, r.o.instance)
 	}
@@ -404,6 +406,7 @@ func (v *watch) restored() {
 // restoredRegion takes over the numbers of a region's log that was restored from an old copy.
 func (v *watch) restoredRegion(r *regionSim) {
 	c, n := r.raft.st.Snapshot().Cluster(), &v.logs[r.num]
+	v.life.forget(r)
 	n.federation = c.FederationID
 	n.leadership, n.fence, n.incarnation, n.raftTerm = c.LeadershipTerm, c.Fence, c.Incarnation, r.raft.term
 }

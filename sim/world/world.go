@@ -44,12 +44,16 @@ type world struct {
 	idle       []*timer // timers that have fired, to be used again
 	// lateRenewals: one renewal in lateRenewals reaches its supervisor late; 0: the usual share.
 	lateRenewals int
+	// life: the world has what life.go describes, too.
+	life bool
+	// upgraded: the world began with processes of the level before.
+	upgraded bool
 }
 
 // newWorld makes the world of a seed, and starts everything.
 func newWorld(seed uint64, out io.Writer) *world {
 	w := &world{engine: newEngine(seed, out), seed: seed, specs: map[string]*jobVersion{}, versions: map[versionKey]*jobVersion{}, systemJobs: map[string]bool{}}
-	w.net.w = w
+	w.net.w, w.life = w, hasLife(seed)
 	w.watch = newWatch(w)
 	w.after = func() {}
 	for _, cpu := range amounts {
@@ -150,6 +154,8 @@ type Options struct {
 	Last int
 	// All: continue after a violation. Quiet: print no violation.
 	All, Quiet bool
+	// Life: only worlds with life. See life.go.
+	Life bool
 	// Bug is the only bug that RunPlanted plants. Empty: all bugs.
 	Bug string
 	Out io.Writer
@@ -185,6 +191,7 @@ func runAll(o Options) Summary {
 		used  = cpuTime()
 	)
 	defer debug.SetGCPercent(debug.SetGCPercent(2000)) // worlds are small and short
+	seed := o.Seed - max(1, o.Step)
 	take := func() (uint64, bool) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -192,7 +199,9 @@ func runAll(o Options) Summary {
 			return 0, false
 		}
 		next++
-		return o.Seed + uint64(next-1)*max(1, o.Step), true
+		for seed += max(1, o.Step); o.Life && !hasLife(seed); seed += max(1, o.Step) {
+		}
+		return seed, true
 	}
 	for range runtime.GOMAXPROCS(0) {
 		grp.Go(func() {

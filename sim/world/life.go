@@ -1,0 +1,392 @@
+package world
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/state/retry"
+)
+
+// The numbers of the invariants of this file. Worlds with life check them, too.
+const (
+	// parallelKept: no more instances of an array run at once than its `parallel`.
+	parallelKept = 10
+	// retriesEnd: no instance is tried more often than its policy allows.
+	retriesEnd = 11
+	// rolloutKept: a rollout takes down no more than max_parallel instances, and counts no instance as
+	// healthy before it has run for min_healthy.
+	rolloutKept = 12
+)
+
+// hasLife reports whether the world of a seed has life: two in eight have, one of them with scenes.
+func hasLife(seed uint64) bool { return seed%livesOf == 3 || seed%livesOf == 5 }
+
+const lives, livesOf = 2, 8
+
+// rules are the fields of a group that only worlds with life have.
+type rules struct {
+	retry *retry.Policy
+	// parallel is how many instances of an array may run at once; 0: it is none.
+	parallel            int
+	minHealthy, stagger time.Duration
+	// since is the version that changed the work last. broken: its instances end after a moment.
+	since  int64
+	broken bool
+}
+
+// The exit codes of processes. After exitFinal, some policies try nothing again.
+const (
+	exitFailed = 1
+	exitFinal  = 3
+)
+
+// newRules makes the rules of a new group.
+func newRules(w *world, g *groupVersion) (out rules) {
+	e := &w.engine
+	switch g.typ {
+	case state.Service:
+		out.minHealthy = pick[time.Duration](e, state.NoMinHealthy, time.Second, 3*time.Second, 8*time.Second)
+		out.stagger = pick[time.Duration](e, 0, 0, 4*time.Second)
+		g.count = 1 + e.rng.IntN(6)
+	case state.Batch:
+		if e.chance(2) {
+			g.count, g.runs = 3+e.rng.IntN(6), e.between(3*time.Second, 40*time.Second)
+			out.parallel = 1 + e.rng.IntN(3)
+		}
+	default:
+		return out
+	}
+	if e.chance(2) {
+		attempts := int32(e.rng.IntN(4))
+		out.retry = &retry.Policy{Attempts: attempts, Default: retry.Rule{Attempts: -1, From: time.Second, To: 4 * time.Second},
+			Rules: []retry.Rule{{ExitCodes: []int32{exitFinal}, Fail: e.chance(2), Attempts: -1, From: time.Second}}}
+	}
+	return out
+}
+
+// changed updates the rules after a change of the group.
+func (r *rules) changed(w *world, v *jobVersion, was, is *groupVersion) {
+	if !w.life || was.cpu == is.cpu && was.kill == is.kill && was.singleton == is.singleton {
+		return
+	}
+	r.since, r.broken = v.version, v.typ == state.Service && w.chance(4)
+}
+
+func (r *rules) toState(to *state.Group) {
+	to.Retry, to.Parallel, to.MinHealthy, to.Stagger = r.retry, int32(r.parallel), r.minHealthy, r.stagger
+}
+
+// level is the feature level that a region needs, as in global/state/toplace.go.
+func (r *rules) level() int {
+	switch {
+	case r.parallel > 0:
+		return state.ParallelLevel
+	case r.retry != nil:
+		return state.RetryLevel
+	}
+	return 0
+}
+
+// exit returns how a process of a batch instance ends.
+func (r *rules) exit(w *world) int {
+	switch {
+	case r.retry != nil && w.chance(3):
+		return pick(&w.engine, exitFailed, exitFailed, exitFinal)
+	case r.retry == nil && w.chance(8):
+		return exitFailed
+	}
+	return 0
+}
+
+// failureOf returns why an allocation failed, as agent/master reports it.
+func failureOf(e *reconcile.Outcome) *retry.Failure {
+	if e.Failure == nil {
+		return nil
+	}
+	f := e.Failure
+	return &retry.Failure{Category: retry.Category(f.Category), Task: f.Task, ExitCode: int32(f.ExitCode), Signal: int32(f.Signal), Permanent: f.Permanent}
+}
+
+// summaries returns what a region reports about its parts of jobs, by job.
+func summaries(view *state.View) map[string]place.Summary {
+	out := map[string]place.Summary{}
+	for g := range view.Groups() {
+		if g.Key.Local || len(g.Slots) == 0 {
+			continue
+		}
+		s, known := out[g.Key.Job]
+		if !known {
+			s = place.Summary{Version: g.Slots[0].JobVersion, Run: g.Slots[0].Run, Groups: map[string]place.GroupCounts{}}
+		}
+		for _, slot := range g.Slots {
+			s.Version, s.Run = min(s.Version, slot.JobVersion), min(s.Run, slot.Run)
+		}
+		n := func(c int32) int { return int(c) }
+		c := g.Counts
+		s.Groups[g.Key.Group] = place.GroupCounts{
+			Live: n(c.Pending + c.Starting + c.Running + c.Complete + c.Failed + c.Lost), Pending: n(c.Pending), Failed: n(c.Failed), Busy: n(c.Starting + c.Outdated),
+			Ended: n(c.Complete + c.Failed), Open: n(c.Pending + c.Starting + c.Running + c.Lost)}
+		out[g.Key.Job] = s
+	}
+	return out
+}
+
+func sameSummary(a, b place.Summary) bool {
+	return a.Version == b.Version && a.Run == b.Run && maps.Equal(a.Groups, b.Groups)
+}
+
+// newSummaries reports whether the summaries have changed since the latest report.
+func (u *uplink) newSummaries() bool {
+	return u.sums == nil || u.summed != u.m.view().Index() && !maps.EqualFunc(u.sums.parts, summaries(u.m.view()), sameSummary)
+}
+
+// addSummaries adds the regions' reports about a job.
+func addSummaries(t *globalTerm, j *place.Job) {
+	for _, name := range t.names {
+		if rep := t.regions[name].report; rep != nil {
+			if s, has := rep.parts[j.Name]; has {
+				s.Region = name
+				j.Summaries = append(j.Summaries, s)
+			}
+		}
+	}
+}
+
+// lifeSeen is what the watch knows for the invariants of this file.
+type lifeSeen struct {
+	tries map[tryKey]*tries
+}
+
+type tryKey struct {
+	region string
+	key    state.GroupKey
+	index  int32
+}
+
+// tries are the failures of an instance in one form of its group, run and generation of its slot.
+type tries struct {
+	hash            uint64
+	run, generation int64
+	failures        int32
+	final           bool // the latest one ended with exitFinal
+}
+
+// forget forgets the failures in a region whose log was restored.
+func (l *lifeSeen) forget(r *regionSim) {
+	maps.DeleteFunc(l.tries, func(k tryKey, _ *tries) bool { return k.region == r.name })
+}
+
+// triesOf returns the failures of an allocation's instance.
+func (l *lifeSeen) triesOf(r *regionSim, a *state.Alloc) *tries {
+	k := tryKey{r.name, a.Key(), a.Index}
+	t := l.tries[k]
+	if t == nil || t.hash != a.GroupHash || t.run != a.Run || t.generation != a.Generation {
+		if l.tries == nil {
+			l.tries = map[tryKey]*tries{}
+		}
+		t = &tries{hash: a.GroupHash, run: a.Run, generation: a.Generation}
+		l.tries[k] = t
+	}
+	return t
+}
+
+// lives checks what an entry of a region's log does to the lives of instances.
+func (v *watch) lives(g *raftGroup, before *state.View, cmd *state.Command, res *state.Result) {
+	for i := range res.Batch {
+		v.lives(g, before, &cmd.Batch[i], &res.Batch[i])
+	}
+	after := g.st.Snapshot()
+	if cmd.AgentReports != nil {
+		for _, rep := range cmd.AgentReports.Reports {
+			was, had := before.Alloc(rep.ID)
+			is, has := after.Alloc(rep.ID)
+			if had && has && was.Live() && !is.Live() && is.Failure() && was.Desired == state.Run {
+				t := v.life.triesOf(g.r, is)
+				t.failures++
+				t.final = rep.Failure != nil && rep.Failure.ExitCode == exitFinal
+			}
+		}
+	}
+	if cmd.ApplyPlan == nil {
+		return
+	}
+	for _, a := range res.Orders {
+		if a.CreateIndex != g.index || a.Desired != state.Run {
+			continue
+		}
+		spec, t := v.w.groupOf(after, a), v.life.triesOf(g.r, a)
+		if spec == nil || spec.life.retry == nil || g.r.careless {
+			continue
+		}
+		p := spec.life.retry
+		if t.failures > p.Attempts || t.final && p.Rules[0].Fail {
+			v.fail(retriesEnd, "%s: %s is tried again after %d failures, the last one final: %v; retries are %d", g.r.name, instanceOf(g.r, a), t.failures, t.final, p.Attempts)
+		}
+	}
+	for _, p := range cmd.ApplyPlan.Proven {
+		was, had := before.Alloc(p.ID)
+		is, has := after.Alloc(p.ID)
+		if !had || !has || !was.Proving || is.Proving || was.JobVersion != is.JobVersion {
+			continue
+		}
+		if spec := v.w.groupOf(after, is); spec != nil && spec.typ == state.Service && cmd.NowUnixNano-is.UpUnixNano < int64(spec.life.minHealthy) {
+			v.fail(rolloutKept, "%s: %s counts as healthy after %s; min_healthy is %s", g.r.name, instanceOf(g.r, is), time.Duration(cmd.NowUnixNano-is.UpUnixNano), spec.life.minHealthy)
+		}
+	}
+}
+
+// planned checks a plan of a region: what it takes down for a new version.
+func (v *watch) planned(m *master, view *state.View) {
+	if !v.w.life || len(m.plan.Stops) == 0 {
+		return
+	}
+	taken := map[state.GroupKey]int{}
+	for _, s := range m.plan.Stops {
+		if a, ok := view.Alloc(s.AllocID); ok && a.Serving() && s.Reason == state.ReasonSuperseded && !over(view, s) {
+			taken[s.Key]++
+		}
+	}
+	for key, n := range taken {
+		slots, _ := view.Group(key)
+		job, ok := view.Job(key.JobKey(), slots.Slots[0].JobVersion)
+		if !ok || job.Type != state.Service {
+			continue
+		}
+		down := v.down(view, slots, m.srv.h.wall())
+		if most := max(1, int(job.Group(key.Group).MaxParallel)); down+n > most {
+			v.fail(rolloutKept, "%s: a rollout takes down %d instances of %s while %d are down; max_parallel is %d", m.r.name, n, key, down, most)
+		}
+	}
+}
+
+// over reports whether an instance needs no further attempt.
+func over(view *state.View, s sched.Stop) bool {
+	in := view.Instance(s.Key, s.Index)
+	return in.Finished()
+}
+
+// down returns how many instances of a group certainly do not run because of changes or failures.
+func (v *watch) down(view *state.View, g *state.GroupView, now int64) (n int) {
+	for _, s := range g.Slots {
+		for i := s.From; i < s.To; i++ {
+			if !s.Wants(i) {
+				continue
+			}
+			in := view.Instance(g.Key, i)
+			live, connected, serving := 0, 0, false
+			for a := range view.InstanceAllocs(g.Key, i) {
+				if !a.Live() {
+					continue
+				}
+				live++
+				if !a.Disconnected {
+					connected++
+					serving = serving || a.Serving() && a.Desired == state.Run
+				}
+			}
+			if !in.Finished() && (connected > 0 && !serving || live == 0 && in.Failures > 0 && in.NotBeforeUnixNano > now) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// atOnce checks how many instances of an array run, as far as leases end them when they are lost.
+func (v *watch) atOnce(r *run) {
+	g := r.o.spec
+	bound := func(o *run) bool { return o.o.binding == lease.Both || o.o.local && o.o.binding&lease.Node != 0 }
+	// What was submitted to a region of the level before has no bound.
+	if g.life.parallel == 0 || !bound(r) || r.o.local && v.w.upgraded || v.copied(r.a.r) || r.a.r.clusters > 0 {
+		return
+	}
+	n, at := 0, r.o.instance
+	for at.index = 0; at.index < maxArray; at.index++ {
+		if slices.ContainsFunc(v.live[at], func(o *run) bool { return bound(o) && executing(o) && !o.givenUp && o.o.spec.life.parallel > 0 }) {
+			n++
+		}
+	}
+	if n > g.life.parallel {
+		v.fail(parallelKept, "%s forks %s, and %d instances run at once; parallel is %d", r.a.id, r.o.instance, n, g.life.parallel)
+	}
+}
+
+// maxArray bounds the indices of arrays.
+const maxArray = 16
+
+// divided checks after a transaction that the parts of the regions do not exceed `parallel` together.
+func (v *watch) divided(ws []write) {
+	if !v.w.life || v.restoredAt != 0 {
+		return
+	}
+	seen := map[groupName]bool{}
+	for _, o := range ws {
+		s, is := o.value.(region.Slot)
+		name := groupName{s.Job, s.Group}
+		j, _ := v.w.etcd.value(jobPrefix + s.Job).(*jobRecord)
+		if !is || s.Parallel == 0 || seen[name] || j == nil || j.group(s.Group) == nil {
+			continue
+		}
+		seen[name] = true
+		sum := 0
+		for _, k := range v.w.etcd.keys {
+			if other, is := k.value.(region.Slot); is && other.Job == s.Job && other.Group == s.Group && !other.Vacant && other.Desired == region.DesiredRun {
+				sum += other.Parallel
+			}
+		}
+		if most := j.group(s.Group).life.parallel; sum > most {
+			v.fail(parallelKept, "the regions may run %d instances of %s/%s at once; parallel is %d", sum, s.Job, s.Group, most)
+		}
+	}
+}
+
+// standing checks at the end that no array waits for its turn while nothing of it runs.
+func standing(w *world) {
+	for _, r := range w.regions {
+		m := r.master()
+		if m == nil || m.plan == nil {
+			continue
+		}
+		for _, wait := range m.plan.Waiting {
+			if wait.Reason == state.ReasonParallel && !busy(w, wait.Key, r) {
+				w.watch.fail(parallelKept, "%s: %s waits for its turn, and nothing of it runs", r.name, wait.Key)
+			}
+		}
+	}
+}
+
+// busy reports whether some instance of a group runs or waits for something else.
+func busy(w *world, key state.GroupKey, at *regionSim) bool {
+	for _, r := range w.regions {
+		if key.Local && r != at {
+			continue
+		}
+		m := r.master()
+		if m == nil || m.plan == nil {
+			continue
+		}
+		for a := range m.view().GroupAllocs(key) {
+			if a.Live() || a.ModifiedUnixNano > m.srv.h.wall()-45e9 {
+				return true
+			}
+		}
+		for _, u := range m.plan.Unplaced {
+			if u.Key == key {
+				return true
+			}
+		}
+		for _, u := range m.plan.Waiting {
+			if u.Key == key && u.Reason != state.ReasonParallel {
+				return true
+			}
+		}
+	}
+	return false
+}
