@@ -72,6 +72,8 @@ var cores = map[string][]string{
 	"security/roster":        {"security/identity"},
 	"topology/origin":        {"topology"},
 	"topology/predict":       {"topology"},
+
+	"global/deadletters/plan": {},
 }
 
 // forbiddenInCores are standard packages that would make a decision impure.

@@ -161,6 +161,9 @@ func (c *Client) Workflows() nusav1.WorkflowsClient { return nusav1.NewWorkflows
 // Schedules begins runs of jobs with a schedule, and of jobs that are dispatched.
 func (c *Client) Schedules() nusav1.SchedulesClient { return nusav1.NewSchedulesClient(c.conn) }
 
+// DeadLetters has what is left of instances of batch jobs that failed for good.
+func (c *Client) DeadLetters() nusav1.DeadLettersClient { return nusav1.NewDeadLettersClient(c.conn) }
+
 // Spares prepares spare hosts for an upgrade, and holds them.
 func (c *Client) Spares() nusav1.SparesClient { return nusav1.NewSparesClient(c.conn) }
 

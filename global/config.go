@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/deadletters"
 	"github.com/nusa-scheduler/nusa/global/events"
 	"github.com/nusa-scheduler/nusa/global/spares"
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -88,6 +89,10 @@ type Config struct {
 	EndedKept, HistoryAge time.Duration
 	// ReservationRetention is how long the record of a reservation that has ended is stored. Default 24 h.
 	ReservationRetention time.Duration
+	// DeadLetterRetention is how long a dead letter is stored. More open dead letters than DeadLetterAlarm are an
+	// alarm; less than 0: there is none. The defaults are deadletters.DefaultRetention and so on.
+	DeadLetterRetention time.Duration
+	DeadLetterAlarm     int
 	// AuditRetention is how long entries of the audit trail are kept, also those of regions. Default
 	// state.AuditAge.
 	AuditRetention time.Duration
@@ -209,7 +214,7 @@ func (c Config) withDefaults() (Config, error) {
 	}{
 		{&c.Lease, DefaultLease}, {&c.ReportInterval, 5 * time.Second},
 		{&c.CheckpointInterval, 30 * time.Second},
-		{&c.EndedKept, DefaultEndedKept}, {&c.HistoryAge, DefaultHistoryAge}, {&c.AuditRetention, state.AuditAge}, {&c.EventRetention, events.DefaultAge}, {&c.ReservationRetention, 24 * time.Hour},
+		{&c.EndedKept, DefaultEndedKept}, {&c.HistoryAge, DefaultHistoryAge}, {&c.AuditRetention, state.AuditAge}, {&c.EventRetention, events.DefaultAge}, {&c.ReservationRetention, 24 * time.Hour}, {&c.DeadLetterRetention, deadletters.DefaultRetention},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
@@ -225,7 +230,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("interval %s: must not be negative", c.ElectionTTL)
 	}
 	c.EndedMost, c.HistoryMost = cmp.Or(c.EndedMost, DefaultEndedMost), cmp.Or(c.HistoryMost, DefaultHistoryMost)
-	c.EventBytes = cmp.Or(c.EventBytes, events.DefaultBytes)
+	c.EventBytes, c.DeadLetterAlarm = cmp.Or(c.EventBytes, events.DefaultBytes), cmp.Or(c.DeadLetterAlarm, deadletters.DefaultAlarm)
 	c.JobsMax, c.NamespaceMax = cmp.Or(c.JobsMax, DefaultJobsMax), cmp.Or(c.NamespaceMax, DefaultNamespaceMax)
 	if c.Store == nil && len(c.Etcd.Endpoints) == 0 && c.DataDir == "" {
 		return c, errors.New("data directory: required, since etcd is embedded; or name etcd endpoints")

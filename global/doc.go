@@ -52,5 +52,6 @@
 //	reservations reserves room on nodes for what another system creates there
 //	spares       holds spare hosts for an upgrade; the folder step decides what follows (pure)
 //	schedules    begins the runs of schedules and of dispatches; the folder plan decides when (pure)
+//	deadletters  stores what is left of instances without attempts; the folder plan decides (pure)
 //	workflows    runs the steps of workflows; the folder flow decides which (pure)
 package global

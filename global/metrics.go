@@ -32,7 +32,7 @@ type metrics struct {
 	term            *prometheus.Desc
 	// events describes the log of the durable events.
 	eventBytes, eventNumber, eventsUnstored *prometheus.Desc
-	room                                    *prometheus.Desc
+	room, deadLetters                       *prometheus.Desc
 }
 
 func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
@@ -63,6 +63,7 @@ func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
 		queue:          prometheus.NewDesc("nusa_global_commit_queue", "Writes that wait for a transaction.", nil, nil),
 		alarms:         prometheus.NewDesc("nusa_global_alarms", "Alarms that an operator has to act on; see nusa server list.", nil, nil),
 		room:           prometheus.NewDesc("nusa_global_store_bytes", "Bytes of the store, by kind: its database on disk, the part in use, the quota, the jobs, the limit of jobs.", []string{"kind"}, nil),
+		deadLetters:    prometheus.NewDesc("nusa_global_dead_letters", "Stored dead letters that nobody has redriven or dropped.", nil, nil),
 		eventBytes:     prometheus.NewDesc("nusa_global_event_bytes", "Bytes that the stored events take.", nil, nil),
 		eventNumber:    prometheus.NewDesc("nusa_global_event_number", "Number of the latest durable event.", nil, nil),
 		eventsUnstored: prometheus.NewDesc("nusa_global_events_unstored", "Events of this leadership term that could not be stored; consumers learn of the gap.", nil, nil),
@@ -96,7 +97,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots, m.verdicts, m.forwarded, m.lost, m.repairs} {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{m.isActive, m.jobs, m.pending, m.regions, m.queue, m.paused, m.alarms, m.term, m.room, m.eventBytes, m.eventNumber, m.eventsUnstored} {
+	for _, d := range []*prometheus.Desc{m.isActive, m.jobs, m.pending, m.regions, m.queue, m.paused, m.alarms, m.term, m.room, m.deadLetters, m.eventBytes, m.eventNumber, m.eventsUnstored} {
 		ch <- d
 	}
 }
@@ -134,6 +135,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	gauge(m.isActive, 1)
+	gauge(m.deadLetters, term.letters.Open())
 	gauge(m.jobs, len(term.state.Jobs))
 	gauge(m.pending, len(term.state.Pending))
 	gauge(m.regions, connected, "true")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/buses"
+	"github.com/nusa-scheduler/nusa/global/deadletters"
 	"github.com/nusa-scheduler/nusa/global/hooks"
 	"github.com/nusa-scheduler/nusa/global/intakes"
 	"github.com/nusa-scheduler/nusa/global/overview"
@@ -129,6 +130,7 @@ func Run(ctx context.Context, cfg Config) error {
 	nusav1.RegisterSparesServer(s.web, &spares.Service{Current: s.spares})
 	nusav1.RegisterRolloutsServer(s.web, &rollouts.Service{Current: s.term})
 	nusav1.RegisterSchedulesServer(s.web, &schedules.Service{Current: s.schedules})
+	nusav1.RegisterDeadLettersServer(s.web, &deadletters.Service{Current: s.letters})
 	nusav1.RegisterWorkflowsServer(s.web, &workflows.Service{Current: s.workflows})
 	return s.run(ctx, addrs)
 }
@@ -415,6 +417,14 @@ func (s *server) term() *api.Term {
 func (s *server) schedules() *schedules.Book {
 	if t := s.active.Load(); t != nil {
 		return t.schedules
+	}
+	return nil
+}
+
+// letters returns the dead letters of the present term, or nil if this server is not active.
+func (s *server) letters() *deadletters.Book {
+	if t := s.active.Load(); t != nil {
+		return t.letters
 	}
 	return nil
 }

@@ -33,6 +33,7 @@
 //	metrics  the history of measurements
 //	repair   compares the log with the memory of the master and with the agents
 //	reserved tells the global tier where reservations are
+//	letters  tells the global tier which instances have failed for good
 //	trail    what is known of the audit trail beyond the log
 //	gossip   finds the region's servers
 //	quorum   forms and maintains the Raft group

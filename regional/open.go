@@ -19,6 +19,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/api"
 	"github.com/nusa-scheduler/nusa/regional/gossip"
+	"github.com/nusa-scheduler/nusa/regional/letters"
 	"github.com/nusa-scheduler/nusa/regional/metrics"
 	"github.com/nusa-scheduler/nusa/regional/nodes"
 	"github.com/nusa-scheduler/nusa/regional/overview"
@@ -196,6 +197,7 @@ func (s *server) register() {
 	s.calls = s.services()
 	s.calls.Register(g)
 	nusav1.RegisterOverviewServer(g, &overview.Server{Current: s.leadership.overviewTerm})
+	nusav1.RegisterDeadLettersServer(g, &letters.Service{View: s.fsm.View, Region: s.cfg.Region.GetName()})
 	nusav1.RegisterReservationsServer(g, &reserved.Service{View: s.fsm.View})
 }
 

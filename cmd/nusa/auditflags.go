@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/global/deadletters"
 	"github.com/nusa-scheduler/nusa/global/events"
 	"github.com/nusa-scheduler/nusa/internal/webhook"
 	"github.com/nusa-scheduler/nusa/security/auditsink"
@@ -27,6 +28,17 @@ func eventFlags(f *pflag.FlagSet, retention *time.Duration, mib *int64, policy *
 	}), "event-retention", "time for which events are kept, such as 30d (default 7d); many events are kept for a shorter time")
 	f.Int64Var(mib, "event-size", events.DefaultBytes>>20, "MiB that the stored events may take, and at most a sixteenth of the store's quota")
 	return webhookFlags(f, policy)
+}
+
+// letterFlags adds the flags of dead letters to a role.
+func letterFlags(f *pflag.FlagSet, retention *time.Duration, alarm *int) {
+	f.Var(cli.NewDuration(retention, func(d time.Duration) error {
+		if d < time.Minute {
+			return errors.New("is below 1m")
+		}
+		return nil
+	}), "deadletter-retention", "time for which dead letters are kept, such as 90d (default 30d); the oldest of more than 10,000 are forgotten")
+	f.IntVar(alarm, "deadletter-alarm", deadletters.DefaultAlarm, "more open dead letters than this are an alarm; -1 = no alarm")
 }
 
 // webhookFlags adds the flags of webhooks to a role.

@@ -58,7 +58,7 @@ func globalCommand() *cobra.Command {
 	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7601", "address of the HTTP API, /livez, /readyz and /metrics; - turns it off")
 	httpOrigins(f, &cfg.HTTPOrigins)
 	f.StringVar(&cfg.Advertise, "advertise", "", "gRPC address by which the other global servers reach this one (default: --grpc-addr)")
-	storeFlags(f, &cfg.Etcd, &cfg.ReservationRetention, &cfg.SpareCommands)
+	storeFlags(f, &cfg)
 	f.Int64Var(&quotaMiB, "store-quota", store.DefaultQuota>>20, "MiB that the embedded etcd's database may use; from 90 % on no new job is accepted")
 	f.Int64Var(&jobsMiB, "jobs-max", global.DefaultJobsMax>>20, "MiB that the stored records of all jobs may take; a job that has not ended takes about 7 kB of memory")
 	f.Int64Var(&namespaceMiB, "namespace-max", global.DefaultNamespaceMax>>20, "MiB that the stored records of the jobs of one namespace may take")
@@ -104,10 +104,12 @@ func globalCommand() *cobra.Command {
 }
 
 // storeFlags adds the flags for the store of a global server, and for how long it has reservations that
-// have ended, and for the programs that make spare hosts.
-func storeFlags(f *pflag.FlagSet, etcd *global.Etcd, reservations *time.Duration, programs *map[string]string) {
-	f.StringToStringVar(programs, "spare-command", nil, "a program that a provisioner of spares may run here, NAME=PATH; repeat for more")
-	f.DurationVar(reservations, "reservation-retention", 24*time.Hour, "time for which a reservation that has ended can still be read")
+// have ended, for dead letters, and for the programs that make spare hosts.
+func storeFlags(f *pflag.FlagSet, cfg *global.Config) {
+	etcd := &cfg.Etcd
+	letterFlags(f, &cfg.DeadLetterRetention, &cfg.DeadLetterAlarm)
+	f.StringToStringVar(&cfg.SpareCommands, "spare-command", nil, "a program that a provisioner of spares may run here, NAME=PATH; repeat for more")
+	f.DurationVar(&cfg.ReservationRetention, "reservation-retention", 24*time.Hour, "time for which a reservation that has ended can still be read")
 	f.StringSliceVar(&etcd.Endpoints, "etcd-endpoints", nil, "use this etcd (or another global server's) instead of an embedded member")
 	f.StringVar(&etcd.ClientAddr, "etcd-client-addr", "", "address of the embedded etcd for other global servers (default: none)")
 	f.StringVar(&etcd.Outside.CAFile, "etcd-ca-file", "", "certificates of the authorities of --etcd-endpoints, PEM")

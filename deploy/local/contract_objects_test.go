@@ -70,6 +70,8 @@ func (c *contract) valid(op rest.Operation) string {
 		return `{}`
 	case "Spares.SetProvisioner":
 		return `{"provisioner": {"name": "made-by-test", "webhook": {"url": "https://provision.invalid/"}}, "secret": "whsec_` + strings.Repeat("A", 40) + `"}`
+	case "DeadLetters.Redrive":
+		return `{}`
 	case "Schedules.Pause", "Schedules.Resume", "Schedules.Trigger":
 		return `{}`
 	case "Schedules.Backfill":

@@ -77,6 +77,15 @@ func SubmitWith(ctx context.Context, term *Term, spec *nusav1.JobSpec, also func
 	return err
 }
 
+// CheckSubmit fills in the defaults of a spec, and returns an error if it is not valid, or if the caller of the
+// present call may not submit it.
+func CheckSubmit(ctx context.Context, term *Term, spec *nusav1.JobSpec) error {
+	if err := checkSpec(term, spec); err != nil {
+		return cmp.Or(rights.MaySubmit(ctx, spec.GetNamespace(), spec.GetName()), rpcError(err))
+	}
+	return rights.Plan(ctx, term.State.Auth.Load, spec, "")
+}
+
 // SubmitFor begins a submit that no call makes, for example one by a message. by is the caller for the audit
 // trail. ctx has the rights: see rights.With. Submits take effect in the order in which they began. finish
 // waits for the result, which is a status. FAILED_PRECONDITION is about the job, never about the server.

@@ -60,6 +60,11 @@ func (p *Placer) storeResults(ctx context.Context) error {
 			if rec, rev := t.Job(r.key); rec == nil || rec.Run(rev) != r.record.GetRun() {
 				return nil // the job was purged, or another run has begun
 			}
+			if add := t.State.Letters.Add; add != nil {
+				if err := add(t, r.key); err != nil {
+					return err
+				}
+			}
 			word := state.EnumWord(r.record.GetStatus().GetState().String(), "JOB_STATE_")
 			t.Event("job."+word, r.key.String(), "%s", r.record.GetStatus().GetMessage())
 			return t.PutResult(r.key, r.record)
@@ -80,6 +85,8 @@ func (p *Placer) storeResults(ctx context.Context) error {
 func (p *Placer) newResults() (out []result) {
 	p.st.Lock()
 	defer p.st.Unlock()
+	awaited := p.st.Letters.Awaited
+	var later []state.JobKey // their dead letters come first
 	for k := range p.st.Ended {
 		delete(p.st.Ended, k)
 		j := p.st.Jobs[k]
@@ -92,11 +99,18 @@ func (p *Placer) newResults() (out []result) {
 		if !jobstatus.HasEnded(j.Status(p.st.Sight()).GetState()) {
 			continue
 		}
+		if awaited != nil && awaited(j) {
+			later = append(later, k)
+			continue
+		}
 		status := j.Status(state.Sight{}) // a result does not say which regions are cut off or awaited now
 		rec := &nusav1.ResultRecord{Version: j.Record.Version(), Run: j.Record.Run(j.Revision), Status: boundStatus(status)}
 		if !proto.Equal(rec, j.Result) {
 			out = append(out, result{k, rec})
 		}
+	}
+	for _, k := range later {
+		p.st.Ended[k] = struct{}{}
 	}
 	return out
 }

@@ -35,6 +35,19 @@ func NewChild(spec *nusav1.JobSpec, name string, at time.Time, meta, labels map[
 	return &Child{r}, nil
 }
 
+// JobOf returns the job of a spec that is complete, ready to be stored. Nothing checks the spec again.
+func JobOf(spec *nusav1.JobSpec) (*Child, error) {
+	r, err := encodedRun(spec, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	return &Child{r}, nil
+}
+
+// Fill gives a task variables, and replaces references to them. An agent has values of its own for references to
+// variables that it knows.
+func Fill(t *nusav1.Task, values map[string]string) { fill(t, values, false) }
+
 // Size returns the number of bytes of the job.
 func (c *Child) Size() int { return len(c.job.encoded) }
 

@@ -116,7 +116,11 @@ type runJob struct {
 
 // newRun returns the job of a run.
 func newRun(spec *nusav1.JobSpec, name string, at time.Time, in input) (*runJob, error) {
-	out := specOf(spec, name, at, in)
+	return encodedRun(specOf(spec, name, at, in), at)
+}
+
+// encodedRun returns the job of a run with a complete spec.
+func encodedRun(out *nusav1.JobSpec, at time.Time) (*runJob, error) {
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(out)
 	switch {
 	case err != nil:
@@ -124,7 +128,7 @@ func newRun(spec *nusav1.JobSpec, name string, at time.Time, in input) (*runJob,
 	case len(encoded) > job.MaxSize:
 		return nil, invalid("payload", "makes a job of %d bytes, at most %d are taken: each task gets the payload and the values", len(encoded), job.MaxSize)
 	}
-	return &runJob{name: name, at: at, spec: state.NewSpec(out), encoded: encoded, hash: sha256.Sum256(encoded)}, nil
+	return &runJob{name: out.GetName(), at: at, spec: state.NewSpec(out), encoded: encoded, hash: sha256.Sum256(encoded)}, nil
 }
 
 // begin stores a run with its job.

@@ -126,8 +126,9 @@ type State struct {
 	Others map[string]func(name string, m proto.Message)
 	// ObjectAlarms are what an operator has to do about objects of other packages, by their kind.
 	ObjectAlarms map[string]string
-	// Templates are the jobs that begin runs.
+	// Templates are the jobs that begin runs. Letters are those that may leave dead letters.
 	Templates Templates
+	Letters   Letters
 	// Leadership is the stored record of the leadership term.
 	Leadership *nusav1.LeadershipRecord
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/events"
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/internal/notify"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -54,11 +55,52 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 			st.Pend(k) // another region may run what this one no longer needs
 		}
 		st.Ended[k] = struct{}{}
+		st.Letters.note(k, sum)
 	}
 	if j.Revertible() || j.rollsOut() {
 		st.Rollouts[k] = struct{}{}
 	}
 	return disconnectedChanged
+}
+
+// Letters connects the state with package deadletters. The lock of the State guards it. The functions are
+// set before the term serves, and are called with the lock.
+type Letters struct {
+	// failed are the batch jobs of which a new summary counts failed instances. Wake is notified when one is
+	// added.
+	failed JobSet
+	Wake   notify.Signal
+	// Awaited reports whether the result of a job must wait for dead letters. Add adds those that are not
+	// stored yet to the transaction of the result. nil: there are none.
+	Awaited func(*Job) bool
+	Add     func(*Tx, JobKey) error
+}
+
+func (l *Letters) note(k JobKey, sum *nusav1.JobSummary) {
+	for _, c := range sum.GetGroups() {
+		if c.GetFailed() > 0 {
+			if l.failed == nil {
+				l.failed = JobSet{}
+			}
+			l.failed[k] = struct{}{}
+			l.Wake.Notify()
+			return
+		}
+	}
+}
+
+// Noted reports whether TakeFailed would return a job. The lock is held.
+func (l *Letters) Noted(k JobKey) bool {
+	_, noted := l.failed[k]
+	return noted
+}
+
+// TakeFailed returns the jobs with failed instances in summaries that came since it returned them last. One
+// caller may take them. The lock is held.
+func TakeFailed(st *State) JobSet {
+	out := st.Letters.failed
+	st.Letters.failed = nil
+	return out
 }
 
 // setDisconnected replaces the disconnected instances of a job, and reports whether they have

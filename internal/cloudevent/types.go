@@ -14,6 +14,7 @@ var types = []string{
 	"audit.gap",
 	"auth.changed", "auth.unreadable",
 	"bus.deleted", "bus.disabled", "bus.dropped", "bus.enabled", "bus.set", "bus.skipped",
+	"deadletter.created", "deadletter.dropped", "deadletter.redriven",
 	"failover.paused", "failover.resumed",
 	"instance.given_up", "instance.lost",
 	"intake.dead_letter", "intake.deleted", "intake.disabled", "intake.enabled", "intake.set",

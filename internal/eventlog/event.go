@@ -75,7 +75,7 @@ func bounded(s string, most int) string {
 func Place(kind, subject string) (namespace, region string) {
 	family, _, _ := strings.Cut(kind, ".")
 	switch family {
-	case "job", "slot", "instance", "latency", "reservation", "spare", "schedule", "rollout", "workflow":
+	case "job", "slot", "instance", "latency", "reservation", "spare", "schedule", "rollout", "workflow", "deadletter":
 		namespace, rest, named := strings.Cut(subject, "/")
 		if !named {
 			return "", ""

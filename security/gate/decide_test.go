@@ -46,7 +46,7 @@ func request(t *testing.T, method string) proto.Message {
 // tiers show that the handlers do so.
 var findsItself = []string{
 	"Allocations/Exec", "Allocations/Get", "Allocations/ListFiles", "Allocations/Logs", "Allocations/ReadFile", "Allocations/Restart", "Allocations/Signal",
-	"Allocations/Stats", "Allocations/Stop", "Jobs/Plan", "Jobs/Submit", "Jobs/SubmitMany",
+	"Allocations/Stats", "Allocations/Stop", "DeadLetters/Drop", "DeadLetters/Get", "DeadLetters/Redrive", "Jobs/Plan", "Jobs/Submit", "Jobs/SubmitMany",
 	"Nodes/Cordon", "Nodes/Drain", "Nodes/Get", "Nodes/Remove",
 	"Reservations/Claim", "Reservations/Create", "Reservations/Get", "Reservations/Release", "Rollouts/Revert",
 	"Spares/Cancel", "Spares/Get", "Spares/Prepare", "Spares/Release",

@@ -211,6 +211,12 @@ var table = []row{
 	{name: "/nusa.v1.Rollouts/Promote", may: users, verb: "submit", kind: "job", at: ofJob},
 	{name: "/nusa.v1.Rollouts/Fail", may: users, verb: "submit", kind: "job", at: ofJob},
 
+	{name: "/nusa.v1.DeadLetters/List", may: users, verb: "read", kind: "job", at: ofNamespace, list: true},
+	{name: "/nusa.v1.DeadLetters/Get", may: users, verb: "read", kind: "job", at: unknown},
+	{name: "/nusa.v1.DeadLetters/Redrive", may: users, verb: "submit", kind: "job", at: unknown},
+	{name: "/nusa.v1.DeadLetters/Drop", may: users, verb: "stop", kind: "job", at: unknown},
+	{name: "/nusa.v1.DeadLetters/Collect", may: globals},
+
 	{name: "/nusa.v1.Reservations/Create", may: users, verb: "create", kind: "reservation", at: unknown},
 	{name: "/nusa.v1.Reservations/Get", may: users, verb: "read", kind: "reservation", at: unknown},
 	{name: "/nusa.v1.Reservations/List", may: users, verb: "read", kind: "reservation", at: ofNamespace, list: true},

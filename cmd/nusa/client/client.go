@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/auth"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/bus"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/deadletter"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/find"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/intake"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/job"
@@ -80,13 +81,13 @@ failed, and the job was taken back. job plan: 0 no change, 1 changes, 255 error.
 // Commands returns the commands of the client, which the caller adds to Root.
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
-		job.Command(), workflow.Command(), alloc.Command(), reservation.Command(), spare.Command(), namespace.Command(), region.Command(), node.Command(), pool.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
+		job.Command(), workflow.Command(), deadletter.Command(), alloc.Command(), reservation.Command(), spare.Command(), namespace.Command(), region.Command(), node.Command(), pool.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
 		login.Command(), login.LogoutCommand(),
 		find.Command(), top.Command(), uiCommand(), network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), monitorCommand(), webhook.Command(), bus.Command(), intake.Command(), audit.Command(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork
-		if i >= 16 {
+		if i >= 17 {
 			c.GroupID = groupLook
 		}
 	}

@@ -37,6 +37,7 @@ type fake struct {
 	info    *nusav1.InfoResponse
 	hooks   *hooksServer
 	buses   *busesServer
+	letters *letterServer
 }
 
 // notes has the state that all services of the fake server share.
@@ -77,7 +78,7 @@ func newFake(t *testing.T) *fake {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{notes: &notes{addr: l.Addr().String()}, audit: newAuditServer(t), hooks: &hooksServer{}, buses: &busesServer{}}
+	f := &fake{notes: &notes{addr: l.Addr().String()}, audit: newAuditServer(t), hooks: &hooksServer{}, buses: &busesServer{}, letters: &letterServer{}}
 	conns := &connections{Listener: l}
 	f.drop = conns.drop
 	f.die = func() { conns.Close(); conns.drop() }
@@ -95,6 +96,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterBusesServer(s, f.buses)
 	nusav1.RegisterIntakesServer(s, intakesServer{buses: f.buses})
 	nusav1.RegisterReservationsServer(s, &reservationServer{})
+	nusav1.RegisterDeadLettersServer(s, f.letters)
 	nusav1.RegisterSparesServer(s, &spareServer{})
 	nusav1.RegisterPoolsServer(s, &poolServer{})
 	nusav1.RegisterSchedulesServer(s, scheduleServer{notes: f.notes})

@@ -1,0 +1,184 @@
+// Package letters tells the global tier which instances of batch jobs have no attempts left. The global tier
+// makes dead letters of them.
+//
+//	letters.go  the DeadLetters service of a region
+package letters
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/state/retry"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+	"github.com/nusa-scheduler/nusa/security/rights"
+)
+
+// Bounds of a request and of its response.
+const (
+	mostJobs      = 100
+	mostSpans     = 4096
+	mostInstances = 256
+	mostBytes     = 1 << 20
+	mostAttempts  = 10
+	mostMessage   = 256
+)
+
+// Service is the DeadLetters service of a region.
+type Service struct {
+	nusav1.UnimplementedDeadLettersServer
+	// View returns the committed state, and Region is the name of the region.
+	View   func() *state.View
+	Region string
+}
+
+// Collect implements nusav1.DeadLettersServer.
+func (s *Service) Collect(_ context.Context, req *nusav1.CollectRequest) (*nusav1.CollectResponse, error) {
+	if n := len(req.GetJobs()); n > mostJobs {
+		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "jobs", Message: fmt.Sprintf("has %d jobs, at most %d are allowed", n, mostJobs)})
+	}
+	view, out, bytes := s.View(), &nusav1.CollectResponse{}, 0
+	for _, job := range req.GetJobs() {
+		if n := len(job.GetCollected()); n > mostSpans {
+			return nil, rpcerr.Invalid(&nusav1.Problem{Field: "jobs.collected", Message: fmt.Sprintf("has %d spans, at most %d are allowed", n, mostSpans)})
+		}
+		for g := range view.JobGroups(state.JobKey{Namespace: job.GetNamespace(), Job: job.GetName()}) {
+			for in := range view.InstancesIn(g) {
+				if !in.Exhausted {
+					continue
+				}
+				letter := s.letter(view, g.Key, in)
+				if letter == nil || collected(job.GetCollected(), letter) {
+					continue
+				}
+				bytes += proto.Size(letter)
+				if len(out.Instances) == mostInstances || bytes > mostBytes && len(out.Instances) > 0 {
+					out.More = true
+					return out, nil
+				}
+				out.Instances = append(out.Instances, letter)
+			}
+		}
+	}
+	return out, nil
+}
+
+// collected reports whether the global tier has an instance already.
+func collected(spans []*nusav1.CollectedSpan, l *nusav1.DeadLetter) bool {
+	return slices.ContainsFunc(spans, func(s *nusav1.CollectedSpan) bool {
+		return s.GetGroup() == l.GetGroup() && s.GetJobVersion() == l.GetJobVersion() && s.GetRun() == l.GetRun() &&
+			s.GetFrom() <= l.GetIndex() && l.GetIndex() < s.GetTo()
+	})
+}
+
+// letter returns an instance without attempts left, or nil if the region has forgotten its last attempt.
+func (s *Service) letter(view *state.View, key state.GroupKey, in *state.Instance) *nusav1.DeadLetter {
+	var all []*state.Alloc
+	for a := range view.InstanceAllocs(key, in.Index) {
+		all = append(all, a)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	last := all[len(all)-1]
+	out := &nusav1.DeadLetter{
+		Namespace: key.Namespace, Job: key.Job, Group: key.Group, Index: in.Index, JobVersion: last.JobVersion, Run: in.Run,
+		Message: cut(in.Message), AttemptCount: max(in.Failures, int32(len(all))), Region: s.Region,
+		Failed: wire.TimestampToProto(in.EndedUnixNano),
+	}
+	if text := wire.RetryText(view, key, in); text != "" {
+		out.Message = cut(strings.TrimPrefix(out.Message+"; "+text, "; "))
+	}
+	for i, a := range all {
+		if len(all)-i > mostAttempts {
+			continue
+		}
+		f := failureOf(a)
+		if a == last && in.Retry != nil {
+			f = &in.Retry.Last
+		}
+		out.Attempts = append(out.Attempts, &nusav1.FailedAttempt{
+			Allocation: a.ID, Region: s.Region, Node: a.NodeName, Started: wire.TimestampToProto(a.RunningUnixNano),
+			Ended: wire.TimestampToProto(a.ModifiedUnixNano), Failure: wire.FailureToProto(f), Message: cut(a.Message),
+		})
+	}
+	out.Failure = out.Attempts[len(out.Attempts)-1].GetFailure()
+	return out
+}
+
+// byReason are the categories of reasons that say enough.
+var byReason = map[state.Reason]retry.Category{
+	state.ReasonNodeLost: retry.NodeLost, "host_rebooted": retry.NodeLost, "max_runtime": retry.Timeout, "start_failed": retry.Start,
+	state.ReasonUnsupported: retry.Config,
+}
+
+// failureOf returns how an earlier attempt failed, as far as its stored states tell.
+func failureOf(a *state.Alloc) *retry.Failure {
+	f := &retry.Failure{Category: retry.App}
+	tasks := wire.TasksFromStored(a.Tasks)
+	names := make([]string, 0, len(tasks))
+	for name := range tasks {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	reason := a.Reason
+	for _, name := range names {
+		t := tasks[name]
+		if t.GetState() != nusav1.AllocState_ALLOC_STATE_FAILED {
+			continue
+		}
+		f.Task, f.ExitCode, f.Signal = name, t.GetExitCode(), t.GetSignal()
+		if r := wire.ReasonFromProto(t.GetReason()); byReason[r] != "" {
+			reason = r
+		}
+		break
+	}
+	if c := byReason[reason]; c != "" {
+		f.Category = c
+	}
+	if a.State == state.Lost {
+		f.Category = retry.NodeLost
+	}
+	return f
+}
+
+// cut bounds a message.
+func cut(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), mostMessage)], "")
+}
+
+// elsewhere refuses a call that belongs to the global tier.
+func elsewhere(ctx context.Context) error {
+	if call := rights.Of(ctx); call != nil {
+		call.Filtered() // the answer is the same for everybody
+	}
+	return status.Error(codes.FailedPrecondition, "dead letters are stored at the global tier: use --addr of a global server")
+}
+
+// List implements nusav1.DeadLettersServer.
+func (s *Service) List(ctx context.Context, _ *nusav1.ListDeadLettersRequest) (*nusav1.ListDeadLettersResponse, error) {
+	return nil, elsewhere(ctx)
+}
+
+// Get implements nusav1.DeadLettersServer.
+func (s *Service) Get(ctx context.Context, _ *nusav1.GetDeadLetterRequest) (*nusav1.DeadLetter, error) {
+	return nil, elsewhere(ctx)
+}
+
+// Redrive implements nusav1.DeadLettersServer.
+func (s *Service) Redrive(ctx context.Context, _ *nusav1.RedriveRequest) (*nusav1.DeadLetter, error) {
+	return nil, elsewhere(ctx)
+}
+
+// Drop implements nusav1.DeadLettersServer.
+func (s *Service) Drop(ctx context.Context, _ *nusav1.DropDeadLetterRequest) (*nusav1.DeadLetter, error) {
+	return nil, elsewhere(ctx)
+}
