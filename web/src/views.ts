@@ -2,6 +2,7 @@ import type { Component } from 'svelte'
 import type { Want } from './lib/overview.svelte'
 import type { Params } from './lib/router.svelte'
 import { filterOf } from './views/jobs/list'
+import { wantOfRuns } from './views/workflows/want'
 
 /** View is a page of the navigation. Its code is loaded when it is opened. */
 export interface View {
@@ -27,6 +28,7 @@ export const views: View[] = [
   { name: 'latency', title: 'Latency', keys: 'g l', load: () => import('./views/latency/Latency.svelte'), regions: true, want: () => ({ edges: true }) },
   { name: 'topology', title: 'Topology', keys: 'g t', load: () => import('./views/topology/Topology.svelte'), regions: true, want: (p) => (p.region ? { nodesOf: p.region } : {}) },
   { name: 'jobs', title: 'Jobs', keys: 'g j', load: () => import('./views/jobs/Jobs.svelte'), want: jobsOf },
+  { name: 'workflows', title: 'Workflows', keys: 'g w', load: () => import('./views/workflows/Workflows.svelte'), want: wantOfRuns },
   { name: 'reservations', title: 'Reservations', keys: 'g r', load: () => import('./views/reservations/Reservations.svelte') },
   { name: 'events', title: 'Events', keys: 'g e', load: () => import('./views/events/Events.svelte') },
 ]

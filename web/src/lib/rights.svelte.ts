@@ -15,7 +15,7 @@ export interface Place {
 
 /** Every action of the page: a verb and a kind. */
 const actions = [
-  'submit job', 'plan job', 'stop job', 'logs allocation', 'exec allocation', 'release reservation', 'release spare', 'cancel spare',
+  'submit job', 'plan job', 'stop job', 'dispatch job', 'logs allocation', 'exec allocation', 'release reservation', 'release spare', 'cancel spare',
   'cordon region', 'drain region', 'lose region', 'cordon node', 'drain node',
 ] as const
 export type Action = (typeof actions)[number]

@@ -1,0 +1,73 @@
+//go:build integration
+
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/web/fixture"
+)
+
+// TestWorkflowRun: the page of a run shows its graph, which the arrow keys follow. It approves a step, opens the job of a
+// step, and tries a step again after the run has failed.
+func TestWorkflowRun(t *testing.T) {
+	t.Parallel()
+	s, address := serve(t, fixture.Options{Regions: 12})
+	p := open(t, address+"/ui/workflows", desk)
+	p.see("step train failed")
+	p.click("main tbody a", "default/"+fixture.ApprovalRun)
+	p.see("3 of 8 steps have ended")
+	p.wait("document.querySelector('a.node[tabindex=\"0\"]').focus() === undefined")
+	p.press(keyRight, keyRight, keyEnter)
+	p.wait("new URLSearchParams(location.search).get('step') === 'train'")
+	p.click("section.panel a", fixture.ApprovalRun+"--train")
+	p.wait("new URLSearchParams(location.search).get('job') === 'default/" + fixture.ApprovalRun + "--train'")
+
+	p.navigate(address + "/ui/workflows?run=default/" + fixture.ApprovalRun)
+	p.see("Step release waits for an approval.")
+	p.click("main button", "Approve")
+	p.fill("dialog input[name=reason]", "tests are green")
+	p.axe()
+	p.click("dialog button.primary", "Approve")
+	p.see("Step release is approved.")
+	p.wait("!document.body.innerText.includes('waits for an approval')")
+	p.click("main button", "Cancel run")
+	p.click("dialog button.primary", "Cancel run")
+	p.see("is being canceled.")
+
+	p.navigate(address + "/ui/workflows?run=default/" + fixture.FailedRun + "&step=train")
+	p.see("main[0] ended with 137 (out of memory)")
+	p.click("section.panel button", "Retry from here")
+	p.click("dialog button.primary", "Retry")
+	p.see("runs again from train.")
+	at := "POST /v1/workflows/default/"
+	if got, want := fmt.Sprint(s.Calls()), "["+at+fixture.ApprovalRun+":approve "+at+fixture.ApprovalRun+":cancel "+at+fixture.FailedRun+":retry]"; got != want {
+		t.Errorf("the page called %s, want %s", got, want)
+	}
+}
+
+// TestWorkflowOf10000: a run of 10,000 steps is drawn with few nodes, and the list has only the visible steps. The page
+// computes no longer than one of 200 regions may.
+func TestWorkflowOf10000(t *testing.T) {
+	t.Parallel()
+	_, address := serve(t, fixture.Options{Regions: 12})
+	p := open(t, "about:blank", desk)
+	p.host = strings.TrimPrefix(address, "http://")
+	p.measure()
+	p.navigate(address + "/ui/workflows?run=default/" + fixture.LargeRun)
+	p.see("frame-00011")
+	if n := eval[int](p, "document.querySelectorAll('main *').length"); n > 1500 {
+		t.Errorf("a run of 10,000 steps has %d elements in the document", n)
+	}
+	cpu := time.Duration(p.metrics()["TaskDuration"] * float64(time.Second))
+	t.Logf("the page of 10,000 steps computes for %s", cpu.Round(time.Millisecond))
+	if cpu > budgetPaint*8/10 {
+		t.Errorf("the page of 10,000 steps computes for %s", cpu)
+	}
+	p.fill("section[aria-label=Steps] input", "frame-0999")
+	p.see("frame-09999")
+	p.wait("document.querySelector('a.node').getBoundingClientRect().right < 0") // it begins where steps run
+}
