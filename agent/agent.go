@@ -128,10 +128,10 @@ func assemble(ctx context.Context, cfg Config, dir *serve.DataDir, st *store.Sto
 	c := inv.Get().GetCapacity()
 	r.engine, err = engine.New(engine.Config{
 		Log: cfg.Logger, Clock: cfg.Clock, Timeline: line, Drivers: cfg.Drivers, Writer: r.writer, Reports: r.reports, Metrics: r.engineMetrics,
-		Node: engine.Node{ID: st.NodeID, Region: cfg.Region, AllocsDir: dir.Path(allocsDir), Path: taskPath(), ProcessUser: cfg.ProcessUser, Setup: cfg.setup,
+		Node: engine.Node{ID: st.NodeID, Region: cfg.Region, AllocsDir: dir.Path(allocsDir), Path: taskPath(), ProcessUser: cfg.ProcessUser, Setup: cfg.setup, GPUMemory: func(id string) int64 { return inv.gpuMemory()[id] },
 			Reach: engine.Reach{Dial: cfg.Net.Dial, RemoteHosts: cfg.remoteHosts, OwnAddress: inv.Address, Drivers: cfg.Drivers}},
 		Host: reconcile.Host{CPUMilli: c.GetCpuMilli(), MemoryBytes: c.GetMemoryBytes(), DiskBytes: c.GetDiskBytes(),
-			GPUMilli: int64(len(inv.Get().GetGpus())) * 1000, Quota: cfg.InstanceQuota, Drivers: inv.drivers()},
+			GPUs: inv.gpuMemory(), Quota: cfg.InstanceQuota, Drivers: inv.drivers()},
 		TasksChanged: inv.setTasks, PortsInUse: func(ports []int) map[int]bool { return portsInUse(cfg.Net, ports) },
 		MaxRetainedBytes: cfg.MaxRetainedBytes, MaxRetainedFolders: cfg.MaxRetainedFolders,
 	}, contents)

@@ -140,6 +140,9 @@ type Config struct {
 	// accelerators. With Drivers or SharedMachine the default is none, because another agent may
 	// give the same devices to its tasks.
 	GPUs func(context.Context) ([]gpu.Device, error)
+	// GPURoot is the root of the file system with the files of the accelerators' driver. The agent
+	// offers the accelerators below it even with Drivers or SharedMachine. Default: "/".
+	GPURoot string
 	// Plugins maps the name of a further driver to the path of its executable (package
 	// agent/driver/plugin). At most 16 are allowed.
 	Plugins map[string]string
@@ -271,8 +274,8 @@ func (c Config) withParts() (Config, error) {
 		return c, err
 	}
 	if c.GPUs == nil {
-		c.GPUs = gpu.Host{}.Devices
-		if len(c.Drivers) > 0 || c.SharedMachine != "" {
+		c.GPUs = gpu.Host{Root: c.GPURoot}.Devices
+		if c.GPURoot == "" && (len(c.Drivers) > 0 || c.SharedMachine != "") {
 			c.GPUs = func(context.Context) ([]gpu.Device, error) { return nil, nil }
 		}
 	}

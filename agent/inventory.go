@@ -60,8 +60,8 @@ func (inv *inventory) Get() *nusav1.NodeInventory {
 func (inv *inventory) Changed() <-chan struct{} { return inv.changed.C() }
 
 // run inspects the host repeatedly until ctx ends. setHost passes the state of the drivers and
-// the number of accelerators to the engine.
-func (inv *inventory) run(ctx context.Context, setHost func(context.Context, map[string]reconcile.Driver, int) bool) error {
+// the memory of each accelerator to the engine.
+func (inv *inventory) run(ctx context.Context, setHost func(context.Context, map[string]reconcile.Driver, map[string]int64) bool) error {
 	tick := time.NewTicker(inspectEvery)
 	defer tick.Stop()
 	for {
@@ -84,7 +84,7 @@ func (inv *inventory) run(ctx context.Context, setHost func(context.Context, map
 		inv.mu.Lock()
 		inv.now = now
 		inv.mu.Unlock()
-		if !setHost(ctx, inv.drivers(), len(now.GetGpus())) {
+		if !setHost(ctx, inv.drivers(), inv.gpuMemory()) {
 			return nil
 		}
 		inv.changed.Notify()
@@ -119,12 +119,17 @@ func (inv *inventory) inspect(ctx context.Context) (*nusav1.NodeInventory, error
 	if allow, ok := inv.cfg.setup.VolumesAllow(); ok {
 		out.VolumesAllow = &nusav1.VolumesAllow{Folders: allow}
 	}
-	out.Gpus = inv.gpus(ctx)
+	var whole []string
+	out.Gpus, out.UnusableGpus, whole = inv.gpus(ctx)
 	for _, name := range slices.Sorted(maps.Keys(inv.cfg.Drivers)) {
 		f := inv.cfg.Drivers[name].Fingerprint(ctx)
 		if err := inv.cfg.setup.CanSecrets(); err != nil && slices.Contains(f.Capabilities, driver.CapSecrets) {
 			f.Capabilities = slices.DeleteFunc(slices.Clone(f.Capabilities), func(c string) bool { return c == driver.CapSecrets })
 			f.Message = strings.TrimPrefix(f.Message+"; no secrets: "+err.Error(), "; ")
+		}
+		if len(whole) > 0 && slices.Contains(f.Capabilities, driver.CapGPUShare) {
+			f.Capabilities = slices.DeleteFunc(slices.Clone(f.Capabilities), func(c string) bool { return c == driver.CapGPUShare })
+			f.Message = strings.TrimPrefix(f.Message+"; no parts of accelerators: the compute mode of "+strings.Join(whole, ", ")+" is exclusive", "; ")
 		}
 		f.Capabilities = slices.Sorted(slices.Values(append([]string{driver.CapLifecycle}, f.Capabilities...)))
 		out.Drivers = append(out.Drivers, &nusav1.DriverInfo{Name: name, Healthy: f.Healthy, Version: f.Version, Message: engine.Clip(f.Message), Capabilities: f.Capabilities})
@@ -132,28 +137,55 @@ func (inv *inventory) inspect(ctx context.Context) (*nusav1.NodeInventory, error
 	return out, nil
 }
 
-// gpus returns the healthy accelerators. It logs a problem when it begins or changes. If the
-// inspection fails, the node offers no accelerator.
-func (inv *inventory) gpus(ctx context.Context) []*nusav1.GPUDevice {
+// gpus returns the accelerators that tasks may use, those that they may not use, and the addresses of
+// those that only one program at a time can use. It logs a problem when it begins, changes or ends. If
+// the inspection fails, the node offers no accelerator.
+func (inv *inventory) gpus(ctx context.Context) (usable, unusable []*nusav1.GPUDevice, whole []string) {
 	devices, err := inv.cfg.GPUs(ctx)
 	problems := map[string]string{}
 	if err != nil {
 		problems[""] = err.Error()
+		unusable = append(unusable, &nusav1.GPUDevice{Problem: engine.Clip(err.Error())})
 	}
-	var out []*nusav1.GPUDevice
 	for _, d := range devices {
+		to := &nusav1.GPUDevice{Id: d.UUID, Model: d.Model, MemoryBytes: d.MemoryBytes, Address: d.Address, Problem: engine.Clip(d.Problem)}
 		if d.Problem != "" {
 			problems[d.Address] = d.Problem
+			unusable = append(unusable, to)
 			continue
 		}
-		out = append(out, &nusav1.GPUDevice{Id: d.UUID, Model: d.Model, MemoryBytes: d.MemoryBytes, Address: d.Address})
+		usable = append(usable, to)
+		if d.Exclusive {
+			whole = append(whole, d.Address)
+		}
 	}
+	if ctx.Err() == nil {
+		inv.logProblems(problems)
+	}
+	return usable, unusable, whole
+}
+
+// logProblems logs the problems of accelerators that differ from those of the latest inspection.
+func (inv *inventory) logProblems(problems map[string]string) {
 	for at, why := range problems {
-		if inv.gpuProblems[at] != why && ctx.Err() == nil {
+		if inv.gpuProblems[at] != why {
 			inv.cfg.Logger.Warn("an accelerator is not offered", "address", at, "reason", why)
 		}
 	}
+	for at := range inv.gpuProblems {
+		if problems[at] == "" {
+			inv.cfg.Logger.Info("the problem of an accelerator has ended", "address", at)
+		}
+	}
 	inv.gpuProblems = problems
+}
+
+// gpuMemory maps the id of each accelerator that tasks may use to its memory.
+func (inv *inventory) gpuMemory() map[string]int64 {
+	out := map[string]int64{}
+	for _, d := range inv.Get().GetGpus() {
+		out[d.GetId()] = d.GetMemoryBytes()
+	}
 	return out
 }
 

@@ -85,7 +85,7 @@ func TestAcceleratorsOfATask(t *testing.T) {
 	}
 	c.SupervisorArgv, c.DockerHost, c.Incus = []string{self, "supervise"}, "off", "off"
 	c.GPUs = func(context.Context) ([]gpu.Device, error) {
-		return []gpu.Device{{UUID: "GPU-1", Model: "h100", MemoryBytes: 80 << 30}, {UUID: "GPU-2", Model: "h100"}, {UUID: "GPU-3", Problem: "is broken"}}, nil
+		return []gpu.Device{{UUID: "GPU-1", Model: "h100", MemoryBytes: 80 << 30}, {UUID: "GPU-2", Model: "h100"}, {UUID: "GPU-3", Problem: "is broken"}, {UUID: "GPU-4", MemoryBytes: 10 << 30}}, nil
 	}
 	device := func(count int32, ids ...string) func(*nusav1.AllocOrder, *nusav1.Group) {
 		return func(o *nusav1.AllocOrder, g *nusav1.Group) {
@@ -96,14 +96,39 @@ func TestAcceleratorsOfATask(t *testing.T) {
 			}
 		}
 	}
+	part := func(milli, given int32) func(*nusav1.AllocOrder, *nusav1.Group) {
+		return func(o *nusav1.AllocOrder, g *nusav1.Group) {
+			g.Tasks["main"].Resources = &nusav1.Resources{Gpu: &nusav1.GPU{ShareMilli: milli}}
+			o.Gpus = []*nusav1.GPUGrant{{Device: "GPU-4", ShareMilli: given}}
+		}
+	}
 	show := sh(`echo "$CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES"; exec sleep 3600`)
 	m.order(testOrder("aaaa", 1, "process", show, device(2, "GPU-2", "GPU-1")))
 	runAgent(t, c)
 	m.untilState("aaaa", running)
 	untilOutput(t, nusav1.NewAllocationsClient(m.conn()), "GPU-2,GPU-1 GPU-2,GPU-1\n")
 	m.order(testOrder("bbbb", 2, "process", show, device(1, "GPU-1")))
-	if r := m.untilState("bbbb", failed); r.GetReason() != nusav1.Reason_REASON_INSUFFICIENT_GPU {
-		t.Errorf("a device too many: %v", r)
+	if r := m.untilState("bbbb", failed); r.GetReason() != nusav1.Reason_REASON_INSUFFICIENT_GPU || !strings.Contains(r.GetMessage(), "GPU-1") {
+		t.Errorf("a device that another allocation has: %v", r)
+	}
+	m.order(testOrder("dddd", 4, "process", show, device(1, "GPU-3")))
+	if r := m.untilState("dddd", failed); r.GetReason() != nusav1.Reason_REASON_INSUFFICIENT_GPU || !strings.Contains(r.GetMessage(), "does not offer") {
+		t.Errorf("a device with a problem: %v", r)
+	}
+	// Two allocations have parts of one device. A third part does not fit.
+	sharing := sh(`echo "$CUDA_VISIBLE_DEVICES $NUSA_GPU_SHARE $NUSA_GPU_MEMORY_BYTES $CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"; exec sleep 3600`)
+	for i, id := range []string{"eeee", "ffff"} {
+		m.order(testOrder(id, uint64(5+i), "process", sharing, part(400, 400)))
+		m.untilState(id, running)
+	}
+	untilOutputOf(t, nusav1.NewAllocationsClient(m.conn()), "eeee", "GPU-4 0.4 4294967200 0=4095M\n")
+	m.order(testOrder("gggg", 7, "process", sharing, part(400, 400)))
+	if r := m.untilState("gggg", failed); r.GetReason() != nusav1.Reason_REASON_INSUFFICIENT_GPU || !strings.Contains(r.GetMessage(), "200 of 1000 free") {
+		t.Errorf("a part too many: %v", r)
+	}
+	m.order(testOrder("hhhh", 8, "process", sharing, part(200, 1000)))
+	if r := m.untilState("hhhh", failed); r.GetReason() != nusav1.Reason_REASON_UNSUPPORTED || !strings.Contains(r.GetMessage(), "not what the task asks for") {
+		t.Errorf("an order of another part: %v", r)
 	}
 	m.order(testOrder("cccc", 3, "process", show, device(1)))
 	if r := m.untilState("cccc", failed); r.GetReason() != nusav1.Reason_REASON_UNSUPPORTED || !strings.Contains(r.GetMessage(), "names 0") {

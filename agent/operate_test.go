@@ -56,9 +56,15 @@ func TestRestartAndSignal(t *testing.T) {
 // untilOutput follows the output of a task until it contains want.
 func untilOutput(t *testing.T, client nusav1.AllocationsClient, want string) {
 	t.Helper()
+	untilOutputOf(t, client, "aaaa", want)
+}
+
+// untilOutputOf is like untilOutput, for any allocation.
+func untilOutputOf(t *testing.T, client nusav1.AllocationsClient, alloc, want string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	stream, err := client.Logs(ctx, &nusav1.LogsRequest{Allocation: "aaaa", Follow: true})
+	stream, err := client.Logs(ctx, &nusav1.LogsRequest{Allocation: alloc, Follow: true})
 	if err != nil {
 		t.Fatal(err)
 	}

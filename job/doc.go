@@ -16,7 +16,7 @@
 //   - check.go: the limits of health checks, of schedules, of parameterized jobs and of retry policies
 //   - driver.go, driver_engine.go: the settings of the known drivers
 //   - variables.go: references of the form ${NUSA_…}
-//   - support.go: what is not supported yet; warnings and notes for the author
+//   - support.go: what is not supported yet; accelerators that nobody has; warnings and notes for the author
 //   - origin.go: origin records
 //   - problem.go: problems with their positions
 //   - diff.go: what changes between two specs

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -62,10 +63,8 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 				continue
 			}
 			gpu := t.GetResources().GetGpu()
-			part := gpu.GetShareMilli() > 0 && gpu.GetShareMilli() < wholeGPU
 			gives := t.GetDriver() == "process" || t.GetDriver() == "docker"
 			refuse(!gives && gpu.GetCount()+gpu.GetShareMilli() > 0 && slices.Contains(drivers, t.GetDriver()), c.under(at, ".resources.gpu"), by)
-			refuse(gives && part, c.under(at, ".resources.gpu.share"), by)
 		}
 	}
 }
@@ -266,4 +265,63 @@ func EndedAlready(state nusav1.JobState) []string {
 		return []string{"it has failed" + how}
 	}
 	return nil
+}
+
+// MissingGPUs returns a problem for each task that asks for accelerators of which there is none. have
+// counts the accelerators by model, and where says which accelerators these are, such as "no node of
+// region a".
+func MissingGPUs(spec *nusav1.JobSpec, have map[string]int32, where string) Errors {
+	if spec.GetWorkflow() != nil {
+		return ofSteps(spec, func(step *nusav1.JobSpec) Errors { return MissingGPUs(step, have, where) })
+	}
+	var out Errors
+	for _, group := range sorted(spec.GetGroups()) {
+		tasks := spec.GetGroups()[group].GetTasks()
+		for _, name := range sorted(tasks) {
+			ask := tasks[name].GetResources().GetGpu()
+			if ask.GetCount() == 0 && ask.GetShareMilli() == 0 || offered(ask, have) {
+				continue
+			}
+			what := "an accelerator"
+			if models := ask.GetModels(); len(models) > 0 {
+				what = "an accelerator " + strings.Join(models, " or ")
+			}
+			out = append(out, Problem{
+				Field:   "groups." + group + ".tasks." + name + ".resources.gpu",
+				Message: fmt.Sprintf("%s has %s (%s)", where, what, models(have)), Reason: nusav1.Reason_REASON_INSUFFICIENT_GPU,
+			})
+		}
+	}
+	return out
+}
+
+// AsksGPUs reports whether any task asks for accelerators.
+func AsksGPUs(spec *nusav1.JobSpec) bool { return len(MissingGPUs(spec, nil, "")) > 0 }
+
+// offered reports whether there is a device of a model that the ask accepts.
+func offered(ask *nusav1.GPU, have map[string]int32) bool {
+	for model, n := range have {
+		if n > 0 && (len(ask.GetModels()) == 0 || slices.Contains(ask.GetModels(), model)) {
+			return true
+		}
+	}
+	return false
+}
+
+// models lists accelerators, such as "there are 2 × a100, 1 × t4".
+func models(have map[string]int32) string {
+	const most = 8
+	var out []string
+	for _, model := range slices.Sorted(maps.Keys(have)) {
+		if have[model] > 0 {
+			out = append(out, fmt.Sprintf("%d × %s", have[model], model))
+		}
+	}
+	switch {
+	case len(out) == 0:
+		return "there are none: `nusa node status NODE` shows what a node offers"
+	case len(out) > most:
+		out = append(out[:most], "…")
+	}
+	return "there are " + strings.Join(out, ", ")
 }

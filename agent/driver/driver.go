@@ -117,6 +117,9 @@ const (
 	CapKillSignal = "kill_signal"
 	// CapGPU: the driver gives a run the accelerators in Task.GPUs.
 	CapGPU = "gpu"
+	// CapGPUShare: several runs may have the same accelerator, each a part of it. The device
+	// switches between them. The driver does not enforce the parts.
+	CapGPUShare = "gpu_share"
 	// CapLifecycle: the agent starts and stops the tasks of a group in their order. No driver
 	// reports it: the agent adds it to each driver. An agent of an earlier version does not, so it
 	// gets no job that needs the order.
@@ -238,7 +241,8 @@ type Task struct {
 	// A master waits until both times have passed before it replaces the instance.
 	Lease     lease.Deadline
 	StopGrace time.Duration
-	// GPUs are the UUIDs of the accelerators that only this run may use.
+	// GPUs are the UUIDs of the accelerators of this run. Other runs have none of them, unless the
+	// run has a part of one.
 	GPUs []string
 	// KillSignal is the signal that asks the run to end, 1..64. 0 means the stop signal of the
 	// image, or SIGTERM without one.

@@ -206,10 +206,10 @@ func (e *Engine) post(f func()) {
 // again.
 func (e *Engine) Wake(ctx context.Context) { e.do(ctx, func() {}) }
 
-// SetHost replaces the states of the drivers, and the number of accelerators, that the plans
-// use.
-func (e *Engine) SetHost(ctx context.Context, drivers map[string]reconcile.Driver, gpus int) bool {
-	return e.do(ctx, func() { e.host.Drivers, e.host.GPUMilli = drivers, int64(gpus)*1000 })
+// SetHost replaces the states of the drivers, and the memory of each accelerator by its id, that
+// the plans use.
+func (e *Engine) SetHost(ctx context.Context, drivers map[string]reconcile.Driver, gpus map[string]int64) bool {
+	return e.do(ctx, func() { e.host.Drivers, e.host.GPUs = drivers, gpus })
 }
 
 // publish gives changed records to the store's writer, then changed reports to the

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/agent/setup"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -22,6 +23,23 @@ type Node struct {
 	// ProcessUser runs a process whose task names no user. "" means the agent's own user.
 	ProcessUser string
 	Setup       *setup.Setup
+	// GPUMemory returns the memory of an accelerator in bytes; 0: unknown. nil: always unknown.
+	GPUMemory func(id string) int64
+}
+
+// shareVariables returns the variables of a task that has a part of an accelerator. memory is the
+// memory of the whole accelerator. NVIDIA's multi-process service, if it runs on the host, enforces
+// the part by the variables CUDA_MPS_…. Without that service the device switches between the programs.
+func shareVariables(milli int32, memory int64) map[string]string {
+	out := map[string]string{
+		"NUSA_GPU_SHARE":                    strconv.FormatFloat(float64(milli)/reconcile.WholeGPU, 'f', -1, 64),
+		"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": strconv.FormatFloat(float64(milli)/10, 'f', -1, 64),
+	}
+	if part := memory / reconcile.WholeGPU * int64(milli); part > 0 {
+		out["NUSA_GPU_MEMORY_BYTES"] = strconv.FormatInt(part, 10)
+		out["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = fmt.Sprintf("0=%dM", part>>20)
+	}
+	return out
 }
 
 // variables returns the NUSA_ variables of a task's environment.

@@ -73,7 +73,7 @@ func FuzzOrders(f *testing.F) {
 func checkOrder(t *testing.T, o *order, dir string) {
 	t.Helper()
 	a := o.spec.Ask
-	for _, n := range []int64{a.CPUMilli, a.MemoryBytes, a.DiskBytes, a.GPUMilli} {
+	for _, n := range []int64{a.CPUMilli, a.MemoryBytes, a.DiskBytes} {
 		if n < 0 || n > maxAsk {
 			t.Fatalf("asks for %+v", a)
 		}

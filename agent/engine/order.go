@@ -206,13 +206,14 @@ func checkVolumes(g *nusav1.Group) error {
 func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) (bad error) {
 	r := a.GetResources()
 	o.spec.Ask.CPUMilli, o.spec.Ask.MemoryBytes, o.spec.Ask.DiskBytes = r.GetCpuMilli(), r.GetMemoryBytes(), r.GetDiskBytes()
-	if gpu := r.GetGpu(); gpu != nil {
-		o.spec.Ask.GPUMilli = int64(gpu.GetCount()) * 1000
-		if gpu.GetCount() == 0 {
-			o.spec.Ask.GPUMilli = int64(gpu.GetShareMilli())
+	for _, g := range o.wire.GetGpus() {
+		if g.GetShareMilli() < 1 || g.GetShareMilli() > reconcile.WholeGPU {
+			bad = fmt.Errorf("resources.gpu: %d thousandths of accelerator %q: not within 1..%d", g.GetShareMilli(), g.GetDevice(), reconcile.WholeGPU)
+			continue
 		}
+		o.spec.Ask.GPUs = append(o.spec.Ask.GPUs, reconcile.GPU{ID: g.GetDevice(), Milli: g.GetShareMilli()})
 	}
-	for name, n := range map[string]*int64{"cpu": &o.spec.Ask.CPUMilli, "memory": &o.spec.Ask.MemoryBytes, "disk": &o.spec.Ask.DiskBytes, "gpu": &o.spec.Ask.GPUMilli} {
+	for name, n := range map[string]*int64{"cpu": &o.spec.Ask.CPUMilli, "memory": &o.spec.Ask.MemoryBytes, "disk": &o.spec.Ask.DiskBytes} {
 		if *n < 0 || *n > maxAsk {
 			bad = fmt.Errorf("resources.%s: %d is not within 0..%d", name, *n, int64(maxAsk))
 			*n = 0
@@ -233,16 +234,36 @@ func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) (bad error) {
 	return bad
 }
 
-// wholeGPUs returns the number of whole devices that a task asks for. A share below 1000 is no
-// whole device.
-func wholeGPUs(g *nusav1.GPU) int {
-	switch {
-	case g.GetShareMilli() > 0 && g.GetShareMilli() < 1000:
-		return 0
-	case g.GetShareMilli() > 0:
-		return 1
+// giveGPUs gives a task the accelerators of its order. A task that asks for a part of an accelerator
+// also gets the variables that say how much of it.
+func (o *order) giveGPUs(to *taskOrder, ask *nusav1.GPU, node Node) error {
+	if ask.GetCount() == 0 && ask.GetShareMilli() == 0 {
+		return nil
 	}
-	return int(g.GetCount())
+	part := ask.GetShareMilli() > 0 && ask.GetShareMilli() < reconcile.WholeGPU
+	want := int(ask.GetCount())
+	if ask.GetShareMilli() > 0 {
+		want = 1
+	}
+	for _, g := range o.spec.Ask.GPUs {
+		to.task.GPUs = append(to.task.GPUs, g.ID)
+		if part != (g.Milli < reconcile.WholeGPU) {
+			return fmt.Errorf("resources.gpu: the order gives %d thousandths of accelerator %q: not what the task asks for", g.Milli, g.ID)
+		}
+	}
+	if len(to.task.GPUs) != want {
+		return fmt.Errorf("resources.gpu: the task asks for %d devices, and the order names %d", want, len(to.task.GPUs))
+	}
+	if part {
+		var memory int64
+		if node.GPUMemory != nil {
+			memory = node.GPUMemory(to.task.GPUs[0])
+		}
+		for k, v := range shareVariables(ask.GetShareMilli(), memory) {
+			to.task.Env[k] = v
+		}
+	}
+	return nil
 }
 
 // within returns v, or the nearest bound if v is outside of least..most.
@@ -315,13 +336,9 @@ func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node Node
 		Logs:      driver.LogBounds{Files: defaultLogFiles, SizeBytes: defaultLogBytes},
 		StopGrace: taskFromProto(name, t).KillTimeout,
 	}}
-	if want := wholeGPUs(t.GetResources().GetGpu()); want > 0 {
-		for _, grant := range o.wire.GetGpus() {
-			to.task.GPUs = append(to.task.GPUs, grant.GetDevice())
-		}
-		if len(to.task.GPUs) != want {
-			return to, fmt.Errorf("resources.gpu: the task asks for %d devices, and the order names %d", want, len(to.task.GPUs))
-		}
+	err = o.giveGPUs(&to, t.GetResources().GetGpu(), node)
+	if err != nil {
+		return to, err
 	}
 	if name := t.GetKillSignal(); name != "" {
 		to.task.KillSignal = int(unix.SignalNum(name))

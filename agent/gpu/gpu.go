@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
 	"time"
 )
@@ -33,6 +34,8 @@ type Device struct {
 	Address string
 	// MemoryBytes is 0 if it is unknown.
 	MemoryBytes int64
+	// Exclusive means that only one program at a time can use the device.
+	Exclusive bool
 	// Problem says why no task may use the device. "" means that the device is healthy.
 	Problem string
 }
@@ -42,7 +45,7 @@ type Host struct {
 	// Root is the root of the file system. Default: "/".
 	Root string
 	// Query returns the output of nvidia-smi for the arguments. Default: it runs the
-	// program that is in the PATH.
+	// program that is in the PATH, or with Root the program usr/bin/nvidia-smi below Root.
 	Query func(ctx context.Context, args ...string) ([]byte, error)
 }
 
@@ -85,7 +88,7 @@ func (h Host) Devices(ctx context.Context) ([]Device, error) {
 	}
 	query := h.Query
 	if query == nil {
-		query = run
+		query = h.run
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()
@@ -97,8 +100,16 @@ func (h Host) Devices(ctx context.Context) ([]Device, error) {
 }
 
 // run runs nvidia-smi.
-func run(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "nvidia-smi", args...)
+func (h Host) run(ctx context.Context, args ...string) ([]byte, error) {
+	program := "nvidia-smi"
+	if h.Root != "" {
+		program = filepath.Join(h.Root, "usr/bin", program)
+		_, err := os.Stat(program)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, exec.ErrNotFound
+		}
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
 	out := &limited{}
 	cmd.Stdout = out
 	cmd.WaitDelay = time.Second

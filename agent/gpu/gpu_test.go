@@ -10,29 +10,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
-)
 
-const information = "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 52\nGPU UUID: \t %s\nVideo BIOS: \t 96.00\nBus Type: \t PCIe\nDMA Size: \t 52 bits\nBus Location: \t %s\nDevice Minor: \t %d\nGPU Excluded:\t No\n"
+	"github.com/nusa-scheduler/nusa/agent/gpu/gputest"
+)
 
 // tree makes the files of a kernel's driver with a number of devices.
 func tree(t *testing.T, n int) (root string) {
 	t.Helper()
 	root = t.TempDir()
-	for i := range n {
-		at := address(i)
-		dir := filepath.Join(root, proc, at)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "information"), fmt.Appendf(nil, information, uuid(i), at, i), 0o444); err != nil {
-			t.Fatal(err)
-		}
-	}
+	gputest.Tree(t, root, slices.Repeat([]gputest.Device{{}}, n)...)
 	return root
 }
 
-func address(i int) string { return fmt.Sprintf("0000:%02x:00.0", 0x1b+i) }
-func uuid(i int) string    { return fmt.Sprintf("GPU-00000000-0000-0000-0000-%012d", i) }
+func address(i int) string { return gputest.Address(i) }
+func uuid(i int) string    { return gputest.UUID(i) }
 
 // row is a line of nvidia-smi.
 func row(i int, memory, errs string) string {
@@ -46,6 +37,8 @@ func TestDevices(t *testing.T) {
 		err      error
 		memory   []int64
 		problems []string
+		// exclusive: each device is Exclusive.
+		exclusive bool
 	}{
 		"no driver":         {},
 		"two healthy":       {n: 2, answer: row(0, "81559", "0") + row(1, "81559", "0"), memory: []int64{81559 << 20, 81559 << 20}, problems: []string{"", ""}},
@@ -55,6 +48,7 @@ func TestDevices(t *testing.T) {
 		"memory errors":     {n: 1, answer: row(0, "81559", "3"), memory: []int64{81559 << 20}, problems: []string{"3 uncorrected memory errors since the driver was loaded"}},
 		"a reset is needed": {n: 1, answer: row(0, "[GPU requires reset]", "[GPU requires reset]"), memory: []int64{0}, problems: []string{"nvidia-smi says that the device must be reset"}},
 		"divided":           {n: 1, answer: strings.Replace(row(0, "81559", "0"), "Disabled", "Enabled", 1), memory: []int64{81559 << 20}, problems: []string{"MIG divides the device, and tasks get only whole devices"}},
+		"exclusive":         {n: 1, answer: strings.Replace(row(0, "81559", "0"), "Default", "Exclusive_Process", 1), memory: []int64{81559 << 20}, problems: []string{""}, exclusive: true},
 		"a message first":   {n: 1, answer: "warning: something\n" + row(0, "81559", "0"), memory: []int64{81559 << 20}, problems: []string{""}},
 	} {
 		got, err := Host{Root: tree(t, c.n), Query: func(context.Context, ...string) ([]byte, error) { return []byte(c.answer), c.err }}.Devices(t.Context())
@@ -65,7 +59,7 @@ func TestDevices(t *testing.T) {
 		var problems []string
 		for i, d := range got {
 			memory, problems = append(memory, d.MemoryBytes), append(problems, d.Problem)
-			if d.UUID != uuid(i) || d.Model != "nvidia-h100-80gb-hbm3" || d.Address != address(i) {
+			if d.UUID != uuid(i) || d.Model != "nvidia-h100-80gb-hbm3" || d.Address != address(i) || d.Exclusive != c.exclusive {
 				t.Errorf("%s: %+v", name, d)
 			}
 		}
@@ -78,11 +72,34 @@ func TestDevices(t *testing.T) {
 // TestUUIDOfAnUnusedDevice: until a program opens a device, the kernel's driver does not know its
 // UUID. nvidia-smi reports it.
 func TestUUIDOfAnUnusedDevice(t *testing.T) {
-	d := parseInformation(address(0), fmt.Sprintf(information, "GPU-????????-????-????-????-????????????", address(0), 0))
+	d := parseInformation(address(0), strings.Replace(gputest.Information(0, ""), uuid(0), "GPU-????????-????-????-????-????????????", 1))
 	if got := merge([]Device{d}, row(0, "81559", "0"), nil); got[0].UUID != uuid(0) || got[0].Problem != "" {
 		t.Errorf("with nvidia-smi: %+v", got)
 	}
 	if got := merge([]Device{d}, "", exec.ErrNotFound); got[0].UUID != "" || got[0].Problem == "" {
 		t.Errorf("without: %+v", got)
+	}
+}
+
+// TestRoot: below another root, the program nvidia-smi of that root reports the devices.
+func TestRoot(t *testing.T) {
+	root := t.TempDir()
+	gputest.Tree(t, root, gputest.Device{MiB: 100}, gputest.Device{Model: "NVIDIA T4", MiB: 50, Errors: 2})
+	got, err := Host{Root: root}.Devices(t.Context())
+	if err != nil || len(got) != 2 {
+		t.Fatalf("%+v %v", got, err)
+	}
+	if d := got[0]; d.UUID != uuid(0) || d.MemoryBytes != 100<<20 || d.Problem != "" {
+		t.Errorf("the first: %+v", d)
+	}
+	if d := got[1]; d.Model != "nvidia-t4" || d.MemoryBytes != 50<<20 || !strings.Contains(d.Problem, "2 uncorrected memory errors") {
+		t.Errorf("the second: %+v", d)
+	}
+	if err := os.Remove(filepath.Join(root, "usr/bin/nvidia-smi")); err != nil {
+		t.Fatal(err)
+	}
+	got, err = Host{Root: root}.Devices(t.Context())
+	if err != nil || len(got) != 2 || got[0].MemoryBytes != 0 || got[0].Problem != "" {
+		t.Errorf("without the program: %+v %v", got, err)
 	}
 }

@@ -97,6 +97,7 @@ func (d *Device) read(row []string) {
 	if mib, err := strconv.ParseInt(row[columnMemory], 10, 64); err == nil && mib > 0 && mib < 1<<30 {
 		d.MemoryBytes = mib << 20
 	}
+	d.Exclusive = strings.HasPrefix(strings.ToLower(row[columnMode]), "exclusive")
 	n, err := strconv.ParseInt(row[columnErrors], 10, 64)
 	switch {
 	case err == nil && n > 0:

@@ -9,7 +9,7 @@ import (
 // Ask holds what an allocation needs from the host.
 type Ask struct {
 	CPUMilli, MemoryBytes, DiskBytes int64
-	GPUMilli                         int64
+	GPUs                             []GPU
 	Ports                            []int    // host ports
 	Drivers                          []string // names
 	// Fenced says that a lease binds the allocation, so that the drivers must enforce
@@ -21,9 +21,20 @@ type Ask struct {
 	UnsupportedReason Reason
 }
 
+// WholeGPU is a whole accelerator in thousandths.
+const WholeGPU = 1000
+
+// GPU is an accelerator, or a part of one, that an allocation gets.
+type GPU struct {
+	ID    string
+	Milli int32 // thousandths of the accelerator, 1..WholeGPU
+}
+
 // Host is the state of the node that decisions depend on.
 type Host struct {
-	CPUMilli, MemoryBytes, DiskBytes, GPUMilli int64
+	CPUMilli, MemoryBytes, DiskBytes int64
+	// GPUs maps the id of each accelerator that tasks may use to its memory in bytes.
+	GPUs map[string]int64
 	// Quota bounds the allocations at one time. 0 means no bound.
 	Quota int
 	// MaxStarting bounds the allocations that start at the same time.
@@ -56,13 +67,14 @@ type capacity struct {
 	used     Ask
 	allocs   int
 	starting int
-	ports    map[int]string // maps a port to the allocation that has it
+	ports    map[int]string   // maps a port to the allocation that has it
+	gpus     map[string]int32 // maps an accelerator to the thousandths of it that allocations have
 }
 
 // newCapacity returns the host's capacity less the use of all accepted allocations that
 // have not ended.
 func newCapacity(in Input) *capacity {
-	r := &capacity{host: in.Host, ports: map[int]string{}}
+	r := &capacity{host: in.Host, ports: map[int]string{}, gpus: map[string]int32{}}
 	for _, a := range in.Allocs {
 		act := in.Actual[a.ID]
 		if !act.Accepted || act.End != nil {
@@ -83,7 +95,9 @@ func (r *capacity) charge(a Ask) {
 	r.used.CPUMilli += a.CPUMilli
 	r.used.MemoryBytes += a.MemoryBytes
 	r.used.DiskBytes += a.DiskBytes
-	r.used.GPUMilli += a.GPUMilli
+	for _, g := range a.GPUs {
+		r.gpus[g.ID] += g.Milli
+	}
 	r.allocs++
 	r.starting++
 	for _, p := range a.Ports {
@@ -125,10 +139,17 @@ func (r *capacity) declineReason(a Ask) (Reason, string) {
 		{ReasonInsufficientCPU, "thousandths of a core", r.used.CPUMilli, a.CPUMilli, r.host.CPUMilli},
 		{ReasonInsufficientMemory, "bytes of memory", r.used.MemoryBytes, a.MemoryBytes, r.host.MemoryBytes},
 		{ReasonInsufficientDisk, "bytes of disk", r.used.DiskBytes, a.DiskBytes, r.host.DiskBytes},
-		{ReasonInsufficientGPU, "thousandths of a GPU", r.used.GPUMilli, a.GPUMilli, r.host.GPUMilli},
 	} {
 		if c.ask > 0 && c.used+c.ask > c.total {
 			return c.reason, fmt.Sprintf("%d %s asked, %d of %d free", c.ask, c.what, max(0, c.total-c.used), c.total)
+		}
+	}
+	for _, g := range a.GPUs {
+		if _, has := r.host.GPUs[g.ID]; !has {
+			return ReasonInsufficientGPU, fmt.Sprintf("this node does not offer accelerator %s", g.ID)
+		}
+		if used := r.gpus[g.ID]; used+g.Milli > WholeGPU {
+			return ReasonInsufficientGPU, fmt.Sprintf("%d thousandths of accelerator %s asked, %d of %d free", g.Milli, g.ID, max(0, WholeGPU-used), WholeGPU)
 		}
 	}
 	if r.host.Quota > 0 && r.allocs >= r.host.Quota {

@@ -304,8 +304,9 @@ func engines(f *pflag.FlagSet, docker, incus *string) {
 	f.StringVar(incus, "incus", "", "Incus daemon: the path of a socket, or https://HOST:PORT (default: this host's socket if it exists); off = none")
 }
 
-// incusFlags adds the flags for the driver incus of an agent.
+// incusFlags adds the flags for the driver incus of an agent, and for its accelerators.
 func incusFlags(f *pflag.FlagSet, cfg *agent.Config) {
+	f.StringVar(&cfg.GPURoot, "gpu-root", "", "folder that has /proc/driver/nvidia and usr/bin/nvidia-smi of the machine, for an agent in a container (default: /)")
 	f.BoolVar(&cfg.IncusPrivileged, "incus-allow-privileged", false, "let jobs have any key and device of Incus, such as security.privileged and disks of this machine: some give root on it")
 	f.StringSliceVar(&cfg.IncusProfiles, "incus-profiles", nil, "profiles of the Incus daemon that jobs may name besides the profile default; not checked (default: none)")
 	f.StringVar(&cfg.IncusCert, "incus-cert", "", "client certificate for https, PEM")

@@ -88,7 +88,7 @@ func TestRunbooks(t *testing.T) {
 	j.server("s1", 10, "NUSA_JOIN_TOKEN="+j.token("--role", "server"))
 	j.until("connected", "region", "list")
 	agents := j.token("--role", "agent", "--uses", "2")
-	j.agent("n1", []string{"NUSA_JOIN_TOKEN=" + agents})
+	j.agent("n1", []string{"NUSA_JOIN_TOKEN=" + agents}, "--gpu-root", j.gpuTree())
 	j.agent("n2", []string{"NUSA_JOIN_TOKEN=" + agents})
 	j.eventually(200*time.Millisecond, func() error {
 		out, err := j.nusa("node", "list")
@@ -102,6 +102,7 @@ func TestRunbooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.must("job", "run", job)
+	j.gpus()
 	before, err := j.running()
 	if err != nil {
 		t.Fatal(err)

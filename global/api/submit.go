@@ -300,6 +300,9 @@ func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 			return job.Errors{{Field: "groups." + name + ".parallel", Message: "some global servers have an earlier version of Nusa, which does not know it: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
 		}
 	}
+	if problems := missingGPUs(term, spec); len(problems) > 0 {
+		return problems
+	}
 	if problems := job.Unnoticed(spec, failover.Notice(term.State.Sessions.Lease)); len(problems) > 0 {
 		return problems
 	}
@@ -311,6 +314,19 @@ func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 		return problems
 	}
 	return nil
+}
+
+// missingGPUs refuses a spec that asks for accelerators if every region says that it has no such
+// accelerators. The lock is held.
+func missingGPUs(term *Term, spec *nusav1.JobSpec) job.Errors {
+	if !job.AsksGPUs(spec) {
+		return nil
+	}
+	have, known := state.Accelerators(term.State)
+	if !known {
+		return nil
+	}
+	return job.MissingGPUs(spec, have, "no region")
 }
 
 // fingerprintOf returns a hash of a request. Different requests have different hashes.

@@ -332,6 +332,21 @@ func liveIn(rep *nusav1.RegionReport) int {
 	return int(a["pending"] + a["starting"] + a["running"])
 }
 
+// Accelerators counts the accelerators of all regions by model. known is false if a region has not
+// said what it has, or if there is no region. The lock is held.
+func Accelerators(s *State) (have map[string]int32, known bool) {
+	have = map[string]int32{}
+	for _, r := range s.Regions {
+		if r.Report.GetGpus() == nil {
+			return nil, false
+		}
+		for model, n := range r.Report.GetGpus().GetModels() {
+			have[model] += n
+		}
+	}
+	return have, len(s.Regions) > 0
+}
+
 // SetReport stores a region's report. stale: the report comes from a checkpoint. The lock is held.
 func (r *Region) SetReport(rep *nusav1.RegionReport, at time.Duration, stale bool) {
 	r.Report, r.ReportAt, r.ReportStale = rep, at, stale

@@ -93,6 +93,7 @@ func (n nodes) Get(_ context.Context, req *nusav1.GetNodeRequest) (*nusav1.Node,
 		return nil, err
 	}
 	out := n.node(m, view, x)
+	out.GpuUses = wire.GPUUsesToProto(view, x, n.s.region())
 	if x.Draining {
 		out.Leaving = n.leaving(m, view, x)
 	}

@@ -28,7 +28,7 @@ func (j jobs) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.PlanRe
 	if err := rights.MaySubmit(ctx, spec.GetNamespace(), spec.GetName()); err != nil {
 		return nil, err
 	}
-	if err := checkSpec(spec, j.s.region()); err != nil {
+	if err := checkJob(j.s, spec); err != nil {
 		return nil, err
 	}
 	if err := rights.Plan(ctx, j.s.Rights, spec, j.s.region()); err != nil {

@@ -13,7 +13,22 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
+
+// checkJob is like checkSpec. It also refuses a spec that asks for accelerators if no
+// node of the region has such accelerators.
+func checkJob(s *Server, spec *nusav1.JobSpec) error {
+	err := checkSpec(spec, s.region())
+	if err != nil || !job.AsksGPUs(spec) {
+		return err
+	}
+	missing := job.MissingGPUs(spec, wire.Accelerators(s.State.View()), "no ready node of region "+s.region())
+	if len(missing) > 0 {
+		return rpcerr.Invalid(missing.Proto()...)
+	}
+	return nil
+}
 
 // checkSpec sets the defaults of a spec and validates the spec. Its error names each wrong
 // field. It changes the spec, so the caller must own the spec.

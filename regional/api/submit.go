@@ -118,7 +118,7 @@ func (j jobs) parseSubmit(ctx context.Context, m *Master, req *wire.SubmitReques
 
 // parseSpec validates a spec. It returns the value that the cache stores for the spec.
 func (j jobs) parseSpec(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
-	if err := checkSpec(spec, j.s.region()); err != nil {
+	if err := checkJob(j.s, spec); err != nil {
 		return wire.CachedSpec{}, err
 	}
 	raw, err := wire.Deterministic.Marshal(spec)

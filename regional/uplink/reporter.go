@@ -21,6 +21,8 @@ const (
 	maxFitMessage = 256
 	// maxDrivers bounds the drivers that a report lists.
 	maxDrivers = 64
+	// maxModels bounds the models of accelerators that a report counts.
+	maxModels = 64
 )
 
 // Subscription is an ask whose fit count the global tier wants.
@@ -76,6 +78,7 @@ func (r *Reporter) Report(subs []Subscription) *nusav1.RegionReport {
 		SlotsRevision: placed,
 		Drivers:       healthyDrivers(view),
 		AuditEntries:  view.Audit().Tree().Size,
+		Gpus:          accelerators(view),
 	}
 	for s, n := range view.AllocCounts() {
 		if n > 0 {
@@ -120,6 +123,16 @@ func healthyDrivers(view *state.View) []string {
 		return nil
 	}
 	return slices.Sorted(maps.Keys(names))
+}
+
+// accelerators counts the accelerators by model. It returns nil if there are more models than a
+// report may list.
+func accelerators(view *state.View) *nusav1.GPUTotals {
+	models := wire.Accelerators(view)
+	if len(models) > maxModels {
+		return nil
+	}
+	return &nusav1.GPUTotals{Models: models}
 }
 
 // utilisation returns the average of the latest statistics of ready nodes, weighted by

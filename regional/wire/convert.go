@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -135,6 +137,9 @@ func AllocToProto(a *state.Alloc, region string) *nusav1.Allocation {
 	out.Created, out.Modified = TimestampToProto(a.CreatedUnixNano), TimestampToProto(a.ModifiedUnixNano)
 	out.CreateIndex, out.ModifyIndex = a.CreateIndex, a.ModifyIndex
 	out.PlacedBecause = a.PlacedBecause
+	for _, g := range a.GPUs {
+		out.Gpus = append(out.Gpus, &nusav1.GPUGrant{Device: g.Device, ShareMilli: g.ShareMilli})
+	}
 	return out
 }
 
@@ -208,6 +213,39 @@ func NodeToProto(view *state.View, n *state.Node, region string) *nusav1.Node {
 	if err := proto.Unmarshal(n.Inventory, out.Inventory); err != nil {
 		out.Inventory = nil
 	}
+	return out
+}
+
+// Accelerators counts the accelerators of ready nodes by model.
+func Accelerators(view *state.View) map[string]int32 {
+	out := map[string]int32{}
+	for n := range view.Nodes() {
+		if n.Status != state.NodeReady {
+			continue
+		}
+		for _, g := range n.GPUs {
+			out[g.Model]++
+		}
+	}
+	return out
+}
+
+// GPUUsesToProto returns which allocations reserve the accelerators of a node.
+func GPUUsesToProto(view *state.View, n *state.Node, region string) (out []*nusav1.GPUUse) {
+	for a := range view.NodeAllocs(n.ID) {
+		if !a.Charged {
+			continue
+		}
+		for _, g := range a.GPUs {
+			out = append(out, &nusav1.GPUUse{
+				Device: g.Device, ShareMilli: g.ShareMilli, Allocation: a.ID,
+				Namespace: a.Namespace, Job: JobName(a.Job, a.Local, region), Group: a.Group, Index: a.Index,
+			})
+		}
+	}
+	slices.SortFunc(out, func(a, b *nusav1.GPUUse) int {
+		return cmp.Or(strings.Compare(a.GetDevice(), b.GetDevice()), strings.Compare(a.GetAllocation(), b.GetAllocation()))
+	})
 	return out
 }
 

@@ -60,7 +60,7 @@ var handWritten = []struct {
 		"region": allocRegion, "node_id": allocNodeID, "node_name": allocNodeName, "desired": allocDesired, "reason": allocReason,
 		"message": allocMessage, "generation": allocGeneration, "epoch": allocEpoch, "tasks": allocTasks, "resources": allocResources,
 		"ports": allocPorts, "attempt": allocAttempt, "incarnation": allocIncarnation,
-	}, []string{"state", "created", "modified", "create_index", "modify_index", "placed_because", "node_silent", "retry"}}, // agents need none of these
+	}, []string{"state", "created", "modified", "create_index", "modify_index", "placed_because", "node_silent", "retry", "gpus"}}, // agents need none of these
 	{&nusav1.Resources{}, numbers{"cpu_milli": resourcesCPUMilli, "memory_bytes": resourcesMemoryBytes, "disk_bytes": resourcesDiskBytes},
 		[]string{"gpu"}}, // state.Resources has no GPUs
 	{&nusav1.JobSpec{}, numbers{"groups": specGroups}, // the other fields stay encoded

@@ -133,7 +133,7 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 		}
 	}
 	if _, ok := info.Runtimes["nvidia"]; ok {
-		f.Capabilities = append(f.Capabilities, driver.CapGPU)
+		f.Capabilities = append(f.Capabilities, driver.CapGPU, driver.CapGPUShare)
 	}
 	limit(info.CPUShares && info.CPUCfsQuota, driver.CapCPULimit, "CPU")
 	limit(info.MemoryLimit, driver.CapMemoryLimit, "memory")

@@ -73,7 +73,7 @@ func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 		return driver.Fingerprint{Message: fmt.Sprintf("no supervisor: %v", err)}
 	}
 	limits, views := d.usable()
-	caps := []string{driver.CapExec, driver.CapGPU, driver.CapKillSignal, driver.CapRecover, driver.CapSecrets, driver.CapSelfFencing, driver.CapSignal, driver.CapStats, driver.CapVolumes}
+	caps := []string{driver.CapExec, driver.CapGPU, driver.CapGPUShare, driver.CapKillSignal, driver.CapRecover, driver.CapSecrets, driver.CapSelfFencing, driver.CapSignal, driver.CapStats, driver.CapVolumes}
 	var lacks []string
 	if limits == nil {
 		caps = append(caps, driver.CapCPULimit, driver.CapMemoryLimit, driver.CapUpdate)

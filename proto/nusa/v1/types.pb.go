@@ -1421,7 +1421,10 @@ type RegionReport struct {
 	// Nodes that left and have not been removed yet.
 	NodesLeft int32 `protobuf:"varint,15,opt,name=nodes_left,json=nodesLeft,proto3" json:"nodes_left,omitempty"`
 	// Number of entries that the region's audit trail ever had.
-	AuditEntries  int64 `protobuf:"varint,16,opt,name=audit_entries,json=auditEntries,proto3" json:"audit_entries,omitempty"`
+	AuditEntries int64 `protobuf:"varint,16,opt,name=audit_entries,json=auditEntries,proto3" json:"audit_entries,omitempty"`
+	// Accelerators of the region. Unset: the region does not say, because it has more than 64
+	// models or an earlier version of Nusa.
+	Gpus          *GPUTotals `protobuf:"bytes,17,opt,name=gpus,proto3" json:"gpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1566,6 +1569,13 @@ func (x *RegionReport) GetAuditEntries() int64 {
 		return x.AuditEntries
 	}
 	return 0
+}
+
+func (x *RegionReport) GetGpus() *GPUTotals {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
 }
 
 // Utilisation is measured use, averaged over the ready nodes of a report and
@@ -1882,7 +1892,9 @@ type Node struct {
 	// first, then the order is by priority and name. At most 64. The list has no system jobs
 	// and no unwanted instances, because they end on the node. Only in responses of Get,
 	// Drain and Cordon.
-	Leaving       []*LeavingGroup `protobuf:"bytes,16,rep,name=leaving,proto3" json:"leaving,omitempty"`
+	Leaving []*LeavingGroup `protobuf:"bytes,16,rep,name=leaving,proto3" json:"leaving,omitempty"`
+	// Which allocations reserve the accelerators, by device and allocation. Only in responses of Get.
+	GpuUses       []*GPUUse `protobuf:"bytes,17,rep,name=gpu_uses,json=gpuUses,proto3" json:"gpu_uses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2029,6 +2041,13 @@ func (x *Node) GetLeaving() []*LeavingGroup {
 	return nil
 }
 
+func (x *Node) GetGpuUses() []*GPUUse {
+	if x != nil {
+		return x.GpuUses
+	}
+	return nil
+}
+
 // LeavingGroup has the instances of a group that must move to other nodes.
 type LeavingGroup struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2137,7 +2156,8 @@ type NodeInventory struct {
 	Pool    string            `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
 	Labels  map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Drivers []*DriverInfo     `protobuf:"bytes,4,rep,name=drivers,proto3" json:"drivers,omitempty"`
-	Gpus    []*GPUDevice      `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	// The accelerators that tasks may use.
+	Gpus []*GPUDevice `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"`
 	// Greatest number of allocations on the node. 0: no limit.
 	InstanceQuota int32 `protobuf:"varint,6,opt,name=instance_quota,json=instanceQuota,proto3" json:"instance_quota,omitempty"`
 	// Range of dynamic ports, both ends included.
@@ -2156,7 +2176,9 @@ type NodeInventory struct {
 	// Unset if the agent does not say: an agent of an earlier version of Nusa, or an agent
 	// that allows more folders than VolumesAllow can hold. In any case the agent checks each
 	// order itself.
-	VolumesAllow  *VolumesAllow `protobuf:"bytes,14,opt,name=volumes_allow,json=volumesAllow,proto3" json:"volumes_allow,omitempty"`
+	VolumesAllow *VolumesAllow `protobuf:"bytes,14,opt,name=volumes_allow,json=volumesAllow,proto3" json:"volumes_allow,omitempty"`
+	// The accelerators that no task may use, each with its problem. At most 64.
+	UnusableGpus  []*GPUDevice `protobuf:"bytes,15,rep,name=unusable_gpus,json=unusableGpus,proto3" json:"unusable_gpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2285,6 +2307,13 @@ func (x *NodeInventory) GetDescription() string {
 func (x *NodeInventory) GetVolumesAllow() *VolumesAllow {
 	if x != nil {
 		return x.VolumesAllow
+	}
+	return nil
+}
+
+func (x *NodeInventory) GetUnusableGpus() []*GPUDevice {
+	if x != nil {
+		return x.UnusableGpus
 	}
 	return nil
 }
@@ -2418,8 +2447,7 @@ func (x *DriverInfo) GetCapabilities() []string {
 	return nil
 }
 
-// GPUDevice is one accelerator of a node. A device that is not healthy is not in the
-// inventory.
+// GPUDevice is one accelerator of a node.
 type GPUDevice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// UUID of the device, such as GPU-5b1c….
@@ -2429,7 +2457,9 @@ type GPUDevice struct {
 	// 0: unknown.
 	MemoryBytes int64 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	// Address on the PCI bus, such as 0000:1b:00.0.
-	Address       string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
+	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
+	// Why no task gets the device. Only in NodeInventory.unusable_gpus.
+	Problem       string `protobuf:"bytes,5,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2492,6 +2522,157 @@ func (x *GPUDevice) GetAddress() string {
 	return ""
 }
 
+func (x *GPUDevice) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+// GPUUse is a device, or a part of one, that an allocation of the node reserves.
+type GPUUse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// GPUDevice.id
+	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	// Thousandths of the device, 1..1000.
+	ShareMilli int32 `protobuf:"varint,2,opt,name=share_milli,json=shareMilli,proto3" json:"share_milli,omitempty"`
+	// Allocation.id
+	Allocation string `protobuf:"bytes,3,opt,name=allocation,proto3" json:"allocation,omitempty"`
+	Namespace  string `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Name of the job; "name@region" for a region's own job.
+	Job   string `protobuf:"bytes,5,opt,name=job,proto3" json:"job,omitempty"`
+	Group string `protobuf:"bytes,6,opt,name=group,proto3" json:"group,omitempty"`
+	// Index of the instance within the group, from 0.
+	Index         int32 `protobuf:"varint,7,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GPUUse) Reset() {
+	*x = GPUUse{}
+	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GPUUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GPUUse) ProtoMessage() {}
+
+func (x *GPUUse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
+func (*GPUUse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GPUUse) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *GPUUse) GetShareMilli() int32 {
+	if x != nil {
+		return x.ShareMilli
+	}
+	return 0
+}
+
+func (x *GPUUse) GetAllocation() string {
+	if x != nil {
+		return x.Allocation
+	}
+	return ""
+}
+
+func (x *GPUUse) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *GPUUse) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *GPUUse) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GPUUse) GetIndex() int32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+// GPUTotals counts the accelerators of a region.
+type GPUTotals struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of devices that tasks may use on ready nodes, by model. At most 64 models.
+	Models        map[string]int32 `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GPUTotals) Reset() {
+	*x = GPUTotals{}
+	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GPUTotals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GPUTotals) ProtoMessage() {}
+
+func (x *GPUTotals) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GPUTotals.ProtoReflect.Descriptor instead.
+func (*GPUTotals) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GPUTotals) GetModels() map[string]int32 {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
 // GPUGrant is a device, or a part of one, that an allocation has.
 type GPUGrant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2505,7 +2686,7 @@ type GPUGrant struct {
 
 func (x *GPUGrant) Reset() {
 	*x = GPUGrant{}
-	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	mi := &file_nusa_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2517,7 +2698,7 @@ func (x *GPUGrant) String() string {
 func (*GPUGrant) ProtoMessage() {}
 
 func (x *GPUGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	mi := &file_nusa_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2530,7 +2711,7 @@ func (x *GPUGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUGrant.ProtoReflect.Descriptor instead.
 func (*GPUGrant) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GPUGrant) GetDevice() string {
@@ -2573,7 +2754,7 @@ type HostFacts struct {
 
 func (x *HostFacts) Reset() {
 	*x = HostFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	mi := &file_nusa_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2585,7 +2766,7 @@ func (x *HostFacts) String() string {
 func (*HostFacts) ProtoMessage() {}
 
 func (x *HostFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	mi := &file_nusa_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2598,7 +2779,7 @@ func (x *HostFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostFacts.ProtoReflect.Descriptor instead.
 func (*HostFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HostFacts) GetHostname() string {
@@ -2735,7 +2916,7 @@ type DiskFacts struct {
 
 func (x *DiskFacts) Reset() {
 	*x = DiskFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[20]
+	mi := &file_nusa_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +2928,7 @@ func (x *DiskFacts) String() string {
 func (*DiskFacts) ProtoMessage() {}
 
 func (x *DiskFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[20]
+	mi := &file_nusa_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +2941,7 @@ func (x *DiskFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskFacts.ProtoReflect.Descriptor instead.
 func (*DiskFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DiskFacts) GetDevice() string {
@@ -2807,7 +2988,7 @@ type NetworkFacts struct {
 
 func (x *NetworkFacts) Reset() {
 	*x = NetworkFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[21]
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2819,7 +3000,7 @@ func (x *NetworkFacts) String() string {
 func (*NetworkFacts) ProtoMessage() {}
 
 func (x *NetworkFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[21]
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2832,7 +3013,7 @@ func (x *NetworkFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkFacts.ProtoReflect.Descriptor instead.
 func (*NetworkFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NetworkFacts) GetName() string {
@@ -2886,7 +3067,7 @@ type NodeStats struct {
 
 func (x *NodeStats) Reset() {
 	*x = NodeStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[22]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2898,7 +3079,7 @@ func (x *NodeStats) String() string {
 func (*NodeStats) ProtoMessage() {}
 
 func (x *NodeStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[22]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2911,7 +3092,7 @@ func (x *NodeStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStats.ProtoReflect.Descriptor instead.
 func (*NodeStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NodeStats) GetCpu() float64 {
@@ -3018,7 +3199,7 @@ type DiskStats struct {
 
 func (x *DiskStats) Reset() {
 	*x = DiskStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3030,7 +3211,7 @@ func (x *DiskStats) String() string {
 func (*DiskStats) ProtoMessage() {}
 
 func (x *DiskStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3043,7 +3224,7 @@ func (x *DiskStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskStats.ProtoReflect.Descriptor instead.
 func (*DiskStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DiskStats) GetMount() string {
@@ -3086,7 +3267,7 @@ type NetworkStats struct {
 
 func (x *NetworkStats) Reset() {
 	*x = NetworkStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3098,7 +3279,7 @@ func (x *NetworkStats) String() string {
 func (*NetworkStats) ProtoMessage() {}
 
 func (x *NetworkStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3111,7 +3292,7 @@ func (x *NetworkStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkStats.ProtoReflect.Descriptor instead.
 func (*NetworkStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NetworkStats) GetName() string {
@@ -3216,14 +3397,16 @@ type Allocation struct {
 	NodeSilent *durationpb.Duration `protobuf:"bytes,26,opt,name=node_silent,json=nodeSilent,proto3" json:"node_silent,omitempty"`
 	// What followed the failure of this allocation. Only in the newest allocation of an instance that
 	// waits for its next attempt or has no attempts left.
-	Retry         *RetryDecision `protobuf:"bytes,27,opt,name=retry,proto3" json:"retry,omitempty"`
+	Retry *RetryDecision `protobuf:"bytes,27,opt,name=retry,proto3" json:"retry,omitempty"`
+	// The accelerators that the allocation reserves.
+	Gpus          []*GPUGrant `protobuf:"bytes,28,rep,name=gpus,proto3" json:"gpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_nusa_v1_types_proto_msgTypes[25]
+	mi := &file_nusa_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3235,7 +3418,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[25]
+	mi := &file_nusa_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3248,7 +3431,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Allocation) GetId() string {
@@ -3440,6 +3623,13 @@ func (x *Allocation) GetRetry() *RetryDecision {
 	return nil
 }
 
+func (x *Allocation) GetGpus() []*GPUGrant {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
 // Failure is why an attempt has failed.
 type Failure struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -3457,7 +3647,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	mi := &file_nusa_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3469,7 +3659,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	mi := &file_nusa_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3482,7 +3672,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Failure) GetCategory() FailureCategory {
@@ -3540,7 +3730,7 @@ type RetryDecision struct {
 
 func (x *RetryDecision) Reset() {
 	*x = RetryDecision{}
-	mi := &file_nusa_v1_types_proto_msgTypes[27]
+	mi := &file_nusa_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3552,7 +3742,7 @@ func (x *RetryDecision) String() string {
 func (*RetryDecision) ProtoMessage() {}
 
 func (x *RetryDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[27]
+	mi := &file_nusa_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3565,7 +3755,7 @@ func (x *RetryDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDecision.ProtoReflect.Descriptor instead.
 func (*RetryDecision) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RetryDecision) GetFailure() *Failure {
@@ -3641,7 +3831,7 @@ type TaskState struct {
 
 func (x *TaskState) Reset() {
 	*x = TaskState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[28]
+	mi := &file_nusa_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3653,7 +3843,7 @@ func (x *TaskState) String() string {
 func (*TaskState) ProtoMessage() {}
 
 func (x *TaskState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[28]
+	mi := &file_nusa_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3666,7 +3856,7 @@ func (x *TaskState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskState.ProtoReflect.Descriptor instead.
 func (*TaskState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TaskState) GetState() AllocState {
@@ -3779,7 +3969,7 @@ type CheckState struct {
 
 func (x *CheckState) Reset() {
 	*x = CheckState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[29]
+	mi := &file_nusa_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3791,7 +3981,7 @@ func (x *CheckState) String() string {
 func (*CheckState) ProtoMessage() {}
 
 func (x *CheckState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[29]
+	mi := &file_nusa_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3804,7 +3994,7 @@ func (x *CheckState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckState.ProtoReflect.Descriptor instead.
 func (*CheckState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CheckState) GetCheck() string {
@@ -3869,7 +4059,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_nusa_v1_types_proto_msgTypes[30]
+	mi := &file_nusa_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3881,7 +4071,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[30]
+	mi := &file_nusa_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3894,7 +4084,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TaskEvent) GetTime() *timestamppb.Timestamp {
@@ -3938,7 +4128,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_nusa_v1_types_proto_msgTypes[31]
+	mi := &file_nusa_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3950,7 +4140,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[31]
+	mi := &file_nusa_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3963,7 +4153,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Problem) GetField() string {
@@ -4078,7 +4268,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\rprobe_address\x18\x03 \x01(\tR\fprobeAddress\x12\x16\n" +
 	"\x06leader\x18\x04 \x01(\bR\x06leader\x12\x18\n" +
 	"\ahealthy\x18\x05 \x01(\bR\ahealthy\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\"\xd8\x05\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\"\x80\x06\n" +
 	"\fRegionReport\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1f\n" +
 	"\vnodes_ready\x18\x02 \x01(\x05R\n" +
@@ -4099,7 +4289,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\adrivers\x18\x0e \x03(\tR\adrivers\x12\x1d\n" +
 	"\n" +
 	"nodes_left\x18\x0f \x01(\x05R\tnodesLeft\x12#\n" +
-	"\raudit_entries\x18\x10 \x01(\x03R\fauditEntries\x1a>\n" +
+	"\raudit_entries\x18\x10 \x01(\x03R\fauditEntries\x12&\n" +
+	"\x04gpus\x18\x11 \x01(\v2\x12.nusa.v1.GPUTotalsR\x04gpus\x1a>\n" +
 	"\x10AllocationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x8b\x01\n" +
@@ -4122,7 +4313,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\bShapeBin\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12&\n" +
 	"\x04free\x18\x02 \x01(\v2\x12.nusa.v1.ResourcesR\x04free\x12\x12\n" +
-	"\x04pool\x18\x03 \x01(\tR\x04pool\"\xed\x04\n" +
+	"\x04pool\x18\x03 \x01(\tR\x04pool\"\x99\x05\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -4142,7 +4333,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"registered\x12!\n" +
 	"\fmodify_index\x18\x0e \x01(\x04R\vmodifyIndex\x121\n" +
 	"\x06silent\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x06silent\x12/\n" +
-	"\aleaving\x18\x10 \x03(\v2\x15.nusa.v1.LeavingGroupR\aleaving\"\xc1\x01\n" +
+	"\aleaving\x18\x10 \x03(\v2\x15.nusa.v1.LeavingGroupR\aleaving\x12*\n" +
+	"\bgpu_uses\x18\x11 \x03(\v2\x0f.nusa.v1.GPUUseR\agpuUses\"\xc1\x01\n" +
 	"\fLeavingGroup\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -4150,7 +4342,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x05count\x18\x04 \x01(\x05R\x05count\x12\x12\n" +
 	"\x04fits\x18\x05 \x01(\x05R\x04fits\x12'\n" +
 	"\x06reason\x18\x06 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason\x12\x18\n" +
-	"\amessage\x18\a \x01(\tR\amessage\"\xec\x04\n" +
+	"\amessage\x18\a \x01(\tR\amessage\"\xa5\x05\n" +
 	"\rNodeInventory\x12.\n" +
 	"\bcapacity\x18\x01 \x01(\v2\x12.nusa.v1.ResourcesR\bcapacity\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12:\n" +
@@ -4166,7 +4358,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\aversion\x18\v \x01(\tR\aversion\x12%\n" +
 	"\x0eshared_machine\x18\f \x01(\tR\rsharedMachine\x12 \n" +
 	"\vdescription\x18\r \x01(\tR\vdescription\x12:\n" +
-	"\rvolumes_allow\x18\x0e \x01(\v2\x15.nusa.v1.VolumesAllowR\fvolumesAllow\x1a9\n" +
+	"\rvolumes_allow\x18\x0e \x01(\v2\x15.nusa.v1.VolumesAllowR\fvolumesAllow\x127\n" +
+	"\runusable_gpus\x18\x0f \x03(\v2\x12.nusa.v1.GPUDeviceR\funusableGpus\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +
@@ -4178,12 +4371,29 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\ahealthy\x18\x02 \x01(\bR\ahealthy\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\"\n" +
-	"\fcapabilities\x18\x05 \x03(\tR\fcapabilities\"n\n" +
+	"\fcapabilities\x18\x05 \x03(\tR\fcapabilities\"\x88\x01\n" +
 	"\tGPUDevice\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12!\n" +
 	"\fmemory_bytes\x18\x03 \x01(\x03R\vmemoryBytes\x12\x18\n" +
-	"\aaddress\x18\x04 \x01(\tR\aaddress\"C\n" +
+	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x18\n" +
+	"\aproblem\x18\x05 \x01(\tR\aproblem\"\xbd\x01\n" +
+	"\x06GPUUse\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12\x1f\n" +
+	"\vshare_milli\x18\x02 \x01(\x05R\n" +
+	"shareMilli\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\x03 \x01(\tR\n" +
+	"allocation\x12\x1c\n" +
+	"\tnamespace\x18\x04 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03job\x18\x05 \x01(\tR\x03job\x12\x14\n" +
+	"\x05group\x18\x06 \x01(\tR\x05group\x12\x14\n" +
+	"\x05index\x18\a \x01(\x05R\x05index\"~\n" +
+	"\tGPUTotals\x126\n" +
+	"\x06models\x18\x01 \x03(\v2\x1e.nusa.v1.GPUTotals.ModelsEntryR\x06models\x1a9\n" +
+	"\vModelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"C\n" +
 	"\bGPUGrant\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x1f\n" +
 	"\vshare_milli\x18\x02 \x01(\x05R\n" +
@@ -4251,7 +4461,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"packetsOut\x12\x16\n" +
 	"\x06errors\x18\x06 \x01(\x04R\x06errors\x12\"\n" +
 	"\rin_per_second\x18\a \x01(\x01R\vinPerSecond\x12$\n" +
-	"\x0eout_per_second\x18\b \x01(\x01R\foutPerSecond\"\xe3\b\n" +
+	"\x0eout_per_second\x18\b \x01(\x01R\foutPerSecond\"\x8a\t\n" +
 	"\n" +
 	"Allocation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
@@ -4285,7 +4495,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x0eplaced_because\x18\x19 \x01(\tR\rplacedBecause\x12:\n" +
 	"\vnode_silent\x18\x1a \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"nodeSilent\x12,\n" +
-	"\x05retry\x18\x1b \x01(\v2\x16.nusa.v1.RetryDecisionR\x05retry\x1aL\n" +
+	"\x05retry\x18\x1b \x01(\v2\x16.nusa.v1.RetryDecisionR\x05retry\x12%\n" +
+	"\x04gpus\x18\x1c \x03(\v2\x11.nusa.v1.GPUGrantR\x04gpus\x1aL\n" +
 	"\n" +
 	"TasksEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
@@ -4463,7 +4674,7 @@ func file_nusa_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_nusa_v1_types_proto_goTypes = []any{
 	(Reason)(0),                   // 0: nusa.v1.Reason
 	(RegionState)(0),              // 1: nusa.v1.RegionState
@@ -4490,108 +4701,116 @@ var file_nusa_v1_types_proto_goTypes = []any{
 	(*VolumesAllow)(nil),          // 22: nusa.v1.VolumesAllow
 	(*DriverInfo)(nil),            // 23: nusa.v1.DriverInfo
 	(*GPUDevice)(nil),             // 24: nusa.v1.GPUDevice
-	(*GPUGrant)(nil),              // 25: nusa.v1.GPUGrant
-	(*HostFacts)(nil),             // 26: nusa.v1.HostFacts
-	(*DiskFacts)(nil),             // 27: nusa.v1.DiskFacts
-	(*NetworkFacts)(nil),          // 28: nusa.v1.NetworkFacts
-	(*NodeStats)(nil),             // 29: nusa.v1.NodeStats
-	(*DiskStats)(nil),             // 30: nusa.v1.DiskStats
-	(*NetworkStats)(nil),          // 31: nusa.v1.NetworkStats
-	(*Allocation)(nil),            // 32: nusa.v1.Allocation
-	(*Failure)(nil),               // 33: nusa.v1.Failure
-	(*RetryDecision)(nil),         // 34: nusa.v1.RetryDecision
-	(*TaskState)(nil),             // 35: nusa.v1.TaskState
-	(*CheckState)(nil),            // 36: nusa.v1.CheckState
-	(*TaskEvent)(nil),             // 37: nusa.v1.TaskEvent
-	(*Problem)(nil),               // 38: nusa.v1.Problem
-	nil,                           // 39: nusa.v1.RegionDefinition.LabelsEntry
-	nil,                           // 40: nusa.v1.RegionReport.AllocationsEntry
-	nil,                           // 41: nusa.v1.NodeInventory.LabelsEntry
-	nil,                           // 42: nusa.v1.Allocation.TasksEntry
-	nil,                           // 43: nusa.v1.Allocation.PortsEntry
-	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
+	(*GPUUse)(nil),                // 25: nusa.v1.GPUUse
+	(*GPUTotals)(nil),             // 26: nusa.v1.GPUTotals
+	(*GPUGrant)(nil),              // 27: nusa.v1.GPUGrant
+	(*HostFacts)(nil),             // 28: nusa.v1.HostFacts
+	(*DiskFacts)(nil),             // 29: nusa.v1.DiskFacts
+	(*NetworkFacts)(nil),          // 30: nusa.v1.NetworkFacts
+	(*NodeStats)(nil),             // 31: nusa.v1.NodeStats
+	(*DiskStats)(nil),             // 32: nusa.v1.DiskStats
+	(*NetworkStats)(nil),          // 33: nusa.v1.NetworkStats
+	(*Allocation)(nil),            // 34: nusa.v1.Allocation
+	(*Failure)(nil),               // 35: nusa.v1.Failure
+	(*RetryDecision)(nil),         // 36: nusa.v1.RetryDecision
+	(*TaskState)(nil),             // 37: nusa.v1.TaskState
+	(*CheckState)(nil),            // 38: nusa.v1.CheckState
+	(*TaskEvent)(nil),             // 39: nusa.v1.TaskEvent
+	(*Problem)(nil),               // 40: nusa.v1.Problem
+	nil,                           // 41: nusa.v1.RegionDefinition.LabelsEntry
+	nil,                           // 42: nusa.v1.RegionReport.AllocationsEntry
+	nil,                           // 43: nusa.v1.NodeInventory.LabelsEntry
+	nil,                           // 44: nusa.v1.GPUTotals.ModelsEntry
+	nil,                           // 45: nusa.v1.Allocation.TasksEntry
+	nil,                           // 46: nusa.v1.Allocation.PortsEntry
+	(*durationpb.Duration)(nil),   // 47: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
 }
 var file_nusa_v1_types_proto_depIdxs = []int32{
 	8,  // 0: nusa.v1.Resources.gpu:type_name -> nusa.v1.GPU
 	9,  // 1: nusa.v1.RegionDefinition.location:type_name -> nusa.v1.Location
-	39, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
+	41, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
 	10, // 3: nusa.v1.Region.definition:type_name -> nusa.v1.RegionDefinition
 	1,  // 4: nusa.v1.Region.state:type_name -> nusa.v1.RegionState
 	13, // 5: nusa.v1.Region.servers:type_name -> nusa.v1.RegionalServer
 	14, // 6: nusa.v1.Region.report:type_name -> nusa.v1.RegionReport
-	44, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
+	47, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
 	12, // 8: nusa.v1.Region.lost:type_name -> nusa.v1.LostRegion
-	45, // 9: nusa.v1.Region.lost_at:type_name -> google.protobuf.Timestamp
-	44, // 10: nusa.v1.Region.silent:type_name -> google.protobuf.Duration
-	44, // 11: nusa.v1.Region.move_due:type_name -> google.protobuf.Duration
-	44, // 12: nusa.v1.Region.commit_blocked:type_name -> google.protobuf.Duration
-	44, // 13: nusa.v1.Region.awaited:type_name -> google.protobuf.Duration
-	44, // 14: nusa.v1.Region.policy_age:type_name -> google.protobuf.Duration
-	45, // 15: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
+	48, // 9: nusa.v1.Region.lost_at:type_name -> google.protobuf.Timestamp
+	47, // 10: nusa.v1.Region.silent:type_name -> google.protobuf.Duration
+	47, // 11: nusa.v1.Region.move_due:type_name -> google.protobuf.Duration
+	47, // 12: nusa.v1.Region.commit_blocked:type_name -> google.protobuf.Duration
+	47, // 13: nusa.v1.Region.awaited:type_name -> google.protobuf.Duration
+	47, // 14: nusa.v1.Region.policy_age:type_name -> google.protobuf.Duration
+	48, // 15: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
 	7,  // 16: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
 	7,  // 17: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
 	15, // 18: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
 	16, // 19: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
-	40, // 20: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
+	42, // 20: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
 	7,  // 21: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
-	17, // 22: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
-	18, // 23: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
-	0,  // 24: nusa.v1.FitCount.reason:type_name -> nusa.v1.Reason
-	7,  // 25: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
-	2,  // 26: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
-	21, // 27: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
-	29, // 28: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
-	44, // 29: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
-	7,  // 30: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
-	45, // 31: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	44, // 32: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
-	20, // 33: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
-	0,  // 34: nusa.v1.LeavingGroup.reason:type_name -> nusa.v1.Reason
-	7,  // 35: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
-	41, // 36: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
-	23, // 37: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
-	24, // 38: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
-	26, // 39: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
-	22, // 40: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
-	27, // 41: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
-	28, // 42: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
-	45, // 43: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
-	30, // 44: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
-	31, // 45: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
-	44, // 46: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
-	44, // 47: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
-	4,  // 48: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
-	3,  // 49: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
-	0,  // 50: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
-	42, // 51: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
-	7,  // 52: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
-	43, // 53: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
-	45, // 54: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	45, // 55: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
-	44, // 56: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
-	34, // 57: nusa.v1.Allocation.retry:type_name -> nusa.v1.RetryDecision
-	5,  // 58: nusa.v1.Failure.category:type_name -> nusa.v1.FailureCategory
-	33, // 59: nusa.v1.RetryDecision.failure:type_name -> nusa.v1.Failure
-	45, // 60: nusa.v1.RetryDecision.next:type_name -> google.protobuf.Timestamp
-	3,  // 61: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
-	45, // 62: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
-	45, // 63: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
-	0,  // 64: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
-	37, // 65: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
-	36, // 66: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
-	6,  // 67: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
-	45, // 68: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
-	45, // 69: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
-	44, // 70: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
-	45, // 71: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	0,  // 72: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
-	35, // 73: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
-	74, // [74:74] is the sub-list for method output_type
-	74, // [74:74] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	26, // 22: nusa.v1.RegionReport.gpus:type_name -> nusa.v1.GPUTotals
+	17, // 23: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
+	18, // 24: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
+	0,  // 25: nusa.v1.FitCount.reason:type_name -> nusa.v1.Reason
+	7,  // 26: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
+	2,  // 27: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
+	21, // 28: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
+	31, // 29: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
+	47, // 30: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
+	7,  // 31: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
+	48, // 32: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	47, // 33: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
+	20, // 34: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
+	25, // 35: nusa.v1.Node.gpu_uses:type_name -> nusa.v1.GPUUse
+	0,  // 36: nusa.v1.LeavingGroup.reason:type_name -> nusa.v1.Reason
+	7,  // 37: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
+	43, // 38: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
+	23, // 39: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
+	24, // 40: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
+	28, // 41: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
+	22, // 42: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
+	24, // 43: nusa.v1.NodeInventory.unusable_gpus:type_name -> nusa.v1.GPUDevice
+	44, // 44: nusa.v1.GPUTotals.models:type_name -> nusa.v1.GPUTotals.ModelsEntry
+	29, // 45: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
+	30, // 46: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
+	48, // 47: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
+	32, // 48: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
+	33, // 49: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
+	47, // 50: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
+	47, // 51: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
+	4,  // 52: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
+	3,  // 53: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
+	0,  // 54: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
+	45, // 55: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
+	7,  // 56: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
+	46, // 57: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
+	48, // 58: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	48, // 59: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
+	47, // 60: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
+	36, // 61: nusa.v1.Allocation.retry:type_name -> nusa.v1.RetryDecision
+	27, // 62: nusa.v1.Allocation.gpus:type_name -> nusa.v1.GPUGrant
+	5,  // 63: nusa.v1.Failure.category:type_name -> nusa.v1.FailureCategory
+	35, // 64: nusa.v1.RetryDecision.failure:type_name -> nusa.v1.Failure
+	48, // 65: nusa.v1.RetryDecision.next:type_name -> google.protobuf.Timestamp
+	3,  // 66: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
+	48, // 67: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
+	48, // 68: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
+	0,  // 69: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
+	39, // 70: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
+	38, // 71: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
+	6,  // 72: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
+	48, // 73: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
+	48, // 74: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
+	47, // 75: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
+	48, // 76: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	0,  // 77: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
+	37, // 78: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
+	79, // [79:79] is the sub-list for method output_type
+	79, // [79:79] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_types_proto_init() }
@@ -4605,7 +4824,7 @@ func file_nusa_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_types_proto_rawDesc), len(file_nusa_v1_types_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   37,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

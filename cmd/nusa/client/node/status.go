@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -60,14 +61,12 @@ func writeNode(w *term.Screen, n *nusav1.Node) {
 	for _, i := range f.GetNetworks() {
 		add("network", strings.TrimSpace(i.GetName()+" "+strings.Join(i.GetAddresses(), " ")))
 	}
-	for _, g := range inv.GetGpus() {
-		add("gpu", g.GetModel()+" "+term.Size(g.GetMemoryBytes()))
-	}
 	if inv.GetSharedMachine() != "" {
 		add("shared", "several agents share the machine; the capacity is this agent's part")
 	}
 	t.WriteBody(w)
 	writeDrivers(w, inv.GetDrivers())
+	writeGPUs(w, n)
 	writeUsage(w, n)
 	writeLeaving(w, n)
 }
@@ -84,6 +83,63 @@ func writeDrivers(w *term.Screen, drivers []*nusav1.DriverInfo) {
 	t.DropEmpty("VERSION", "MESSAGE")
 	t.Narrow(w.Width, "CAN")
 	t.Write(w)
+}
+
+// writeGPUs writes the accelerators of a node and who has them.
+func writeGPUs(w *term.Screen, n *nusav1.Node) {
+	inv := n.GetInventory()
+	if len(inv.GetGpus())+len(inv.GetUnusableGpus()) == 0 {
+		return
+	}
+	uses := map[string][]*nusav1.GPUUse{}
+	for _, u := range n.GetGpuUses() {
+		uses[u.GetDevice()] = append(uses[u.GetDevice()], u)
+	}
+	fmt.Fprintln(w)
+	t := term.NewTable("GPU", "MODEL", ">MEMORY", "ADDRESS", "USED BY")
+	for _, g := range inv.GetGpus() {
+		id, rest := g.GetId(), []string{g.GetModel(), gpuMemory(g), g.GetAddress()}
+		for i, u := range append(uses[g.GetId()], nil) {
+			switch {
+			case u != nil:
+				rest = append(rest, gpuUse(u))
+			case i > 0:
+				continue
+			default:
+				rest = append(rest, w.Faint("free"))
+			}
+			t.Row(append([]string{shortGPU(id)}, rest...)...)
+			id, rest = "", []string{"", "", ""}
+		}
+	}
+	for _, g := range inv.GetUnusableGpus() {
+		t.Row(shortGPU(g.GetId()), g.GetModel(), gpuMemory(g), g.GetAddress(), w.Bad("not offered: "+term.OneLine(g.GetProblem())))
+	}
+	t.DropEmpty("MEMORY", "ADDRESS")
+	t.Narrow(w.Width, "USED BY")
+	t.Write(w)
+}
+
+// shortGPU shortens the id of an accelerator: GPU-5b1c2d3e for GPU-5b1c2d3e-….
+func shortGPU(id string) string {
+	const shown = len("GPU-5b1c2d3e")
+	return id[:min(len(id), shown)]
+}
+
+func gpuMemory(g *nusav1.GPUDevice) string {
+	if g.GetMemoryBytes() == 0 {
+		return ""
+	}
+	return term.Size(g.GetMemoryBytes())
+}
+
+// gpuUse returns who has an accelerator, for example "default/web/a[0] 25%  5b1c2d3e".
+func gpuUse(u *nusav1.GPUUse) string {
+	text := fmt.Sprintf("%s/%s/%s[%d]", u.GetNamespace(), u.GetJob(), u.GetGroup(), u.GetIndex())
+	if u.GetShareMilli() < 1000 {
+		text += " " + strconv.FormatFloat(float64(u.GetShareMilli())/10, 'f', -1, 64) + "%"
+	}
+	return text + term.Gap + term.ShortID(u.GetAllocation())
 }
 
 func writeUsage(w *term.Screen, n *nusav1.Node) {

@@ -309,10 +309,15 @@ func Nodes() []*nusav1.Node {
 			Id: "aaaabbbb-cccc", Name: "n1", Region: "japaneast", State: nusav1.NodeState_NODE_STATE_READY, Draining: true, Address: "10.0.1.1", Allocations: 3, Registered: Ago(50 * time.Hour), StatsAge: Lasting(1500 * time.Millisecond),
 			Allocated: &nusav1.Resources{CpuMilli: 1500, MemoryBytes: 768 << 20, DiskBytes: 1 << 30},
 			Inventory: &nusav1.NodeInventory{Capacity: &nusav1.Resources{CpuMilli: 8000, MemoryBytes: 32 << 30, DiskBytes: 500 << 30}, Pool: "default", Labels: map[string]string{"rack": "r1", "disk": "ssd"}, InstanceQuota: 50, Version: "1.2.3",
-				Drivers: []*nusav1.DriverInfo{{Name: "incus", Message: "socket missing"}, {Name: "process", Healthy: true, Capabilities: []string{"self_fencing", "cpu_limit"}}},
-				Gpus:    []*nusav1.GPUDevice{{Model: "a100", MemoryBytes: 80 << 30}},
+				Drivers:      []*nusav1.DriverInfo{{Name: "incus", Message: "socket missing"}, {Name: "process", Healthy: true, Capabilities: []string{"self_fencing", "cpu_limit"}}},
+				Gpus:         []*nusav1.GPUDevice{{Id: "GPU-11112222-3333", Model: "a100", MemoryBytes: 80 << 30}, {Id: "GPU-44445555-6666", Model: "t4"}},
+				UnusableGpus: []*nusav1.GPUDevice{{Id: "GPU-77778888-9999", Model: "a100", MemoryBytes: 80 << 30, Address: "0000:1b:00.0", Problem: "3 uncorrected memory errors since the driver was loaded"}},
 				Facts: &nusav1.HostFacts{Os: "linux", Platform: "debian", PlatformVersion: "12.11", Kernel: "6.12.0", Arch: "x86_64", CpuModel: "EPYC", CpuCores: 8, CpuPhysicalCores: 4, CpuMhz: 2595.5, MemoryBytes: 32 << 30, SwapBytes: 1 << 30, BootTime: Ago(60 * time.Hour),
 					Disks: []*nusav1.DiskFacts{{Device: "/dev/sda1", Mount: "/", FsType: "ext4", TotalBytes: 500 << 30}}, Networks: []*nusav1.NetworkFacts{{Name: "eth0", Addresses: []string{"10.0.1.1/24"}}}}},
+			GpuUses: []*nusav1.GPUUse{
+				{Device: "GPU-11112222-3333", ShareMilli: 250, Allocation: "11112222-3333", Namespace: "default", Job: "api", Group: "web", Index: 0},
+				{Device: "GPU-11112222-3333", ShareMilli: 500, Allocation: "44445555-3333", Namespace: "default", Job: "near@japaneast", Group: "all", Index: 2},
+			},
 			Leaving: []*nusav1.LeavingGroup{
 				{Namespace: "default", Job: "api", Group: "web", Count: 2, Fits: 1, Reason: nusav1.Reason_REASON_INSUFFICIENT_CPU, Message: "needs 4 cpu, n3 has 0.5 free"},
 				{Namespace: "default", Job: "near@japaneast", Group: "all", Count: 1, Fits: 1},
