@@ -1,8 +1,10 @@
 package times
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +132,51 @@ func TestCalendarsIntervalsAndExclusions(t *testing.T) {
 	} {
 		c.rule.Zone = berlin
 		check(t, c.name, &c.rule, c.after, c.want)
+	}
+}
+
+// TestAHostileRuleCostsLittle: patterns that fire once in decades, and days that are excluded for decades, take no
+// more than some searches. A submit, a step of the schedule and a list of times each ask for several.
+func TestAHostileRuleCostsLittle(t *testing.T) {
+	days := func(d DaysText) *Days {
+		out, err := ParseDays(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &out
+	}
+	daily, err := ParseCron("0 0 * * *")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rare, err := ParseCalendar(DaysText{Months: "feb", Days: "29", Weekdays: "mon"}, []string{"00:00"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	patterns := append(slices.Repeat([]Pattern{rare}, 15), daily)
+	for _, c := range []struct {
+		name    string
+		exclude []Exclusion
+		want    string // "": none
+		looks   int
+	}{
+		{"no day", nil, "2026-01-02T00:00:00Z", 100},
+		{"years", []Exclusion{{Days: days(DaysText{Years: "2026-2079"})}}, "2080-01-01T00:00:00Z", 400},
+		{"two sets of days in turn", []Exclusion{{Days: days(DaysText{Years: "2026-2079", Weekdays: "mon,wed,fri"})}, {Days: days(DaysText{Years: "2026-2079", Weekdays: "tue,thu,sat,sun"})}}, "2080-01-01T00:00:00Z", 400},
+		{"two sets of days between times", []Exclusion{
+			{From: instant(t, "2026-01-01T00:00:00Z"), Until: instant(t, "2079-01-01T00:00:00Z"), Days: days(DaysText{Weekdays: "mon,wed,fri"})},
+			{From: instant(t, "2026-01-01T00:00:00Z"), Until: instant(t, "2079-01-01T00:00:00Z"), Days: days(DaysText{Weekdays: "tue,thu,sat,sun"})},
+		}, "", 16 * work / perJump},
+		{"all days", []Exclusion{{Days: days(DaysText{})}}, "", 400},
+	} {
+		s := search{rule: &Rule{Zone: time.UTC, Patterns: patterns, Exclude: c.exclude}, parts: make([]part, len(patterns))}
+		at, ok := s.next(instant(t, "2026-01-01T12:00:00Z"))
+		if got := at.Format(time.RFC3339); ok != (c.want != "") || ok && got != c.want {
+			t.Errorf("%s: %s, %t, want %s", c.name, got, ok, c.want)
+		}
+		if s.looks > c.looks {
+			t.Errorf("%s: %d searches of patterns, at most %d are expected", c.name, s.looks, c.looks)
+		}
 	}
 }
 
@@ -300,4 +347,87 @@ func TestNextAgainstAWalk(t *testing.T) {
 	if fired < 2_500 {
 		t.Errorf("only %d times were compared", fired)
 	}
+}
+
+// TestExclusionsAgainstAWalk compares rules of several patterns, an interval and exclusions with a walk over the
+// times of each pattern alone.
+func TestExclusionsAgainstAWalk(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(20261129, 1))
+	zones := []string{"UTC", "America/New_York", "Australia/Lord_Howe", "America/Havana", "Pacific/Apia"}
+	pick := func(some ...string) string { return some[r.IntN(len(some))] }
+	compared, skipped := 0, 0
+	for n := range 300 {
+		z := zone(t, zones[r.IntN(len(zones))])
+		after := time.Unix(1_300_000_000+r.Int64N(600_000_000), 0)
+		if _, end := after.In(z).ZoneBounds(); r.IntN(2) > 0 && !end.IsZero() && end.Year() < 2040 {
+			after = end.Add(-time.Duration(r.Int64N(int64(90 * time.Hour)))).Truncate(time.Second)
+		}
+		rule := Rule{Zone: z}
+		for range 1 + r.IntN(4) {
+			p, err := ParseCron(pick("0", "30", "*/20") + " " + pick("*", "0", "*/6", "1,2") + " " + pick("*", "*", "1,15", "29") + " * " + pick("*", "*", "mon", "sat,sun"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rule.Patterns = append(rule.Patterns, p)
+		}
+		if r.IntN(3) == 0 {
+			rule.Every = time.Duration(1+r.IntN(30)) * time.Hour
+		}
+		for range r.IntN(4) {
+			var e Exclusion
+			if r.IntN(3) == 0 {
+				e.From = after.Add(time.Duration(r.Int64N(int64(100 * time.Hour)))).Truncate(time.Second)
+			}
+			if r.IntN(3) == 0 {
+				e.Until = cmp.Or(e.From, after).Add(time.Duration(r.Int64N(int64(300 * time.Hour)))).Truncate(time.Second)
+			}
+			d, err := ParseDays(DaysText{Weekdays: pick("mon-fri", "sat,sun", "tue", "mon,wed,fri"), Days: pick("", "", "1-20", "-1")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.From.IsZero() || e.Until.IsZero() || r.IntN(2) == 0 {
+				e.Days = &d
+			}
+			rule.Exclude = append(rule.Exclude, e)
+		}
+		alone := []Rule{{Zone: z, Every: rule.Every}}
+		for _, p := range rule.Patterns {
+			alone = append(alone, Rule{Zone: z, Patterns: []Pattern{p}})
+		}
+		got, want := after, after
+		for range 10 {
+			var ok, found bool
+			got, ok = rule.Next(got)
+			for tries := 0; tries < 2000; tries++ {
+				var first time.Time
+				for _, a := range alone {
+					if at, some := a.Next(want); some && (first.IsZero() || at.Before(first)) {
+						first = at
+					}
+				}
+				want, found = first, !excludedAt(&rule, first)
+				if found {
+					break
+				}
+				skipped++
+			}
+			if !found {
+				break // the walk is too long
+			}
+			if compared++; !ok || !got.Equal(want) {
+				t.Fatalf("case %d (%+v) in %s after %s: got %s, %t, want %s", n, rule, z, after.UTC(), got, ok, want)
+			}
+		}
+	}
+	if compared < 2000 || skipped < 2000 {
+		t.Errorf("only %d times were compared, and %d were excluded", compared, skipped)
+	}
+}
+
+func excludedAt(r *Rule, t time.Time) bool {
+	return slices.ContainsFunc(r.Exclude, func(e Exclusion) bool {
+		year, month, day := t.In(r.Zone).Date()
+		return !t.Before(e.From) && (e.Until.IsZero() || t.Before(e.Until)) && (e.Days == nil || e.Days.days.match(time.Date(year, month, day, 0, 0, 0, 0, time.UTC)))
+	})
 }
