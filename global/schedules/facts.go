@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -33,9 +34,36 @@ func ruleOf(k state.JobKey, spec *nusav1.JobSpec) (plan.Rule, []byte) {
 	raw, _ := proto.MarshalOptions{Deterministic: true}.Marshal(s) // cannot fail: it was decoded
 	hash := sha256.Sum256(raw)
 	return plan.Rule{
-		Job: k.String(), Next: when.Next, Jitter: s.GetJitter().AsDuration(), Overlap: plan.Overlap(word(s.GetOverlap().String(), "OVERLAP_")),
+		Job: k.String(), Next: remembered(when.Next), Jitter: s.GetJitter().AsDuration(), Overlap: plan.Overlap(word(s.GetOverlap().String(), "OVERLAP_")),
 		Buffer: int(s.GetBuffer()), CatchUp: s.GetCatchUp().AsDuration(), PauseAfter: int(s.GetPauseAfterFailures()),
 	}, hash[:8]
+}
+
+// remembered returns a function that remembers its latest results. A costly rule takes some ten milliseconds, and
+// the lock is held for some of the calls.
+func remembered(next func(time.Time) (time.Time, bool)) func(time.Time) (time.Time, bool) {
+	type result struct {
+		after, at time.Time
+		ok        bool
+	}
+	var mu sync.Mutex
+	var latest [4]result
+	place := 0
+	return func(after time.Time) (time.Time, bool) {
+		mu.Lock()
+		i := slices.IndexFunc(latest[:], func(r result) bool { return r.after.Equal(after) && !after.IsZero() })
+		if i >= 0 {
+			defer mu.Unlock()
+			return latest[i].at, latest[i].ok
+		}
+		mu.Unlock()
+		at, ok := next(after)
+		mu.Lock()
+		defer mu.Unlock()
+		latest[place] = result{after, at, ok}
+		place = (place + 1) % len(latest)
+		return at, ok
+	}
 }
 
 // word returns an enumeration's value as people write it.

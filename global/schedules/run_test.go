@@ -131,3 +131,25 @@ func TestOldRunsAreForgotten(t *testing.T) {
 		}
 	}
 }
+
+// TestANextTimeIsFoundOnce: the steps of a schedule ask for the same times again, under the lock.
+func TestANextTimeIsFoundOnce(t *testing.T) {
+	asked := 0
+	next := remembered(func(after time.Time) (time.Time, bool) {
+		asked++
+		return after.Add(time.Hour), after.Before(noon.Add(3 * time.Hour))
+	})
+	for range 3 {
+		for at, ok := noon, true; ok; {
+			var to time.Time
+			to, ok = next(at)
+			if want := at.Add(time.Hour); !to.Equal(want) || ok != at.Before(noon.Add(3*time.Hour)) {
+				t.Fatalf("after %s: %s, %t", at, to, ok)
+			}
+			at = to
+		}
+	}
+	if asked != 4 {
+		t.Errorf("4 times were searched %d times", asked)
+	}
+}

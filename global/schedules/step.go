@@ -103,6 +103,7 @@ func (b *Book) advance(ctx context.Context, e *entry) error {
 	e.one.Lock()
 	defer e.one.Unlock()
 	for range stepsInTurn {
+		b.remember(e)
 		b.st.Lock()
 		b.refresh(e)
 		now, run := time.Now(), int64(0)
@@ -136,6 +137,21 @@ func (b *Book) advance(ctx context.Context, e *entry) error {
 	defer b.st.Unlock()
 	b.clock.Set(e, time.Now())
 	return nil
+}
+
+// remember finds the next time of a schedule before the lock is held for it.
+func (b *Book) remember(e *entry) {
+	b.st.Lock()
+	b.refresh(e)
+	var run int64
+	if j := b.st.Jobs[e.key]; j != nil {
+		run = j.Record.Run(j.Revision)
+	}
+	next, at := e.rule.Next, stateOf(e, run).Decided
+	b.st.Unlock()
+	if next != nil {
+		_, _ = next(at)
+	}
 }
 
 // take makes one step in a transaction. If the transaction changes the job, runs only end: the change
