@@ -3,6 +3,7 @@ package schedules
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -45,8 +46,8 @@ func JobOf(spec *nusav1.JobSpec) (*Child, error) {
 }
 
 // Fill gives a task variables, and replaces references to them. An agent has values of its own for references to
-// variables that it knows.
-func Fill(t *nusav1.Task, values map[string]string) { fill(t, values, false) }
+// variables that it knows. The values must be shorter than the references, so that no text grows.
+func Fill(t *nusav1.Task, values map[string]string) { _ = fill(t, values, false, math.MaxInt) }
 
 // Size returns the number of bytes of the job.
 func (c *Child) Size() int { return len(c.job.encoded) }

@@ -149,7 +149,10 @@ func commitBy(ctx context.Context, b *Book, change func(*state.Tx) error) error 
 
 // checkedRun returns the job of a run, if the values of the dispatch leave it valid.
 func checkedRun(spec *nusav1.JobSpec, name string, now time.Time, in input) (*runJob, error) {
-	check := specOf(spec, spec.GetName(), now, in)
+	check, err := specOf(spec, spec.GetName(), now, in)
+	if err != nil {
+		return nil, err
+	}
 	for _, g := range check.GetGroups() {
 		for _, t := range g.GetTasks() {
 			maps.DeleteFunc(t.GetEnv(), func(k, _ string) bool { return strings.HasPrefix(k, "NUSA_") })

@@ -21,8 +21,8 @@ type input struct {
 	meta    map[string]string
 }
 
-// specOf returns the job of a run.
-func specOf(spec *nusav1.JobSpec, name string, at time.Time, in input) *nusav1.JobSpec {
+// specOf returns the job of a run. The error says that it would be too large.
+func specOf(spec *nusav1.JobSpec, name string, at time.Time, in input) (*nusav1.JobSpec, error) {
 	out := proto.CloneOf(spec)
 	of, p := spec.GetName(), spec.GetParameterized()
 	out.Name, out.Schedule, out.Parameterized = name, nil, nil
@@ -37,19 +37,23 @@ func specOf(spec *nusav1.JobSpec, name string, at time.Time, in input) *nusav1.J
 	for k, v := range in.meta {
 		values["NUSA_META_"+k] = v
 	}
+	payload, left := string(in.payload), job.MaxSize
 	for _, g := range out.GetGroups() {
 		for _, t := range g.GetTasks() {
 			own := values
-			if len(in.payload) > 0 {
-				t.Templates = append(t.Templates, &nusav1.Template{Text: string(in.payload), To: p.GetPayloadFile()})
+			if payload != "" {
+				left -= len(payload)
+				t.Templates = append(t.Templates, &nusav1.Template{Text: payload, To: p.GetPayloadFile()})
 				own = with(values, "NUSA_PAYLOAD_FILE", "${NUSA_TASK_DIR}/"+p.GetPayloadFile())
 			} else if p != nil && p.GetPayload() != nusav1.Payload_PAYLOAD_FORBIDDEN {
 				own = with(values, "NUSA_PAYLOAD_FILE", "")
 			}
-			fill(t, own, len(in.payload) > 0)
+			if left = fill(t, own, payload != "", left); left < 0 {
+				return nil, invalid("payload", "makes a job of more than %d bytes, the limit: each task gets the payload, and each reference to a value its text", job.MaxSize)
+			}
 		}
 	}
-	return out
+	return out, nil
 }
 
 func with(values map[string]string, key, value string) map[string]string {
@@ -61,13 +65,11 @@ func with(values map[string]string, key, value string) map[string]string {
 }
 
 // fill gives a task the variables of a run, and replaces references to them. An agent of an earlier
-// version does not know these variables. payload: the last template is the payload, which stays as it is.
-func fill(t *nusav1.Task, values map[string]string, payload bool) {
-	pairs := make([]string, 0, 2*len(values))
-	for k, v := range values {
-		pairs = append(pairs, "${"+k+"}", v)
-	}
-	r := strings.NewReplacer(pairs...)
+// version does not know these variables. payload: the last template is the payload, which stays as it is. A short
+// reference to a long value may stand in a text thousands of times. So left bounds the bytes that are made: fill
+// returns what is left, and stops if that is negative.
+func fill(t *nusav1.Task, values map[string]string, payload bool, left int) int {
+	r := newFiller(values, left)
 	for k, v := range t.GetEnv() {
 		t.Env[k] = r.Replace(v)
 	}
@@ -76,6 +78,7 @@ func fill(t *nusav1.Task, values map[string]string, payload bool) {
 	}
 	for k, v := range values {
 		t.Env[k] = v
+		r.left -= len(k) + len(v)
 	}
 	texts := t.GetTemplates()
 	if payload {
@@ -88,9 +91,52 @@ func fill(t *nusav1.Task, values map[string]string, payload bool) {
 		a.Source = r.Replace(a.GetSource())
 	}
 	replaceIn(r, structpb.NewStructValue(t.GetConfig()))
+	return r.left
 }
 
-func replaceIn(r *strings.Replacer, v *structpb.Value) {
+// longestReference is more than the length of a reference to a value, in bytes.
+const longestReference = 128
+
+// filler replaces references to values.
+type filler struct {
+	values map[string]string // by reference
+	r      *strings.Replacer
+	left   int
+}
+
+func newFiller(values map[string]string, left int) *filler {
+	f := &filler{values: make(map[string]string, len(values)), left: left}
+	pairs := make([]string, 0, 2*len(values))
+	for k, v := range values {
+		f.values["${"+k+"}"] = v
+		pairs = append(pairs, "${"+k+"}", v)
+	}
+	f.r = strings.NewReplacer(pairs...)
+	return f
+}
+
+// Replace returns a text with the values. Once too many bytes were made, it returns it without them.
+func (f *filler) Replace(text string) string {
+	size := len(text)
+	for rest := text; ; {
+		at := strings.Index(rest, reference)
+		if at < 0 {
+			break
+		}
+		rest = rest[at:]
+		end := strings.IndexByte(rest[:min(len(rest), longestReference)], '}') + 1
+		if v, is := f.values[rest[:end]]; is {
+			size += len(v) - end
+		}
+		rest = rest[len(reference):]
+	}
+	if f.left -= size; f.left < 0 {
+		return text
+	}
+	return f.r.Replace(text)
+}
+
+func replaceIn(r *filler, v *structpb.Value) {
 	switch k := v.GetKind().(type) {
 	case *structpb.Value_StringValue:
 		k.StringValue = r.Replace(k.StringValue)
@@ -116,7 +162,11 @@ type runJob struct {
 
 // newRun returns the job of a run.
 func newRun(spec *nusav1.JobSpec, name string, at time.Time, in input) (*runJob, error) {
-	return encodedRun(specOf(spec, name, at, in), at)
+	out, err := specOf(spec, name, at, in)
+	if err != nil {
+		return nil, err
+	}
+	return encodedRun(out, at)
 }
 
 // encodedRun returns the job of a run with a complete spec.

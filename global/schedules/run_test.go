@@ -3,6 +3,7 @@ package schedules
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -48,7 +49,10 @@ func specOfText(t *testing.T, text string) *nusav1.JobSpec {
 // it is.
 func TestARunHasItsValues(t *testing.T) {
 	spec := specOfText(t, dispatched)
-	run := specOf(spec, "resize.x", noon, input{payload: []byte("${who} {{x}}"), meta: map[string]string{"who": "jane", "size": "2"}})
+	run, err := specOf(spec, "resize.x", noon, input{payload: []byte("${who} {{x}}"), meta: map[string]string{"who": "jane", "size": "2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	task := run.GetGroups()["main"].GetTasks()["main"]
 	var env []string
 	for _, k := range slices.Sorted(maps.Keys(task.GetEnv())) {
@@ -151,5 +155,27 @@ func TestANextTimeIsFoundOnce(t *testing.T) {
 	}
 	if asked != 4 {
 		t.Errorf("4 times were searched %d times", asked)
+	}
+}
+
+// TestAValueInManyPlacesTakesLittleMemory: a text may refer to a long value thousands of times. The run is refused
+// before the text with the values is made, which would take up to 150 MiB.
+func TestAValueInManyPlacesTakesLittleMemory(t *testing.T) {
+	spec := specOfText(t, dispatched)
+	task := spec.GetGroups()["main"].GetTasks()["main"]
+	for _, text := range []string{"${NUSA_META_who}", "${NUSA_META_who", "${NUSA_${NUSA_META_who}"} {
+		task.Templates[0].Text = strings.Repeat(text, (400<<10)/len(text))
+		value := strings.Repeat("x", job.MaxMeta)
+		wide := strings.HasSuffix(text, "}")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := checkedRun(spec, "resize.x", noon, input{meta: map[string]string{"who": value}})
+		runtime.ReadMemStats(&after)
+		if refused := status.Code(err) == codes.InvalidArgument && strings.Contains(err.Error(), "each reference to a value"); refused != wide {
+			t.Errorf("%s: %v", text, err)
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > 32<<20 {
+			t.Errorf("%s: %d MiB were used", text, used>>20)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -216,8 +217,11 @@ func (b *Book) start(t *state.Tx, e *entry, p *plan.Plan) error {
 	if err != nil {
 		return err
 	}
+	r, err := newRun(e.spec, name, p.Start.Time, input{})
 	why := ""
 	switch {
+	case err != nil: // the next run is as large
+		why = "the run cannot be made: " + status.Convert(err).Message()
 	case old != nil || e.runs[name] != nil:
 		why = "run " + name + " exists already"
 	case b.total >= mostRunsOfAll:
@@ -228,10 +232,6 @@ func (b *Book) start(t *state.Tx, e *entry, p *plan.Plan) error {
 		p.State.SkipReason = why
 		t.Event("schedule.skipped", e.key.String(), "%s", why)
 		return nil
-	}
-	r, err := newRun(e.spec, name, p.Start.Time, input{})
-	if err != nil {
-		return err
 	}
 	_, err = begin(t, e.key, r, trigger, nil)
 	return err
