@@ -132,6 +132,8 @@ func (c *confiner) task(p string, t *nusav1.Task) {
 	}
 	if c.of.GetForbidRoot() && t.GetDriver() == "process" {
 		switch user := job.ProcessConfigOf(t).User; {
+		case strings.Contains(user, "${"):
+			c.not(p+".config.user", fmt.Sprintf("the user %q is known only when the task starts, and may be root: name it", user), "forbid", []string{"root"})
 		case user == "":
 			c.not(p+".config.user", "jobs may not run as root: name another user, because the agent's user may be root", "forbid", []string{"root"})
 		case isRoot(user):

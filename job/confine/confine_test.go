@@ -82,7 +82,8 @@ func TestConfine(t *testing.T) {
 
 // TestRootUsers: root has several names.
 func TestRootUsers(t *testing.T) {
-	for user, root := range map[string]bool{"root": true, "0": true, "00": true, "+0": true, "root:users": true, "0:0": true, ":0": true, "1000": false, "nobody": false, "100": false, "rooty": false} {
+	for user, root := range map[string]bool{"root": true, "0": true, "00": true, "+0": true, "root:users": true, "0:0": true, ":0": true, "1000": false, "nobody": false, "100": false, "rooty": false,
+		"${NUSA_INDEX}": true, "${NUSA_JOB}:users": true} {
 		spec, err := job.Parse([]byte("name: x\ngroups: {g: {tasks: {t: {driver: process, config: {command: /x, user: \""+user+"\"}}}}}\n"), "x.yaml")
 		if err != nil {
 			t.Fatal(err)
