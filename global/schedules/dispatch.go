@@ -171,10 +171,8 @@ func dispatch(t *state.Tx, b *Book, e *entry, spec *nusav1.JobSpec, r *runJob, f
 		return nil, status.Errorf(codes.FailedPrecondition, "job %s is stopped: run its file again", e.key)
 	case rec != e.record || e.spec != spec:
 		return nil, status.Errorf(codes.Unavailable, "job %s has just changed: dispatch again", e.key)
-	case b.st.GlobalLevel < state.TemplateLevel:
-		return nil, status.Error(codes.FailedPrecondition, "some global servers have an earlier version of Nusa: upgrade them first")
-	case b.st.OldCopy():
-		return nil, status.Error(codes.FailedPrecondition, "the store is an old copy: see nusa server recover")
+	case b.may() != nil:
+		return nil, b.may()
 	case len(e.active) >= mostRuns:
 		return nil, status.Errorf(codes.ResourceExhausted, "%d runs of job %s have not ended, the most there may be: wait for the end of some", len(e.active), e.key)
 	case b.total >= mostRunsOfAll:

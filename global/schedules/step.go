@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -94,9 +95,20 @@ func (b *Book) findEnds(e *entry, now time.Time) {
 	}
 }
 
+// may returns why this server must not begin runs now, if so. The lock is held.
+func (b *Book) may() error {
+	switch {
+	case b.st.GlobalLevel < state.TemplateLevel:
+		return status.Error(codes.FailedPrecondition, "some global servers have an earlier version of Nusa: upgrade them first")
+	case b.st.OldCopy():
+		return status.Error(codes.FailedPrecondition, "the store is an old copy: see nusa server recover")
+	}
+	return nil
+}
+
 // mayBegin reports whether this server may begin runs of an entry. The lock is held.
 func (b *Book) mayBegin(e *entry) bool {
-	return e.record != nil && !e.record.Stopped() && b.st.GlobalLevel >= state.TemplateLevel && !b.st.OldCopy()
+	return e.record != nil && !e.record.Stopped() && b.may() == nil
 }
 
 // advance makes steps until nothing is left to decide now.
@@ -303,6 +315,9 @@ func (b *Book) change(ctx context.Context, e *entry, verb, reason string, change
 		rec, rev := t.Job(e.key)
 		if rec == nil || rec != e.record || rev == 0 {
 			return state.ErrRecall // it changes with this transaction: the caller tries again
+		}
+		if err := b.may(); err != nil {
+			return err
 		}
 		run := rec.Run(rev)
 		s := stateOf(e, run)
