@@ -64,8 +64,11 @@ groups: {main: {tasks: {main: {driver: docker, config: {image: nightly}}}}}
 	ref := &nusav1.JobRef{Namespace: "default", Name: "nightly"}
 	day := func(n int) *timestamppb.Timestamp { return timestamppb.New(time.Now().AddDate(0, 0, n)) }
 	calls := map[string]func() error{
-		"trigger":  func() error { _, err := s.Trigger(t.Context(), &nusav1.TriggerScheduleRequest{Job: ref}); return err },
-		"backfill": func() error { _, err := s.Backfill(t.Context(), &nusav1.BackfillScheduleRequest{Job: ref, From: day(-3), To: day(-1)}); return err },
+		"trigger": func() error { _, err := s.Trigger(t.Context(), &nusav1.TriggerScheduleRequest{Job: ref}); return err },
+		"backfill": func() error {
+			_, err := s.Backfill(t.Context(), &nusav1.BackfillScheduleRequest{Job: ref, From: day(-3), To: day(-1)})
+			return err
+		},
 	}
 	set := func(level uint32, leadership *nusav1.LeadershipRecord) {
 		b.st.Lock()

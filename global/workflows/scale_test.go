@@ -240,3 +240,38 @@ func TestTheLineOfAWorkflowCountsItsRuns(t *testing.T) {
 		t.Errorf("%v runs are counted, %d are active, %d are kept", b.live, b.active, len(b.runs))
 	}
 }
+
+// TestSameRegionKeepsTheRulesOfAStep: same_region is no way around regions.allow.
+func TestSameRegionKeepsTheRulesOfAStep(t *testing.T) {
+	eu := map[string]string{"law": "eu"}
+	allow := func(all ...*nusav1.RegionSelector) *nusav1.RegionsSpec { return &nusav1.RegionsSpec{Allow: all} }
+	for _, c := range []struct {
+		name       string
+		job, group *nusav1.RegionsSpec
+		want       string // what the job and the group may use; "": an error
+	}{
+		{"no rule", nil, nil, "[name:us] []"},
+		{"the region", allow(&nusav1.RegionSelector{Name: "us"}), nil, "[name:us] []"},
+		{"another region", allow(&nusav1.RegionSelector{Name: "berlin"}), nil, ""},
+		{"labels", allow(&nusav1.RegionSelector{Labels: eu}), nil, "[name:us law:eu] []"},
+		{"one of two", allow(&nusav1.RegionSelector{Name: "berlin"}, &nusav1.RegionSelector{Name: "us"}), nil, "[name:us] []"},
+		{"a group's own rule", nil, allow(&nusav1.RegionSelector{Name: "berlin"}), ""},
+		{"a group's own labels", nil, allow(&nusav1.RegionSelector{Labels: eu}), "[name:us] [name:us law:eu]"},
+	} {
+		spec := &nusav1.JobSpec{Regions: c.job, Groups: map[string]*nusav1.Group{"main": {Regions: c.group}}}
+		text := func(r *nusav1.RegionsSpec) string {
+			var out []string
+			for _, s := range r.GetAllow() {
+				out = append(out, "name:"+s.GetName())
+				for k, v := range s.GetLabels() {
+					out = append(out, k+":"+v)
+				}
+			}
+			return fmt.Sprint(out)
+		}
+		err := pin(spec, "us")
+		if got := text(spec.GetRegions()) + " " + text(spec.GetGroups()["main"].GetRegions()); err == nil && got != c.want || (err != nil) != (c.want == "") {
+			t.Errorf("%s: %s, %v, want %s", c.name, got, err, c.want)
+		}
+	}
+}

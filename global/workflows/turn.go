@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -416,13 +417,41 @@ func childOf(d *definition, a ask) (*schedules.Child, error) {
 		spec = job.StepSpec(d.spec, a.step)
 	}
 	if a.region != "" {
-		only := &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Name: a.region}}}
-		spec.Regions = only
-		for _, g := range spec.GetGroups() {
-			g.Regions = nil
+		if err := pin(spec, a.region); err != nil {
+			return nil, err
 		}
 	}
 	return schedules.NewChild(spec, a.name, a.began.GetBegan().AsTime(), a.values, a.labels)
+}
+
+// pin lets a job run only in one region. Its own rules stay, so it is an error if they do not allow the region.
+func pin(spec *nusav1.JobSpec, region string) error {
+	narrow := func(of *nusav1.RegionsSpec) (*nusav1.RegionsSpec, error) {
+		out := &nusav1.RegionsSpec{Near: of.GetNear()}
+		for _, s := range of.GetAllow() {
+			if s.GetName() == "" || s.GetName() == region {
+				out.Allow = append(out.Allow, &nusav1.RegionSelector{Name: region, Labels: s.GetLabels()})
+			}
+		}
+		switch {
+		case len(of.GetAllow()) == 0:
+			out.Allow = []*nusav1.RegionSelector{{Name: region}}
+		case len(out.GetAllow()) == 0:
+			return nil, status.Errorf(codes.FailedPrecondition, "same_region: the first step runs in region %s, and regions.allow of this step does not have it", region)
+		}
+		return out, nil
+	}
+	var err error
+	spec.Regions, err = narrow(spec.GetRegions())
+	for _, g := range spec.GetGroups() {
+		if g.GetRegions() == nil {
+			continue
+		}
+		var wrong error
+		g.Regions, wrong = narrow(g.GetRegions())
+		err = cmp.Or(err, wrong)
+	}
+	return err
 }
 
 // chooseValues keeps those values for which the job that a step runs has names.

@@ -1130,7 +1130,7 @@ type Workflow struct {
 	OnExit string `protobuf:"bytes,3,opt,name=on_exit,json=onExit,proto3" json:"on_exit,omitempty"`
 	// How many jobs of a run may be active at once, 1..1000. Default 100.
 	MaxParallel int32 `protobuf:"varint,4,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
-	// All steps run in the region of the first one.
+	// All steps run in the region of the first one. A step whose own rules do not allow that region fails.
 	SameRegion    bool        `protobuf:"varint,5,opt,name=same_region,json=sameRegion,proto3" json:"same_region,omitempty"`
 	History       *RunHistory `protobuf:"bytes,6,opt,name=history,proto3" json:"history,omitempty"`
 	unknownFields protoimpl.UnknownFields
