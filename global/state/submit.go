@@ -141,6 +141,9 @@ func NewDryTx(st *State) *Tx {
 	return t
 }
 
+// CheckRoom refuses records of another package, of so many bytes, for which a submit would find no room.
+func CheckRoom(t *Tx, k JobKey, size int) error { return t.checkRoom(k, size) }
+
 // checkRoom refuses a submit for which there is no room.
 func (t *Tx) checkRoom(k JobKey, size int) error {
 	grows, version := int64(size), false

@@ -251,8 +251,16 @@ func (b *Book) begin(t *state.Tx, of, k state.JobKey, record *state.Record, def 
 	if _, changed := state.OtherOf(t, runKey(k)); changed {
 		return errRepeated
 	}
-	id := of.Namespace + "/" + rec.GetSpec()
-	if gone, changed := state.OtherOf(t, specKey(of.Namespace, rec.GetSpec())); changed && gone == nil || !changed && b.defs[id] == nil {
+	id, bytes := of.Namespace+"/"+rec.GetSpec(), proto.Size(rec)
+	gone, changed := state.OtherOf(t, specKey(of.Namespace, rec.GetSpec()))
+	stores := changed && gone == nil || !changed && b.defs[id] == nil
+	if stores {
+		bytes += proto.Size(def.spec)
+	}
+	if err := state.CheckRoom(t, k, bytes); err != nil {
+		return err
+	}
+	if stores {
 		b.compiled[id] = def
 		if err := state.PutOther(t, specKey(of.Namespace, rec.GetSpec()), &nusav1.WorkflowSpecRecord{Spec: def.spec}); err != nil {
 			return err
