@@ -22,6 +22,8 @@ const (
 	// recheck is how often the loop looks at a job with active runs, although nothing was noticed, and
 	// recheckIdle at a job that has stopped.
 	recheck, recheckIdle = time.Minute, 10 * time.Minute
+	// mostSleep is how long the loop waits for a time at most, because the clock of the machine may be changed.
+	mostSleep = time.Hour
 	// stepsAtOnce bounds the schedules that are decided at the same time, and stepsInTurn the steps of one
 	// schedule before others get their turn.
 	stepsAtOnce, stepsInTurn = 32, 20

@@ -272,6 +272,9 @@ func clip(message string) string {
 // rest notes when the loop must decide about an entry again, and what lists show. The lock is held.
 func (b *Book) rest(e *entry, run int64, wake, tidyAt, now time.Time) {
 	b.clock.Set(e, wake)
+	if !wake.IsZero() {
+		b.clock.Sooner(e, now.Add(mostSleep))
+	}
 	if !tidyAt.IsZero() {
 		b.clock.Sooner(e, tidyAt)
 	}

@@ -24,6 +24,9 @@ const (
 	mostActive = 100
 	// mostDecided bounds the times that one step decides.
 	mostDecided = 1000
+	// mostAhead bounds how far the latest decided time may be in the future. It is more than the clocks of
+	// servers differ.
+	mostAhead = time.Hour
 	// mostStops bounds the runs that one step stops: each is written whole.
 	mostStops = 1
 )
@@ -136,6 +139,11 @@ func Step(r Rule, s State, now time.Time, runs []Run) Plan {
 	p.count(&r, runs)
 	if p.State.Paused {
 		return p
+	}
+	if p.State.Decided.After(now.Add(mostAhead)) {
+		// A server with a wrong clock has decided times that have not come. Each time has a name of its own, so
+		// those for which it began runs get no second one while the history has them.
+		p.State.Decided = now
 	}
 	busy := activeRuns(runs)
 	if len(p.State.Waiting) > 0 && len(busy) == 0 {

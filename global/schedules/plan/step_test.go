@@ -169,6 +169,26 @@ func TestCatchUpPauseBackfillAndTrigger(t *testing.T) {
 	}
 }
 
+// TestAWrongClockStopsNoSchedule: a server whose clock was a year ahead has decided the times of that year. The next
+// server decides them when they come. Clocks that differ by minutes decide no time twice.
+func TestAWrongClockStopsNoSchedule(t *testing.T) {
+	r := Rule{Job: "default/j", Next: every(time.Minute), Overlap: Skip, CatchUp: time.Hour}
+	ahead := Step(r, State{Decided: begin}, begin.AddDate(1, 0, 0), nil).State
+	if !ahead.Decided.After(begin.AddDate(0, 11, 0)) {
+		t.Fatalf("the wrong clock decided up to %s", ahead.Decided)
+	}
+	p := Step(r, ahead, begin.Add(30*time.Second), nil)
+	if want := begin.Add(time.Minute); !p.Wake.Equal(want) || p.Start != nil || p.State.Decided.After(want) {
+		t.Errorf("decided up to %s, the next time is %s, want %s", p.State.Decided, p.Wake, want)
+	}
+	if p = Step(r, p.State, begin.Add(time.Minute), nil); p.Start == nil || !p.Start.Time.Equal(begin.Add(time.Minute)) {
+		t.Errorf("no run begins at the next time: %+v", p.Start)
+	}
+	if p = Step(r, p.State, begin.Add(-10*time.Minute), nil); p.Start != nil || !p.State.Decided.Equal(begin.Add(time.Minute)) {
+		t.Errorf("a clock 11 minutes behind decides again: %+v", p)
+	}
+}
+
 func TestNamesAndJitter(t *testing.T) {
 	used := map[string]bool{}
 	var got []string
