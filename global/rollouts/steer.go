@@ -129,7 +129,7 @@ func (s *Service) steer(ctx context.Context, req *nusav1.ControlRolloutRequest, 
 		if was.GetPaused() == next.GetPaused() && was.GetFailed() == next.GetFailed() && was.GetPromoted() == next.GetPromoted() && proto.Equal(was.GetUnpaused(), next.GetUnpaused()) {
 			return nil
 		}
-		if err := t.Audit(audit.Entry{Verb: verb, Kind: "job", Namespace: k.Namespace, Name: k.Name, Reason: fmt.Sprintf("rollout of version %d", was.GetVersion())}); err != nil {
+		if err := t.Audit(audit.Entry{Verb: verb, Kind: "job", Namespace: k.Namespace, Name: k.Name, Reason: fmt.Sprintf("rollout of version %d%s", was.GetVersion(), because(req.GetReason()))}); err != nil {
 			return err
 		}
 		t.Event(kind, k.String(), "version %d%s", was.GetVersion(), because(req.GetReason()))

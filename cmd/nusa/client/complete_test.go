@@ -11,7 +11,8 @@ func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"job status a":           "api",
 		"job status default/a":   "default/api",
-		"job stop":               "api",
+		"job status o":           "own@eastus", // on the second page
+		"job stop":               "api own@eastus",
 		"job scale api ":         "",
 		"node drain n1":          "n1",
 		"alloc list --region ja": "jakarta japaneast",

@@ -24,9 +24,7 @@ const (
 // lists has the calls that return the names for arguments and flags, by the word for the argument in the usage line, or
 // by "--" and the flag.
 var lists = map[string]func(ctx context.Context, c *Session) (proto.Message, error){
-	"JOB": func(ctx context.Context, c *Session) (proto.Message, error) {
-		return c.Jobs().List(ctx, &nusav1.ListJobsRequest{Namespace: c.Namespace, Limit: completeMost})
-	},
+	"JOB": jobs,
 	"NODE": func(ctx context.Context, c *Session) (proto.Message, error) {
 		out, err := c.Nodes().List(ctx, &nusav1.ListNodesRequest{Region: c.Region})
 		for _, n := range out.GetNodes() {
@@ -40,6 +38,25 @@ var lists = map[string]func(ctx context.Context, c *Session) (proto.Message, err
 	"ID": func(ctx context.Context, c *Session) (proto.Message, error) {
 		return c.Allocs().List(ctx, &nusav1.ListAllocationsRequest{Region: c.Region, Limit: completeMost})
 	},
+}
+
+// jobs returns all jobs, or those that it has when the time is over.
+func jobs(ctx context.Context, c *Session) (proto.Message, error) {
+	out, token := &nusav1.ListJobsResponse{}, ""
+	for {
+		page, err := c.Jobs().List(ctx, &nusav1.ListJobsRequest{Namespace: c.Namespace, Limit: completeMost, PageToken: token})
+		if err != nil && len(out.GetJobs()) == 0 {
+			return nil, err
+		}
+		for _, j := range page.GetJobs() {
+			j.Spec, j.Status = &nusav1.JobSpec{Namespace: j.GetSpec().GetNamespace(), Name: j.GetSpec().GetName()}, nil // the names are enough
+			out.Jobs = append(out.Jobs, j)
+		}
+		token = page.GetNextPageToken()
+		if err != nil || token == "" {
+			return out, nil
+		}
+	}
 }
 
 // flagLists maps flags to the names that they take.
