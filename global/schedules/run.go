@@ -48,7 +48,8 @@ func specOf(spec *nusav1.JobSpec, name string, at time.Time, in input) (*nusav1.
 			} else if p != nil && p.GetPayload() != nusav1.Payload_PAYLOAD_FORBIDDEN {
 				own = with(values, "NUSA_PAYLOAD_FILE", "")
 			}
-			if left = fill(t, own, payload != "", left); left < 0 {
+			left = fill(t, own, payload != "", left)
+			if left < 0 {
 				return nil, invalid("payload", "makes a job of more than %d bytes, the limit: each task gets the payload, and each reference to a value its text", job.MaxSize)
 			}
 		}

@@ -181,10 +181,12 @@ func TestAWrongClockStopsNoSchedule(t *testing.T) {
 	if want := begin.Add(time.Minute); !p.Wake.Equal(want) || p.Start != nil || p.State.Decided.After(want) {
 		t.Errorf("decided up to %s, the next time is %s, want %s", p.State.Decided, p.Wake, want)
 	}
-	if p = Step(r, p.State, begin.Add(time.Minute), nil); p.Start == nil || !p.Start.Time.Equal(begin.Add(time.Minute)) {
+	p = Step(r, p.State, begin.Add(time.Minute), nil)
+	if p.Start == nil || !p.Start.Time.Equal(begin.Add(time.Minute)) {
 		t.Errorf("no run begins at the next time: %+v", p.Start)
 	}
-	if p = Step(r, p.State, begin.Add(-10*time.Minute), nil); p.Start != nil || !p.State.Decided.Equal(begin.Add(time.Minute)) {
+	p = Step(r, p.State, begin.Add(-10*time.Minute), nil)
+	if p.Start != nil || !p.State.Decided.Equal(begin.Add(time.Minute)) {
 		t.Errorf("a clock 11 minutes behind decides again: %+v", p)
 	}
 }
