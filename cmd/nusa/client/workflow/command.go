@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// pollPause is the time between two questions how a run stands.
+	// pollPause is the time between two questions how a run stands, for each 1,000 steps that it has: an answer
+	// has all steps.
 	pollPause = 500 * time.Millisecond
 	// runTimeout is the default of --timeout.
 	runTimeout = time.Hour
@@ -166,7 +167,7 @@ func await(c *cli.Session, r *nusav1.WorkflowRun, timeout time.Duration) error {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(pollPause):
+			case <-time.After(pauseFor(len(all.GetSteps()))):
 			}
 		}
 	})
@@ -188,6 +189,9 @@ func await(c *cli.Session, r *nusav1.WorkflowRun, timeout time.Duration) error {
 	}
 	return nil
 }
+
+// pauseFor returns the time until the next question about a run with so many steps and items.
+func pauseFor(steps int) time.Duration { return pollPause * time.Duration(1+steps/1000) }
 
 func why(message string) string {
 	if message == "" {
