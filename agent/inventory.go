@@ -131,7 +131,11 @@ func (inv *inventory) inspect(ctx context.Context) (*nusav1.NodeInventory, error
 			f.Capabilities = slices.DeleteFunc(slices.Clone(f.Capabilities), func(c string) bool { return c == driver.CapGPUShare })
 			f.Message = strings.TrimPrefix(f.Message+"; no parts of accelerators: the compute mode of "+strings.Join(whole, ", ")+" is exclusive", "; ")
 		}
-		f.Capabilities = slices.Sorted(slices.Values(append([]string{driver.CapLifecycle}, f.Capabilities...)))
+		own := []string{driver.CapLifecycle}
+		if slices.Contains(f.Capabilities, driver.CapUpdate) {
+			own = append(own, driver.CapLiveResources)
+		}
+		f.Capabilities = slices.Sorted(slices.Values(append(own, f.Capabilities...)))
 		out.Drivers = append(out.Drivers, &nusav1.DriverInfo{Name: name, Healthy: f.Healthy, Version: f.Version, Message: engine.Clip(f.Message), Capabilities: f.Capabilities})
 	}
 	return out, nil

@@ -124,6 +124,9 @@ const (
 	// reports it: the agent adds it to each driver. An agent of an earlier version does not, so it
 	// gets no job that needs the order.
 	CapLifecycle = "lifecycle"
+	// CapLiveResources: the agent gives running tasks other resources. It adds the capability to each
+	// driver that has CapUpdate. An agent of an earlier version has the driver, but does not ask it.
+	CapLiveResources = "live_resources"
 )
 
 // Driver runs tasks. An ID names a run. A run starts at most once in the life of the data

@@ -57,6 +57,8 @@ func (e *Engine) apply(do reconcile.Action) {
 		e.log.Info("allocation ended", "alloc", do.Alloc, "state", do.State, "reason", do.Reason, "message", do.Message)
 	case reconcile.Remove:
 		e.remove(a)
+	case reconcile.Resize:
+		e.resizeRun(a, do)
 	}
 }
 
@@ -117,6 +119,27 @@ func (e *Engine) stopRun(a *alloc, do reconcile.Action) {
 			return nil
 		})
 	}
+}
+
+// resizeRun changes the limits of a run.
+func (e *Engine) resizeRun(a *alloc, do reconcile.Action) {
+	t := a.act.Tasks[do.Task]
+	name := a.tasks[do.Task].driver
+	drv := e.cfg.Drivers[name]
+	if drv == nil {
+		a.setTask(do.Task, t.NotResized(do.Limits, noDriver(name)))
+		return
+	}
+	t.Resizing = true
+	a.setTask(do.Task, t)
+	id := driver.ID{Alloc: do.Alloc, Task: do.Task, Run: do.Run}
+	e.group.Go(func() error {
+		err := e.runner.resize(drv, id, do.Limits)
+		if e.ctx.Err() == nil {
+			e.post(func() { e.runResized(id, do.Limits, do.Message, err) })
+		}
+		return nil
+	})
 }
 
 // adopt continues a recorded run, in the state that its driver reported when the agent

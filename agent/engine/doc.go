@@ -12,6 +12,7 @@
 //	order.go      decoding of an order into tasks for the drivers
 //	env.go        properties of the node, and the NUSA_ variables of a task
 //	runner.go     goroutines that start runs, follow them and remove them
+//	resize.go     changes of the limits of runs
 //	stop.go       goroutines that stop runs, also runs that may begin late
 //	recovery.go   what the drivers know of recorded runs at the agent's start
 //	compare.go    differences between the records and what the drivers run, and their repair

@@ -52,6 +52,31 @@ func (e *Engine) runUncertain(id driver.ID, why string) {
 	}
 }
 
+// runResized records the driver's answer to a change of limits. A run that has ended needs none: the next
+// run starts with the new limits.
+func (e *Engine) runResized(id driver.ID, to reconcile.Limits, message string, err error) {
+	a := e.allocs[id.Alloc]
+	if a == nil {
+		return
+	}
+	t := a.act.Tasks[id.Task]
+	if t.Run != id.Run || !t.Resizing {
+		return
+	}
+	switch {
+	case err == nil:
+		a.setTask(id.Task, t.Resized(to))
+		addEvent(a.detail(id.Task), time.Now(), "resized", message)
+		e.log.Info("limits changed", "run", id, "change", message)
+	case notNeeded(err):
+		a.setTask(id.Task, t.Resized(to))
+	default:
+		a.setTask(id.Task, t.NotResized(to, Clip(err.Error())))
+		addEvent(a.detail(id.Task), time.Now(), "not resized", err.Error())
+		e.log.Warn("limits not changed", "run", id, "error", err)
+	}
+}
+
 // beginChecks begins the checks of a run that is up. If an earlier process of the agent
 // began them, they continue from the recorded state.
 func (e *Engine) beginChecks(a *alloc, name string) {

@@ -112,6 +112,7 @@ func (o *order) readGroup(node Node) error {
 	a := o.wire.GetAllocation()
 	o.spec.Binding = bindingOf(o.wire.GetBinding(), &g)
 	o.spec.Ask.Fenced = o.spec.Binding != lease.None
+	o.spec.Resized = o.wire.GetResized()
 	o.spec.MaxRuntime = g.GetMaxRuntime().AsDuration()
 	bad := cmp.Or(o.readAsk(a, &g), checkVolumes(&g))
 	if len(g.GetTasks()) == 0 {
@@ -285,6 +286,8 @@ func taskFromProto(name string, t *nusav1.Task) reconcile.Task {
 	case nusav1.LifecycleHook_LIFECYCLE_HOOK_POSTSTOP:
 		out.Hook = reconcile.Poststop
 	}
+	res := t.GetResources()
+	out.Limits = reconcile.Limits{CPUMilli: res.GetCpuMilli(), MemoryBytes: res.GetMemoryBytes(), DiskBytes: res.GetDiskBytes()}
 	r := t.GetRestart()
 	if r != nil && r.Attempts != nil {
 		out.Restart.Attempts = within(0, int(r.GetAttempts()), maxRestarts)

@@ -127,7 +127,7 @@ func (r *recordedRun) takeOver(asked bool, found map[driver.ID]runStatus) {
 		return
 	}
 	if r.newer {
-		t.Run, t.Health = r.id.Run, health.Waiting
+		t.Run, t.Health, t.Limits, t.RefusedLimits = r.id.Run, health.Waiting, nil, nil
 	}
 	if asked {
 		found[r.id] = r.found

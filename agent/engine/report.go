@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -60,6 +61,12 @@ func makeReport(o *order, act reconcile.Actual, details map[string]*nusav1.TaskS
 		r.Reason, r.Message = reasonToProto(reconcile.Reason(v.Reason)), v.Message()
 	} else if check := awaitedCheck(o, act, details); check != "" {
 		r.Reason, r.Message = reasonToProto(reconcile.ReasonNotHealthyYet), check
+	}
+	switch limits, refused := reconcile.LimitsOf(o.spec, act); limits {
+	case reconcile.LimitsApplied:
+		r.Limits = nusav1.LimitsState_LIMITS_STATE_APPLIED
+	case reconcile.LimitsRefused:
+		r.Limits, r.Message = nusav1.LimitsState_LIMITS_STATE_REFUSED, cmp.Or(r.Message, Clip(refused))
 	}
 	for name, d := range details {
 		r.Tasks[name] = proto.CloneOf(d)

@@ -7,6 +7,7 @@
 //	plan.go       reasons, actions and the plan as a printable value
 //	admit.go      accept or decline: the host's remaining capacity
 //	hooks.go      the order in which the tasks of an allocation start and stop
+//	resize.go     changes of the limits of tasks that run
 //	drift.go      differences between the records and what the drivers run
 //	rules.go      when a task is done, or has failed because no restart is left; states for reports
 package reconcile

@@ -114,6 +114,8 @@ func (w *world) apply(a Action) {
 		})
 	case StopRun:
 		w.task(&act, a.Task, func(t *TaskActual) { *t = t.Stopping(a.Reason) })
+	case Resize:
+		w.task(&act, a.Task, func(t *TaskActual) { t.Resizing = true })
 	}
 	w.actual[a.Alloc] = act
 }
@@ -164,8 +166,23 @@ func (w *world) event(f []string) {
 			*t = t.WithHealth(map[string]health.Phase{"healthy": health.Healthy, "unhealthy": health.Unhealthy}[f[0]], strings.Join(f[2:], " "))
 		})
 		w.actual[id] = act
-	case "up", "exit", "fail", "unknown", "killed", "uncertain", "restart":
+	case "up", "exit", "fail", "unknown", "killed", "uncertain", "restart", "resized", "refused":
 		w.taskEvent(f, args)
+	case "resize": // "resize a1 cpu=200 memory=64": another order, with these limits for each task
+		a := w.allocs[f[1]]
+		a.Tasks, a.Resized = slices.Clone(a.Tasks), true
+		for i := range a.Tasks {
+			a.Tasks[i].Limits = Limits{CPUMilli: w.number(args["cpu"]), MemoryBytes: w.number(args["memory"]) << 20}
+		}
+	case "agent_restarts": // the engine does not store that a driver is changing limits
+		act := w.actual[f[1]]
+		w.task(&act, "main", func(t *TaskActual) { t.Resizing, t.Phase = false, Unknown })
+		w.actual[f[1]] = act
+	case "limits":
+		got, why := LimitsOf(*w.allocs[f[1]], w.actual[f[1]])
+		if is := [...]string{"unknown", "applied", "refused"}[got] + why; is != strings.Join(f[2:], " ") {
+			w.t.Errorf("%s: %s", strings.Join(f, " "), is)
+		}
 	case "state":
 		if got := StateOf(*w.allocs[f[1]], w.actual[f[1]]).String(); got != f[2] {
 			w.t.Errorf("%s is %s", strings.Join(f, " "), got)
@@ -297,6 +314,14 @@ func (w *world) taskEvent(f []string, args map[string]string) {
 			}
 		case "restart": // an operator asks for another run
 			t.RestartAsked, t.Finished = true, time.Time{}
+		case "resized", "refused": // the driver's answer to the latest change of limits
+			t.Finished = time.Time{}
+			to := taskOf(w.allocs[id], name).Limits
+			*t = t.Resized(to)
+			if f[0] == "refused" {
+				t.Limits = nil
+				*t = t.NotResized(to, "too little")
+			}
 		case "unknown":
 			t.Phase = Unknown
 		case "uncertain":

@@ -77,9 +77,11 @@ const (
 	End
 	// Remove: remove the allocation's record and folders.
 	Remove
+	// Resize: change the limits of a run.
+	Resize
 )
 
-var kindNames = [...]string{"adopt", "accept", "decline", "start", "close", "stop", "end", "remove"}
+var kindNames = [...]string{"adopt", "accept", "decline", "start", "close", "stop", "end", "remove", "resize"}
 
 // String returns the action's lower-case name.
 func (k Kind) String() string { return kindNames[k] }
@@ -88,7 +90,7 @@ func (k Kind) String() string { return kindNames[k] }
 type Action struct {
 	Kind  Kind
 	Alloc string
-	// Task and Run belong to Adopt, Start and StopRun.
+	// Task and Run belong to Adopt, Start, StopRun and Resize.
 	Task string
 	Run  int
 	// Restart says that the run counts against the task's restart policy.
@@ -101,6 +103,8 @@ type Action struct {
 	Message string
 	// Failure belongs to Close and End of an allocation that has failed.
 	Failure *Failure
+	// Limits belong to Resize.
+	Limits Limits
 }
 
 // String returns the action on one line, for example "start a1/web/2 [exited]: restart 1 of

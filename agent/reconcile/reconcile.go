@@ -70,6 +70,8 @@ type Alloc struct {
 	Binding lease.Binding
 	Tasks   []Task // sorted by name
 	Ask     Ask
+	// Resized says that running tasks must get the limits of the order: see resize.go.
+	Resized bool
 }
 
 // Task is a task as ordered.
@@ -88,6 +90,7 @@ type Task struct {
 	Leader bool
 	// ShutdownDelay is the time from the order to stop the allocation to the stop of the task.
 	ShutdownDelay time.Duration
+	Limits        Limits
 }
 
 // Restart is the restart policy of a task on this node. It allows at most Attempts restarts
@@ -174,6 +177,13 @@ type TaskActual struct {
 	StartUncertain bool `json:"Doubt,omitempty"`
 	// RestartAsked says that an operator asked to replace the latest run by a new one.
 	RestartAsked bool `json:",omitempty"`
+	// Limits are those of the latest run. nil: the agent does not know them.
+	Limits *Limits `json:",omitempty"`
+	// RefusedLimits are limits that the driver could not give to the latest run, and why.
+	RefusedLimits *RefusedLimits `json:",omitempty"`
+	// Resizing says that the driver is changing the limits of the run. After its restart, the agent asks
+	// the driver again.
+	Resizing bool `json:"-"`
 }
 
 func (t TaskActual) live() bool {
@@ -214,7 +224,8 @@ func (t TaskActual) Again(run int) TaskActual {
 // Started returns the task after the start of a run.
 func (t TaskActual) Started(task Task, run int) TaskActual {
 	t.Phase, t.Run, t.Health, t.UnhealthyReason, t.Lapse, t.StartUncertain = Launching, run, health.Waiting, "", "", false
-	t.RestartAsked = false
+	t.RestartAsked, t.Resizing = false, false
+	t.Limits, t.RefusedLimits = &task.Limits, nil
 	if task.Checked {
 		t.RunsSinceHealthy++
 	}
@@ -464,6 +475,8 @@ func (p *Plan) run(in Input, a Alloc, act Actual) {
 			p.add(Action{Kind: StopRun, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Reason: ReasonUnhealthy, Message: "it " + ta.UnhealthyReason})
 		case ta.Phase == Up && ta.RestartAsked:
 			p.add(Action{Kind: StopRun, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Message: "an operator asked for a restart"})
+		case a.mustResize(t, ta):
+			p.add(Action{Kind: Resize, Alloc: a.ID, Task: t.Name, Run: ta.Run, Limits: t.Limits, Message: resizeMessage(ta, t)})
 		case ta.Phase == Waiting:
 			// The driver does not know the recorded run, so that run never began.
 			p.add(Action{Kind: Start, Alloc: a.ID, Task: t.Name, Run: max(1, ta.Run), Message: "not running yet"})

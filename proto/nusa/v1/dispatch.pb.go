@@ -82,6 +82,60 @@ func (LeaseBinding) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_dispatch_proto_rawDescGZIP(), []int{0}
 }
 
+// LimitsState says whether tasks have the resources of their order.
+type LimitsState int32
+
+const (
+	// Not known yet, or the order is not `resized`.
+	LimitsState_LIMITS_STATE_UNSPECIFIED LimitsState = 0
+	// Every task that runs has the resources of the order. Others start with them.
+	LimitsState_LIMITS_STATE_APPLIED LimitsState = 1
+	// A driver cannot change them while a task runs. The report's message says why. The task continues with
+	// the resources from before, and the master replaces the allocation.
+	LimitsState_LIMITS_STATE_REFUSED LimitsState = 2
+)
+
+// Enum value maps for LimitsState.
+var (
+	LimitsState_name = map[int32]string{
+		0: "LIMITS_STATE_UNSPECIFIED",
+		1: "LIMITS_STATE_APPLIED",
+		2: "LIMITS_STATE_REFUSED",
+	}
+	LimitsState_value = map[string]int32{
+		"LIMITS_STATE_UNSPECIFIED": 0,
+		"LIMITS_STATE_APPLIED":     1,
+		"LIMITS_STATE_REFUSED":     2,
+	}
+)
+
+func (x LimitsState) Enum() *LimitsState {
+	p := new(LimitsState)
+	*p = x
+	return p
+}
+
+func (x LimitsState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LimitsState) Descriptor() protoreflect.EnumDescriptor {
+	return file_nusa_v1_dispatch_proto_enumTypes[1].Descriptor()
+}
+
+func (LimitsState) Type() protoreflect.EnumType {
+	return &file_nusa_v1_dispatch_proto_enumTypes[1]
+}
+
+func (x LimitsState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LimitsState.Descriptor instead.
+func (LimitsState) EnumDescriptor() ([]byte, []int) {
+	return file_nusa_v1_dispatch_proto_rawDescGZIP(), []int{1}
+}
+
 // AgentMessage is a message from an agent. Parts that are not urgent are sent with the next
 // message, so that an idle agent sends one message for each heartbeat.
 type AgentMessage struct {
@@ -407,7 +461,10 @@ type AllocOrder struct {
 	// Leases that bind the allocation. Its tasks stop when one of these leases ends.
 	Binding LeaseBinding `protobuf:"varint,6,opt,name=binding,proto3,enum=nusa.v1.LeaseBinding" json:"binding,omitempty"`
 	// The accelerators that the allocation has.
-	Gpus          []*GPUGrant `protobuf:"bytes,7,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	Gpus []*GPUGrant `protobuf:"bytes,7,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	// The allocation got other resources while it ran. The agent gives its tasks the CPU, memory and disk
+	// of the group without a restart, and reports `limits`. Unset: the tasks have had these from their start.
+	Resized       bool `protobuf:"varint,8,opt,name=resized,proto3" json:"resized,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -489,6 +546,13 @@ func (x *AllocOrder) GetGpus() []*GPUGrant {
 		return x.Gpus
 	}
 	return nil
+}
+
+func (x *AllocOrder) GetResized() bool {
+	if x != nil {
+		return x.Resized
+	}
+	return false
 }
 
 // AllocOrders is a batch of orders.
@@ -667,7 +731,9 @@ type AllocReport struct {
 	Incarnation uint64 `protobuf:"varint,7,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Index       uint64 `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"`
 	// Why the allocation has failed. Unset: it has not failed, or the agent is of an earlier version.
-	Failure       *Failure `protobuf:"bytes,9,opt,name=failure,proto3" json:"failure,omitempty"`
+	Failure *Failure `protobuf:"bytes,9,opt,name=failure,proto3" json:"failure,omitempty"`
+	// What became of the resources of an order with `resized`. Set only for such an order, once it is known.
+	Limits        LimitsState `protobuf:"varint,10,opt,name=limits,proto3,enum=nusa.v1.LimitsState" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -763,6 +829,13 @@ func (x *AllocReport) GetFailure() *Failure {
 		return x.Failure
 	}
 	return nil
+}
+
+func (x *AllocReport) GetLimits() LimitsState {
+	if x != nil {
+		return x.Limits
+	}
+	return LimitsState_LIMITS_STATE_UNSPECIFIED
 }
 
 // MasterMessage is a message from a regional server.
@@ -1206,7 +1279,7 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	" \x01(\tR\aaddress\x12\x1a\n" +
 	"\bprotocol\x18\v \x01(\x05R\bprotocol\x12#\n" +
 	"\rfeature_level\x18\f \x01(\rR\ffeatureLevel\x126\n" +
-	"\tstop_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"\x82\x02\n" +
+	"\tstop_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"\x9c\x02\n" +
 	"\n" +
 	"AllocOrder\x123\n" +
 	"\n" +
@@ -1217,7 +1290,8 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x19\n" +
 	"\bjob_type\x18\x05 \x01(\tR\ajobType\x12/\n" +
 	"\abinding\x18\x06 \x01(\x0e2\x15.nusa.v1.LeaseBindingR\abinding\x12%\n" +
-	"\x04gpus\x18\a \x03(\v2\x11.nusa.v1.GPUGrantR\x04gpus\"\xab\x01\n" +
+	"\x04gpus\x18\a \x03(\v2\x11.nusa.v1.GPUGrantR\x04gpus\x12\x18\n" +
+	"\aresized\x18\b \x01(\bR\aresized\"\xab\x01\n" +
 	"\vAllocOrders\x12\x12\n" +
 	"\x04full\x18\x01 \x01(\bR\x04full\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\bR\x04last\x12+\n" +
@@ -1229,7 +1303,7 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\x04last\x18\x02 \x01(\bR\x04last\x12.\n" +
 	"\areports\x18\x03 \x03(\v2\x14.nusa.v1.AllocReportR\areports\x12\x18\n" +
 	"\aremoved\x18\x04 \x03(\tR\aremoved\x12-\n" +
-	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\x90\x03\n" +
+	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xbe\x03\n" +
 	"\vAllocReport\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12)\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x13.nusa.v1.AllocStateR\x05state\x12\x1a\n" +
@@ -1239,7 +1313,9 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\x05tasks\x18\x06 \x03(\v2\x1f.nusa.v1.AllocReport.TasksEntryR\x05tasks\x12 \n" +
 	"\vincarnation\x18\a \x01(\x04R\vincarnation\x12\x14\n" +
 	"\x05index\x18\b \x01(\x04R\x05index\x12*\n" +
-	"\afailure\x18\t \x01(\v2\x10.nusa.v1.FailureR\afailure\x1aL\n" +
+	"\afailure\x18\t \x01(\v2\x10.nusa.v1.FailureR\afailure\x12,\n" +
+	"\x06limits\x18\n" +
+	" \x01(\x0e2\x14.nusa.v1.LimitsStateR\x06limits\x1aL\n" +
 	"\n" +
 	"TasksEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
@@ -1279,7 +1355,11 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\x12LEASE_BINDING_NONE\x10\x01\x12\x16\n" +
 	"\x12LEASE_BINDING_NODE\x10\x02\x12\x18\n" +
 	"\x14LEASE_BINDING_REGION\x10\x03\x12\x16\n" +
-	"\x12LEASE_BINDING_BOTH\x10\x042\x82\x01\n" +
+	"\x12LEASE_BINDING_BOTH\x10\x04*_\n" +
+	"\vLimitsState\x12\x1c\n" +
+	"\x18LIMITS_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14LIMITS_STATE_APPLIED\x10\x01\x12\x18\n" +
+	"\x14LIMITS_STATE_REFUSED\x10\x022\x82\x01\n" +
 	"\bDispatch\x12<\n" +
 	"\aSession\x12\x15.nusa.v1.AgentMessage\x1a\x16.nusa.v1.MasterMessage(\x010\x01\x128\n" +
 	"\x06Tunnel\x12\x14.nusa.v1.TunnelFrame\x1a\x14.nusa.v1.TunnelFrame(\x010\x01B5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
@@ -1296,87 +1376,89 @@ func file_nusa_v1_dispatch_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_dispatch_proto_rawDescData
 }
 
-var file_nusa_v1_dispatch_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_nusa_v1_dispatch_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_nusa_v1_dispatch_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_nusa_v1_dispatch_proto_goTypes = []any{
 	(LeaseBinding)(0),           // 0: nusa.v1.LeaseBinding
-	(*AgentMessage)(nil),        // 1: nusa.v1.AgentMessage
-	(*AgentHello)(nil),          // 2: nusa.v1.AgentHello
-	(*AllocOrder)(nil),          // 3: nusa.v1.AllocOrder
-	(*AllocOrders)(nil),         // 4: nusa.v1.AllocOrders
-	(*AllocReports)(nil),        // 5: nusa.v1.AllocReports
-	(*AllocReport)(nil),         // 6: nusa.v1.AllocReport
-	(*MasterMessage)(nil),       // 7: nusa.v1.MasterMessage
-	(*MasterWelcome)(nil),       // 8: nusa.v1.MasterWelcome
-	(*Standby)(nil),             // 9: nusa.v1.Standby
-	(*ServerList)(nil),          // 10: nusa.v1.ServerList
-	nil,                         // 11: nusa.v1.AllocReport.TasksEntry
-	(*LeaseRequest)(nil),        // 12: nusa.v1.LeaseRequest
-	(*NodeInventory)(nil),       // 13: nusa.v1.NodeInventory
-	(*Goodbye)(nil),             // 14: nusa.v1.Goodbye
-	(*Position)(nil),            // 15: nusa.v1.Position
-	(*NodeStats)(nil),           // 16: nusa.v1.NodeStats
-	(*durationpb.Duration)(nil), // 17: google.protobuf.Duration
-	(*Allocation)(nil),          // 18: nusa.v1.Allocation
-	(*GPUGrant)(nil),            // 19: nusa.v1.GPUGrant
-	(AllocState)(0),             // 20: nusa.v1.AllocState
-	(Reason)(0),                 // 21: nusa.v1.Reason
-	(*Failure)(nil),             // 22: nusa.v1.Failure
-	(*Refused)(nil),             // 23: nusa.v1.Refused
-	(*LeaseGrant)(nil),          // 24: nusa.v1.LeaseGrant
-	(*TunnelRequest)(nil),       // 25: nusa.v1.TunnelRequest
-	(*RegionalServer)(nil),      // 26: nusa.v1.RegionalServer
-	(*KeyGoal)(nil),             // 27: nusa.v1.KeyGoal
-	(*TaskState)(nil),           // 28: nusa.v1.TaskState
-	(*TunnelFrame)(nil),         // 29: nusa.v1.TunnelFrame
+	(LimitsState)(0),            // 1: nusa.v1.LimitsState
+	(*AgentMessage)(nil),        // 2: nusa.v1.AgentMessage
+	(*AgentHello)(nil),          // 3: nusa.v1.AgentHello
+	(*AllocOrder)(nil),          // 4: nusa.v1.AllocOrder
+	(*AllocOrders)(nil),         // 5: nusa.v1.AllocOrders
+	(*AllocReports)(nil),        // 6: nusa.v1.AllocReports
+	(*AllocReport)(nil),         // 7: nusa.v1.AllocReport
+	(*MasterMessage)(nil),       // 8: nusa.v1.MasterMessage
+	(*MasterWelcome)(nil),       // 9: nusa.v1.MasterWelcome
+	(*Standby)(nil),             // 10: nusa.v1.Standby
+	(*ServerList)(nil),          // 11: nusa.v1.ServerList
+	nil,                         // 12: nusa.v1.AllocReport.TasksEntry
+	(*LeaseRequest)(nil),        // 13: nusa.v1.LeaseRequest
+	(*NodeInventory)(nil),       // 14: nusa.v1.NodeInventory
+	(*Goodbye)(nil),             // 15: nusa.v1.Goodbye
+	(*Position)(nil),            // 16: nusa.v1.Position
+	(*NodeStats)(nil),           // 17: nusa.v1.NodeStats
+	(*durationpb.Duration)(nil), // 18: google.protobuf.Duration
+	(*Allocation)(nil),          // 19: nusa.v1.Allocation
+	(*GPUGrant)(nil),            // 20: nusa.v1.GPUGrant
+	(AllocState)(0),             // 21: nusa.v1.AllocState
+	(Reason)(0),                 // 22: nusa.v1.Reason
+	(*Failure)(nil),             // 23: nusa.v1.Failure
+	(*Refused)(nil),             // 24: nusa.v1.Refused
+	(*LeaseGrant)(nil),          // 25: nusa.v1.LeaseGrant
+	(*TunnelRequest)(nil),       // 26: nusa.v1.TunnelRequest
+	(*RegionalServer)(nil),      // 27: nusa.v1.RegionalServer
+	(*KeyGoal)(nil),             // 28: nusa.v1.KeyGoal
+	(*TaskState)(nil),           // 29: nusa.v1.TaskState
+	(*TunnelFrame)(nil),         // 30: nusa.v1.TunnelFrame
 }
 var file_nusa_v1_dispatch_proto_depIdxs = []int32{
-	2,  // 0: nusa.v1.AgentMessage.hello:type_name -> nusa.v1.AgentHello
-	12, // 1: nusa.v1.AgentMessage.lease:type_name -> nusa.v1.LeaseRequest
-	5,  // 2: nusa.v1.AgentMessage.reports:type_name -> nusa.v1.AllocReports
-	13, // 3: nusa.v1.AgentMessage.inventory:type_name -> nusa.v1.NodeInventory
-	14, // 4: nusa.v1.AgentMessage.goodbye:type_name -> nusa.v1.Goodbye
-	15, // 5: nusa.v1.AgentMessage.orders_ack:type_name -> nusa.v1.Position
-	16, // 6: nusa.v1.AgentMessage.stats:type_name -> nusa.v1.NodeStats
-	13, // 7: nusa.v1.AgentHello.inventory:type_name -> nusa.v1.NodeInventory
-	15, // 8: nusa.v1.AgentHello.orders:type_name -> nusa.v1.Position
-	17, // 9: nusa.v1.AgentHello.stop_time:type_name -> google.protobuf.Duration
-	18, // 10: nusa.v1.AllocOrder.allocation:type_name -> nusa.v1.Allocation
+	3,  // 0: nusa.v1.AgentMessage.hello:type_name -> nusa.v1.AgentHello
+	13, // 1: nusa.v1.AgentMessage.lease:type_name -> nusa.v1.LeaseRequest
+	6,  // 2: nusa.v1.AgentMessage.reports:type_name -> nusa.v1.AllocReports
+	14, // 3: nusa.v1.AgentMessage.inventory:type_name -> nusa.v1.NodeInventory
+	15, // 4: nusa.v1.AgentMessage.goodbye:type_name -> nusa.v1.Goodbye
+	16, // 5: nusa.v1.AgentMessage.orders_ack:type_name -> nusa.v1.Position
+	17, // 6: nusa.v1.AgentMessage.stats:type_name -> nusa.v1.NodeStats
+	14, // 7: nusa.v1.AgentHello.inventory:type_name -> nusa.v1.NodeInventory
+	16, // 8: nusa.v1.AgentHello.orders:type_name -> nusa.v1.Position
+	18, // 9: nusa.v1.AgentHello.stop_time:type_name -> google.protobuf.Duration
+	19, // 10: nusa.v1.AllocOrder.allocation:type_name -> nusa.v1.Allocation
 	0,  // 11: nusa.v1.AllocOrder.binding:type_name -> nusa.v1.LeaseBinding
-	19, // 12: nusa.v1.AllocOrder.gpus:type_name -> nusa.v1.GPUGrant
-	3,  // 13: nusa.v1.AllocOrders.orders:type_name -> nusa.v1.AllocOrder
-	15, // 14: nusa.v1.AllocOrders.position:type_name -> nusa.v1.Position
-	6,  // 15: nusa.v1.AllocReports.reports:type_name -> nusa.v1.AllocReport
-	15, // 16: nusa.v1.AllocReports.position:type_name -> nusa.v1.Position
-	20, // 17: nusa.v1.AllocReport.state:type_name -> nusa.v1.AllocState
-	21, // 18: nusa.v1.AllocReport.reason:type_name -> nusa.v1.Reason
-	11, // 19: nusa.v1.AllocReport.tasks:type_name -> nusa.v1.AllocReport.TasksEntry
-	22, // 20: nusa.v1.AllocReport.failure:type_name -> nusa.v1.Failure
-	8,  // 21: nusa.v1.MasterMessage.welcome:type_name -> nusa.v1.MasterWelcome
-	9,  // 22: nusa.v1.MasterMessage.standby:type_name -> nusa.v1.Standby
-	23, // 23: nusa.v1.MasterMessage.refused:type_name -> nusa.v1.Refused
-	24, // 24: nusa.v1.MasterMessage.lease:type_name -> nusa.v1.LeaseGrant
-	4,  // 25: nusa.v1.MasterMessage.orders:type_name -> nusa.v1.AllocOrders
-	15, // 26: nusa.v1.MasterMessage.reports_ack:type_name -> nusa.v1.Position
-	25, // 27: nusa.v1.MasterMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	10, // 28: nusa.v1.MasterMessage.servers:type_name -> nusa.v1.ServerList
-	17, // 29: nusa.v1.MasterWelcome.lease:type_name -> google.protobuf.Duration
-	17, // 30: nusa.v1.MasterWelcome.stats_interval:type_name -> google.protobuf.Duration
-	15, // 31: nusa.v1.MasterWelcome.reports:type_name -> nusa.v1.Position
-	10, // 32: nusa.v1.MasterWelcome.servers:type_name -> nusa.v1.ServerList
-	10, // 33: nusa.v1.Standby.servers:type_name -> nusa.v1.ServerList
-	26, // 34: nusa.v1.ServerList.servers:type_name -> nusa.v1.RegionalServer
-	27, // 35: nusa.v1.ServerList.keys:type_name -> nusa.v1.KeyGoal
-	28, // 36: nusa.v1.AllocReport.TasksEntry.value:type_name -> nusa.v1.TaskState
-	1,  // 37: nusa.v1.Dispatch.Session:input_type -> nusa.v1.AgentMessage
-	29, // 38: nusa.v1.Dispatch.Tunnel:input_type -> nusa.v1.TunnelFrame
-	7,  // 39: nusa.v1.Dispatch.Session:output_type -> nusa.v1.MasterMessage
-	29, // 40: nusa.v1.Dispatch.Tunnel:output_type -> nusa.v1.TunnelFrame
-	39, // [39:41] is the sub-list for method output_type
-	37, // [37:39] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	20, // 12: nusa.v1.AllocOrder.gpus:type_name -> nusa.v1.GPUGrant
+	4,  // 13: nusa.v1.AllocOrders.orders:type_name -> nusa.v1.AllocOrder
+	16, // 14: nusa.v1.AllocOrders.position:type_name -> nusa.v1.Position
+	7,  // 15: nusa.v1.AllocReports.reports:type_name -> nusa.v1.AllocReport
+	16, // 16: nusa.v1.AllocReports.position:type_name -> nusa.v1.Position
+	21, // 17: nusa.v1.AllocReport.state:type_name -> nusa.v1.AllocState
+	22, // 18: nusa.v1.AllocReport.reason:type_name -> nusa.v1.Reason
+	12, // 19: nusa.v1.AllocReport.tasks:type_name -> nusa.v1.AllocReport.TasksEntry
+	23, // 20: nusa.v1.AllocReport.failure:type_name -> nusa.v1.Failure
+	1,  // 21: nusa.v1.AllocReport.limits:type_name -> nusa.v1.LimitsState
+	9,  // 22: nusa.v1.MasterMessage.welcome:type_name -> nusa.v1.MasterWelcome
+	10, // 23: nusa.v1.MasterMessage.standby:type_name -> nusa.v1.Standby
+	24, // 24: nusa.v1.MasterMessage.refused:type_name -> nusa.v1.Refused
+	25, // 25: nusa.v1.MasterMessage.lease:type_name -> nusa.v1.LeaseGrant
+	5,  // 26: nusa.v1.MasterMessage.orders:type_name -> nusa.v1.AllocOrders
+	16, // 27: nusa.v1.MasterMessage.reports_ack:type_name -> nusa.v1.Position
+	26, // 28: nusa.v1.MasterMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	11, // 29: nusa.v1.MasterMessage.servers:type_name -> nusa.v1.ServerList
+	18, // 30: nusa.v1.MasterWelcome.lease:type_name -> google.protobuf.Duration
+	18, // 31: nusa.v1.MasterWelcome.stats_interval:type_name -> google.protobuf.Duration
+	16, // 32: nusa.v1.MasterWelcome.reports:type_name -> nusa.v1.Position
+	11, // 33: nusa.v1.MasterWelcome.servers:type_name -> nusa.v1.ServerList
+	11, // 34: nusa.v1.Standby.servers:type_name -> nusa.v1.ServerList
+	27, // 35: nusa.v1.ServerList.servers:type_name -> nusa.v1.RegionalServer
+	28, // 36: nusa.v1.ServerList.keys:type_name -> nusa.v1.KeyGoal
+	29, // 37: nusa.v1.AllocReport.TasksEntry.value:type_name -> nusa.v1.TaskState
+	2,  // 38: nusa.v1.Dispatch.Session:input_type -> nusa.v1.AgentMessage
+	30, // 39: nusa.v1.Dispatch.Tunnel:input_type -> nusa.v1.TunnelFrame
+	8,  // 40: nusa.v1.Dispatch.Session:output_type -> nusa.v1.MasterMessage
+	30, // 41: nusa.v1.Dispatch.Tunnel:output_type -> nusa.v1.TunnelFrame
+	40, // [40:42] is the sub-list for method output_type
+	38, // [38:40] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_dispatch_proto_init() }
@@ -1409,7 +1491,7 @@ func file_nusa_v1_dispatch_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_dispatch_proto_rawDesc), len(file_nusa_v1_dispatch_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
