@@ -292,6 +292,17 @@ func TestPlanSaysWhatRestarts(t *testing.T) {
 	longer := func(j *nusav1.JobSpec) {
 		j.Groups["web"].Disconnect = &nusav1.Disconnect{Region: &nusav1.DisconnectLevel{After: durationpb.New(2 * time.Minute)}}
 	}
+	more := func(j *nusav1.JobSpec) { j.Groups["web"].Tasks["server"].Resources.MemoryBytes *= 2 }
+	for want, change := range map[string]func(*nusav1.JobSpec){"true where the node": more, "false more than": otherWork, "": longer} {
+		plan, err := s.jobs().Plan(t.Context(), &nusav1.PlanRequest{Spec: testJob("api", 3, change)})
+		got := ""
+		for _, c := range plan.GetChanges() {
+			got += fmt.Sprintf("%s[%s] %t %s", c.GetGroup(), c.GetInstances(), c.GetInPlace(), c.GetMessage())
+		}
+		if err != nil || want == "" && got != "" || want != "" && !strings.HasPrefix(got, "web[0-1] "+want) {
+			t.Errorf("changes %q, want %q: %v", got, want, err)
+		}
+	}
 	for says, change := range map[string]func(*nusav1.JobSpec){"the leases of the node and the region bind it": stop, "": longer} {
 		plan, err := s.jobs().Plan(t.Context(), &nusav1.PlanRequest{Spec: testJob("api", 2, change)})
 		if err != nil {

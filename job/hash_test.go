@@ -15,7 +15,7 @@ func TestGroupHashCoversTheWork(t *testing.T) {
 	base := func() *nusav1.Group {
 		return &nusav1.Group{
 			Count: proto.Int32(3), Pool: "gold", MaxRuntime: durationpb.New(5),
-			Tasks: map[string]*nusav1.Task{"b": {Driver: "process"}, "a": {Driver: "process"}},
+			Tasks: map[string]*nusav1.Task{"b": {Driver: "process"}, "a": {Driver: "process", Resources: &nusav1.Resources{CpuMilli: 100, MemoryBytes: 1 << 20}}},
 		}
 	}
 	want := GroupHash(base())
@@ -43,6 +43,47 @@ func TestGroupHashCoversTheWork(t *testing.T) {
 			t.Errorf("%s: another hash of its encoding", name)
 		}
 		if got := GroupHash(g); (got == want) != c.same {
+			t.Errorf("%s: hash %x, was %x", name, got, want)
+		}
+		if !proto.Equal(g, before) {
+			t.Errorf("%s: the group was changed", name)
+		}
+	}
+}
+
+// TestRestHashIgnoresResources: only another CPU, memory or disk of a task, or what only schedulers read, keeps
+// the hash. The group itself is not changed.
+func TestRestHashIgnoresResources(t *testing.T) {
+	base := func() *nusav1.Group {
+		task := func() *nusav1.Task {
+			return &nusav1.Task{Driver: "process", Resources: &nusav1.Resources{CpuMilli: 100, MemoryBytes: 1 << 20, DiskBytes: 1}, Env: map[string]string{"A": "1"}}
+		}
+		return &nusav1.Group{Count: proto.Int32(3), Tasks: map[string]*nusav1.Task{"b": task(), "a": task()}}
+	}
+	want := RestHash(base())
+	for name, c := range map[string]struct {
+		change func(*nusav1.Group)
+		same   bool
+	}{
+		"nothing":  {func(*nusav1.Group) {}, true},
+		"cpu":      {func(g *nusav1.Group) { g.Tasks["a"].Resources.CpuMilli = 100_000 }, true},
+		"memory":   {func(g *nusav1.Group) { g.Tasks["b"].Resources.MemoryBytes = 0 }, true},
+		"disk":     {func(g *nusav1.Group) { g.Tasks["b"].Resources.DiskBytes = 1 << 40 }, true},
+		"count":    {func(g *nusav1.Group) { g.Count = proto.Int32(4) }, true},
+		"gpu":      {func(g *nusav1.Group) { g.Tasks["a"].Resources.Gpu = &nusav1.GPU{Count: 1} }, false},
+		"env":      {func(g *nusav1.Group) { g.Tasks["a"].Env["A"] = "2" }, false},
+		"cpu, env": {func(g *nusav1.Group) { g.Tasks["a"].Env["A"], g.Tasks["a"].Resources.CpuMilli = "2", 7 }, false},
+		"name":     {func(g *nusav1.Group) { g.Tasks["c"] = g.Tasks["b"]; delete(g.Tasks, "b") }, false},
+		"driver":   {func(g *nusav1.Group) { g.Tasks["a"].Driver = "docker" }, false},
+		"pool":     {func(g *nusav1.Group) { g.Pool = "gold" }, false},
+	} {
+		g := base()
+		c.change(g)
+		before := proto.CloneOf(g)
+		if raw, _ := (proto.MarshalOptions{Deterministic: true}).Marshal(g); EncodedRestHash(raw) != RestHash(g) {
+			t.Errorf("%s: another hash of its encoding", name)
+		}
+		if got := RestHash(g); (got == want) != c.same || got == 0 {
 			t.Errorf("%s: hash %x, was %x", name, got, want)
 		}
 		if !proto.Equal(g, before) {

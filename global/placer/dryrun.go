@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -120,6 +122,7 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 	out.Warnings = append(resp.GetWarnings(), out.Warnings...)
 	if j := st.Jobs[k]; j != nil && j.Record != nil {
 		if !j.Record.Stopped() {
+			out.Changes = workChanges(old.Spec(), spec, t.Slots(k, ""))
 			out.Warnings = append(out.Warnings, job.Rebound(old.Spec(), spec, false)...)
 		}
 		out.Warnings = append(out.Warnings, unknownWarnings(j.Status(st.Sight()))...)
@@ -135,6 +138,44 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 		dry.Summaries = j.Reported(rec)
 	}
 	return explainSnapshot(st, dry), slots, nil
+}
+
+// ifPossible is the condition under which an instance gets other resources while it runs. Only the region
+// knows whether it is met.
+const ifPossible = "where the node has the room and its driver can do it; other instances are replaced"
+
+// workChanges says what a version does to the instances of the slots. A dry run of a job's first version, or
+// of one that changes no work, has nothing to say.
+func workChanges(before, after *nusav1.JobSpec, slots []region.Slot) (out []*nusav1.GroupChange) {
+	state.SortSlots(slots)
+	for _, c := range job.WorkChanges(before, after, false) {
+		change := &nusav1.GroupChange{Group: c.Group, InPlace: c.InPlace, Message: ifPossible}
+		if !c.InPlace {
+			change.Message = "more than resources changes"
+		}
+		var parts []string
+		end := -1
+		for _, s := range slots {
+			most := min(s.To, int(before.GetGroups()[c.Group].GetCount()))
+			switch {
+			case s.Group != c.Group || s.Desired != region.DesiredRun || s.From >= most || after.GetType() == nusav1.JobType_JOB_TYPE_SYSTEM:
+				continue
+			case s.From == end:
+				from, _, _ := strings.Cut(parts[len(parts)-1], "-")
+				parts[len(parts)-1] = from + "-" + strconv.Itoa(most-1)
+			case s.From == most-1:
+				parts = append(parts, strconv.Itoa(s.From))
+			default:
+				parts = append(parts, fmt.Sprintf("%d-%d", s.From, most-1))
+			}
+			end = most
+		}
+		change.Instances = strings.Join(parts, ",")
+		if change.Instances != "" || after.GetType() == nusav1.JobType_JOB_TYPE_SYSTEM {
+			out = append(out, change)
+		}
+	}
+	return out
 }
 
 // unknownWarnings says which instances of a job a new version does not reach now.

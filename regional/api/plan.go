@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
@@ -58,6 +60,9 @@ func (j jobs) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.PlanRe
 	}
 	in.View = fork.Snapshot()
 	submitted := in.View
+	for g := range submitted.JobGroups(candidate.Key) {
+		out.Changes = append(out.Changes, groupChanges(sched.Changes(in, g.Key), g.Key.Group, candidate.Type == state.System)...)
+	}
 	plan := planDry(&in, fork)
 	reasons := wire.PlanReasons(plan)
 	for g := range submitted.JobGroups(candidate.Key) {
@@ -111,6 +116,29 @@ func planDry(in *sched.Input, fork *state.State) *sched.Plan {
 		}
 		in.View = fork.Snapshot()
 	}
+}
+
+// groupChanges joins the changes of instances that have the same consequence.
+func groupChanges(all []sched.InstanceChange, group string, system bool) (out []*nusav1.GroupChange) {
+	var ranges [][]sched.Range
+	for _, c := range all {
+		i := slices.IndexFunc(out, func(g *nusav1.GroupChange) bool { return g.GetMessage() == c.Problem })
+		if i < 0 {
+			i = len(out)
+			out, ranges = append(out, &nusav1.GroupChange{Group: group, InPlace: c.Problem == "", Message: c.Problem}), append(ranges, nil)
+		}
+		if system {
+			out[i].Instances = strings.TrimPrefix(out[i].GetInstances()+", "+c.NodeName, ", ")
+			continue
+		}
+		if n := len(ranges[i]); n > 0 && ranges[i][n-1].To == c.Index {
+			ranges[i][n-1].To++
+		} else {
+			ranges[i] = append(ranges[i], sched.Range{From: c.Index, To: c.Index + 1})
+		}
+		out[i].Instances = sched.RangesText(ranges[i])
+	}
+	return out
 }
 
 // planDiff returns the changes that a submit would make. They include the restart of a

@@ -29,7 +29,7 @@ func Check(in Input, p *Plan) error {
 	n := 0
 	newID := func() string { n++; return "check-" + strconv.Itoa(n) }
 	fork := in.View.Fork()
-	for _, c := range p.Commands(newID, len(p.Stops)+len(p.Places)) {
+	for _, c := range p.Commands(newID, len(p.Stops)+len(p.Resizes)+len(p.Places)) {
 		res := fork.Apply(in.View.Index()+1, state.Command{NowUnixNano: in.NowUnixNano, ApplyPlan: &c})
 		for _, s := range res.Skipped {
 			errs = append(errs, fmt.Errorf("%w: %s: %s: %s", ErrPlan, s.ID, s.Reason, s.Message))

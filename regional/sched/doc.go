@@ -14,7 +14,7 @@
 //   - decide.go: the decision about one group: which indices wait, are replaced or get a node
 //   - output.go: what the decision about one group writes into the plan
 //   - lost.go: instances on lost nodes, and allocations that no slot wants
-//   - rollout.go: which instances are replaced for a new version or a drain
+//   - rollout.go: which instances are replaced, or get other resources, for a new version or a drain
 //   - place.go: chooses nodes for the pending instances of a group, and for a system job
 //   - reschedule.go: which nodes an instance avoids after failures and declines (its
 //     attempts and back-off: regional/state/allocs.go)

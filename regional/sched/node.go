@@ -152,6 +152,13 @@ func (t *nodeTable) refresh(n *node) {
 	}
 }
 
+// grow charges a node for a change of the resources of an instance.
+func (t *nodeTable) grow(n *node, more state.Resources) {
+	n.stamp++
+	n.free = n.free.Sub(more)
+	t.changed = append(t.changed, n.pos)
+}
+
 // charge charges a node for one more instance.
 func (t *nodeTable) charge(n *node, ask *state.Ask, job state.JobKey, ports []state.PortGrant, gpus []state.GPUGrant) {
 	n.stamp++

@@ -42,6 +42,16 @@ type Stop struct {
 	GiveUp   bool // the node is lost: the allocation becomes lost at once
 }
 
+// Resize gives an allocation the resources of another version of its job while it runs.
+type Resize struct {
+	AllocID    string
+	Key        state.GroupKey
+	Index      int32
+	NodeName   string
+	JobVersion int64
+	From, To   state.Resources
+}
+
 // Proven says that an allocation has been up for state.Group.HealthyAfter.
 type Proven struct {
 	AllocID    string
@@ -84,6 +94,7 @@ type Waiting struct {
 // turned into commands. Applying the plan involves no choices.
 type Plan struct {
 	Stops    []Stop
+	Resizes  []Resize
 	Places   []Place
 	Proven   []Proven
 	Unplaced []Unplaced
@@ -98,7 +109,9 @@ type Plan struct {
 }
 
 // Empty reports whether the plan changes nothing.
-func (p *Plan) Empty() bool { return len(p.Stops) == 0 && len(p.Places) == 0 && len(p.Proven) == 0 }
+func (p *Plan) Empty() bool {
+	return len(p.Stops) == 0 && len(p.Resizes) == 0 && len(p.Places) == 0 && len(p.Proven) == 0
+}
 
 // String prints the plan, one line for each entry.
 func (p *Plan) String() string {
@@ -114,6 +127,9 @@ func (p *Plan) String() string {
 		}
 		b.WriteByte('\n')
 	}
+	for _, r := range p.Resizes {
+		fmt.Fprintf(&b, "in place %s[%d] %s on %s: v%d, %s\n", r.Key, r.Index, r.AllocID, r.NodeName, r.JobVersion, resizeText(r.From, r.To))
+	}
 	for i := range p.Places {
 		pl := &p.Places[i]
 		fmt.Fprintf(&b, "place %s[%d] v%d epoch %d on %s%s%s: %s\n",
@@ -124,7 +140,7 @@ func (p *Plan) String() string {
 	}
 	for i := range p.Unplaced {
 		u := &p.Unplaced[i]
-		fmt.Fprintf(&b, "unplaced %s[%s]: %s (%s)", u.Key, rangesText(u.Ranges), u.Reason, u.Message)
+		fmt.Fprintf(&b, "unplaced %s[%s]: %s (%s)", u.Key, RangesText(u.Ranges), u.Reason, u.Message)
 		for _, c := range u.Counts {
 			fmt.Fprintf(&b, " %s×%d", c.Reason, c.Count)
 		}
@@ -134,7 +150,7 @@ func (p *Plan) String() string {
 		b.WriteByte('\n')
 	}
 	for _, w := range p.Waiting {
-		fmt.Fprintf(&b, "wait %s[%s]: %s\n", w.Key, rangesText(w.Ranges), w.Reason)
+		fmt.Fprintf(&b, "wait %s[%s]: %s\n", w.Key, RangesText(w.Ranges), w.Reason)
 	}
 	for i := range p.Reserved {
 		k := &p.Reserved[i]
@@ -192,7 +208,8 @@ func gpuText(gpus []state.GPUGrant) string {
 	return b.String()
 }
 
-func rangesText(ranges []Range) string {
+// RangesText formats indices, for example "0-3,7".
+func RangesText(ranges []Range) string {
 	parts := make([]string, len(ranges))
 	for i, r := range ranges {
 		parts[i] = strconv.Itoa(int(r.From))
@@ -254,6 +271,11 @@ func (p *Plan) Commands(newID func() string, perCommand int) []state.ApplyPlan {
 	for _, s := range p.Stops {
 		c := last()
 		c.Stops = append(c.Stops, state.StopAlloc{ID: s.AllocID, Reason: s.Reason, Message: s.Message, GiveUp: s.GiveUp})
+		room--
+	}
+	for _, r := range p.Resizes {
+		c := last()
+		c.Resizes = append(c.Resizes, state.ResizeAlloc{ID: r.AllocID, JobVersion: r.JobVersion})
 		room--
 	}
 	allocs := make([]state.PlaceAlloc, len(p.Places)) // one array for all commands, because most groups are small

@@ -46,6 +46,8 @@ type Alloc struct {
 	// Charged is true while the allocation's resources count as used on the node: until its
 	// end is certain. A lost allocation stays charged until its node confirms the end.
 	Charged bool
+	// Limits says what became of the latest ResizeAlloc. 0: there was none.
+	Limits Limits
 }
 
 // Key returns the allocation's group.
@@ -99,6 +101,8 @@ type Placement struct {
 	// BindingUnknown is true while the agent may have only the order of an earlier version of
 	// the job, which other leases bind. No lease then certainly ends the allocation.
 	BindingUnknown bool
+	// Resized is true once a ResizeAlloc changed the allocation.
+	Resized bool
 }
 
 // NodeRef names an allocation's node, by the name that the node had when the allocation was
@@ -171,6 +175,8 @@ type AllocRecord struct {
 	PlacedBecause    string
 	Apart            []string
 	BindingUnknown   bool
+	Resized          bool   `codec:",omitempty"`
+	Limits           Limits `codec:",omitempty"`
 }
 
 func (a *Alloc) record() AllocRecord {
@@ -186,6 +192,7 @@ func (a *Alloc) record() AllocRecord {
 		Resources: a.Resources, Dedicated: a.Dedicated, Ports: a.Ports, GPUs: a.GPUs,
 		CreatedUnixNano: a.CreatedUnixNano, ModifiedUnixNano: a.ModifiedUnixNano, RunningUnixNano: a.RunningUnixNano,
 		PlacedBecause: a.PlacedBecause, Apart: a.Apart, BindingUnknown: a.BindingUnknown,
+		Resized: a.Resized, Limits: a.Limits,
 	}
 }
 
@@ -210,7 +217,7 @@ func (d *dedup) alloc(r *AllocRecord, of *group) *Alloc {
 			gid:       of.gid,
 			Namespace: g.Namespace, Job: g.Job, Group: g.Group, Local: g.Local, Dedicated: r.Dedicated,
 			JobVersion: r.JobVersion, GroupHash: r.GroupHash, Run: r.Run, Generation: r.Generation,
-			Incarnation: r.Incarnation, Resources: r.Resources, BindingUnknown: r.BindingUnknown,
+			Incarnation: r.Incarnation, Resources: r.Resources, BindingUnknown: r.BindingUnknown, Resized: r.Resized,
 		}),
 		NodeRef: canonical(d.nodeRefs, NodeRef{r.NodeID, r.NodeName, r.NodeNum}),
 		Grants:  grants(r.Ports, r.GPUs, r.Apart),
@@ -219,7 +226,7 @@ func (d *dedup) alloc(r *AllocRecord, of *group) *Alloc {
 		Reason: r.Reason, Message: r.Message, Tasks: r.Tasks, Epoch: r.Epoch,
 		CreateIndex: r.CreateIndex, OrderIndex: r.OrderIndex, ModifyIndex: r.ModifyIndex, Attempt: r.Attempt,
 		CreatedUnixNano: r.CreatedUnixNano, ModifiedUnixNano: r.ModifiedUnixNano, RunningUnixNano: r.RunningUnixNano,
-		PlacedBecause: d.reason(r.PlacedBecause),
+		PlacedBecause: d.reason(r.PlacedBecause), Limits: r.Limits,
 	}
 }
 

@@ -185,6 +185,8 @@ type ApplyPlan struct {
 	Stops  []StopAlloc
 	Places []PlaceGroup
 	Proven []ProveAlloc
+	// Resizes come after Stops and before Places. They need Cluster.FeatureLevel ResizeLevel.
+	Resizes []ResizeAlloc `codec:",omitempty"`
 }
 
 // ProveAlloc ends Alloc.Proving, because the allocation has been up long enough since
@@ -258,6 +260,10 @@ type AllocReport struct {
 	// Failure says why the allocation has failed. nil: it has not, or the agent does not say. Servers
 	// below RetryLevel do not read it.
 	Failure *retry.Failure
+	// Limits says what became of a ResizeAlloc, if the report is about the order with the index Order.
+	// Message says why the agent refused it.
+	Limits Limits `codec:",omitempty"`
+	Order  uint64 `codec:",omitempty"`
 }
 
 // AnswerSlots records parts of slots as given back (SlotRejected or SlotReturned). A part

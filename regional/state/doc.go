@@ -28,7 +28,7 @@
 //   - nodes.go: registration, status, cordon, drain and removal of nodes
 //   - healthy.go: how long an instance must be up before it counts as running
 //   - slots.go: slot orders, and slots that are given back
-//   - plan.go: stores the placements of a plan, or refuses those that are no longer valid
+//   - plan.go: stores the placements and other changes of a plan, or refuses those that are no longer valid
 //   - reports.go: applies the reports of agents
 //   - local.go: submits and stops of the region's own jobs
 //   - federation.go: the numbers that the region knows about its federation, and limits of its leases

@@ -45,7 +45,7 @@ const ParallelLevel = 9
 func forLevel(j *Job, level uint32) *Job {
 	unknown := func(g Group) bool {
 		return level < HealthyLevel && g.MinHealthy != 0 || level < RetryLevel && g.Retry != nil || level < StaggerLevel && g.Stagger != 0 ||
-			level < ParallelLevel && g.Parallel != 0
+			level < ParallelLevel && g.Parallel != 0 || level < ResizeLevel && g.Rest != 0
 	}
 	if !slices.ContainsFunc(j.Groups, unknown) {
 		return j
@@ -65,6 +65,9 @@ func forLevel(j *Job, level uint32) *Job {
 		}
 		if level < ParallelLevel {
 			g.Parallel = 0
+		}
+		if level < ResizeLevel {
+			g.Rest = 0
 		}
 	}
 	return &out

@@ -9,6 +9,9 @@ func applyPlan(t *txn, c *ApplyPlan) error {
 	for i := range c.Stops {
 		applyStopAlloc(t, &c.Stops[i])
 	}
+	for _, r := range c.Resizes {
+		applyResize(t, r)
+	}
 	for i := range c.Places {
 		applyPlaceGroup(t, &c.Places[i])
 	}
@@ -197,4 +200,104 @@ func (u *Use) Taken(tags []string) string {
 		}
 	}
 	return ""
+}
+
+// ResizeLevel is the feature level from which on the state has Group.Rest and ApplyPlan.Resizes.
+const ResizeLevel = 10
+
+// Limits says how far the change of an allocation's limits is.
+type Limits uint8
+
+const (
+	// LimitsOrdered: the agent has not reported about the change yet.
+	LimitsOrdered Limits = iota + 1
+	// LimitsApplied: the tasks have the limits of the allocation's version.
+	LimitsApplied
+	// LimitsRefused: the tasks still have the limits from before. Alloc.Message says why.
+	LimitsRefused
+)
+
+// ResizeAlloc gives an allocation, while it runs, another version of its job that differs only in the
+// CPU, memory and disk of its tasks. The node is charged for the new amounts at once. The allocation
+// counts as starting until it has run with them for Group.HealthyAfter.
+type ResizeAlloc struct {
+	ID         string
+	JobVersion int64
+}
+
+func applyResize(t *txn, c ResizeAlloc) {
+	old, ok := t.Alloc(c.ID)
+	if !ok || !old.Live() || old.Disconnected || old.Desired != Run {
+		t.skip(c.ID, ReasonStaleOrder, "it does not run on a connected node")
+		return
+	}
+	g := t.groupOf(old)
+	spec, err := resized(t, g, old, c.JobVersion)
+	if err != nil {
+		t.skip(c.ID, ReasonStaleOrder, "%v", err)
+		return
+	}
+	n, ok := t.nodes.Get(str(old.NodeID))
+	if !ok {
+		t.skip(c.ID, ReasonNodeLost, "no node %s", old.NodeName)
+		return
+	}
+	if more, free := spec.Ask.Resources.Sub(old.Resources), n.Capacity.Sub(t.useOf(n.Num).Resources); !more.Fits(free) {
+		t.skip(c.ID, ReasonInsufficientMemory, "node %s has no room for %+v more", n.Name, more)
+		return
+	}
+	a, p := *old, *old.Placement
+	p.JobVersion, p.GroupHash, p.Resources, p.Resized = c.JobVersion, spec.Hash, spec.Ask.Resources, true
+	a.Placement = g.sharePlacement(p)
+	a.Limits, a.Proving = LimitsOrdered, true
+	if old.Charged {
+		t.charge(old, false)
+		t.charge(&a, true)
+	}
+	t.order(&a)
+	t.putAllocOf(g, &a)
+}
+
+// resized returns the group of an allocation in another version of its job, or why the allocation
+// cannot have that version without a restart.
+func resized(t *txn, g *group, a *Alloc, version int64) (*Group, error) {
+	slot, wanted := t.slot(g, a.Index)
+	if !wanted || slot.JobVersion != version || a.JobVersion == version {
+		return nil, fmt.Errorf("index %d of %s is not wanted in version %d, or has it", a.Index, g.key, version)
+	}
+	was, is := groupSpec(&t.View, g.key, a.JobVersion), groupSpec(&t.View, g.key, version)
+	if !OnlyResources(was, is) || was.Binding(g.key.Local) != is.Binding(g.key.Local) {
+		return nil, fmt.Errorf("versions %d and %d of %s differ in more than resources", a.JobVersion, version, g.key)
+	}
+	return is, nil
+}
+
+func groupSpec(v *View, key GroupKey, version int64) *Group {
+	if j, ok := v.Job(key.JobKey(), version); ok {
+		return j.Group(key.Group)
+	}
+	return nil
+}
+
+// OnlyResources reports whether two versions of a group differ at most in the CPU, memory and disk of
+// their tasks, and in what only the schedulers read.
+func OnlyResources(a, b *Group) bool { return a != nil && b != nil && a.Rest != 0 && a.Rest == b.Rest }
+
+// Fits reports whether an amount is free. Components of at most 0 need no room.
+func (r Resources) Fits(free Resources) bool {
+	return r.CPUMilli <= max(0, free.CPUMilli) && r.MemoryBytes <= max(0, free.MemoryBytes) && r.DiskBytes <= max(0, free.DiskBytes)
+}
+
+// resolves reports whether a report says what became of the change of an allocation's limits.
+func resolves(a *Alloc, r *AllocReport) bool {
+	return a.Limits == LimitsOrdered && r.Limits != 0 && r.Order == a.OrderIndex
+}
+
+// resolve records what became of the change of limits. The time for which the allocation must be up
+// begins with the change.
+func resolve(t *txn, a *Alloc, r *AllocReport) {
+	a.Limits = r.Limits
+	if a.UpUnixNano > 0 {
+		a.UpUnixNano = t.now
+	}
 }

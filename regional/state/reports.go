@@ -60,7 +60,7 @@ func applyReport(t *txn, n *Node, r *AllocReport) {
 	}
 	down := old.State == Running && old.UpUnixNano == 0
 	if r.State == old.State && r.Message == old.Message && r.Reason == old.Reason && bytes.Equal(r.Tasks, old.Tasks) &&
-		r.Restarts == old.Restarts && r.Down == down {
+		r.Restarts == old.Restarts && r.Down == down && !resolves(old, r) {
 		return
 	}
 	a := *old
@@ -73,6 +73,9 @@ func applyReport(t *txn, n *Node, r *AllocReport) {
 		updateUp(t, &a, r)
 		if a.Desired == Run {
 			a.Reason, a.Message = r.Reason, r.Message
+		}
+		if resolves(old, r) {
+			resolve(t, &a, r)
 		}
 		t.putAlloc(&a)
 		if a.State != old.State || a.Restarts > old.Restarts {

@@ -340,6 +340,8 @@ var fieldsBefore = map[reflect.Type]int{
 	reflect.TypeFor[Group]():    fieldsOf[Group]("MinHealthy"),
 	reflect.TypeFor[Instance](): fieldsOf[Instance]("Retry"),
 	reflect.TypeFor[Slot]():     fieldsOf[Slot]("Parallel"),
+
+	reflect.TypeFor[AllocRecord](): fieldsOf[AllocRecord]("Resized"),
 }
 
 // fieldsOf returns how many fields a struct has before a given one.

@@ -64,7 +64,7 @@ type Cluster struct {
 	// Alloc.BindingUnknown. Level 3 has ChangeDocuments. Level 4 has AuditEntry.Stored and
 	// AuditEntry.Retain. From level 5 on, the state has events, and from 6 on, Group.MinHealthy. From 7 on, it has
 	// retry policies: see RetryLevel, and from 8 on, Group.Stagger. From 9 on, it has
-	// Group.Parallel.
+	// Group.Parallel, and from 10 on, Group.Rest and ApplyPlan.Resizes.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.
@@ -304,6 +304,9 @@ type Group struct {
 	Retry       *retry.Policy // replaces Reschedule; nil: the group has no retry policy; see RetryLevel
 	Stagger     time.Duration // update.stagger; see StaggerLevel
 	Parallel    int32         // the slots bound how many instances run at once; 0: no bound; see ParallelLevel
+	// Rest is a hash like Hash, without the CPU, memory and disk of the tasks. Versions with an equal Rest
+	// may get their limits while they run. 0: the region does not know it; see ResizeLevel.
+	Rest uint64
 }
 
 // Binding returns the leases that bind the instances of a group. local is true for a group of a

@@ -36,7 +36,9 @@ const (
 	reportReason   protowire.Number = 4
 	reportMessage  protowire.Number = 5
 	reportTasks    protowire.Number = 6
+	reportIndex    protowire.Number = 8
 	reportFailure  protowire.Number = 9
+	reportLimits   protowire.Number = 10
 
 	failureCategory  protowire.Number = 1
 	failureTask      protowire.Number = 2
@@ -86,6 +88,7 @@ const (
 	orderJobType     protowire.Number = 5
 	orderBinding     protowire.Number = 6
 	orderGPUs        protowire.Number = 7
+	orderResized     protowire.Number = 8
 
 	grantDevice protowire.Number = 1
 	grantShare  protowire.Number = 2

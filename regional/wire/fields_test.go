@@ -30,8 +30,8 @@ var handWritten = []struct {
 	}, nil},
 	{&nusav1.AllocReport{}, numbers{
 		"id": reportID, "state": reportState, "declined": reportDeclined, "reason": reportReason, "message": reportMessage, "tasks": reportTasks,
-		"failure": reportFailure,
-	}, []string{"incarnation", "index"}}, // fields of the order: the state has them
+		"index": reportIndex, "failure": reportFailure, "limits": reportLimits,
+	}, []string{"incarnation"}}, // a field of the order: the state has it
 	{&nusav1.Failure{}, numbers{
 		"category": failureCategory, "task": failureTask, "exit_code": failureExitCode, "signal": failureSignal, "permanent": failurePermanent,
 	}, nil},
@@ -52,7 +52,7 @@ var handWritten = []struct {
 	}, nil},
 	{&nusav1.AllocOrder{}, numbers{
 		"allocation": orderAllocation, "group": orderGroup, "incarnation": orderIncarnation, "index": orderIndex, "job_type": orderJobType,
-		"binding": orderBinding, "gpus": orderGPUs,
+		"binding": orderBinding, "gpus": orderGPUs, "resized": orderResized,
 	}, nil},
 	{&nusav1.GPUGrant{}, numbers{"device": grantDevice, "share_milli": grantShare}, nil},
 	{&nusav1.Allocation{}, numbers{

@@ -34,9 +34,9 @@ func JobFromProto(spec *nusav1.JobSpec, raw []byte, local bool, version int64) *
 		g := groupFromProto(name, spec.GetGroups()[name])
 		needLeaseBinding(&g, local)
 		if encoded, err := EncodedGroup(raw, name); err == nil {
-			g.Hash = job.EncodedGroupHash(encoded) // avoids encoding the group again
+			g.Hash, g.Rest = job.EncodedGroupHash(encoded), job.EncodedRestHash(encoded) // avoids encoding the group again
 		} else {
-			g.Hash = job.GroupHash(spec.GetGroups()[name])
+			g.Hash, g.Rest = job.GroupHash(spec.GetGroups()[name]), job.RestHash(spec.GetGroups()[name])
 		}
 		j.Groups = append(j.Groups, g)
 	}

@@ -96,6 +96,7 @@ func (o *OrderEncoder) append(item link.Item[uint64]) error {
 	o.order = append(o.order, o.shared...)
 	o.order = appendVarint(o.order, orderIncarnation, a.Incarnation)
 	o.order = appendVarint(o.order, orderIndex, a.OrderIndex)
+	o.order = appendBool(o.order, orderResized, a.Resized)
 	for _, g := range a.GPUs {
 		o.alloc = appendVarint(appendBytes(o.alloc[:0], grantDevice, g.Device), grantShare, g.ShareMilli)
 		o.order = appendBytes(o.order, orderGPUs, o.alloc)

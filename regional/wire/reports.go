@@ -76,6 +76,7 @@ func readPosition(p link.Position, raw []byte) (link.Position, error) {
 // readReport decodes an AllocReport.
 func readReport(raw []byte) (r state.AllocReport, err error) {
 	var tasks []reportedTask
+	index := uint64(0)
 	s := fieldScanner{rest: raw}
 	for s.next() {
 		switch s.num {
@@ -99,11 +100,29 @@ func readReport(raw []byte) (r state.AllocReport, err error) {
 			if r.Failure, err = readFailure(s.b); err != nil {
 				return r, err
 			}
+		case reportIndex:
+			index = s.v
+		case reportLimits:
+			r.Limits = limitsFromProto(nusav1.LimitsState(int32(s.v)))
 		}
+	}
+	if r.Limits != 0 {
+		r.Order = index
 	}
 	r.Tasks, r.Restarts, r.Down = encodeTasks(tasks)
 	r.Down = r.Down && r.State == state.Running
 	return r, s.err
+}
+
+// limitsFromProto returns 0 for a state that says nothing yet.
+func limitsFromProto(s nusav1.LimitsState) state.Limits {
+	switch s {
+	case nusav1.LimitsState_LIMITS_STATE_APPLIED:
+		return state.LimitsApplied
+	case nusav1.LimitsState_LIMITS_STATE_REFUSED:
+		return state.LimitsRefused
+	}
+	return 0
 }
 
 // readFailure decodes a Failure.

@@ -732,7 +732,9 @@ type PlanResponse struct {
 	// Revision of the stored job, for check_revision. 0 for a new job.
 	Revision int64 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Only for a job with a schedule: the next times at which it would run, at most five.
-	NextRuns      []*timestamppb.Timestamp `protobuf:"bytes,7,rep,name=next_runs,json=nextRuns,proto3" json:"next_runs,omitempty"`
+	NextRuns []*timestamppb.Timestamp `protobuf:"bytes,7,rep,name=next_runs,json=nextRuns,proto3" json:"next_runs,omitempty"`
+	// What the version does to instances that run, of the groups whose work it changes.
+	Changes       []*GroupChange `protobuf:"bytes,8,rep,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -816,6 +818,86 @@ func (x *PlanResponse) GetNextRuns() []*timestamppb.Timestamp {
 	return nil
 }
 
+func (x *PlanResponse) GetChanges() []*GroupChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// GroupChange says what a new version does to some instances of a group. update of the group says how many
+// at a time.
+type GroupChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// Indices of the instances, such as "0-3,7". For a system job: names of nodes, such as "n1, n2".
+	Instances string `protobuf:"bytes,2,opt,name=instances,proto3" json:"instances,omitempty"`
+	// The instances get other resources while they run. Otherwise they are replaced.
+	InPlace bool `protobuf:"varint,3,opt,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
+	// Why they are replaced, or under which condition they are not. Empty: nothing to say.
+	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupChange) Reset() {
+	*x = GroupChange{}
+	mi := &file_nusa_v1_api_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupChange) ProtoMessage() {}
+
+func (x *GroupChange) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupChange.ProtoReflect.Descriptor instead.
+func (*GroupChange) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *GroupChange) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupChange) GetInstances() string {
+	if x != nil {
+		return x.Instances
+	}
+	return ""
+}
+
+func (x *GroupChange) GetInPlace() bool {
+	if x != nil {
+		return x.InPlace
+	}
+	return false
+}
+
+func (x *GroupChange) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // DiffLine is one changed field.
 type DiffLine struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -831,7 +913,7 @@ type DiffLine struct {
 
 func (x *DiffLine) Reset() {
 	*x = DiffLine{}
-	mi := &file_nusa_v1_api_proto_msgTypes[9]
+	mi := &file_nusa_v1_api_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -843,7 +925,7 @@ func (x *DiffLine) String() string {
 func (*DiffLine) ProtoMessage() {}
 
 func (x *DiffLine) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[9]
+	mi := &file_nusa_v1_api_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,7 +938,7 @@ func (x *DiffLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffLine.ProtoReflect.Descriptor instead.
 func (*DiffLine) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DiffLine) GetField() string {
@@ -890,7 +972,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[10]
+	mi := &file_nusa_v1_api_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +984,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[10]
+	mi := &file_nusa_v1_api_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +997,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetJobRequest) GetJob() *JobRef {
@@ -944,7 +1026,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[11]
+	mi := &file_nusa_v1_api_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1038,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[11]
+	mi := &file_nusa_v1_api_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1051,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListJobsRequest) GetNamespace() string {
@@ -1021,7 +1103,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[12]
+	mi := &file_nusa_v1_api_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1115,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[12]
+	mi := &file_nusa_v1_api_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1128,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -1083,7 +1165,7 @@ type PartialError struct {
 
 func (x *PartialError) Reset() {
 	*x = PartialError{}
-	mi := &file_nusa_v1_api_proto_msgTypes[13]
+	mi := &file_nusa_v1_api_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1095,7 +1177,7 @@ func (x *PartialError) String() string {
 func (*PartialError) ProtoMessage() {}
 
 func (x *PartialError) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[13]
+	mi := &file_nusa_v1_api_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1108,7 +1190,7 @@ func (x *PartialError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialError.ProtoReflect.Descriptor instead.
 func (*PartialError) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PartialError) GetRegion() string {
@@ -1139,7 +1221,7 @@ type StopJobRequest struct {
 
 func (x *StopJobRequest) Reset() {
 	*x = StopJobRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[14]
+	mi := &file_nusa_v1_api_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1233,7 @@ func (x *StopJobRequest) String() string {
 func (*StopJobRequest) ProtoMessage() {}
 
 func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[14]
+	mi := &file_nusa_v1_api_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1246,7 @@ func (x *StopJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobRequest.ProtoReflect.Descriptor instead.
 func (*StopJobRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StopJobRequest) GetJob() *JobRef {
@@ -1199,7 +1281,7 @@ type StopJobResponse struct {
 
 func (x *StopJobResponse) Reset() {
 	*x = StopJobResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[15]
+	mi := &file_nusa_v1_api_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1293,7 @@ func (x *StopJobResponse) String() string {
 func (*StopJobResponse) ProtoMessage() {}
 
 func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[15]
+	mi := &file_nusa_v1_api_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1306,7 @@ func (x *StopJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopJobResponse.ProtoReflect.Descriptor instead.
 func (*StopJobResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StopJobResponse) GetRevision() int64 {
@@ -1253,7 +1335,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[16]
+	mi := &file_nusa_v1_api_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1347,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[16]
+	mi := &file_nusa_v1_api_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1360,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExplainRequest) GetJob() *JobRef {
@@ -1331,7 +1413,7 @@ type Explanation struct {
 
 func (x *Explanation) Reset() {
 	*x = Explanation{}
-	mi := &file_nusa_v1_api_proto_msgTypes[17]
+	mi := &file_nusa_v1_api_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1425,7 @@ func (x *Explanation) String() string {
 func (*Explanation) ProtoMessage() {}
 
 func (x *Explanation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[17]
+	mi := &file_nusa_v1_api_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1438,7 @@ func (x *Explanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
 func (*Explanation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Explanation) GetGroups() []*GroupExplanation {
@@ -1414,7 +1496,7 @@ type GroupExplanation struct {
 
 func (x *GroupExplanation) Reset() {
 	*x = GroupExplanation{}
-	mi := &file_nusa_v1_api_proto_msgTypes[18]
+	mi := &file_nusa_v1_api_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1508,7 @@ func (x *GroupExplanation) String() string {
 func (*GroupExplanation) ProtoMessage() {}
 
 func (x *GroupExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[18]
+	mi := &file_nusa_v1_api_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1521,7 @@ func (x *GroupExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupExplanation.ProtoReflect.Descriptor instead.
 func (*GroupExplanation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GroupExplanation) GetGroup() string {
@@ -1554,7 +1636,7 @@ type NearFare struct {
 
 func (x *NearFare) Reset() {
 	*x = NearFare{}
-	mi := &file_nusa_v1_api_proto_msgTypes[19]
+	mi := &file_nusa_v1_api_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1648,7 @@ func (x *NearFare) String() string {
 func (*NearFare) ProtoMessage() {}
 
 func (x *NearFare) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[19]
+	mi := &file_nusa_v1_api_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1661,7 @@ func (x *NearFare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearFare.ProtoReflect.Descriptor instead.
 func (*NearFare) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NearFare) GetRegion() string {
@@ -1706,7 +1788,7 @@ type NearBound struct {
 
 func (x *NearBound) Reset() {
 	*x = NearBound{}
-	mi := &file_nusa_v1_api_proto_msgTypes[20]
+	mi := &file_nusa_v1_api_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1800,7 @@ func (x *NearBound) String() string {
 func (*NearBound) ProtoMessage() {}
 
 func (x *NearBound) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[20]
+	mi := &file_nusa_v1_api_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1813,7 @@ func (x *NearBound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearBound.ProtoReflect.Descriptor instead.
 func (*NearBound) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NearBound) GetRegion() string {
@@ -1812,7 +1894,7 @@ type RegionVerdict struct {
 
 func (x *RegionVerdict) Reset() {
 	*x = RegionVerdict{}
-	mi := &file_nusa_v1_api_proto_msgTypes[21]
+	mi := &file_nusa_v1_api_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1906,7 @@ func (x *RegionVerdict) String() string {
 func (*RegionVerdict) ProtoMessage() {}
 
 func (x *RegionVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[21]
+	mi := &file_nusa_v1_api_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1919,7 @@ func (x *RegionVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionVerdict.ProtoReflect.Descriptor instead.
 func (*RegionVerdict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RegionVerdict) GetRegion() string {
@@ -1917,7 +1999,7 @@ type NodeVerdict struct {
 
 func (x *NodeVerdict) Reset() {
 	*x = NodeVerdict{}
-	mi := &file_nusa_v1_api_proto_msgTypes[22]
+	mi := &file_nusa_v1_api_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2011,7 @@ func (x *NodeVerdict) String() string {
 func (*NodeVerdict) ProtoMessage() {}
 
 func (x *NodeVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[22]
+	mi := &file_nusa_v1_api_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2024,7 @@ func (x *NodeVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeVerdict.ProtoReflect.Descriptor instead.
 func (*NodeVerdict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NodeVerdict) GetNodeId() string {
@@ -2015,7 +2097,7 @@ type ScoreTerm struct {
 
 func (x *ScoreTerm) Reset() {
 	*x = ScoreTerm{}
-	mi := &file_nusa_v1_api_proto_msgTypes[23]
+	mi := &file_nusa_v1_api_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2027,7 +2109,7 @@ func (x *ScoreTerm) String() string {
 func (*ScoreTerm) ProtoMessage() {}
 
 func (x *ScoreTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[23]
+	mi := &file_nusa_v1_api_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2040,7 +2122,7 @@ func (x *ScoreTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreTerm.ProtoReflect.Descriptor instead.
 func (*ScoreTerm) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ScoreTerm) GetName() string {
@@ -2076,7 +2158,7 @@ type InputAge struct {
 
 func (x *InputAge) Reset() {
 	*x = InputAge{}
-	mi := &file_nusa_v1_api_proto_msgTypes[24]
+	mi := &file_nusa_v1_api_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2170,7 @@ func (x *InputAge) String() string {
 func (*InputAge) ProtoMessage() {}
 
 func (x *InputAge) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[24]
+	mi := &file_nusa_v1_api_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2183,7 @@ func (x *InputAge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputAge.ProtoReflect.Descriptor instead.
 func (*InputAge) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *InputAge) GetName() string {
@@ -2130,7 +2212,7 @@ type AdoptRequest struct {
 
 func (x *AdoptRequest) Reset() {
 	*x = AdoptRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[25]
+	mi := &file_nusa_v1_api_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2224,7 @@ func (x *AdoptRequest) String() string {
 func (*AdoptRequest) ProtoMessage() {}
 
 func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[25]
+	mi := &file_nusa_v1_api_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2237,7 @@ func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
 func (*AdoptRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AdoptRequest) GetNamespace() string {
@@ -2192,7 +2274,7 @@ type RestartAllocationRequest struct {
 
 func (x *RestartAllocationRequest) Reset() {
 	*x = RestartAllocationRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[26]
+	mi := &file_nusa_v1_api_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2286,7 @@ func (x *RestartAllocationRequest) String() string {
 func (*RestartAllocationRequest) ProtoMessage() {}
 
 func (x *RestartAllocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[26]
+	mi := &file_nusa_v1_api_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2299,7 @@ func (x *RestartAllocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartAllocationRequest.ProtoReflect.Descriptor instead.
 func (*RestartAllocationRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RestartAllocationRequest) GetAllocation() string {
@@ -2247,7 +2329,7 @@ type RestartAllocationResponse struct {
 
 func (x *RestartAllocationResponse) Reset() {
 	*x = RestartAllocationResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[27]
+	mi := &file_nusa_v1_api_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2341,7 @@ func (x *RestartAllocationResponse) String() string {
 func (*RestartAllocationResponse) ProtoMessage() {}
 
 func (x *RestartAllocationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[27]
+	mi := &file_nusa_v1_api_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2354,7 @@ func (x *RestartAllocationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartAllocationResponse.ProtoReflect.Descriptor instead.
 func (*RestartAllocationResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RestartAllocationResponse) GetAllocation() string {
@@ -2304,7 +2386,7 @@ type SignalAllocationRequest struct {
 
 func (x *SignalAllocationRequest) Reset() {
 	*x = SignalAllocationRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[28]
+	mi := &file_nusa_v1_api_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2398,7 @@ func (x *SignalAllocationRequest) String() string {
 func (*SignalAllocationRequest) ProtoMessage() {}
 
 func (x *SignalAllocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[28]
+	mi := &file_nusa_v1_api_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2411,7 @@ func (x *SignalAllocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalAllocationRequest.ProtoReflect.Descriptor instead.
 func (*SignalAllocationRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SignalAllocationRequest) GetAllocation() string {
@@ -2366,7 +2448,7 @@ type SignalAllocationResponse struct {
 
 func (x *SignalAllocationResponse) Reset() {
 	*x = SignalAllocationResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[29]
+	mi := &file_nusa_v1_api_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2460,7 @@ func (x *SignalAllocationResponse) String() string {
 func (*SignalAllocationResponse) ProtoMessage() {}
 
 func (x *SignalAllocationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[29]
+	mi := &file_nusa_v1_api_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2473,7 @@ func (x *SignalAllocationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalAllocationResponse.ProtoReflect.Descriptor instead.
 func (*SignalAllocationResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SignalAllocationResponse) GetAllocation() string {
@@ -2425,7 +2507,7 @@ type ListFilesRequest struct {
 
 func (x *ListFilesRequest) Reset() {
 	*x = ListFilesRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[30]
+	mi := &file_nusa_v1_api_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2437,7 +2519,7 @@ func (x *ListFilesRequest) String() string {
 func (*ListFilesRequest) ProtoMessage() {}
 
 func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[30]
+	mi := &file_nusa_v1_api_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2450,7 +2532,7 @@ func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListFilesRequest) GetAllocation() string {
@@ -2491,7 +2573,7 @@ type ListFilesResponse struct {
 
 func (x *ListFilesResponse) Reset() {
 	*x = ListFilesResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	mi := &file_nusa_v1_api_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2503,7 +2585,7 @@ func (x *ListFilesResponse) String() string {
 func (*ListFilesResponse) ProtoMessage() {}
 
 func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	mi := &file_nusa_v1_api_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2516,7 +2598,7 @@ func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
 func (*ListFilesResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListFilesResponse) GetAllocation() string {
@@ -2564,7 +2646,7 @@ type FileInfo struct {
 
 func (x *FileInfo) Reset() {
 	*x = FileInfo{}
-	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	mi := &file_nusa_v1_api_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2658,7 @@ func (x *FileInfo) String() string {
 func (*FileInfo) ProtoMessage() {}
 
 func (x *FileInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	mi := &file_nusa_v1_api_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2671,7 @@ func (x *FileInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileInfo.ProtoReflect.Descriptor instead.
 func (*FileInfo) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FileInfo) GetName() string {
@@ -2644,7 +2726,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	mi := &file_nusa_v1_api_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2656,7 +2738,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	mi := &file_nusa_v1_api_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2669,7 +2751,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReadFileRequest) GetAllocation() string {
@@ -2713,7 +2795,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	mi := &file_nusa_v1_api_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +2807,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	mi := &file_nusa_v1_api_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +2820,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *FileChunk) GetFile() *FileInfo {
@@ -2771,7 +2853,7 @@ type ListAllocationsRequest struct {
 
 func (x *ListAllocationsRequest) Reset() {
 	*x = ListAllocationsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2865,7 @@ func (x *ListAllocationsRequest) String() string {
 func (*ListAllocationsRequest) ProtoMessage() {}
 
 func (x *ListAllocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2878,7 @@ func (x *ListAllocationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAllocationsRequest.ProtoReflect.Descriptor instead.
 func (*ListAllocationsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListAllocationsRequest) GetJob() *JobRef {
@@ -2848,7 +2930,7 @@ type ListAllocationsResponse struct {
 
 func (x *ListAllocationsResponse) Reset() {
 	*x = ListAllocationsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2860,7 +2942,7 @@ func (x *ListAllocationsResponse) String() string {
 func (*ListAllocationsResponse) ProtoMessage() {}
 
 func (x *ListAllocationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2873,7 +2955,7 @@ func (x *ListAllocationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAllocationsResponse.ProtoReflect.Descriptor instead.
 func (*ListAllocationsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListAllocationsResponse) GetAllocations() []*Allocation {
@@ -2908,7 +2990,7 @@ type GetAllocationRequest struct {
 
 func (x *GetAllocationRequest) Reset() {
 	*x = GetAllocationRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2920,7 +3002,7 @@ func (x *GetAllocationRequest) String() string {
 func (*GetAllocationRequest) ProtoMessage() {}
 
 func (x *GetAllocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2933,7 +3015,7 @@ func (x *GetAllocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAllocationRequest.ProtoReflect.Descriptor instead.
 func (*GetAllocationRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetAllocationRequest) GetId() string {
@@ -2969,7 +3051,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2981,7 +3063,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2994,7 +3076,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LogsRequest) GetAllocation() string {
@@ -3059,7 +3141,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3071,7 +3153,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3084,7 +3166,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *LogChunk) GetStderr() bool {
@@ -3117,7 +3199,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3129,7 +3211,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3142,7 +3224,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ExecRequest) GetStart() *ExecRequest_Start {
@@ -3186,7 +3268,7 @@ type TerminalSize struct {
 
 func (x *TerminalSize) Reset() {
 	*x = TerminalSize{}
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +3280,7 @@ func (x *TerminalSize) String() string {
 func (*TerminalSize) ProtoMessage() {}
 
 func (x *TerminalSize) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +3293,7 @@ func (x *TerminalSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
 func (*TerminalSize) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TerminalSize) GetColumns() int32 {
@@ -3244,7 +3326,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3256,7 +3338,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3269,7 +3351,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ExecResponse) GetStdout() []byte {
@@ -3311,7 +3393,7 @@ type AllocationStatsRequest struct {
 
 func (x *AllocationStatsRequest) Reset() {
 	*x = AllocationStatsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3323,7 +3405,7 @@ func (x *AllocationStatsRequest) String() string {
 func (*AllocationStatsRequest) ProtoMessage() {}
 
 func (x *AllocationStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3336,7 +3418,7 @@ func (x *AllocationStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocationStatsRequest.ProtoReflect.Descriptor instead.
 func (*AllocationStatsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AllocationStatsRequest) GetAllocation() string {
@@ -3359,7 +3441,7 @@ type AllocationStats struct {
 
 func (x *AllocationStats) Reset() {
 	*x = AllocationStats{}
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3371,7 +3453,7 @@ func (x *AllocationStats) String() string {
 func (*AllocationStats) ProtoMessage() {}
 
 func (x *AllocationStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3384,7 +3466,7 @@ func (x *AllocationStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocationStats.ProtoReflect.Descriptor instead.
 func (*AllocationStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AllocationStats) GetAllocation() string {
@@ -3423,7 +3505,7 @@ type TaskStats struct {
 
 func (x *TaskStats) Reset() {
 	*x = TaskStats{}
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3435,7 +3517,7 @@ func (x *TaskStats) String() string {
 func (*TaskStats) ProtoMessage() {}
 
 func (x *TaskStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3448,7 +3530,7 @@ func (x *TaskStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStats.ProtoReflect.Descriptor instead.
 func (*TaskStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TaskStats) GetMessage() string {
@@ -3505,7 +3587,7 @@ type DrainRegionRequest struct {
 
 func (x *DrainRegionRequest) Reset() {
 	*x = DrainRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3517,7 +3599,7 @@ func (x *DrainRegionRequest) String() string {
 func (*DrainRegionRequest) ProtoMessage() {}
 
 func (x *DrainRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3530,7 +3612,7 @@ func (x *DrainRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRegionRequest.ProtoReflect.Descriptor instead.
 func (*DrainRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DrainRegionRequest) GetName() string {
@@ -3563,7 +3645,7 @@ type LoseRegionRequest struct {
 
 func (x *LoseRegionRequest) Reset() {
 	*x = LoseRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3575,7 +3657,7 @@ func (x *LoseRegionRequest) String() string {
 func (*LoseRegionRequest) ProtoMessage() {}
 
 func (x *LoseRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3588,7 +3670,7 @@ func (x *LoseRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoseRegionRequest.ProtoReflect.Descriptor instead.
 func (*LoseRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *LoseRegionRequest) GetName() string {
@@ -3631,7 +3713,7 @@ type FailbackRequest struct {
 
 func (x *FailbackRequest) Reset() {
 	*x = FailbackRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3643,7 +3725,7 @@ func (x *FailbackRequest) String() string {
 func (*FailbackRequest) ProtoMessage() {}
 
 func (x *FailbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3656,7 +3738,7 @@ func (x *FailbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailbackRequest.ProtoReflect.Descriptor instead.
 func (*FailbackRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *FailbackRequest) GetName() string {
@@ -3686,7 +3768,7 @@ type FailbackResponse struct {
 
 func (x *FailbackResponse) Reset() {
 	*x = FailbackResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3698,7 +3780,7 @@ func (x *FailbackResponse) String() string {
 func (*FailbackResponse) ProtoMessage() {}
 
 func (x *FailbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3711,7 +3793,7 @@ func (x *FailbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailbackResponse.ProtoReflect.Descriptor instead.
 func (*FailbackResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *FailbackResponse) GetMoves() []*FailbackMove {
@@ -3749,7 +3831,7 @@ type FailbackMove struct {
 
 func (x *FailbackMove) Reset() {
 	*x = FailbackMove{}
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3761,7 +3843,7 @@ func (x *FailbackMove) String() string {
 func (*FailbackMove) ProtoMessage() {}
 
 func (x *FailbackMove) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3774,7 +3856,7 @@ func (x *FailbackMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailbackMove.ProtoReflect.Descriptor instead.
 func (*FailbackMove) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *FailbackMove) GetNamespace() string {
@@ -3844,7 +3926,7 @@ type RebindRegionRequest struct {
 
 func (x *RebindRegionRequest) Reset() {
 	*x = RebindRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3856,7 +3938,7 @@ func (x *RebindRegionRequest) String() string {
 func (*RebindRegionRequest) ProtoMessage() {}
 
 func (x *RebindRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3869,7 +3951,7 @@ func (x *RebindRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebindRegionRequest.ProtoReflect.Descriptor instead.
 func (*RebindRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RebindRegionRequest) GetFederationId() string {
@@ -3888,7 +3970,7 @@ type RebindRegionResponse struct {
 
 func (x *RebindRegionResponse) Reset() {
 	*x = RebindRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3900,7 +3982,7 @@ func (x *RebindRegionResponse) String() string {
 func (*RebindRegionResponse) ProtoMessage() {}
 
 func (x *RebindRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3913,7 +3995,7 @@ func (x *RebindRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebindRegionResponse.ProtoReflect.Descriptor instead.
 func (*RebindRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
 }
 
 // VerifyRegionResponse is the result of the comparison.
@@ -3932,7 +4014,7 @@ type VerifyRegionResponse struct {
 
 func (x *VerifyRegionResponse) Reset() {
 	*x = VerifyRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3944,7 +4026,7 @@ func (x *VerifyRegionResponse) String() string {
 func (*VerifyRegionResponse) ProtoMessage() {}
 
 func (x *VerifyRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3957,7 +4039,7 @@ func (x *VerifyRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRegionResponse.ProtoReflect.Descriptor instead.
 func (*VerifyRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *VerifyRegionResponse) GetRegion() string {
@@ -4009,7 +4091,7 @@ type ServerState struct {
 
 func (x *ServerState) Reset() {
 	*x = ServerState{}
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4021,7 +4103,7 @@ func (x *ServerState) String() string {
 func (*ServerState) ProtoMessage() {}
 
 func (x *ServerState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4034,7 +4116,7 @@ func (x *ServerState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerState.ProtoReflect.Descriptor instead.
 func (*ServerState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ServerState) GetId() string {
@@ -4091,7 +4173,7 @@ type DefineRegionRequest struct {
 
 func (x *DefineRegionRequest) Reset() {
 	*x = DefineRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4103,7 +4185,7 @@ func (x *DefineRegionRequest) String() string {
 func (*DefineRegionRequest) ProtoMessage() {}
 
 func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4116,7 +4198,7 @@ func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefineRegionRequest.ProtoReflect.Descriptor instead.
 func (*DefineRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DefineRegionRequest) GetDefinition() *RegionDefinition {
@@ -4144,7 +4226,7 @@ type ListRegionsRequest struct {
 
 func (x *ListRegionsRequest) Reset() {
 	*x = ListRegionsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4156,7 +4238,7 @@ func (x *ListRegionsRequest) String() string {
 func (*ListRegionsRequest) ProtoMessage() {}
 
 func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4169,7 +4251,7 @@ func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsRequest.ProtoReflect.Descriptor instead.
 func (*ListRegionsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListRegionsRequest) GetLabels() map[string]string {
@@ -4189,7 +4271,7 @@ type ListRegionsResponse struct {
 
 func (x *ListRegionsResponse) Reset() {
 	*x = ListRegionsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4201,7 +4283,7 @@ func (x *ListRegionsResponse) String() string {
 func (*ListRegionsResponse) ProtoMessage() {}
 
 func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4214,7 +4296,7 @@ func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsResponse.ProtoReflect.Descriptor instead.
 func (*ListRegionsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListRegionsResponse) GetRegions() []*Region {
@@ -4234,7 +4316,7 @@ type GetRegionRequest struct {
 
 func (x *GetRegionRequest) Reset() {
 	*x = GetRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4246,7 +4328,7 @@ func (x *GetRegionRequest) String() string {
 func (*GetRegionRequest) ProtoMessage() {}
 
 func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4259,7 +4341,7 @@ func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegionRequest.ProtoReflect.Descriptor instead.
 func (*GetRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GetRegionRequest) GetName() string {
@@ -4281,7 +4363,7 @@ type CordonRegionRequest struct {
 
 func (x *CordonRegionRequest) Reset() {
 	*x = CordonRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4293,7 +4375,7 @@ func (x *CordonRegionRequest) String() string {
 func (*CordonRegionRequest) ProtoMessage() {}
 
 func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4306,7 +4388,7 @@ func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonRegionRequest.ProtoReflect.Descriptor instead.
 func (*CordonRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CordonRegionRequest) GetName() string {
@@ -4332,7 +4414,7 @@ type RemoveRegionResponse struct {
 
 func (x *RemoveRegionResponse) Reset() {
 	*x = RemoveRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4344,7 +4426,7 @@ func (x *RemoveRegionResponse) String() string {
 func (*RemoveRegionResponse) ProtoMessage() {}
 
 func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4357,7 +4439,7 @@ func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRegionResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
 }
 
 // ListNodesRequest selects nodes.
@@ -4373,7 +4455,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4385,7 +4467,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4398,7 +4480,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListNodesRequest) GetRegion() string {
@@ -4427,7 +4509,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4439,7 +4521,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4452,7 +4534,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -4482,7 +4564,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4494,7 +4576,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4507,7 +4589,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *GetNodeRequest) GetId() string {
@@ -4538,7 +4620,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4550,7 +4632,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4563,7 +4645,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DrainNodeRequest) GetId() string {
@@ -4601,7 +4683,7 @@ type CordonNodeRequest struct {
 
 func (x *CordonNodeRequest) Reset() {
 	*x = CordonNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4613,7 +4695,7 @@ func (x *CordonNodeRequest) String() string {
 func (*CordonNodeRequest) ProtoMessage() {}
 
 func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4626,7 +4708,7 @@ func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonNodeRequest.ProtoReflect.Descriptor instead.
 func (*CordonNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CordonNodeRequest) GetId() string {
@@ -4662,7 +4744,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4674,7 +4756,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4687,7 +4769,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RemoveNodeRequest) GetId() string {
@@ -4715,7 +4797,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4727,7 +4809,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4740,7 +4822,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RemoveNodeResponse) GetNode() *Node {
@@ -4797,7 +4879,7 @@ type Edge struct {
 
 func (x *Edge) Reset() {
 	*x = Edge{}
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4809,7 +4891,7 @@ func (x *Edge) String() string {
 func (*Edge) ProtoMessage() {}
 
 func (x *Edge) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4822,7 +4904,7 @@ func (x *Edge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edge.ProtoReflect.Descriptor instead.
 func (*Edge) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Edge) GetFrom() string {
@@ -4969,7 +5051,7 @@ type GetTopologyRequest struct {
 
 func (x *GetTopologyRequest) Reset() {
 	*x = GetTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4981,7 +5063,7 @@ func (x *GetTopologyRequest) String() string {
 func (*GetTopologyRequest) ProtoMessage() {}
 
 func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4994,7 +5076,7 @@ func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopologyRequest.ProtoReflect.Descriptor instead.
 func (*GetTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *GetTopologyRequest) GetNodes() bool {
@@ -5022,7 +5104,7 @@ type TopologyTree struct {
 
 func (x *TopologyTree) Reset() {
 	*x = TopologyTree{}
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5034,7 +5116,7 @@ func (x *TopologyTree) String() string {
 func (*TopologyTree) ProtoMessage() {}
 
 func (x *TopologyTree) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5047,7 +5129,7 @@ func (x *TopologyTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyTree.ProtoReflect.Descriptor instead.
 func (*TopologyTree) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *TopologyTree) GetServers() []*GlobalServer {
@@ -5112,7 +5194,7 @@ type GlobalServer struct {
 
 func (x *GlobalServer) Reset() {
 	*x = GlobalServer{}
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5124,7 +5206,7 @@ func (x *GlobalServer) String() string {
 func (*GlobalServer) ProtoMessage() {}
 
 func (x *GlobalServer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5137,7 +5219,7 @@ func (x *GlobalServer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalServer.ProtoReflect.Descriptor instead.
 func (*GlobalServer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *GlobalServer) GetName() string {
@@ -5207,7 +5289,7 @@ type StoreUsage struct {
 
 func (x *StoreUsage) Reset() {
 	*x = StoreUsage{}
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5219,7 +5301,7 @@ func (x *StoreUsage) String() string {
 func (*StoreUsage) ProtoMessage() {}
 
 func (x *StoreUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5232,7 +5314,7 @@ func (x *StoreUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreUsage.ProtoReflect.Descriptor instead.
 func (*StoreUsage) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *StoreUsage) GetKeys() int64 {
@@ -5314,7 +5396,7 @@ type MatrixRequest struct {
 
 func (x *MatrixRequest) Reset() {
 	*x = MatrixRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5326,7 +5408,7 @@ func (x *MatrixRequest) String() string {
 func (*MatrixRequest) ProtoMessage() {}
 
 func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5339,7 +5421,7 @@ func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixRequest.ProtoReflect.Descriptor instead.
 func (*MatrixRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *MatrixRequest) GetFrom() string {
@@ -5394,7 +5476,7 @@ type MatrixResponse struct {
 
 func (x *MatrixResponse) Reset() {
 	*x = MatrixResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5406,7 +5488,7 @@ func (x *MatrixResponse) String() string {
 func (*MatrixResponse) ProtoMessage() {}
 
 func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5419,7 +5501,7 @@ func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixResponse.ProtoReflect.Descriptor instead.
 func (*MatrixResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *MatrixResponse) GetRegions() []string {
@@ -5491,7 +5573,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5503,7 +5585,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5516,7 +5598,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *PathRequest) GetFrom() string {
@@ -5577,7 +5659,7 @@ type PathWeights struct {
 
 func (x *PathWeights) Reset() {
 	*x = PathWeights{}
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5589,7 +5671,7 @@ func (x *PathWeights) String() string {
 func (*PathWeights) ProtoMessage() {}
 
 func (x *PathWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5602,7 +5684,7 @@ func (x *PathWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathWeights.ProtoReflect.Descriptor instead.
 func (*PathWeights) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *PathWeights) GetCpu() *durationpb.Duration {
@@ -5632,7 +5714,7 @@ type PathResponse struct {
 
 func (x *PathResponse) Reset() {
 	*x = PathResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5644,7 +5726,7 @@ func (x *PathResponse) String() string {
 func (*PathResponse) ProtoMessage() {}
 
 func (x *PathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5657,7 +5739,7 @@ func (x *PathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathResponse.ProtoReflect.Descriptor instead.
 func (*PathResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *PathResponse) GetPaths() []*Path {
@@ -5713,7 +5795,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5725,7 +5807,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5738,7 +5820,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Path) GetRegions() []string {
@@ -5834,7 +5916,7 @@ type CheckTopologyRequest struct {
 
 func (x *CheckTopologyRequest) Reset() {
 	*x = CheckTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5846,7 +5928,7 @@ func (x *CheckTopologyRequest) String() string {
 func (*CheckTopologyRequest) ProtoMessage() {}
 
 func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5859,7 +5941,7 @@ func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyRequest.ProtoReflect.Descriptor instead.
 func (*CheckTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *CheckTopologyRequest) GetPercentile() int32 {
@@ -5904,7 +5986,7 @@ type CheckTopologyResponse struct {
 
 func (x *CheckTopologyResponse) Reset() {
 	*x = CheckTopologyResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5916,7 +5998,7 @@ func (x *CheckTopologyResponse) String() string {
 func (*CheckTopologyResponse) ProtoMessage() {}
 
 func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5929,7 +6011,7 @@ func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyResponse.ProtoReflect.Descriptor instead.
 func (*CheckTopologyResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *CheckTopologyResponse) GetFindings() []*TopologyFinding {
@@ -6002,7 +6084,7 @@ type TopologyFinding struct {
 
 func (x *TopologyFinding) Reset() {
 	*x = TopologyFinding{}
-	mi := &file_nusa_v1_api_proto_msgTypes[81]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6014,7 +6096,7 @@ func (x *TopologyFinding) String() string {
 func (*TopologyFinding) ProtoMessage() {}
 
 func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[81]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6027,7 +6109,7 @@ func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyFinding.ProtoReflect.Descriptor instead.
 func (*TopologyFinding) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *TopologyFinding) GetKind() string {
@@ -6117,7 +6199,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6129,7 +6211,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6142,7 +6224,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *HistoryRequest) GetKind() string {
@@ -6222,7 +6304,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6234,7 +6316,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6247,7 +6329,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *HistoryResponse) GetSeries() []*HistorySeries {
@@ -6288,7 +6370,7 @@ type HistoryBlock struct {
 
 func (x *HistoryBlock) Reset() {
 	*x = HistoryBlock{}
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6300,7 +6382,7 @@ func (x *HistoryBlock) String() string {
 func (*HistoryBlock) ProtoMessage() {}
 
 func (x *HistoryBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6313,7 +6395,7 @@ func (x *HistoryBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryBlock.ProtoReflect.Descriptor instead.
 func (*HistoryBlock) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *HistoryBlock) GetKeys() []string {
@@ -6367,7 +6449,7 @@ type HistoryColumn struct {
 
 func (x *HistoryColumn) Reset() {
 	*x = HistoryColumn{}
-	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6379,7 +6461,7 @@ func (x *HistoryColumn) String() string {
 func (*HistoryColumn) ProtoMessage() {}
 
 func (x *HistoryColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6392,7 +6474,7 @@ func (x *HistoryColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryColumn.ProtoReflect.Descriptor instead.
 func (*HistoryColumn) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *HistoryColumn) GetName() string {
@@ -6439,7 +6521,7 @@ type HistorySeries struct {
 
 func (x *HistorySeries) Reset() {
 	*x = HistorySeries{}
-	mi := &file_nusa_v1_api_proto_msgTypes[86]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6451,7 +6533,7 @@ func (x *HistorySeries) String() string {
 func (*HistorySeries) ProtoMessage() {}
 
 func (x *HistorySeries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[86]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6464,7 +6546,7 @@ func (x *HistorySeries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistorySeries.ProtoReflect.Descriptor instead.
 func (*HistorySeries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *HistorySeries) GetKind() string {
@@ -6546,7 +6628,7 @@ type HistoryField struct {
 
 func (x *HistoryField) Reset() {
 	*x = HistoryField{}
-	mi := &file_nusa_v1_api_proto_msgTypes[87]
+	mi := &file_nusa_v1_api_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6558,7 +6640,7 @@ func (x *HistoryField) String() string {
 func (*HistoryField) ProtoMessage() {}
 
 func (x *HistoryField) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[87]
+	mi := &file_nusa_v1_api_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6571,7 +6653,7 @@ func (x *HistoryField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryField.ProtoReflect.Descriptor instead.
 func (*HistoryField) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{87}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *HistoryField) GetName() string {
@@ -6629,7 +6711,7 @@ type HistoryTrend struct {
 
 func (x *HistoryTrend) Reset() {
 	*x = HistoryTrend{}
-	mi := &file_nusa_v1_api_proto_msgTypes[88]
+	mi := &file_nusa_v1_api_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6641,7 +6723,7 @@ func (x *HistoryTrend) String() string {
 func (*HistoryTrend) ProtoMessage() {}
 
 func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[88]
+	mi := &file_nusa_v1_api_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6654,7 +6736,7 @@ func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryTrend.ProtoReflect.Descriptor instead.
 func (*HistoryTrend) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{88}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *HistoryTrend) GetField() string {
@@ -6725,7 +6807,7 @@ type OriginRecord struct {
 
 func (x *OriginRecord) Reset() {
 	*x = OriginRecord{}
-	mi := &file_nusa_v1_api_proto_msgTypes[89]
+	mi := &file_nusa_v1_api_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6737,7 +6819,7 @@ func (x *OriginRecord) String() string {
 func (*OriginRecord) ProtoMessage() {}
 
 func (x *OriginRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[89]
+	mi := &file_nusa_v1_api_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6750,7 +6832,7 @@ func (x *OriginRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginRecord.ProtoReflect.Descriptor instead.
 func (*OriginRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{89}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *OriginRecord) GetDomain() string {
@@ -6800,7 +6882,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_nusa_v1_api_proto_msgTypes[90]
+	mi := &file_nusa_v1_api_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6812,7 +6894,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[90]
+	mi := &file_nusa_v1_api_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6825,7 +6907,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{90}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *Origin) GetRegion() string {
@@ -6878,7 +6960,7 @@ type OriginPolicy struct {
 
 func (x *OriginPolicy) Reset() {
 	*x = OriginPolicy{}
-	mi := &file_nusa_v1_api_proto_msgTypes[91]
+	mi := &file_nusa_v1_api_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6890,7 +6972,7 @@ func (x *OriginPolicy) String() string {
 func (*OriginPolicy) ProtoMessage() {}
 
 func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[91]
+	mi := &file_nusa_v1_api_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6903,7 +6985,7 @@ func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginPolicy.ProtoReflect.Descriptor instead.
 func (*OriginPolicy) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{91}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *OriginPolicy) GetPercentile() int32 {
@@ -6954,7 +7036,7 @@ type SetOriginsRequest struct {
 
 func (x *SetOriginsRequest) Reset() {
 	*x = SetOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[92]
+	mi := &file_nusa_v1_api_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6966,7 +7048,7 @@ func (x *SetOriginsRequest) String() string {
 func (*SetOriginsRequest) ProtoMessage() {}
 
 func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[92]
+	mi := &file_nusa_v1_api_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6979,7 +7061,7 @@ func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOriginsRequest.ProtoReflect.Descriptor instead.
 func (*SetOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{92}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *SetOriginsRequest) GetRecord() *OriginRecord {
@@ -7005,7 +7087,7 @@ type ListOriginsRequest struct {
 
 func (x *ListOriginsRequest) Reset() {
 	*x = ListOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[93]
+	mi := &file_nusa_v1_api_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7017,7 +7099,7 @@ func (x *ListOriginsRequest) String() string {
 func (*ListOriginsRequest) ProtoMessage() {}
 
 func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[93]
+	mi := &file_nusa_v1_api_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7030,7 +7112,7 @@ func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsRequest.ProtoReflect.Descriptor instead.
 func (*ListOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{93}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{94}
 }
 
 // ListOriginsResponse has records, sorted by domain.
@@ -7045,7 +7127,7 @@ type ListOriginsResponse struct {
 
 func (x *ListOriginsResponse) Reset() {
 	*x = ListOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[94]
+	mi := &file_nusa_v1_api_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7057,7 +7139,7 @@ func (x *ListOriginsResponse) String() string {
 func (*ListOriginsResponse) ProtoMessage() {}
 
 func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[94]
+	mi := &file_nusa_v1_api_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7070,7 +7152,7 @@ func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsResponse.ProtoReflect.Descriptor instead.
 func (*ListOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{94}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *ListOriginsResponse) GetRecords() []*OriginRecord {
@@ -7101,7 +7183,7 @@ type RemoveOriginsRequest struct {
 
 func (x *RemoveOriginsRequest) Reset() {
 	*x = RemoveOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[95]
+	mi := &file_nusa_v1_api_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7113,7 +7195,7 @@ func (x *RemoveOriginsRequest) String() string {
 func (*RemoveOriginsRequest) ProtoMessage() {}
 
 func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[95]
+	mi := &file_nusa_v1_api_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7126,7 +7208,7 @@ func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{95}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *RemoveOriginsRequest) GetDomain() string {
@@ -7152,7 +7234,7 @@ type RemoveOriginsResponse struct {
 
 func (x *RemoveOriginsResponse) Reset() {
 	*x = RemoveOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[96]
+	mi := &file_nusa_v1_api_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7164,7 +7246,7 @@ func (x *RemoveOriginsResponse) String() string {
 func (*RemoveOriginsResponse) ProtoMessage() {}
 
 func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[96]
+	mi := &file_nusa_v1_api_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7177,7 +7259,7 @@ func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{96}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{97}
 }
 
 // ResolveOriginRequest asks for the origin for a client.
@@ -7197,7 +7279,7 @@ type ResolveOriginRequest struct {
 
 func (x *ResolveOriginRequest) Reset() {
 	*x = ResolveOriginRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[97]
+	mi := &file_nusa_v1_api_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7209,7 +7291,7 @@ func (x *ResolveOriginRequest) String() string {
 func (*ResolveOriginRequest) ProtoMessage() {}
 
 func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[97]
+	mi := &file_nusa_v1_api_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7222,7 +7304,7 @@ func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginRequest.ProtoReflect.Descriptor instead.
 func (*ResolveOriginRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{97}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ResolveOriginRequest) GetDomain() string {
@@ -7273,7 +7355,7 @@ type ResolveOriginResponse struct {
 
 func (x *ResolveOriginResponse) Reset() {
 	*x = ResolveOriginResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[98]
+	mi := &file_nusa_v1_api_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7285,7 +7367,7 @@ func (x *ResolveOriginResponse) String() string {
 func (*ResolveOriginResponse) ProtoMessage() {}
 
 func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[98]
+	mi := &file_nusa_v1_api_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7298,7 +7380,7 @@ func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginResponse.ProtoReflect.Descriptor instead.
 func (*ResolveOriginResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{98}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *ResolveOriginResponse) GetRecord() string {
@@ -7358,7 +7440,7 @@ type OriginChoice struct {
 
 func (x *OriginChoice) Reset() {
 	*x = OriginChoice{}
-	mi := &file_nusa_v1_api_proto_msgTypes[99]
+	mi := &file_nusa_v1_api_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7370,7 +7452,7 @@ func (x *OriginChoice) String() string {
 func (*OriginChoice) ProtoMessage() {}
 
 func (x *OriginChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[99]
+	mi := &file_nusa_v1_api_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7383,7 +7465,7 @@ func (x *OriginChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginChoice.ProtoReflect.Descriptor instead.
 func (*OriginChoice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{99}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *OriginChoice) GetRegion() string {
@@ -7465,7 +7547,7 @@ type NearestRequest struct {
 
 func (x *NearestRequest) Reset() {
 	*x = NearestRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[100]
+	mi := &file_nusa_v1_api_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7477,7 +7559,7 @@ func (x *NearestRequest) String() string {
 func (*NearestRequest) ProtoMessage() {}
 
 func (x *NearestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[100]
+	mi := &file_nusa_v1_api_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7490,7 +7572,7 @@ func (x *NearestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestRequest.ProtoReflect.Descriptor instead.
 func (*NearestRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{100}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *NearestRequest) GetRegion() string {
@@ -7534,7 +7616,7 @@ type NearestResponse struct {
 
 func (x *NearestResponse) Reset() {
 	*x = NearestResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[101]
+	mi := &file_nusa_v1_api_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7546,7 +7628,7 @@ func (x *NearestResponse) String() string {
 func (*NearestResponse) ProtoMessage() {}
 
 func (x *NearestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[101]
+	mi := &file_nusa_v1_api_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7559,7 +7641,7 @@ func (x *NearestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestResponse.ProtoReflect.Descriptor instead.
 func (*NearestResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{101}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *NearestResponse) GetRegions() []*NearRegion {
@@ -7597,7 +7679,7 @@ type NearRegion struct {
 
 func (x *NearRegion) Reset() {
 	*x = NearRegion{}
-	mi := &file_nusa_v1_api_proto_msgTypes[102]
+	mi := &file_nusa_v1_api_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7609,7 +7691,7 @@ func (x *NearRegion) String() string {
 func (*NearRegion) ProtoMessage() {}
 
 func (x *NearRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[102]
+	mi := &file_nusa_v1_api_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7622,7 +7704,7 @@ func (x *NearRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearRegion.ProtoReflect.Descriptor instead.
 func (*NearRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{102}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *NearRegion) GetRegion() string {
@@ -7684,7 +7766,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[103]
+	mi := &file_nusa_v1_api_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7696,7 +7778,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[103]
+	mi := &file_nusa_v1_api_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7709,7 +7791,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{103}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *WatchEventsRequest) GetToken() string {
@@ -7795,7 +7877,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nusa_v1_api_proto_msgTypes[104]
+	mi := &file_nusa_v1_api_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7807,7 +7889,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[104]
+	mi := &file_nusa_v1_api_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7820,7 +7902,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{104}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *Event) GetToken() string {
@@ -7914,7 +7996,7 @@ type RecoverRequest struct {
 
 func (x *RecoverRequest) Reset() {
 	*x = RecoverRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[105]
+	mi := &file_nusa_v1_api_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7926,7 +8008,7 @@ func (x *RecoverRequest) String() string {
 func (*RecoverRequest) ProtoMessage() {}
 
 func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[105]
+	mi := &file_nusa_v1_api_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7939,7 +8021,7 @@ func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverRequest.ProtoReflect.Descriptor instead.
 func (*RecoverRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{105}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *RecoverRequest) GetFederationId() string {
@@ -7977,7 +8059,7 @@ type RecoverResponse struct {
 
 func (x *RecoverResponse) Reset() {
 	*x = RecoverResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[106]
+	mi := &file_nusa_v1_api_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7989,7 +8071,7 @@ func (x *RecoverResponse) String() string {
 func (*RecoverResponse) ProtoMessage() {}
 
 func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[106]
+	mi := &file_nusa_v1_api_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8002,7 +8084,7 @@ func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverResponse.ProtoReflect.Descriptor instead.
 func (*RecoverResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{106}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *RecoverResponse) GetRevision() int64 {
@@ -8060,7 +8142,7 @@ type LostWork struct {
 
 func (x *LostWork) Reset() {
 	*x = LostWork{}
-	mi := &file_nusa_v1_api_proto_msgTypes[107]
+	mi := &file_nusa_v1_api_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8072,7 +8154,7 @@ func (x *LostWork) String() string {
 func (*LostWork) ProtoMessage() {}
 
 func (x *LostWork) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[107]
+	mi := &file_nusa_v1_api_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8085,7 +8167,7 @@ func (x *LostWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostWork.ProtoReflect.Descriptor instead.
 func (*LostWork) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{107}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *LostWork) GetRegion() string {
@@ -8146,7 +8228,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[108]
+	mi := &file_nusa_v1_api_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8158,7 +8240,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[108]
+	mi := &file_nusa_v1_api_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8171,7 +8253,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{108}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{109}
 }
 
 // InfoResponse describes a server.
@@ -8206,7 +8288,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[109]
+	mi := &file_nusa_v1_api_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8218,7 +8300,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[109]
+	mi := &file_nusa_v1_api_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8231,7 +8313,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{109}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *InfoResponse) GetRole() string {
@@ -8323,7 +8405,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[112]
+	mi := &file_nusa_v1_api_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8335,7 +8417,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[112]
+	mi := &file_nusa_v1_api_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8348,7 +8430,7 @@ func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Start.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Start) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40, 0}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41, 0}
 }
 
 func (x *ExecRequest_Start) GetAllocation() string {
@@ -8428,7 +8510,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
 	"\x06region\x18\x03 \x01(\tR\x06region\"3\n" +
 	"\vPlanRequest\x12$\n" +
-	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\"\x81\x03\n" +
+	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\"\xb1\x03\n" +
 	"\fPlanResponse\x12%\n" +
 	"\x04diff\x18\x01 \x03(\v2\x11.nusa.v1.DiffLineR\x04diff\x12#\n" +
 	"\x05slots\x18\x02 \x03(\v2\r.nusa.v1.SlotR\x05slots\x12?\n" +
@@ -8436,10 +8518,16 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\vexplanation\x18\x04 \x01(\v2\x14.nusa.v1.ExplanationR\vexplanation\x12\x1a\n" +
 	"\bwarnings\x18\x05 \x03(\tR\bwarnings\x12\x1a\n" +
 	"\brevision\x18\x06 \x01(\x03R\brevision\x127\n" +
-	"\tnext_runs\x18\a \x03(\v2\x1a.google.protobuf.TimestampR\bnextRuns\x1a;\n" +
+	"\tnext_runs\x18\a \x03(\v2\x1a.google.protobuf.TimestampR\bnextRuns\x12.\n" +
+	"\achanges\x18\b \x03(\v2\x14.nusa.v1.GroupChangeR\achanges\x1a;\n" +
 	"\rUnplacedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"D\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"v\n" +
+	"\vGroupChange\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1c\n" +
+	"\tinstances\x18\x02 \x01(\tR\tinstances\x12\x19\n" +
+	"\bin_place\x18\x03 \x01(\bR\ainPlace\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"D\n" +
 	"\bDiffLine\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x10\n" +
 	"\x03old\x18\x02 \x01(\tR\x03old\x12\x10\n" +
@@ -9121,7 +9209,7 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 116)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 117)
 var file_nusa_v1_api_proto_goTypes = []any{
 	(EdgeState)(0),                    // 0: nusa.v1.EdgeState
 	(RTTSource)(0),                    // 1: nusa.v1.RTTSource
@@ -9134,376 +9222,378 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*JobRef)(nil),                    // 8: nusa.v1.JobRef
 	(*PlanRequest)(nil),               // 9: nusa.v1.PlanRequest
 	(*PlanResponse)(nil),              // 10: nusa.v1.PlanResponse
-	(*DiffLine)(nil),                  // 11: nusa.v1.DiffLine
-	(*GetJobRequest)(nil),             // 12: nusa.v1.GetJobRequest
-	(*ListJobsRequest)(nil),           // 13: nusa.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),          // 14: nusa.v1.ListJobsResponse
-	(*PartialError)(nil),              // 15: nusa.v1.PartialError
-	(*StopJobRequest)(nil),            // 16: nusa.v1.StopJobRequest
-	(*StopJobResponse)(nil),           // 17: nusa.v1.StopJobResponse
-	(*ExplainRequest)(nil),            // 18: nusa.v1.ExplainRequest
-	(*Explanation)(nil),               // 19: nusa.v1.Explanation
-	(*GroupExplanation)(nil),          // 20: nusa.v1.GroupExplanation
-	(*NearFare)(nil),                  // 21: nusa.v1.NearFare
-	(*NearBound)(nil),                 // 22: nusa.v1.NearBound
-	(*RegionVerdict)(nil),             // 23: nusa.v1.RegionVerdict
-	(*NodeVerdict)(nil),               // 24: nusa.v1.NodeVerdict
-	(*ScoreTerm)(nil),                 // 25: nusa.v1.ScoreTerm
-	(*InputAge)(nil),                  // 26: nusa.v1.InputAge
-	(*AdoptRequest)(nil),              // 27: nusa.v1.AdoptRequest
-	(*RestartAllocationRequest)(nil),  // 28: nusa.v1.RestartAllocationRequest
-	(*RestartAllocationResponse)(nil), // 29: nusa.v1.RestartAllocationResponse
-	(*SignalAllocationRequest)(nil),   // 30: nusa.v1.SignalAllocationRequest
-	(*SignalAllocationResponse)(nil),  // 31: nusa.v1.SignalAllocationResponse
-	(*ListFilesRequest)(nil),          // 32: nusa.v1.ListFilesRequest
-	(*ListFilesResponse)(nil),         // 33: nusa.v1.ListFilesResponse
-	(*FileInfo)(nil),                  // 34: nusa.v1.FileInfo
-	(*ReadFileRequest)(nil),           // 35: nusa.v1.ReadFileRequest
-	(*FileChunk)(nil),                 // 36: nusa.v1.FileChunk
-	(*ListAllocationsRequest)(nil),    // 37: nusa.v1.ListAllocationsRequest
-	(*ListAllocationsResponse)(nil),   // 38: nusa.v1.ListAllocationsResponse
-	(*GetAllocationRequest)(nil),      // 39: nusa.v1.GetAllocationRequest
-	(*LogsRequest)(nil),               // 40: nusa.v1.LogsRequest
-	(*LogChunk)(nil),                  // 41: nusa.v1.LogChunk
-	(*ExecRequest)(nil),               // 42: nusa.v1.ExecRequest
-	(*TerminalSize)(nil),              // 43: nusa.v1.TerminalSize
-	(*ExecResponse)(nil),              // 44: nusa.v1.ExecResponse
-	(*AllocationStatsRequest)(nil),    // 45: nusa.v1.AllocationStatsRequest
-	(*AllocationStats)(nil),           // 46: nusa.v1.AllocationStats
-	(*TaskStats)(nil),                 // 47: nusa.v1.TaskStats
-	(*DrainRegionRequest)(nil),        // 48: nusa.v1.DrainRegionRequest
-	(*LoseRegionRequest)(nil),         // 49: nusa.v1.LoseRegionRequest
-	(*FailbackRequest)(nil),           // 50: nusa.v1.FailbackRequest
-	(*FailbackResponse)(nil),          // 51: nusa.v1.FailbackResponse
-	(*FailbackMove)(nil),              // 52: nusa.v1.FailbackMove
-	(*RebindRegionRequest)(nil),       // 53: nusa.v1.RebindRegionRequest
-	(*RebindRegionResponse)(nil),      // 54: nusa.v1.RebindRegionResponse
-	(*VerifyRegionResponse)(nil),      // 55: nusa.v1.VerifyRegionResponse
-	(*ServerState)(nil),               // 56: nusa.v1.ServerState
-	(*DefineRegionRequest)(nil),       // 57: nusa.v1.DefineRegionRequest
-	(*ListRegionsRequest)(nil),        // 58: nusa.v1.ListRegionsRequest
-	(*ListRegionsResponse)(nil),       // 59: nusa.v1.ListRegionsResponse
-	(*GetRegionRequest)(nil),          // 60: nusa.v1.GetRegionRequest
-	(*CordonRegionRequest)(nil),       // 61: nusa.v1.CordonRegionRequest
-	(*RemoveRegionResponse)(nil),      // 62: nusa.v1.RemoveRegionResponse
-	(*ListNodesRequest)(nil),          // 63: nusa.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),         // 64: nusa.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),            // 65: nusa.v1.GetNodeRequest
-	(*DrainNodeRequest)(nil),          // 66: nusa.v1.DrainNodeRequest
-	(*CordonNodeRequest)(nil),         // 67: nusa.v1.CordonNodeRequest
-	(*RemoveNodeRequest)(nil),         // 68: nusa.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),        // 69: nusa.v1.RemoveNodeResponse
-	(*Edge)(nil),                      // 70: nusa.v1.Edge
-	(*GetTopologyRequest)(nil),        // 71: nusa.v1.GetTopologyRequest
-	(*TopologyTree)(nil),              // 72: nusa.v1.TopologyTree
-	(*GlobalServer)(nil),              // 73: nusa.v1.GlobalServer
-	(*StoreUsage)(nil),                // 74: nusa.v1.StoreUsage
-	(*MatrixRequest)(nil),             // 75: nusa.v1.MatrixRequest
-	(*MatrixResponse)(nil),            // 76: nusa.v1.MatrixResponse
-	(*PathRequest)(nil),               // 77: nusa.v1.PathRequest
-	(*PathWeights)(nil),               // 78: nusa.v1.PathWeights
-	(*PathResponse)(nil),              // 79: nusa.v1.PathResponse
-	(*Path)(nil),                      // 80: nusa.v1.Path
-	(*CheckTopologyRequest)(nil),      // 81: nusa.v1.CheckTopologyRequest
-	(*CheckTopologyResponse)(nil),     // 82: nusa.v1.CheckTopologyResponse
-	(*TopologyFinding)(nil),           // 83: nusa.v1.TopologyFinding
-	(*HistoryRequest)(nil),            // 84: nusa.v1.HistoryRequest
-	(*HistoryResponse)(nil),           // 85: nusa.v1.HistoryResponse
-	(*HistoryBlock)(nil),              // 86: nusa.v1.HistoryBlock
-	(*HistoryColumn)(nil),             // 87: nusa.v1.HistoryColumn
-	(*HistorySeries)(nil),             // 88: nusa.v1.HistorySeries
-	(*HistoryField)(nil),              // 89: nusa.v1.HistoryField
-	(*HistoryTrend)(nil),              // 90: nusa.v1.HistoryTrend
-	(*OriginRecord)(nil),              // 91: nusa.v1.OriginRecord
-	(*Origin)(nil),                    // 92: nusa.v1.Origin
-	(*OriginPolicy)(nil),              // 93: nusa.v1.OriginPolicy
-	(*SetOriginsRequest)(nil),         // 94: nusa.v1.SetOriginsRequest
-	(*ListOriginsRequest)(nil),        // 95: nusa.v1.ListOriginsRequest
-	(*ListOriginsResponse)(nil),       // 96: nusa.v1.ListOriginsResponse
-	(*RemoveOriginsRequest)(nil),      // 97: nusa.v1.RemoveOriginsRequest
-	(*RemoveOriginsResponse)(nil),     // 98: nusa.v1.RemoveOriginsResponse
-	(*ResolveOriginRequest)(nil),      // 99: nusa.v1.ResolveOriginRequest
-	(*ResolveOriginResponse)(nil),     // 100: nusa.v1.ResolveOriginResponse
-	(*OriginChoice)(nil),              // 101: nusa.v1.OriginChoice
-	(*NearestRequest)(nil),            // 102: nusa.v1.NearestRequest
-	(*NearestResponse)(nil),           // 103: nusa.v1.NearestResponse
-	(*NearRegion)(nil),                // 104: nusa.v1.NearRegion
-	(*WatchEventsRequest)(nil),        // 105: nusa.v1.WatchEventsRequest
-	(*Event)(nil),                     // 106: nusa.v1.Event
-	(*RecoverRequest)(nil),            // 107: nusa.v1.RecoverRequest
-	(*RecoverResponse)(nil),           // 108: nusa.v1.RecoverResponse
-	(*LostWork)(nil),                  // 109: nusa.v1.LostWork
-	(*InfoRequest)(nil),               // 110: nusa.v1.InfoRequest
-	(*InfoResponse)(nil),              // 111: nusa.v1.InfoResponse
-	nil,                               // 112: nusa.v1.PlanResponse.UnplacedEntry
-	nil,                               // 113: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),         // 114: nusa.v1.ExecRequest.Start
-	nil,                               // 115: nusa.v1.AllocationStats.TasksEntry
-	nil,                               // 116: nusa.v1.ListRegionsRequest.LabelsEntry
-	nil,                               // 117: nusa.v1.CheckTopologyResponse.TotalsEntry
-	(*durationpb.Duration)(nil),       // 118: google.protobuf.Duration
-	(*InstanceCounts)(nil),            // 119: nusa.v1.InstanceCounts
-	(*JobSpec)(nil),                   // 120: nusa.v1.JobSpec
-	(*Problem)(nil),                   // 121: nusa.v1.Problem
-	(*Slot)(nil),                      // 122: nusa.v1.Slot
-	(*timestamppb.Timestamp)(nil),     // 123: google.protobuf.Timestamp
-	(*Job)(nil),                       // 124: nusa.v1.Job
-	(*CountedReason)(nil),             // 125: nusa.v1.CountedReason
-	(Divide)(0),                       // 126: nusa.v1.Divide
-	(Reason)(0),                       // 127: nusa.v1.Reason
-	(*Allocation)(nil),                // 128: nusa.v1.Allocation
-	(*RegionDefinition)(nil),          // 129: nusa.v1.RegionDefinition
-	(*Region)(nil),                    // 130: nusa.v1.Region
-	(*Node)(nil),                      // 131: nusa.v1.Node
-	(*Location)(nil),                  // 132: nusa.v1.Location
+	(*GroupChange)(nil),               // 11: nusa.v1.GroupChange
+	(*DiffLine)(nil),                  // 12: nusa.v1.DiffLine
+	(*GetJobRequest)(nil),             // 13: nusa.v1.GetJobRequest
+	(*ListJobsRequest)(nil),           // 14: nusa.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),          // 15: nusa.v1.ListJobsResponse
+	(*PartialError)(nil),              // 16: nusa.v1.PartialError
+	(*StopJobRequest)(nil),            // 17: nusa.v1.StopJobRequest
+	(*StopJobResponse)(nil),           // 18: nusa.v1.StopJobResponse
+	(*ExplainRequest)(nil),            // 19: nusa.v1.ExplainRequest
+	(*Explanation)(nil),               // 20: nusa.v1.Explanation
+	(*GroupExplanation)(nil),          // 21: nusa.v1.GroupExplanation
+	(*NearFare)(nil),                  // 22: nusa.v1.NearFare
+	(*NearBound)(nil),                 // 23: nusa.v1.NearBound
+	(*RegionVerdict)(nil),             // 24: nusa.v1.RegionVerdict
+	(*NodeVerdict)(nil),               // 25: nusa.v1.NodeVerdict
+	(*ScoreTerm)(nil),                 // 26: nusa.v1.ScoreTerm
+	(*InputAge)(nil),                  // 27: nusa.v1.InputAge
+	(*AdoptRequest)(nil),              // 28: nusa.v1.AdoptRequest
+	(*RestartAllocationRequest)(nil),  // 29: nusa.v1.RestartAllocationRequest
+	(*RestartAllocationResponse)(nil), // 30: nusa.v1.RestartAllocationResponse
+	(*SignalAllocationRequest)(nil),   // 31: nusa.v1.SignalAllocationRequest
+	(*SignalAllocationResponse)(nil),  // 32: nusa.v1.SignalAllocationResponse
+	(*ListFilesRequest)(nil),          // 33: nusa.v1.ListFilesRequest
+	(*ListFilesResponse)(nil),         // 34: nusa.v1.ListFilesResponse
+	(*FileInfo)(nil),                  // 35: nusa.v1.FileInfo
+	(*ReadFileRequest)(nil),           // 36: nusa.v1.ReadFileRequest
+	(*FileChunk)(nil),                 // 37: nusa.v1.FileChunk
+	(*ListAllocationsRequest)(nil),    // 38: nusa.v1.ListAllocationsRequest
+	(*ListAllocationsResponse)(nil),   // 39: nusa.v1.ListAllocationsResponse
+	(*GetAllocationRequest)(nil),      // 40: nusa.v1.GetAllocationRequest
+	(*LogsRequest)(nil),               // 41: nusa.v1.LogsRequest
+	(*LogChunk)(nil),                  // 42: nusa.v1.LogChunk
+	(*ExecRequest)(nil),               // 43: nusa.v1.ExecRequest
+	(*TerminalSize)(nil),              // 44: nusa.v1.TerminalSize
+	(*ExecResponse)(nil),              // 45: nusa.v1.ExecResponse
+	(*AllocationStatsRequest)(nil),    // 46: nusa.v1.AllocationStatsRequest
+	(*AllocationStats)(nil),           // 47: nusa.v1.AllocationStats
+	(*TaskStats)(nil),                 // 48: nusa.v1.TaskStats
+	(*DrainRegionRequest)(nil),        // 49: nusa.v1.DrainRegionRequest
+	(*LoseRegionRequest)(nil),         // 50: nusa.v1.LoseRegionRequest
+	(*FailbackRequest)(nil),           // 51: nusa.v1.FailbackRequest
+	(*FailbackResponse)(nil),          // 52: nusa.v1.FailbackResponse
+	(*FailbackMove)(nil),              // 53: nusa.v1.FailbackMove
+	(*RebindRegionRequest)(nil),       // 54: nusa.v1.RebindRegionRequest
+	(*RebindRegionResponse)(nil),      // 55: nusa.v1.RebindRegionResponse
+	(*VerifyRegionResponse)(nil),      // 56: nusa.v1.VerifyRegionResponse
+	(*ServerState)(nil),               // 57: nusa.v1.ServerState
+	(*DefineRegionRequest)(nil),       // 58: nusa.v1.DefineRegionRequest
+	(*ListRegionsRequest)(nil),        // 59: nusa.v1.ListRegionsRequest
+	(*ListRegionsResponse)(nil),       // 60: nusa.v1.ListRegionsResponse
+	(*GetRegionRequest)(nil),          // 61: nusa.v1.GetRegionRequest
+	(*CordonRegionRequest)(nil),       // 62: nusa.v1.CordonRegionRequest
+	(*RemoveRegionResponse)(nil),      // 63: nusa.v1.RemoveRegionResponse
+	(*ListNodesRequest)(nil),          // 64: nusa.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),         // 65: nusa.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),            // 66: nusa.v1.GetNodeRequest
+	(*DrainNodeRequest)(nil),          // 67: nusa.v1.DrainNodeRequest
+	(*CordonNodeRequest)(nil),         // 68: nusa.v1.CordonNodeRequest
+	(*RemoveNodeRequest)(nil),         // 69: nusa.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),        // 70: nusa.v1.RemoveNodeResponse
+	(*Edge)(nil),                      // 71: nusa.v1.Edge
+	(*GetTopologyRequest)(nil),        // 72: nusa.v1.GetTopologyRequest
+	(*TopologyTree)(nil),              // 73: nusa.v1.TopologyTree
+	(*GlobalServer)(nil),              // 74: nusa.v1.GlobalServer
+	(*StoreUsage)(nil),                // 75: nusa.v1.StoreUsage
+	(*MatrixRequest)(nil),             // 76: nusa.v1.MatrixRequest
+	(*MatrixResponse)(nil),            // 77: nusa.v1.MatrixResponse
+	(*PathRequest)(nil),               // 78: nusa.v1.PathRequest
+	(*PathWeights)(nil),               // 79: nusa.v1.PathWeights
+	(*PathResponse)(nil),              // 80: nusa.v1.PathResponse
+	(*Path)(nil),                      // 81: nusa.v1.Path
+	(*CheckTopologyRequest)(nil),      // 82: nusa.v1.CheckTopologyRequest
+	(*CheckTopologyResponse)(nil),     // 83: nusa.v1.CheckTopologyResponse
+	(*TopologyFinding)(nil),           // 84: nusa.v1.TopologyFinding
+	(*HistoryRequest)(nil),            // 85: nusa.v1.HistoryRequest
+	(*HistoryResponse)(nil),           // 86: nusa.v1.HistoryResponse
+	(*HistoryBlock)(nil),              // 87: nusa.v1.HistoryBlock
+	(*HistoryColumn)(nil),             // 88: nusa.v1.HistoryColumn
+	(*HistorySeries)(nil),             // 89: nusa.v1.HistorySeries
+	(*HistoryField)(nil),              // 90: nusa.v1.HistoryField
+	(*HistoryTrend)(nil),              // 91: nusa.v1.HistoryTrend
+	(*OriginRecord)(nil),              // 92: nusa.v1.OriginRecord
+	(*Origin)(nil),                    // 93: nusa.v1.Origin
+	(*OriginPolicy)(nil),              // 94: nusa.v1.OriginPolicy
+	(*SetOriginsRequest)(nil),         // 95: nusa.v1.SetOriginsRequest
+	(*ListOriginsRequest)(nil),        // 96: nusa.v1.ListOriginsRequest
+	(*ListOriginsResponse)(nil),       // 97: nusa.v1.ListOriginsResponse
+	(*RemoveOriginsRequest)(nil),      // 98: nusa.v1.RemoveOriginsRequest
+	(*RemoveOriginsResponse)(nil),     // 99: nusa.v1.RemoveOriginsResponse
+	(*ResolveOriginRequest)(nil),      // 100: nusa.v1.ResolveOriginRequest
+	(*ResolveOriginResponse)(nil),     // 101: nusa.v1.ResolveOriginResponse
+	(*OriginChoice)(nil),              // 102: nusa.v1.OriginChoice
+	(*NearestRequest)(nil),            // 103: nusa.v1.NearestRequest
+	(*NearestResponse)(nil),           // 104: nusa.v1.NearestResponse
+	(*NearRegion)(nil),                // 105: nusa.v1.NearRegion
+	(*WatchEventsRequest)(nil),        // 106: nusa.v1.WatchEventsRequest
+	(*Event)(nil),                     // 107: nusa.v1.Event
+	(*RecoverRequest)(nil),            // 108: nusa.v1.RecoverRequest
+	(*RecoverResponse)(nil),           // 109: nusa.v1.RecoverResponse
+	(*LostWork)(nil),                  // 110: nusa.v1.LostWork
+	(*InfoRequest)(nil),               // 111: nusa.v1.InfoRequest
+	(*InfoResponse)(nil),              // 112: nusa.v1.InfoResponse
+	nil,                               // 113: nusa.v1.PlanResponse.UnplacedEntry
+	nil,                               // 114: nusa.v1.ListJobsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),         // 115: nusa.v1.ExecRequest.Start
+	nil,                               // 116: nusa.v1.AllocationStats.TasksEntry
+	nil,                               // 117: nusa.v1.ListRegionsRequest.LabelsEntry
+	nil,                               // 118: nusa.v1.CheckTopologyResponse.TotalsEntry
+	(*durationpb.Duration)(nil),       // 119: google.protobuf.Duration
+	(*InstanceCounts)(nil),            // 120: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                   // 121: nusa.v1.JobSpec
+	(*Problem)(nil),                   // 122: nusa.v1.Problem
+	(*Slot)(nil),                      // 123: nusa.v1.Slot
+	(*timestamppb.Timestamp)(nil),     // 124: google.protobuf.Timestamp
+	(*Job)(nil),                       // 125: nusa.v1.Job
+	(*CountedReason)(nil),             // 126: nusa.v1.CountedReason
+	(Divide)(0),                       // 127: nusa.v1.Divide
+	(Reason)(0),                       // 128: nusa.v1.Reason
+	(*Allocation)(nil),                // 129: nusa.v1.Allocation
+	(*RegionDefinition)(nil),          // 130: nusa.v1.RegionDefinition
+	(*Region)(nil),                    // 131: nusa.v1.Region
+	(*Node)(nil),                      // 132: nusa.v1.Node
+	(*Location)(nil),                  // 133: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	118, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	119, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
 	4,   // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
 	8,   // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
-	119, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
-	120, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	120, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	121, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
 	6,   // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	121, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	120, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
-	11,  // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	122, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
-	112, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
-	19,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
-	123, // 12: nusa.v1.PlanResponse.next_runs:type_name -> google.protobuf.Timestamp
-	8,   // 13: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	113, // 14: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	124, // 15: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
-	15,  // 16: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
-	8,   // 17: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
-	8,   // 18: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	120, // 19: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
-	20,  // 20: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	118, // 21: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
-	23,  // 22: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
-	24,  // 23: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	125, // 24: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
-	22,  // 25: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
-	21,  // 26: nusa.v1.GroupExplanation.near:type_name -> nusa.v1.NearFare
-	126, // 27: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
-	118, // 28: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
-	118, // 29: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
-	1,   // 30: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
-	0,   // 31: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
-	118, // 32: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
-	118, // 33: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
-	118, // 34: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
-	118, // 35: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
-	118, // 36: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
-	127, // 37: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
-	25,  // 38: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	26,  // 39: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	127, // 40: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
-	25,  // 41: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	26,  // 42: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	118, // 43: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
-	34,  // 44: nusa.v1.ListFilesResponse.file:type_name -> nusa.v1.FileInfo
-	34,  // 45: nusa.v1.ListFilesResponse.entries:type_name -> nusa.v1.FileInfo
-	123, // 46: nusa.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
-	34,  // 47: nusa.v1.FileChunk.file:type_name -> nusa.v1.FileInfo
-	8,   // 48: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	128, // 49: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
-	15,  // 50: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	114, // 51: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	43,  // 52: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
-	115, // 53: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
-	118, // 54: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
-	118, // 55: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
-	52,  // 56: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
-	56,  // 57: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
-	129, // 58: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	116, // 59: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	130, // 60: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	131, // 61: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	15,  // 62: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	131, // 63: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
-	0,   // 64: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,   // 65: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	118, // 66: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	118, // 67: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	118, // 68: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	118, // 69: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	118, // 70: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	118, // 71: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	73,  // 72: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	130, // 73: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	131, // 74: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	15,  // 75: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	118, // 76: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
-	74,  // 77: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
-	70,  // 78: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	118, // 79: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
-	78,  // 80: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	118, // 81: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	118, // 82: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	80,  // 83: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	118, // 84: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
-	118, // 85: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 86: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	118, // 87: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 88: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	118, // 89: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	118, // 90: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	118, // 91: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	118, // 92: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	83,  // 93: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	117, // 94: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	118, // 95: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
-	118, // 96: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	118, // 97: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	123, // 98: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	123, // 99: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	118, // 100: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	88,  // 101: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	15,  // 102: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	86,  // 103: nusa.v1.HistoryResponse.block:type_name -> nusa.v1.HistoryBlock
-	123, // 104: nusa.v1.HistoryBlock.start:type_name -> google.protobuf.Timestamp
-	118, // 105: nusa.v1.HistoryBlock.step:type_name -> google.protobuf.Duration
-	87,  // 106: nusa.v1.HistoryBlock.columns:type_name -> nusa.v1.HistoryColumn
-	123, // 107: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	118, // 108: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	118, // 109: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	89,  // 110: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	90,  // 111: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	123, // 112: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	123, // 113: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	123, // 114: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	92,  // 115: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	93,  // 116: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	118, // 117: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	91,  // 118: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	91,  // 119: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	118, // 120: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	132, // 121: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	101, // 122: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	101, // 123: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	118, // 124: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	80,  // 125: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	104, // 126: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	118, // 127: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	118, // 128: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	132, // 129: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	104, // 130: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	118, // 131: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
-	118, // 132: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 133: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 134: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	118, // 135: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
-	123, // 136: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	109, // 137: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
-	109, // 138: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
-	43,  // 139: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	47,  // 140: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 141: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 142: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 143: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 144: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 145: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 146: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 147: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	27,  // 148: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 149: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 150: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	37,  // 151: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	39,  // 152: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	39,  // 153: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	40,  // 154: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	42,  // 155: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	45,  // 156: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	28,  // 157: nusa.v1.Allocations.Restart:input_type -> nusa.v1.RestartAllocationRequest
-	30,  // 158: nusa.v1.Allocations.Signal:input_type -> nusa.v1.SignalAllocationRequest
-	32,  // 159: nusa.v1.Allocations.ListFiles:input_type -> nusa.v1.ListFilesRequest
-	35,  // 160: nusa.v1.Allocations.ReadFile:input_type -> nusa.v1.ReadFileRequest
-	57,  // 161: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	58,  // 162: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	60,  // 163: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	61,  // 164: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	60,  // 165: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	58,  // 166: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	60,  // 167: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	48,  // 168: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
-	49,  // 169: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
-	50,  // 170: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
-	53,  // 171: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
-	63,  // 172: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	65,  // 173: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	66,  // 174: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	67,  // 175: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	68,  // 176: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	71,  // 177: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	75,  // 178: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	77,  // 179: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	102, // 180: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	75,  // 181: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	81,  // 182: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	84,  // 183: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	94,  // 184: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	95,  // 185: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	97,  // 186: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	99,  // 187: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	105, // 188: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	110, // 189: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	107, // 190: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
-	6,   // 191: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 192: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 193: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	124, // 194: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 195: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 196: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 197: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 198: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	124, // 199: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 200: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	38,  // 201: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	128, // 202: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	128, // 203: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	41,  // 204: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	44,  // 205: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	46,  // 206: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	29,  // 207: nusa.v1.Allocations.Restart:output_type -> nusa.v1.RestartAllocationResponse
-	31,  // 208: nusa.v1.Allocations.Signal:output_type -> nusa.v1.SignalAllocationResponse
-	33,  // 209: nusa.v1.Allocations.ListFiles:output_type -> nusa.v1.ListFilesResponse
-	36,  // 210: nusa.v1.Allocations.ReadFile:output_type -> nusa.v1.FileChunk
-	130, // 211: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	59,  // 212: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	130, // 213: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	130, // 214: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	62,  // 215: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	130, // 216: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	55,  // 217: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	130, // 218: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
-	130, // 219: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
-	51,  // 220: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
-	54,  // 221: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
-	64,  // 222: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	131, // 223: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	131, // 224: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	131, // 225: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	69,  // 226: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	72,  // 227: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	76,  // 228: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	79,  // 229: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	103, // 230: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	76,  // 231: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	82,  // 232: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	85,  // 233: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	91,  // 234: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	96,  // 235: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	98,  // 236: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	100, // 237: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	106, // 238: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	111, // 239: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	108, // 240: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
-	191, // [191:241] is the sub-list for method output_type
-	141, // [141:191] is the sub-list for method input_type
-	141, // [141:141] is the sub-list for extension type_name
-	141, // [141:141] is the sub-list for extension extendee
-	0,   // [0:141] is the sub-list for field type_name
+	122, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	121, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	12,  // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
+	123, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	113, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
+	20,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
+	124, // 12: nusa.v1.PlanResponse.next_runs:type_name -> google.protobuf.Timestamp
+	11,  // 13: nusa.v1.PlanResponse.changes:type_name -> nusa.v1.GroupChange
+	8,   // 14: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
+	114, // 15: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	125, // 16: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	16,  // 17: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
+	8,   // 18: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
+	8,   // 19: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
+	121, // 20: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	21,  // 21: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
+	119, // 22: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	24,  // 23: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
+	25,  // 24: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
+	126, // 25: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	23,  // 26: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
+	22,  // 27: nusa.v1.GroupExplanation.near:type_name -> nusa.v1.NearFare
+	127, // 28: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
+	119, // 29: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
+	119, // 30: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
+	1,   // 31: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
+	0,   // 32: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
+	119, // 33: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
+	119, // 34: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	119, // 35: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	119, // 36: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	119, // 37: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	128, // 38: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	26,  // 39: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	27,  // 40: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
+	128, // 41: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	26,  // 42: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	27,  // 43: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
+	119, // 44: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	35,  // 45: nusa.v1.ListFilesResponse.file:type_name -> nusa.v1.FileInfo
+	35,  // 46: nusa.v1.ListFilesResponse.entries:type_name -> nusa.v1.FileInfo
+	124, // 47: nusa.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
+	35,  // 48: nusa.v1.FileChunk.file:type_name -> nusa.v1.FileInfo
+	8,   // 49: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
+	129, // 50: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	16,  // 51: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
+	115, // 52: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	44,  // 53: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
+	116, // 54: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
+	119, // 55: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
+	119, // 56: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
+	53,  // 57: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
+	57,  // 58: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
+	130, // 59: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	117, // 60: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	131, // 61: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	132, // 62: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	16,  // 63: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	132, // 64: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	0,   // 65: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,   // 66: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	119, // 67: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	119, // 68: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	119, // 69: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	119, // 70: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	119, // 71: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	119, // 72: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	74,  // 73: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	131, // 74: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	132, // 75: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	16,  // 76: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	119, // 77: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
+	75,  // 78: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
+	71,  // 79: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	119, // 80: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
+	79,  // 81: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	119, // 82: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	119, // 83: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	81,  // 84: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	119, // 85: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
+	119, // 86: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 87: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	119, // 88: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 89: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	119, // 90: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	119, // 91: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	119, // 92: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	119, // 93: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	84,  // 94: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	118, // 95: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	119, // 96: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
+	119, // 97: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	119, // 98: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	124, // 99: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	124, // 100: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	119, // 101: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	89,  // 102: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	16,  // 103: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	87,  // 104: nusa.v1.HistoryResponse.block:type_name -> nusa.v1.HistoryBlock
+	124, // 105: nusa.v1.HistoryBlock.start:type_name -> google.protobuf.Timestamp
+	119, // 106: nusa.v1.HistoryBlock.step:type_name -> google.protobuf.Duration
+	88,  // 107: nusa.v1.HistoryBlock.columns:type_name -> nusa.v1.HistoryColumn
+	124, // 108: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	119, // 109: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	119, // 110: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	90,  // 111: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	91,  // 112: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	124, // 113: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	124, // 114: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	124, // 115: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	93,  // 116: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	94,  // 117: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	119, // 118: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	92,  // 119: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	92,  // 120: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	119, // 121: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	133, // 122: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	102, // 123: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	102, // 124: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	119, // 125: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	81,  // 126: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	105, // 127: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	119, // 128: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	119, // 129: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	133, // 130: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	105, // 131: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	119, // 132: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
+	119, // 133: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 134: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 135: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	119, // 136: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
+	124, // 137: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	110, // 138: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
+	110, // 139: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
+	44,  // 140: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	48,  // 141: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 142: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 143: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 144: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	13,  // 145: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	14,  // 146: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	17,  // 147: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	19,  // 148: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	28,  // 149: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	13,  // 150: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 151: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	38,  // 152: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	40,  // 153: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	40,  // 154: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	41,  // 155: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	43,  // 156: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	46,  // 157: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	29,  // 158: nusa.v1.Allocations.Restart:input_type -> nusa.v1.RestartAllocationRequest
+	31,  // 159: nusa.v1.Allocations.Signal:input_type -> nusa.v1.SignalAllocationRequest
+	33,  // 160: nusa.v1.Allocations.ListFiles:input_type -> nusa.v1.ListFilesRequest
+	36,  // 161: nusa.v1.Allocations.ReadFile:input_type -> nusa.v1.ReadFileRequest
+	58,  // 162: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	59,  // 163: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	61,  // 164: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	62,  // 165: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	61,  // 166: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	59,  // 167: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	61,  // 168: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	49,  // 169: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
+	50,  // 170: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
+	51,  // 171: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
+	54,  // 172: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
+	64,  // 173: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	66,  // 174: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	67,  // 175: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	68,  // 176: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	69,  // 177: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	72,  // 178: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	76,  // 179: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	78,  // 180: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	103, // 181: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	76,  // 182: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	82,  // 183: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	85,  // 184: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	95,  // 185: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	96,  // 186: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	98,  // 187: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	100, // 188: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	106, // 189: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	111, // 190: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	108, // 191: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
+	6,   // 192: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 193: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 194: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	125, // 195: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	15,  // 196: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	18,  // 197: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	20,  // 198: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 199: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	125, // 200: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 201: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	39,  // 202: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	129, // 203: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	129, // 204: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	42,  // 205: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	45,  // 206: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	47,  // 207: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	30,  // 208: nusa.v1.Allocations.Restart:output_type -> nusa.v1.RestartAllocationResponse
+	32,  // 209: nusa.v1.Allocations.Signal:output_type -> nusa.v1.SignalAllocationResponse
+	34,  // 210: nusa.v1.Allocations.ListFiles:output_type -> nusa.v1.ListFilesResponse
+	37,  // 211: nusa.v1.Allocations.ReadFile:output_type -> nusa.v1.FileChunk
+	131, // 212: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	60,  // 213: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	131, // 214: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	131, // 215: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	63,  // 216: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	131, // 217: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	56,  // 218: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	131, // 219: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
+	131, // 220: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
+	52,  // 221: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
+	55,  // 222: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
+	65,  // 223: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	132, // 224: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	132, // 225: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	132, // 226: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	70,  // 227: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	73,  // 228: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	77,  // 229: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	80,  // 230: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	104, // 231: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	77,  // 232: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	83,  // 233: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	86,  // 234: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	92,  // 235: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	97,  // 236: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	99,  // 237: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	101, // 238: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	107, // 239: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	112, // 240: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	109, // 241: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
+	192, // [192:242] is the sub-list for method output_type
+	142, // [142:192] is the sub-list for method input_type
+	142, // [142:142] is the sub-list for extension type_name
+	142, // [142:142] is the sub-list for extension extendee
+	0,   // [0:142] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
@@ -9519,7 +9609,7 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   116,
+			NumMessages:   117,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

@@ -47,6 +47,7 @@ func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 		fmt.Fprintf(w, "%s: %s\n", w.Bold(of.name), term.Plural(len(diff), "change"))
 		writeDiff(w, diff)
 	}
+	writeChanges(w, p.GetChanges())
 	for i, at := range p.GetNextRuns() {
 		head := map[bool]string{true: "Runs", false: "then"}[i == 0]
 		fmt.Fprintf(w, "%-5s %s\n", head, at.AsTime().Format(minutes))
@@ -94,6 +95,25 @@ func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 			check = "-1"
 		}
 		fmt.Fprintf(w, "\nto make exactly these changes: %s job run --check-revision %s%s\n", w.Program, check, of.submit)
+	}
+}
+
+// writeChanges says which instances change in place and which are replaced.
+func writeChanges(w *term.Screen, changes []*nusav1.GroupChange) {
+	for _, c := range changes {
+		of := c.GetGroup()
+		if c.GetInstances() != "" {
+			of += "[" + c.GetInstances() + "]"
+		}
+		how, text := "replaced", w.Wait
+		if c.GetInPlace() {
+			how, text = "in place", w.Good
+		}
+		line := fmt.Sprintf("%s: %s", of, text(how))
+		if c.GetMessage() != "" {
+			line += ", " + map[bool]string{true: "", false: "because "}[c.GetInPlace()] + term.OneLine(c.GetMessage())
+		}
+		fmt.Fprintf(w, "  %s\n", line)
 	}
 }
 

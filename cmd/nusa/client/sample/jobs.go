@@ -189,6 +189,8 @@ func Plan() *nusav1.PlanResponse {
 		Slots: []*nusav1.Slot{
 			{Group: "web", From: 0, To: 6, Region: "japaneast", PlacedBecause: "score 80.0"},
 			{Group: "web", From: 6, To: 7, Region: "southeastasia", PlacedBecause: "score 60.0"}},
+		Changes: []*nusav1.GroupChange{
+			{Group: "web", Instances: "0-4", InPlace: true}, {Group: "web", Instances: "5", Message: "node n1 has no room for memory 64MiB to 128MiB"}},
 		Unplaced: map[string]int32{"web": 1, "cache": 0}, Warnings: []string{"groups.web may run an instance twice"}, Revision: 120,
 		Explanation: Explanation(),
 	}
