@@ -32,6 +32,8 @@ type Addresses struct {
 	NodeID string
 	// HTTP is the address of the HTTP server. It is empty if the agent serves no HTTP.
 	HTTP string
+	// DNS is the address of the DNS server. It is empty if the agent has none.
+	DNS string
 }
 
 // leaveLimit plus the tasks' longest kill timeout bounds how long an agent that leaves or
@@ -66,7 +68,12 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	r, err := assemble(ctx, cfg, dir, st, st.Write)
+	found, err := openServices(ctx, cfg, dir)
+	if err != nil {
+		return err
+	}
+	defer found.close()
+	r, err := assemble(ctx, cfg, dir, st, st.Write, found)
 	if err != nil {
 		return err
 	}
@@ -95,6 +102,7 @@ var errNotConnected = errors.New("no session with the region's master")
 // role holds the parts of a running agent.
 type role struct {
 	cfg           Config
+	services      *services
 	nodeID        string
 	engine        *engine.Engine
 	writer        *store.Writer
@@ -108,7 +116,7 @@ type role struct {
 
 // assemble makes the parts of an agent and starts none of them. write makes a batch durable
 // in the store.
-func assemble(ctx context.Context, cfg Config, dir *serve.DataDir, st *store.Store, write func(store.Batch) error) (*role, error) {
+func assemble(ctx context.Context, cfg Config, dir *serve.DataDir, st *store.Store, write func(store.Batch) error, found *services) (*role, error) {
 	contents, err := st.Load()
 	if err != nil {
 		return nil, fmt.Errorf("local store: %w", err)
@@ -121,14 +129,14 @@ func assemble(ctx context.Context, cfg Config, dir *serve.DataDir, st *store.Sto
 	if err != nil {
 		return nil, err
 	}
-	r := &role{cfg: cfg, nodeID: st.NodeID, inventory: inv, tap: logtap.New(), reports: master.NewReports(st.ID, st.Starts),
+	r := &role{cfg: cfg, services: found, nodeID: st.NodeID, inventory: inv, tap: logtap.New(), reports: master.NewReports(st.ID, st.Starts),
 		engineMetrics: engine.NewMetrics(), masterMetrics: master.NewMetrics()}
 	// Records that waited for the store are published once it can be written again.
 	r.writer = store.NewWriter(write, cfg.Logger, func(ctx context.Context) { r.engine.Wake(ctx) })
 	c := inv.Get().GetCapacity()
 	r.engine, err = engine.New(engine.Config{
 		Log: cfg.Logger, Clock: cfg.Clock, Timeline: line, Drivers: cfg.Drivers, Writer: r.writer, Reports: r.reports, Metrics: r.engineMetrics,
-		Node: engine.Node{ID: st.NodeID, Region: cfg.Region, AllocsDir: dir.Path(allocsDir), Path: taskPath(), ProcessUser: cfg.ProcessUser, Setup: cfg.setup, GPUMemory: func(id string) int64 { return inv.gpuMemory()[id] },
+		Node: engine.Node{ID: st.NodeID, Region: cfg.Region, AllocsDir: dir.Path(allocsDir), Path: taskPath(), ProcessUser: cfg.ProcessUser, DNS: found.address(), Setup: cfg.setup, GPUMemory: func(id string) int64 { return inv.gpuMemory()[id] },
 			Reach: engine.Reach{Dial: cfg.Net.Dial, RemoteHosts: cfg.remoteHosts, OwnAddress: inv.Address, Drivers: cfg.Drivers}},
 		Host: reconcile.Host{CPUMilli: c.GetCpuMilli(), MemoryBytes: c.GetMemoryBytes(), DiskBytes: c.GetDiskBytes(),
 			GPUs: inv.gpuMemory(), Quota: cfg.InstanceQuota, Drivers: inv.drivers()},
@@ -141,7 +149,7 @@ func assemble(ctx context.Context, cfg Config, dir *serve.DataDir, st *store.Sto
 	r.engine.SweepSetup()
 	r.pool = master.NewPool(master.Config{NodeID: st.NodeID, StoreID: st.ID, Region: cfg.Region, Name: cfg.Name, Servers: cfg.Servers,
 		Net: cfg.Net, Credentials: cfg.Identity.Client(identity.ServersOf(cfg.Region)), Log: cfg.Logger, Clock: cfg.Clock, Engine: r.engine, Reports: r.reports, Inventory: inv,
-		Cluster: dir, Writer: r.writer, Metrics: r.masterMetrics, Master: contents.Master, Position: contents.Position, Orders: cfg.Orders})
+		Cluster: dir, Writer: r.writer, Metrics: r.masterMetrics, Master: contents.Master, Position: contents.Position, Orders: cfg.Orders, Discover: found.discover()})
 	return r, nil
 }
 
@@ -183,6 +191,7 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 		}
 	})
 	g.Go(func() error { return web.Run(gctx) })
+	g.Go(func() error { return r.services.run(gctx) })
 	g.Go(func() error { return calls.Serve(r.pool.Tunnels()) })
 	g.Go(func() error {
 		<-gctx.Done()
@@ -208,7 +217,7 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 	case <-r.engine.Ready():
 		r.cfg.Logger.Info("agent runs", "node", r.nodeID, "region", r.cfg.Region, "http", web.HTTPAddr())
 		if r.cfg.Ready != nil {
-			r.cfg.Ready(Addresses{NodeID: r.nodeID, HTTP: web.HTTPAddr()})
+			r.cfg.Ready(Addresses{NodeID: r.nodeID, HTTP: web.HTTPAddr(), DNS: r.services.address()})
 		}
 	case <-gctx.Done():
 	}

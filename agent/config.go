@@ -49,6 +49,9 @@ type Config struct {
 	// HTTPAddr is the address that serves /livez, /readyz and /metrics. Default:
 	// "127.0.0.1:7620". With "-" the agent serves no HTTP.
 	HTTPAddr string
+	// DNSAddr is the address at which the agent answers DNS questions about services, over UDP and TCP.
+	// Default: none, so the agent has no copy of the services.
+	DNSAddr string
 	// Version is the version of the build, for people. Default: serve.Version.
 	Version string
 

@@ -7,6 +7,7 @@
 //	config.go     the configuration, its checks and defaults
 //	plugins.go    drivers that are plugins
 //	inventory.go  what the node offers: capacity, drivers, facts
+//	services.go   the copy of the instances of services
 //	rest.go       returns memory to the kernel when the agent is at rest
 //
 // The folders: engine runs the orders, master holds the sessions with the region's servers,
@@ -14,5 +15,5 @@
 // packages reconcile, lease and health decide. Package driver and its folders run tasks,
 // setup prepares them, supervise runs one supervisor beside each process, facts
 // describes the host, and gpu finds its accelerators. The folder retry has the pauses between
-// attempts, and ordertest makes orders for tests.
+// attempts, dns answers questions about services, and ordertest makes orders for tests.
 package agent

@@ -175,7 +175,7 @@ func runWithStore(t *testing.T, cfg Config, broken *atomic.Bool) (stop func() er
 			return syscall.ENOSPC
 		}
 		return st.Write(b)
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,6 +155,9 @@ func (c *Client) Reservations() nusav1.ReservationsClient {
 // Pools keeps what counts in the scores of the nodes of a pool.
 func (c *Client) Pools() nusav1.PoolsClient { return nusav1.NewPoolsClient(c.conn) }
 
+// Services says where the services of jobs are.
+func (c *Client) Services() nusav1.ServicesClient { return nusav1.NewServicesClient(c.conn) }
+
 // Workflows begins and steers runs of workflows.
 func (c *Client) Workflows() nusav1.WorkflowsClient { return nusav1.NewWorkflowsClient(c.conn) }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/buses"
 	"github.com/nusa-scheduler/nusa/global/deadletters"
+	"github.com/nusa-scheduler/nusa/global/discovery"
 	"github.com/nusa-scheduler/nusa/global/hooks"
 	"github.com/nusa-scheduler/nusa/global/intakes"
 	"github.com/nusa-scheduler/nusa/global/overview"
@@ -132,6 +133,7 @@ func Run(ctx context.Context, cfg Config) error {
 	nusav1.RegisterSchedulesServer(s.web, &schedules.Service{Current: s.schedules})
 	nusav1.RegisterDeadLettersServer(s.web, &deadletters.Service{Current: s.letters})
 	nusav1.RegisterWorkflowsServer(s.web, &workflows.Service{Current: s.workflows})
+	discovery.Register(s.web, s.discovery)
 	return s.run(ctx, addrs)
 }
 
@@ -433,6 +435,14 @@ func (s *server) letters() *deadletters.Book {
 func (s *server) workflows() *workflows.Book {
 	if t := s.active.Load(); t != nil {
 		return t.workflows
+	}
+	return nil
+}
+
+// discovery returns the instances of services of the present term, or nil if this server is not active.
+func (s *server) discovery() *discovery.Exchange {
+	if t := s.active.Load(); t != nil {
+		return t.services
 	}
 	return nil
 }

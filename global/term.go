@@ -11,6 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/buses"
 	"github.com/nusa-scheduler/nusa/global/deadletters"
+	"github.com/nusa-scheduler/nusa/global/discovery"
 	"github.com/nusa-scheduler/nusa/global/gather"
 	"github.com/nusa-scheduler/nusa/global/hooks"
 	"github.com/nusa-scheduler/nusa/global/intakes"
@@ -63,6 +64,8 @@ type leadershipTerm struct {
 	workflows *workflows.Book
 	// letters stores what is left of instances that failed for good.
 	letters *deadletters.Book
+	// services has the instances of services of all regions.
+	services *discovery.Exchange
 
 	// renew asks the store whether this server is still the elected one. election is the proof, on
 	// Config.Clock: while election lasts, no other server can be elected. The state's lock guards
@@ -163,12 +166,13 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	return t, nil
 }
 
-// openBooks makes the reservations, the spares, the schedules, the workflows and the dead letters of the term.
+// openBooks makes the reservations, the spares, the schedules, the workflows, the dead letters and the services of the term.
 func (t *leadershipTerm) openBooks() {
 	t.book = reservations.New(reservations.Config{Term: t.api, Retention: t.cfg.ReservationRetention})
 	t.schedules = schedules.New(t.api)
 	t.workflows = workflows.New(t.api)
 	t.letters = deadletters.New(deadletters.Config{Term: t.api, Retention: t.cfg.DeadLetterRetention, Alarm: t.cfg.DeadLetterAlarm, WakePlacer: t.placer.Wake})
+	t.services = discovery.New(t.ctx, t.state, t.cfg.Logger)
 	t.spares = spares.New(spares.Config{
 		Term: t.api, Reservations: t.book, Policy: &t.cfg.Webhooks, Programs: t.cfg.SpareCommands, Retention: t.cfg.ReservationRetention, Log: t.cfg.Logger,
 	})
@@ -204,7 +208,7 @@ func (t *leadershipTerm) run() error {
 	lost := failoverLoop{
 		state: t.state, commit: t.commit, wake: t.placer.Wake, resign: t.resign, log: t.cfg.Logger, observe: t.observeVerdicts,
 	}
-	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.eventsLoop, t.eventRetentionLoop, t.hooks.Run, t.buses.Run, t.intakes.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run, t.book.Run, t.spares.Run, t.schedules.Run, t.workflows.Run, t.letters.Run} {
+	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.eventsLoop, t.eventRetentionLoop, t.hooks.Run, t.buses.Run, t.intakes.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.membersLoop, t.renewLoop, t.answersLoop, t.auditLoop, t.gatherLoop, t.repairer.Run, t.historyLoop, t.logLoop, predictor.Run, t.book.Run, t.spares.Run, t.schedules.Run, t.workflows.Run, t.letters.Run, t.services.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()

@@ -12,7 +12,7 @@
 //   - forms.go: examples and hints for errors about the form of a file
 //   - quantity.go: sizes, CPU and durations as text
 //   - default.go: defaults; export.go: a file without them, and a commented job file to start from
-//   - validate.go, validate_group.go, validate_files.go: the limits of a spec
+//   - validate.go, validate_group.go, validate_files.go: the limits of a spec, also of services
 //   - check.go: the limits of health checks, of schedules, of parameterized jobs and of retry policies
 //   - driver.go, driver_engine.go: the settings of the known drivers
 //   - variables.go: references of the form ${NUSA_…}

@@ -43,6 +43,8 @@ var forms = map[protoreflect.FullName]string{
 	"nusa.v1.Group.apart": "[db]", "nusa.v1.Disconnect": "{node: {after: 30s, running: keep, replace: true}}", "nusa.v1.DisconnectLevel": "{after: 30s, running: keep, replace: true}",
 	"nusa.v1.Failback":    "{mode: auto, after: 10m}",
 	"nusa.v1.Group.ports": "{http: {to: 8080}}", "nusa.v1.Port": "{to: 8080}",
+	"nusa.v1.Group.services": "{web: {port: http}}", "nusa.v1.GroupService": "{port: http, tags: [blue]}",
+	"nusa.v1.GroupService.tags": "[blue, v2]", "nusa.v1.GroupService.checks": "[server]",
 	"nusa.v1.Group.volumes": "{data: {source: /srv/data}}", "nusa.v1.Volume": "{source: /srv/data}",
 	"nusa.v1.Reschedule": "{attempts: 5}", "nusa.v1.Retry": "{attempts: 5, rules: [{exit_codes: [2], action: fail}]}",
 	"nusa.v1.Retry.rules": "[{exit_codes: [2], action: fail}]", "nusa.v1.RetryRule": "{exit_codes: [2], action: fail}",

@@ -12,7 +12,7 @@ import (
 )
 
 // policies holds the fields of a group that only the schedulers read.
-var policies = numbersOf(&nusav1.Group{}, "count", "regions", "reschedule", "retry", "parallel", "disconnect", "update", "spread", "affinities")
+var policies = numbersOf(&nusav1.Group{}, "count", "regions", "reschedule", "retry", "parallel", "disconnect", "update", "spread", "affinities", "services")
 
 func numbersOf(m proto.Message, names ...protoreflect.Name) map[protowire.Number]bool {
 	out := map[protowire.Number]bool{}

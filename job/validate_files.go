@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nusa-scheduler/nusa/internal/catalog"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -91,5 +92,44 @@ func (c *checker) inside(p, to string) {
 		c.fail(p, "is missing")
 	case path.IsAbs(to) || clean == ".." || clean == "." || strings.HasPrefix(clean, "../"):
 		c.fail(p, "%q is not a path inside the allocation folder", clip(to))
+	}
+}
+
+// MaxServices bounds the services of a group.
+const MaxServices = 16
+
+// checkServices validates the services of a group.
+func checkServices(c *checker, p string, g *nusav1.Group) {
+	c.count(p, len(g.GetServices()), MaxServices, "services")
+	for _, k := range sorted(g.GetServices()) {
+		at, s := c.join(p, k), g.GetServices()[k]
+		if !catalog.IsLabel(k) {
+			c.fail(at, "not a service's name: 1 to 63 of a-z, 0-9 and -, with a letter or a digit at both ends, because it becomes a part of a DNS name")
+		}
+		switch port := s.GetPort(); {
+		case port == "":
+			c.fail(c.join(at, "port"), "is missing: name one of the group's ports")
+		case g.GetPorts()[port] == nil:
+			c.fail(c.join(at, "port"), "the group has no port %q%s", clip(port), didYouMean(port, sorted(g.GetPorts())))
+		}
+		serviceTags(c, c.join(at, "tags"), s.GetTags())
+		for i, task := range s.GetChecks() {
+			if g.GetTasks()[task] == nil {
+				c.fail(fmt.Sprintf("%s[%d]", c.join(at, "checks"), i), "the group has no task %q%s", clip(task), didYouMean(task, sorted(g.GetTasks())))
+			}
+		}
+	}
+}
+
+func serviceTags(c *checker, p string, tags []string) {
+	c.count(p, len(tags), catalog.MaxTags, "tags")
+	for i, tag := range tags[:min(len(tags), catalog.MaxTags)] {
+		at := fmt.Sprintf("%s[%d]", p, i)
+		switch {
+		case !catalog.IsLabel(tag):
+			c.fail(at, "%q is not a tag: 1 to 63 of a-z, 0-9 and -, with a letter or a digit at both ends", clip(tag))
+		case slices.Contains(tags[:i], tag):
+			c.fail(at, "%q is there twice", tag)
+		}
 	}
 }

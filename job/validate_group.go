@@ -24,6 +24,7 @@ func (c *checker) group(p, key string, g *nusav1.Group, spec *nusav1.JobSpec) {
 	c.regions(c.join(p, "regions"), g.GetRegions())
 	checkDisconnect(c, c.join(p, "disconnect"), g)
 	c.ports(c.join(p, "ports"), g.GetPorts())
+	checkServices(c, c.join(p, "services"), g)
 	c.volumes(c.join(p, "volumes"), g.GetVolumes())
 	c.duration(c.join(p, "max_runtime"), g.GetMaxRuntime(), 0, maxDuration)
 	if r := g.GetReschedule(); r != nil {

@@ -25,6 +25,7 @@
 //	nodes    the agents' sessions
 //	uplink   the session with the global tier
 //	peers    the other regions, also without the global tier
+//	discovery exchanges the instances of services with the other tiers
 //	api      the gRPC services for users and for other servers
 //	overview the stream of the present state for pages
 //	raftlog  the log: sequencer, state machine, formats
@@ -39,7 +40,8 @@
 //	quorum   forms and maintains the Raft group
 //
 // The decisions are in pure cores: state (the meaning of the committed log), sched (which
-// node runs each instance), pools (what the policies of node pools weigh), accept (the answers to the global tier), presence (which nodes
+// node runs each instance), pools (what the policies of node pools weigh), accept (the answers to the global tier), register (which
+// instances of services are healthy), presence (which nodes
 // are lost), regionlease (how long the region's lease lasts) and voters (which servers vote
 // in the Raft group).
 package regional

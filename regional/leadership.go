@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/notify"
 	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/regional/api"
+	"github.com/nusa-scheduler/nusa/regional/discovery"
 	"github.com/nusa-scheduler/nusa/regional/master"
 	"github.com/nusa-scheduler/nusa/regional/overview"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -76,6 +77,16 @@ func (s *leadership) overviewTerm() *overview.Term {
 		return nil
 	}
 	return s.now.overview
+}
+
+// exchange returns what the present term does about services, and a channel that is closed when the
+// term ends. Both are nil while this server does not lead.
+func (s *leadership) exchange() (*discovery.Exchange, <-chan struct{}) {
+	m := s.master()
+	if m == nil {
+		return nil, nil
+	}
+	return m.Exchange, m.Context().Done()
 }
 
 func (s *leadership) set(t *term) {
@@ -163,7 +174,7 @@ func (s *server) runMaster(ctx context.Context, number uint64, elected time.Dura
 		ObserveRepair:   s.counters.observeRepair,
 		VerifyLeader:    func() error { return s.quorum.VerifyLeader().Error() },
 		MaintainMembers: s.quorum.MaintainMembers,
-		Federation:      s.federation, Metrics: s.history, Hub: s.hub, Tunnels: s.tunnels, Streams: &s.streams,
+		Federation:      s.federation, Services: s.discovery, Metrics: s.history, Hub: s.hub, Tunnels: s.tunnels, Streams: &s.streams,
 		Servers: s.servers, AgentServers: s.agentServers, Keys: s.wanted.announced.Load, Standby: s.standbyMessage, GroupsChanged: changed, Logger: s.cfg.Logger,
 	})
 	if err != nil {

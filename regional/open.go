@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	services "github.com/nusa-scheduler/nusa/internal/discovery"
 	"github.com/nusa-scheduler/nusa/internal/forward"
 	"github.com/nusa-scheduler/nusa/internal/logtap"
 	"github.com/nusa-scheduler/nusa/internal/rest"
@@ -18,6 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/probe"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/api"
+	"github.com/nusa-scheduler/nusa/regional/discovery"
 	"github.com/nusa-scheduler/nusa/regional/gossip"
 	"github.com/nusa-scheduler/nusa/regional/letters"
 	"github.com/nusa-scheduler/nusa/regional/metrics"
@@ -78,6 +80,9 @@ type server struct {
 	// master, and writes them to the data directory.
 	federation *peers.FederationCache
 	copier     *peers.Copier
+	// discovery has the instances of services of all regions. followers copies them from the master.
+	discovery *services.Store
+	followers *discovery.Copier
 	// stopping is closed when the server stops. It ends the streams that would not end by
 	// themselves.
 	stopping chan struct{}
@@ -132,6 +137,13 @@ func (s *server) openDir() error {
 		s.copier.Path = s.dir.Path("federation")
 	}
 	s.copier.Load()
+	region := s.cfg.Region.GetName()
+	s.discovery = services.New(s.cfg.Clock)
+	s.followers = &discovery.Copier{Region: region, Store: s.discovery, Master: s.connToMaster, Log: s.cfg.Logger}
+	if s.dir != nil {
+		s.followers.Path = s.dir.Path("services")
+	}
+	s.followers.Load()
 	return nil
 }
 
@@ -196,6 +208,7 @@ func (s *server) register() {
 	})
 	s.calls = s.services()
 	s.calls.Register(g)
+	(&discovery.Server{Store: s.discovery, Current: s.leadership.exchange, Stopping: s.stopping, Streams: &s.streams}).Register(g)
 	nusav1.RegisterOverviewServer(g, &overview.Server{Current: s.leadership.overviewTerm})
 	nusav1.RegisterDeadLettersServer(g, &letters.Service{View: s.fsm.View, Region: s.cfg.Region.GetName()})
 	nusav1.RegisterReservationsServer(g, &reserved.Service{View: s.fsm.View})

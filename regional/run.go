@@ -65,6 +65,7 @@ func (s *server) run(ctx context.Context) error {
 	calls := start("API", s.serve.Run)
 	history := start("history", s.runHistory)
 	copies := start("federation", s.copier.Run)
+	services := start("services", s.followers.Run)
 	down := start("tunnels", func(context.Context) error { return s.serveTunnels() })
 	lead := start("master", s.lead)
 	if s.cfg.Ready != nil {
@@ -81,7 +82,7 @@ func (s *server) run(ctx context.Context) error {
 	calls.stop()
 	s.streams.Wait()
 	_ = s.tunnels.Close()
-	for _, p := range []*part{copies, history, down, own, denials, trail, sink, keys, banned, probes, watch, snapshots, group, gossips} {
+	for _, p := range []*part{copies, services, history, down, own, denials, trail, sink, keys, banned, probes, watch, snapshots, group, gossips} {
 		p.stop()
 	}
 	if err := s.quorum.Close(); err != nil {

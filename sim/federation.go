@@ -50,6 +50,8 @@ type Options struct {
 	Reserve bool
 	// ReservationRetention is that of the global servers. Default: theirs.
 	ReservationRetention time.Duration
+	// DNS gives the agents a DNS server at port 7653.
+	DNS bool
 	// Net sets latency and loss of the network.
 	Net simnet.Options
 	// Logger logs for all roles. Default: none.
@@ -211,8 +213,12 @@ func (f *Federation) StartAgent(region string, i int) *Process {
 			defer books.Close()
 			drivers["reserve"] = books
 		}
+		address := ""
+		if f.opts.DNS {
+			address = ip + ":7653"
+		}
 		return agent.Run(ctx, agent.Config{
-			Region: region, Name: name, DataDir: dir, Servers: f.servers(region, ":7610"), HTTPAddr: "-",
+			DNSAddr: address, Region: region, Name: name, DataDir: dir, Servers: f.servers(region, ":7610"), HTTPAddr: "-",
 			Net: n, Logger: f.log(name), Clock: f.Clock, Facts: f.machine(name),
 			Drivers:         drivers,
 			LeaveOnShutdown: f.opts.Leave, VolumesAllow: f.opts.VolumesAllow[name],

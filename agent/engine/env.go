@@ -22,7 +22,9 @@ type Node struct {
 	Reach      Reach  // how the agent reaches the ports of the tasks
 	// ProcessUser runs a process whose task names no user. "" means the agent's own user.
 	ProcessUser string
-	Setup       *setup.Setup
+	// DNS is the address at which tasks ask for services. "" means that there is none.
+	DNS   string
+	Setup *setup.Setup
 	// GPUMemory returns the memory of an accelerator in bytes; 0: unknown. nil: always unknown.
 	GPUMemory func(id string) int64
 }
@@ -57,6 +59,9 @@ func variables(a *nusav1.Allocation, ports []driver.Port, task, allocDir string,
 		"NUSA_TASK":      task,
 		"NUSA_ALLOC_DIR": filepath.Join(allocDir, "shared"),
 		"NUSA_TASK_DIR":  filepath.Join(allocDir, "tasks", task),
+	}
+	if n.DNS != "" {
+		vars["NUSA_DNS"] = n.DNS
 	}
 	for _, p := range ports {
 		vars["NUSA_PORT_"+p.Label] = strconv.Itoa(p.Host)

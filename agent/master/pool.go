@@ -52,6 +52,9 @@ type Config struct {
 	Metrics *Metrics
 	// Orders gets the certificates that the region wants the agent to have. It may be nil.
 	Orders *member.Orders
+	// Discover copies the instances of services from the master until ctx ends. nil: the agent has no
+	// such copy.
+	Discover func(ctx context.Context, client nusav1.DiscoveryClient)
 	// Master and Position come from the store.
 	Master   store.MasterTerm
 	Position link.Position

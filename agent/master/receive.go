@@ -69,6 +69,12 @@ func (s *session) welcome(w *nusav1.MasterWelcome) error {
 	s.cursor = s.cfg.Reports.cursor(positionFromProto(w.GetReports()))
 	s.log.Info("connected to the master", "term", w.GetTerm(), "incarnation", w.GetIncarnation())
 	s.group.Go(func() error { return s.measure(positiveOr(w.GetStatsInterval().AsDuration(), defaultStats)) })
+	if s.cfg.Discover != nil {
+		s.group.Go(func() error {
+			s.cfg.Discover(s.ctx, s.discovery)
+			return nil
+		})
+	}
 	// The reports are sent before the lease request. A disconnected node becomes ready at
 	// its first lease request, and the master then uses the reports that it has.
 	if err := s.sendReports(); err != nil {

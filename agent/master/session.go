@@ -89,9 +89,11 @@ type session struct {
 	log    *slog.Logger
 	client nusav1.DispatchClient
 	stream grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage]
-	end    context.CancelCauseFunc
-	group  *errgroup.Group
-	ctx    context.Context
+	// discovery is for the instances of services.
+	discovery nusav1.DiscoveryClient
+	end       context.CancelCauseFunc
+	group     *errgroup.Group
+	ctx       context.Context
 
 	received chan *nusav1.MasterMessage
 	samples  chan sample
@@ -148,7 +150,7 @@ func (p *Pool) runSession(parent context.Context, l *slot, addr string) (err err
 	defer conn.Close()
 	group, ctx := errgroup.WithContext(base)
 	s := &session{
-		cfg: p.cfg, pool: p, slot: l, addr: addr, log: p.cfg.Log.With("server", addr), client: nusav1.NewDispatchClient(conn),
+		cfg: p.cfg, pool: p, slot: l, addr: addr, log: p.cfg.Log.With("server", addr), client: nusav1.NewDispatchClient(conn), discovery: nusav1.NewDiscoveryClient(conn),
 		end: end, group: group, ctx: ctx,
 		received: make(chan *nusav1.MasterMessage), samples: make(chan sample),
 		inbox: link.NewInbox[*nusav1.AllocOrder](engine.MaxAllocs),

@@ -225,6 +225,7 @@ func agentCommand() *cobra.Command {
 	f.StringVar(&cfg.Description, "description", "", "free text about the node")
 	f.StringSliceVar(&cfg.Servers, "servers", nil, "gRPC addresses of regional servers; one reachable server is enough (required)")
 	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7620", "address of /livez, /readyz and /metrics; - turns it off")
+	f.StringVar(&cfg.DNSAddr, "dns-addr", "", "address that answers DNS questions about services, such as 127.0.0.1:7653, UDP and TCP (default: none)")
 	f.StringVar(&cfg.Pool, "pool", "default", "node pool")
 	f.StringSliceVar(&labels, "label", nil, "key=value label of the node; repeat or separate by commas")
 	f.Int64Var(&reserveCPU, "reserve-cpu", 0, "thousandths of a core that the scheduler does not use")
@@ -258,18 +259,17 @@ func agentCommand() *cobra.Command {
 		if share < 1 || share > 1000 {
 			return fmt.Errorf("--share: %d is not 1..1000", share)
 		}
-		if keptMiB < 1 || keptMiB > 1<<30 {
-			return fmt.Errorf("--kept-logs: %d is not 1..%d", keptMiB, 1<<30)
-		}
-		if artifactsMiB < 1 || artifactsMiB > 1<<30 {
-			return fmt.Errorf("--artifacts-max: %d is not 1..%d", artifactsMiB, 1<<30)
+		for flag, mib := range map[string]int64{"kept-logs": keptMiB, "artifacts-max": artifactsMiB} {
+			if mib < 1 || mib > 1<<30 {
+				return fmt.Errorf("--%s: %d is not 1..%d", flag, mib, 1<<30)
+			}
 		}
 		cfg.MaxRetainedBytes, cfg.ArtifactsMax = keptMiB<<20, artifactsMiB<<20
 		cfg.Share = 1 / float64(share)
 		cfg.ReleaseMemory = true
 		cfg.Reserve = driver.Resources{CPUMilli: reserveCPU, MemoryBytes: reserveMiB << 20}
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
-		cfg.Ready = func(a agent.Addresses) { r.logger.Info("ready", "node", a.NodeID, "http", a.HTTP) }
+		cfg.Ready = func(a agent.Addresses) { r.logger.Info("ready", "node", a.NodeID, "http", a.HTTP, "dns", a.DNS) }
 		keep, err := r.joinAgent(cmd, &cfg)
 		if err != nil {
 			return err

@@ -39,6 +39,7 @@ var services = []binding{
 	bind(nusav1.NewSchedulesClient, gateway.RegisterSchedulesHandlerClient),
 	bind(nusav1.NewWorkflowsClient, gateway.RegisterWorkflowsHandlerClient),
 	bind(nusav1.NewWebhooksClient, gateway.RegisterWebhooksHandlerClient),
+	bind(nusav1.NewServicesClient, gateway.RegisterServicesHandlerClient),
 }
 
 // binding registers the handlers of a service, whose calls go over a connection.

@@ -9,11 +9,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	services "github.com/nusa-scheduler/nusa/internal/discovery"
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	"github.com/nusa-scheduler/nusa/probe"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/discovery"
 	"github.com/nusa-scheduler/nusa/regional/metrics"
 	"github.com/nusa-scheduler/nusa/regional/nodes"
 	"github.com/nusa-scheduler/nusa/regional/peers"
@@ -67,7 +69,9 @@ type Config struct {
 	MaintainMembers func(ctx context.Context) error
 
 	Federation *peers.FederationCache
-	Metrics    *metrics.Store
+	// Services has the instances of services of all regions.
+	Services *services.Store
+	Metrics  *metrics.Store
 	// Hub has the tunnels to the agents. Tunnels accepts the tunnels to the global tier.
 	Hub     *tunnel.Hub
 	Tunnels *tunnel.Listener
@@ -102,6 +106,10 @@ type Master struct {
 	Reporter *uplink.Reporter
 	Uplink   *uplink.Uplink
 	Repairer *repair.Repairer
+	// Registrar registers the instances of the region's services. Exchange exchanges them with the
+	// other regions.
+	Registrar *discovery.Registrar
+	Exchange  *discovery.Exchange
 
 	cfg    Config
 	limits *limiter
@@ -159,12 +167,14 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 			PlacedRevision: m.Planner.placedRevision, QueueLength: m.Planner.queueLength,
 		},
 	}
+	m.discover(epoch)
 	m.Uplink = uplink.New(uplink.Config{
 		Definition: cfg.Region, Global: cfg.Global, Net: cfg.Net, Identity: cfg.Identity, Server: cfg.Server, Address: cfg.Address,
 		Version: cfg.Version, ReportInterval: cfg.ReportInterval, Clock: cfg.Clock,
 		Cluster: cfg.Cluster, Term: cfg.Term, Epoch: epoch, Log: m.Log, FSM: cfg.FSM, Reporter: m.Reporter,
 		Verifier: verifier, LeaseReturned: m.Agents.RepeatGrants, Planned: m.Planner.plannedOrders, LogSuspect: m.Agents.LogSuspect,
 		Federation: cfg.Federation, Prober: m.Prober, Tunnels: cfg.Tunnels, Servers: cfg.Servers, Logger: m.log,
+		Discover: m.Exchange.Connect,
 	})
 	poller := &peers.Poller{Prober: m.Prober, Connected: m.Uplink.Connected, Net: cfg.Net, Identity: cfg.Identity, Log: m.log}
 	recorder := &metrics.Recorder{
@@ -182,9 +192,20 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 	purge := &purger{log: m.Log, fsm: cfg.FSM, logger: m.log}
 	m.run = []func(context.Context) error{
 		m.Log.Run, verifier.Run, m.Agents.Watch, m.Agents.Deliver, m.limits.before(m.Uplink.Run), m.Prober.Run, poller.Run, recorder.Run,
-		m.limits.run, m.watchCommits, purge.run, m.Repairer.Run, cfg.MaintainMembers,
+		m.limits.run, m.watchCommits, purge.run, m.Repairer.Run, cfg.MaintainMembers, m.Registrar.Run, m.Exchange.Run,
 	}
 	return m, nil
+}
+
+// discover makes the parts that handle services.
+func (m *Master) discover(epoch string) {
+	cfg := &m.cfg
+	m.Registrar = discovery.NewRegistrar(discovery.Config{
+		Region: cfg.Region.GetName(), Epoch: epoch, Store: cfg.Services, View: cfg.FSM.View, Log: m.log,
+	})
+	m.Exchange = &discovery.Exchange{
+		Region: cfg.Region.GetName(), Store: cfg.Services, Global: len(cfg.Global) > 0, View: m.Prober.View, Clock: cfg.Clock, Log: m.log,
+	}
 }
 
 // newRepairer returns the part that compares the log with the agents and the scheduler.
@@ -212,6 +233,7 @@ func (m *Master) Run(begun, ended func()) error {
 	m.log.Info("this server is the master", "cluster", m.Cluster.ID, "incarnation", m.Cluster.Incarnation)
 	m.Events.Add("master.elected", m.cfg.Server, "term %d", m.Term)
 	m.limits.begin()
+	m.Exchange.Begin()
 	begun()
 	m.parts.Go(func() error {
 		<-m.ctx.Done()
@@ -266,4 +288,5 @@ func (m *Master) committed(results []state.Result) {
 	m.Agents.AddOrders(orders)
 	m.Agents.MarkDirty(dirtyNodes)
 	m.Uplink.GroupsChanged(groups)
+	m.Registrar.GroupsChanged(groups)
 }

@@ -126,6 +126,7 @@ func (ss *session) join() error {
 		}
 	}
 	ss.joined.Store(true)
+	close(ss.hasJoined)
 	cfg.Log.Wake() // slots that fit nowhere may be returned now
 	ss.wakeSender()
 	return nil

@@ -30,12 +30,17 @@ type session struct {
 	u      *Uplink
 	stream globalStream
 	client nusav1.FederationClient
-	wake   chan struct{} // with room for one
+	// discovery is for the instances of services in the session with the given id.
+	discovery nusav1.DiscoveryClient
+	id        string
+	wake      chan struct{} // with room for one
 	// welcome must be committed before anything else of the session is used. It is nil if
 	// the global tier, or a server of the region, has an earlier version. joined is true
 	// once welcome is committed.
 	welcome *state.JoinFederation
 	joined  atomic.Bool
+	// hasJoined is closed once the welcome is committed.
+	hasJoined chan struct{}
 	// level is the feature level in the hello.
 	level uint32
 	// lease is the length of the region's lease. 0: the global tier grants none.
@@ -94,7 +99,7 @@ func newSession(u *Uplink, stream globalStream, client nusav1.FederationClient, 
 		interval = u.cfg.ReportInterval
 	}
 	return &session{
-		u: u, stream: stream, client: client, wake: make(chan struct{}, 1), welcome: join, level: level,
+		u: u, stream: stream, client: client, wake: make(chan struct{}, 1), hasJoined: make(chan struct{}), welcome: join, level: level,
 		inbox: link.NewInbox[*nusav1.SlotOrder](maxSlots),
 		lease: w.GetLease().AsDuration(), reportInterval: interval,
 		answersDirty: true, reportNow: true, latencyDirty: true,
@@ -141,6 +146,7 @@ func (ss *session) run(ctx context.Context, cancel context.CancelFunc) error {
 	if ss.lease > 0 {
 		asker.Go(func() { ss.verifyEach(asking) })
 	}
+	asker.Go(func() { ss.discover(asking) })
 	defer asker.Wait()
 	defer endAsking()
 	go func() { ended <- ss.receive(ctx, tunnels, &calls) }()
@@ -158,4 +164,16 @@ func (ss *session) run(ctx context.Context, cancel context.CancelFunc) error {
 		<-ended
 	}
 	return errors.Join(err, calls.Wait())
+}
+
+// discover exchanges the instances of services once the welcome is committed, until ctx ends.
+func (ss *session) discover(ctx context.Context) {
+	if ss.u.cfg.Discover == nil {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-ss.hasJoined:
+		ss.u.cfg.Discover(ctx, ss.discovery, ss.id)
+	}
 }

@@ -113,6 +113,9 @@ type Config struct {
 	Prober     *peers.Prober
 	// Tunnels accepts the calls that come through tunnels from the global tier.
 	Tunnels *tunnel.Listener
+	// Discover exchanges the instances of services with the global server of a session until ctx ends. nil: it
+	// does nothing.
+	Discover func(ctx context.Context, client nusav1.DiscoveryClient, session string)
 	// Servers returns the region's servers.
 	Servers func() []*nusav1.RegionalServer
 	Logger  *slog.Logger
@@ -367,6 +370,7 @@ func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err e
 		return false, err
 	}
 	ss := newSession(u, stream, client, first.GetWelcome(), join, hello.GetFeatureLevel())
+	ss.discovery, ss.id = nusav1.NewDiscoveryClient(conn), first.GetWelcome().GetSession()
 	u.newSession(ss.lease)
 	u.row.resume(first.GetWelcome().GetRow())
 	u.session.Store(ss)

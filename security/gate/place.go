@@ -66,6 +66,12 @@ func ofNamespace(req any) (place, bool) {
 	return place{namespace: r.GetNamespace()}, true
 }
 
+// ofService is for requests about a service of a namespace.
+func ofService(req any) (place, bool) {
+	r, ok := req.(*nusav1.ResolveServiceRequest)
+	return place{namespace: cmp.Or(r.GetNamespace(), job.DefaultNamespace), name: r.GetName()}, ok
+}
+
 // ofRegion is for requests that name a region, or none.
 func ofRegion(req any) (place, bool) {
 	r, ok := req.(interface{ GetRegion() string })

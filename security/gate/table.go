@@ -43,6 +43,15 @@ func regions(s identity.ID) identity.Rules {
 func ownAgents(s identity.ID) identity.Rules  { return identity.AgentsOf(s.Region) }
 func ownServers(s identity.ID) identity.Rules { return identity.ServersOf(s.Region) }
 
+// copiesOfServices are the members that have a copy of all services: the regional servers at a global
+// server, and the agents and the servers of the region at a regional server.
+func copiesOfServices(s identity.ID) identity.Rules {
+	if s.Kind == identity.Global {
+		return regions(s)
+	}
+	return append(identity.AgentsOf(s.Region), identity.ServersOf(s.Region)...)
+}
+
 // row says who may call a method, and what the method does.
 type row struct {
 	// name is a full method. A name that ends with a slash stands for all methods of a service
@@ -71,6 +80,8 @@ var table = []row{
 	{name: "/nusa.v1.Federation/", may: regions},
 	{name: "/nusa.v1.Dispatch/", may: ownAgents},
 	{name: "/nusa.v1.Siblings/", may: ownServers},
+	{name: "/nusa.v1.Discovery/Publish", may: regions},
+	{name: "/nusa.v1.Discovery/Follow", may: copiesOfServices},
 
 	{name: "/nusa.v1.Jobs/Submit", may: users, verb: "submit", kind: "job", at: unknown},
 	{name: "/nusa.v1.Jobs/SubmitMany", may: users, verb: "submit", kind: "job", at: unknown},
@@ -108,6 +119,9 @@ var table = []row{
 	{name: "/nusa.v1.Allocations/ListFiles", may: users, verb: "files", kind: "allocation", at: unknown},
 	{name: "/nusa.v1.Allocations/ReadFile", may: users, verb: "files", kind: "allocation", at: unknown},
 	{name: "/nusa.v1.Allocations/Stats", may: users, verb: "read", kind: "allocation", at: unknown},
+
+	{name: "/nusa.v1.Services/List", may: users, verb: "read", kind: "allocation", at: ofNamespace, list: true},
+	{name: "/nusa.v1.Services/Resolve", may: users, verb: "read", kind: "allocation", at: ofService},
 
 	{name: "/nusa.v1.Regions/Define", may: users, verb: "define", kind: "region", at: ofDefinition},
 	{name: "/nusa.v1.Regions/List", may: users, verb: "read", kind: "region", at: everywhere, list: true},

@@ -2422,6 +2422,9 @@ type Group struct {
 	// What happens after an attempt of an instance has failed. Only in batch jobs, and instead of
 	// `reschedule`.
 	Retry *Retry `protobuf:"bytes,17,opt,name=retry,proto3" json:"retry,omitempty"`
+	// Services that the instances offer, by name; at most 16. A name is a DNS label of 1..63 lower-case
+	// letters, digits and hyphens. Several groups and jobs of a namespace may offer one service.
+	Services map[string]*GroupService `protobuf:"bytes,18,rep,name=services,proto3" json:"services,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Most instances that run at once, over all regions, 1..100,000. 0: no limit. Only in batch jobs. The
 	// instances with the lowest indices come first. Instances that a lost region may still run do not count.
 	Parallel      int32 `protobuf:"varint,19,opt,name=parallel,proto3" json:"parallel,omitempty"`
@@ -2578,11 +2581,83 @@ func (x *Group) GetRetry() *Retry {
 	return nil
 }
 
+func (x *Group) GetServices() map[string]*GroupService {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
 func (x *Group) GetParallel() int32 {
 	if x != nil {
 		return x.Parallel
 	}
 	return 0
+}
+
+// GroupService is a service that each instance of a group offers at one of its ports.
+type GroupService struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of a port of the group. Required.
+	Port string `protobuf:"bytes,1,opt,name=port,proto3" json:"port,omitempty"`
+	// Tags by which clients may select instances; at most 16, each a DNS label.
+	Tags []string `protobuf:"bytes,2,rep,name=tags,proto3" json:"tags,omitempty"`
+	// Names of tasks of the group. An instance is answered while each of these tasks runs and its check
+	// passes. Default: all tasks.
+	Checks        []string `protobuf:"bytes,3,rep,name=checks,proto3" json:"checks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupService) Reset() {
+	*x = GroupService{}
+	mi := &file_nusa_v1_job_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupService) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupService) ProtoMessage() {}
+
+func (x *GroupService) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupService.ProtoReflect.Descriptor instead.
+func (*GroupService) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GroupService) GetPort() string {
+	if x != nil {
+		return x.Port
+	}
+	return ""
+}
+
+func (x *GroupService) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *GroupService) GetChecks() []string {
+	if x != nil {
+		return x.Checks
+	}
+	return nil
 }
 
 // Affinity prefers nodes for which an expression is true.
@@ -2598,7 +2673,7 @@ type Affinity struct {
 
 func (x *Affinity) Reset() {
 	*x = Affinity{}
-	mi := &file_nusa_v1_job_proto_msgTypes[18]
+	mi := &file_nusa_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2610,7 +2685,7 @@ func (x *Affinity) String() string {
 func (*Affinity) ProtoMessage() {}
 
 func (x *Affinity) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[18]
+	mi := &file_nusa_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2623,7 +2698,7 @@ func (x *Affinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
 func (*Affinity) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Affinity) GetExpression() string {
@@ -2652,7 +2727,7 @@ type NodeSpread struct {
 
 func (x *NodeSpread) Reset() {
 	*x = NodeSpread{}
-	mi := &file_nusa_v1_job_proto_msgTypes[19]
+	mi := &file_nusa_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2664,7 +2739,7 @@ func (x *NodeSpread) String() string {
 func (*NodeSpread) ProtoMessage() {}
 
 func (x *NodeSpread) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[19]
+	mi := &file_nusa_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2677,7 +2752,7 @@ func (x *NodeSpread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSpread.ProtoReflect.Descriptor instead.
 func (*NodeSpread) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NodeSpread) GetBy() string {
@@ -2702,7 +2777,7 @@ type Disconnect struct {
 
 func (x *Disconnect) Reset() {
 	*x = Disconnect{}
-	mi := &file_nusa_v1_job_proto_msgTypes[20]
+	mi := &file_nusa_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2714,7 +2789,7 @@ func (x *Disconnect) String() string {
 func (*Disconnect) ProtoMessage() {}
 
 func (x *Disconnect) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[20]
+	mi := &file_nusa_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2727,7 +2802,7 @@ func (x *Disconnect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disconnect.ProtoReflect.Descriptor instead.
 func (*Disconnect) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Disconnect) GetNode() *DisconnectLevel {
@@ -2768,7 +2843,7 @@ type DisconnectLevel struct {
 
 func (x *DisconnectLevel) Reset() {
 	*x = DisconnectLevel{}
-	mi := &file_nusa_v1_job_proto_msgTypes[21]
+	mi := &file_nusa_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2780,7 +2855,7 @@ func (x *DisconnectLevel) String() string {
 func (*DisconnectLevel) ProtoMessage() {}
 
 func (x *DisconnectLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[21]
+	mi := &file_nusa_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2793,7 +2868,7 @@ func (x *DisconnectLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectLevel.ProtoReflect.Descriptor instead.
 func (*DisconnectLevel) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DisconnectLevel) GetAfter() *durationpb.Duration {
@@ -2838,7 +2913,7 @@ type Failback struct {
 
 func (x *Failback) Reset() {
 	*x = Failback{}
-	mi := &file_nusa_v1_job_proto_msgTypes[22]
+	mi := &file_nusa_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2850,7 +2925,7 @@ func (x *Failback) String() string {
 func (*Failback) ProtoMessage() {}
 
 func (x *Failback) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[22]
+	mi := &file_nusa_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2863,7 +2938,7 @@ func (x *Failback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failback.ProtoReflect.Descriptor instead.
 func (*Failback) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Failback) GetMode() FailbackMode {
@@ -2893,7 +2968,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_nusa_v1_job_proto_msgTypes[23]
+	mi := &file_nusa_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2905,7 +2980,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[23]
+	mi := &file_nusa_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2918,7 +2993,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Port) GetTo() int32 {
@@ -2951,7 +3026,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_nusa_v1_job_proto_msgTypes[24]
+	mi := &file_nusa_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3038,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[24]
+	mi := &file_nusa_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3051,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Volume) GetSource() string {
@@ -3044,7 +3119,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_nusa_v1_job_proto_msgTypes[25]
+	mi := &file_nusa_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3056,7 +3131,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[25]
+	mi := &file_nusa_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3069,7 +3144,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Task) GetDriver() string {
@@ -3191,7 +3266,7 @@ type Lifecycle struct {
 
 func (x *Lifecycle) Reset() {
 	*x = Lifecycle{}
-	mi := &file_nusa_v1_job_proto_msgTypes[26]
+	mi := &file_nusa_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +3278,7 @@ func (x *Lifecycle) String() string {
 func (*Lifecycle) ProtoMessage() {}
 
 func (x *Lifecycle) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[26]
+	mi := &file_nusa_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3216,7 +3291,7 @@ func (x *Lifecycle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifecycle.ProtoReflect.Descriptor instead.
 func (*Lifecycle) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Lifecycle) GetHook() LifecycleHook {
@@ -3254,7 +3329,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_nusa_v1_job_proto_msgTypes[27]
+	mi := &file_nusa_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3341,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[27]
+	mi := &file_nusa_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3354,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Artifact) GetSource() string {
@@ -3325,7 +3400,7 @@ type Template struct {
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	mi := &file_nusa_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3337,7 +3412,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	mi := &file_nusa_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3350,7 +3425,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Template) GetText() string {
@@ -3402,7 +3477,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_nusa_v1_job_proto_msgTypes[29]
+	mi := &file_nusa_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3414,7 +3489,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[29]
+	mi := &file_nusa_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3427,7 +3502,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Check) GetKind() isCheck_Kind {
@@ -3527,7 +3602,7 @@ type HTTPCheck struct {
 
 func (x *HTTPCheck) Reset() {
 	*x = HTTPCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[30]
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +3614,7 @@ func (x *HTTPCheck) String() string {
 func (*HTTPCheck) ProtoMessage() {}
 
 func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[30]
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +3627,7 @@ func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPCheck.ProtoReflect.Descriptor instead.
 func (*HTTPCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HTTPCheck) GetPort() string {
@@ -3580,7 +3655,7 @@ type TCPCheck struct {
 
 func (x *TCPCheck) Reset() {
 	*x = TCPCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3592,7 +3667,7 @@ func (x *TCPCheck) String() string {
 func (*TCPCheck) ProtoMessage() {}
 
 func (x *TCPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3605,7 +3680,7 @@ func (x *TCPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPCheck.ProtoReflect.Descriptor instead.
 func (*TCPCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TCPCheck) GetPort() string {
@@ -3627,7 +3702,7 @@ type CommandCheck struct {
 
 func (x *CommandCheck) Reset() {
 	*x = CommandCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	mi := &file_nusa_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3639,7 +3714,7 @@ func (x *CommandCheck) String() string {
 func (*CommandCheck) ProtoMessage() {}
 
 func (x *CommandCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	mi := &file_nusa_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3652,7 +3727,7 @@ func (x *CommandCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandCheck.ProtoReflect.Descriptor instead.
 func (*CommandCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CommandCheck) GetCommand() []string {
@@ -3675,7 +3750,7 @@ type Logs struct {
 
 func (x *Logs) Reset() {
 	*x = Logs{}
-	mi := &file_nusa_v1_job_proto_msgTypes[33]
+	mi := &file_nusa_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3687,7 +3762,7 @@ func (x *Logs) String() string {
 func (*Logs) ProtoMessage() {}
 
 func (x *Logs) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[33]
+	mi := &file_nusa_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +3775,7 @@ func (x *Logs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Logs.ProtoReflect.Descriptor instead.
 func (*Logs) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Logs) GetFiles() int32 {
@@ -3732,7 +3807,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_nusa_v1_job_proto_msgTypes[34]
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3744,7 +3819,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[34]
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3757,7 +3832,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Restart) GetAttempts() int32 {
@@ -3795,7 +3870,7 @@ type Reschedule struct {
 
 func (x *Reschedule) Reset() {
 	*x = Reschedule{}
-	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	mi := &file_nusa_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3807,7 +3882,7 @@ func (x *Reschedule) String() string {
 func (*Reschedule) ProtoMessage() {}
 
 func (x *Reschedule) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	mi := &file_nusa_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3820,7 +3895,7 @@ func (x *Reschedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reschedule.ProtoReflect.Descriptor instead.
 func (*Reschedule) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Reschedule) GetAttempts() int32 {
@@ -3853,7 +3928,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_nusa_v1_job_proto_msgTypes[36]
+	mi := &file_nusa_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +3940,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[36]
+	mi := &file_nusa_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3878,7 +3953,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Retry) GetAttempts() int32 {
@@ -3919,7 +3994,7 @@ type RetryRule struct {
 
 func (x *RetryRule) Reset() {
 	*x = RetryRule{}
-	mi := &file_nusa_v1_job_proto_msgTypes[37]
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3931,7 +4006,7 @@ func (x *RetryRule) String() string {
 func (*RetryRule) ProtoMessage() {}
 
 func (x *RetryRule) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[37]
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3944,7 +4019,7 @@ func (x *RetryRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRule.ProtoReflect.Descriptor instead.
 func (*RetryRule) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RetryRule) GetExitCodes() []int32 {
@@ -4002,7 +4077,7 @@ type Backoff struct {
 
 func (x *Backoff) Reset() {
 	*x = Backoff{}
-	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4014,7 +4089,7 @@ func (x *Backoff) String() string {
 func (*Backoff) ProtoMessage() {}
 
 func (x *Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4027,7 +4102,7 @@ func (x *Backoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backoff.ProtoReflect.Descriptor instead.
 func (*Backoff) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Backoff) GetFrom() *durationpb.Duration {
@@ -4086,7 +4161,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4098,7 +4173,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4111,7 +4186,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Update) GetMaxParallel() int32 {
@@ -4200,7 +4275,7 @@ type UpdateRegions struct {
 
 func (x *UpdateRegions) Reset() {
 	*x = UpdateRegions{}
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4212,7 +4287,7 @@ func (x *UpdateRegions) String() string {
 func (*UpdateRegions) ProtoMessage() {}
 
 func (x *UpdateRegions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4225,7 +4300,7 @@ func (x *UpdateRegions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRegions.ProtoReflect.Descriptor instead.
 func (*UpdateRegions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *UpdateRegions) GetMaxParallel() int32 {
@@ -4321,7 +4396,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_nusa_v1_job_proto_msgTypes[41]
+	mi := &file_nusa_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4333,7 +4408,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[41]
+	mi := &file_nusa_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4346,7 +4421,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Slot) GetNamespace() string {
@@ -4539,7 +4614,7 @@ type FormerOwner struct {
 
 func (x *FormerOwner) Reset() {
 	*x = FormerOwner{}
-	mi := &file_nusa_v1_job_proto_msgTypes[42]
+	mi := &file_nusa_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4551,7 +4626,7 @@ func (x *FormerOwner) String() string {
 func (*FormerOwner) ProtoMessage() {}
 
 func (x *FormerOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[42]
+	mi := &file_nusa_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4564,7 +4639,7 @@ func (x *FormerOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormerOwner.ProtoReflect.Descriptor instead.
 func (*FormerOwner) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *FormerOwner) GetRegion() string {
@@ -4647,7 +4722,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_nusa_v1_job_proto_msgTypes[43]
+	mi := &file_nusa_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4659,7 +4734,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[43]
+	mi := &file_nusa_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4672,7 +4747,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Job) GetSpec() *JobSpec {
@@ -4753,7 +4828,7 @@ type Reverted struct {
 
 func (x *Reverted) Reset() {
 	*x = Reverted{}
-	mi := &file_nusa_v1_job_proto_msgTypes[44]
+	mi := &file_nusa_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4765,7 +4840,7 @@ func (x *Reverted) String() string {
 func (*Reverted) ProtoMessage() {}
 
 func (x *Reverted) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[44]
+	mi := &file_nusa_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4778,7 +4853,7 @@ func (x *Reverted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reverted.ProtoReflect.Descriptor instead.
 func (*Reverted) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Reverted) GetVersion() int64 {
@@ -4819,7 +4894,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[45]
+	mi := &file_nusa_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4831,7 +4906,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[45]
+	mi := &file_nusa_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4844,7 +4919,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *JobStatus) GetState() JobState {
@@ -4902,7 +4977,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[46]
+	mi := &file_nusa_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4914,7 +4989,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[46]
+	mi := &file_nusa_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4927,7 +5002,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Rollout) GetVersion() int64 {
@@ -5023,7 +5098,7 @@ type RegionRollout struct {
 
 func (x *RegionRollout) Reset() {
 	*x = RegionRollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[47]
+	mi := &file_nusa_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5035,7 +5110,7 @@ func (x *RegionRollout) String() string {
 func (*RegionRollout) ProtoMessage() {}
 
 func (x *RegionRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[47]
+	mi := &file_nusa_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5048,7 +5123,7 @@ func (x *RegionRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionRollout.ProtoReflect.Descriptor instead.
 func (*RegionRollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RegionRollout) GetDesired() int32 {
@@ -5123,7 +5198,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[48]
+	mi := &file_nusa_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5135,7 +5210,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[48]
+	mi := &file_nusa_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5148,7 +5223,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GroupStatus) GetDesired() int32 {
@@ -5223,7 +5298,7 @@ type UnknownInstances struct {
 
 func (x *UnknownInstances) Reset() {
 	*x = UnknownInstances{}
-	mi := &file_nusa_v1_job_proto_msgTypes[49]
+	mi := &file_nusa_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5235,7 +5310,7 @@ func (x *UnknownInstances) String() string {
 func (*UnknownInstances) ProtoMessage() {}
 
 func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[49]
+	mi := &file_nusa_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5248,7 +5323,7 @@ func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownInstances.ProtoReflect.Descriptor instead.
 func (*UnknownInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *UnknownInstances) GetRegion() string {
@@ -5325,7 +5400,7 @@ type InstanceCounts struct {
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[50]
+	mi := &file_nusa_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5337,7 +5412,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[50]
+	mi := &file_nusa_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5350,7 +5425,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *InstanceCounts) GetPending() int32 {
@@ -5442,7 +5517,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	mi := &file_nusa_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5454,7 +5529,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	mi := &file_nusa_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5467,7 +5542,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -5648,7 +5723,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\a_weight\"2\n" +
 	"\fRegionSpread\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\x05R\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\x05R\x03max\"\xcd\a\n" +
+	"\x03max\x18\x02 \x01(\x05R\x03max\"\xdb\b\n" +
 	"\x05Group\x12\x19\n" +
 	"\x05count\x18\x01 \x01(\x05H\x00R\x05count\x88\x01\x01\x12 \n" +
 	"\vconstraints\x18\x02 \x03(\tR\vconstraints\x12+\n" +
@@ -5674,7 +5749,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"affinities\x18\x0f \x03(\v2\x11.nusa.v1.AffinityR\n" +
 	"affinities\x12\x14\n" +
 	"\x05apart\x18\x10 \x03(\tR\x05apart\x12$\n" +
-	"\x05retry\x18\x11 \x01(\v2\x0e.nusa.v1.RetryR\x05retry\x12\x1a\n" +
+	"\x05retry\x18\x11 \x01(\v2\x0e.nusa.v1.RetryR\x05retry\x128\n" +
+	"\bservices\x18\x12 \x03(\v2\x1c.nusa.v1.Group.ServicesEntryR\bservices\x12\x1a\n" +
 	"\bparallel\x18\x13 \x01(\x05R\bparallel\x1aG\n" +
 	"\n" +
 	"PortsEntry\x12\x10\n" +
@@ -5686,8 +5762,15 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"TasksEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12#\n" +
-	"\x05value\x18\x02 \x01(\v2\r.nusa.v1.TaskR\x05value:\x028\x01B\b\n" +
-	"\x06_count\"B\n" +
+	"\x05value\x18\x02 \x01(\v2\r.nusa.v1.TaskR\x05value:\x028\x01\x1aR\n" +
+	"\rServicesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12+\n" +
+	"\x05value\x18\x02 \x01(\v2\x15.nusa.v1.GroupServiceR\x05value:\x028\x01B\b\n" +
+	"\x06_count\"N\n" +
+	"\fGroupService\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\tR\x04port\x12\x12\n" +
+	"\x04tags\x18\x02 \x03(\tR\x04tags\x12\x16\n" +
+	"\x06checks\x18\x03 \x03(\tR\x06checks\"B\n" +
 	"\bAffinity\x12\x1e\n" +
 	"\n" +
 	"expression\x18\x01 \x01(\tR\n" +
@@ -6047,7 +6130,7 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
 	(RetryReason)(0),              // 1: nusa.v1.RetryReason
@@ -6083,90 +6166,92 @@ var file_nusa_v1_job_proto_goTypes = []any{
 	(*Near)(nil),                  // 31: nusa.v1.Near
 	(*RegionSpread)(nil),          // 32: nusa.v1.RegionSpread
 	(*Group)(nil),                 // 33: nusa.v1.Group
-	(*Affinity)(nil),              // 34: nusa.v1.Affinity
-	(*NodeSpread)(nil),            // 35: nusa.v1.NodeSpread
-	(*Disconnect)(nil),            // 36: nusa.v1.Disconnect
-	(*DisconnectLevel)(nil),       // 37: nusa.v1.DisconnectLevel
-	(*Failback)(nil),              // 38: nusa.v1.Failback
-	(*Port)(nil),                  // 39: nusa.v1.Port
-	(*Volume)(nil),                // 40: nusa.v1.Volume
-	(*Task)(nil),                  // 41: nusa.v1.Task
-	(*Lifecycle)(nil),             // 42: nusa.v1.Lifecycle
-	(*Artifact)(nil),              // 43: nusa.v1.Artifact
-	(*Template)(nil),              // 44: nusa.v1.Template
-	(*Check)(nil),                 // 45: nusa.v1.Check
-	(*HTTPCheck)(nil),             // 46: nusa.v1.HTTPCheck
-	(*TCPCheck)(nil),              // 47: nusa.v1.TCPCheck
-	(*CommandCheck)(nil),          // 48: nusa.v1.CommandCheck
-	(*Logs)(nil),                  // 49: nusa.v1.Logs
-	(*Restart)(nil),               // 50: nusa.v1.Restart
-	(*Reschedule)(nil),            // 51: nusa.v1.Reschedule
-	(*Retry)(nil),                 // 52: nusa.v1.Retry
-	(*RetryRule)(nil),             // 53: nusa.v1.RetryRule
-	(*Backoff)(nil),               // 54: nusa.v1.Backoff
-	(*Update)(nil),                // 55: nusa.v1.Update
-	(*UpdateRegions)(nil),         // 56: nusa.v1.UpdateRegions
-	(*Slot)(nil),                  // 57: nusa.v1.Slot
-	(*FormerOwner)(nil),           // 58: nusa.v1.FormerOwner
-	(*Job)(nil),                   // 59: nusa.v1.Job
-	(*Reverted)(nil),              // 60: nusa.v1.Reverted
-	(*JobStatus)(nil),             // 61: nusa.v1.JobStatus
-	(*Rollout)(nil),               // 62: nusa.v1.Rollout
-	(*RegionRollout)(nil),         // 63: nusa.v1.RegionRollout
-	(*GroupStatus)(nil),           // 64: nusa.v1.GroupStatus
-	(*UnknownInstances)(nil),      // 65: nusa.v1.UnknownInstances
-	(*InstanceCounts)(nil),        // 66: nusa.v1.InstanceCounts
-	(*CountedReason)(nil),         // 67: nusa.v1.CountedReason
-	nil,                           // 68: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 69: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 70: nusa.v1.Workflow.StepsEntry
-	nil,                           // 71: nusa.v1.Workflow.ParametersEntry
-	nil,                           // 72: nusa.v1.Step.GroupsEntry
-	nil,                           // 73: nusa.v1.Step.MetaEntry
-	nil,                           // 74: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 75: nusa.v1.Group.PortsEntry
-	nil,                           // 76: nusa.v1.Group.VolumesEntry
-	nil,                           // 77: nusa.v1.Group.TasksEntry
-	nil,                           // 78: nusa.v1.Task.EnvEntry
-	nil,                           // 79: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 80: nusa.v1.Rollout.RegionsEntry
-	nil,                           // 81: nusa.v1.GroupStatus.RegionsEntry
-	(*durationpb.Duration)(nil),   // 82: google.protobuf.Duration
-	(*Location)(nil),              // 83: nusa.v1.Location
-	(*structpb.Struct)(nil),       // 84: google.protobuf.Struct
-	(*Resources)(nil),             // 85: nusa.v1.Resources
-	(FailureCategory)(0),          // 86: nusa.v1.FailureCategory
-	(Reason)(0),                   // 87: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 88: google.protobuf.Timestamp
+	(*GroupService)(nil),          // 34: nusa.v1.GroupService
+	(*Affinity)(nil),              // 35: nusa.v1.Affinity
+	(*NodeSpread)(nil),            // 36: nusa.v1.NodeSpread
+	(*Disconnect)(nil),            // 37: nusa.v1.Disconnect
+	(*DisconnectLevel)(nil),       // 38: nusa.v1.DisconnectLevel
+	(*Failback)(nil),              // 39: nusa.v1.Failback
+	(*Port)(nil),                  // 40: nusa.v1.Port
+	(*Volume)(nil),                // 41: nusa.v1.Volume
+	(*Task)(nil),                  // 42: nusa.v1.Task
+	(*Lifecycle)(nil),             // 43: nusa.v1.Lifecycle
+	(*Artifact)(nil),              // 44: nusa.v1.Artifact
+	(*Template)(nil),              // 45: nusa.v1.Template
+	(*Check)(nil),                 // 46: nusa.v1.Check
+	(*HTTPCheck)(nil),             // 47: nusa.v1.HTTPCheck
+	(*TCPCheck)(nil),              // 48: nusa.v1.TCPCheck
+	(*CommandCheck)(nil),          // 49: nusa.v1.CommandCheck
+	(*Logs)(nil),                  // 50: nusa.v1.Logs
+	(*Restart)(nil),               // 51: nusa.v1.Restart
+	(*Reschedule)(nil),            // 52: nusa.v1.Reschedule
+	(*Retry)(nil),                 // 53: nusa.v1.Retry
+	(*RetryRule)(nil),             // 54: nusa.v1.RetryRule
+	(*Backoff)(nil),               // 55: nusa.v1.Backoff
+	(*Update)(nil),                // 56: nusa.v1.Update
+	(*UpdateRegions)(nil),         // 57: nusa.v1.UpdateRegions
+	(*Slot)(nil),                  // 58: nusa.v1.Slot
+	(*FormerOwner)(nil),           // 59: nusa.v1.FormerOwner
+	(*Job)(nil),                   // 60: nusa.v1.Job
+	(*Reverted)(nil),              // 61: nusa.v1.Reverted
+	(*JobStatus)(nil),             // 62: nusa.v1.JobStatus
+	(*Rollout)(nil),               // 63: nusa.v1.Rollout
+	(*RegionRollout)(nil),         // 64: nusa.v1.RegionRollout
+	(*GroupStatus)(nil),           // 65: nusa.v1.GroupStatus
+	(*UnknownInstances)(nil),      // 66: nusa.v1.UnknownInstances
+	(*InstanceCounts)(nil),        // 67: nusa.v1.InstanceCounts
+	(*CountedReason)(nil),         // 68: nusa.v1.CountedReason
+	nil,                           // 69: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 70: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 71: nusa.v1.Workflow.StepsEntry
+	nil,                           // 72: nusa.v1.Workflow.ParametersEntry
+	nil,                           // 73: nusa.v1.Step.GroupsEntry
+	nil,                           // 74: nusa.v1.Step.MetaEntry
+	nil,                           // 75: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 76: nusa.v1.Group.PortsEntry
+	nil,                           // 77: nusa.v1.Group.VolumesEntry
+	nil,                           // 78: nusa.v1.Group.TasksEntry
+	nil,                           // 79: nusa.v1.Group.ServicesEntry
+	nil,                           // 80: nusa.v1.Task.EnvEntry
+	nil,                           // 81: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 82: nusa.v1.Rollout.RegionsEntry
+	nil,                           // 83: nusa.v1.GroupStatus.RegionsEntry
+	(*durationpb.Duration)(nil),   // 84: google.protobuf.Duration
+	(*Location)(nil),              // 85: nusa.v1.Location
+	(*structpb.Struct)(nil),       // 86: google.protobuf.Struct
+	(*Resources)(nil),             // 87: nusa.v1.Resources
+	(FailureCategory)(0),          // 88: nusa.v1.FailureCategory
+	(Reason)(0),                   // 89: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 90: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,   // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
 	28,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	68,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	69,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
 	27,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	69,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	70,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
 	22,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
 	26,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
 	17,  // 7: nusa.v1.JobSpec.workflow:type_name -> nusa.v1.Workflow
-	70,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
-	71,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
+	71,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
+	72,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
 	25,  // 10: nusa.v1.Workflow.history:type_name -> nusa.v1.RunHistory
-	72,  // 11: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
+	73,  // 11: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
 	28,  // 12: nusa.v1.Step.regions:type_name -> nusa.v1.RegionsSpec
-	73,  // 13: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
+	74,  // 13: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
 	20,  // 14: nusa.v1.Step.retry:type_name -> nusa.v1.StepRetry
-	82,  // 15: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
+	84,  // 15: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
 	21,  // 16: nusa.v1.Step.foreach:type_name -> nusa.v1.Foreach
-	82,  // 17: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
+	84,  // 17: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
 	1,   // 18: nusa.v1.StepRetry.on:type_name -> nusa.v1.RetryReason
 	23,  // 19: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
-	82,  // 20: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
-	82,  // 21: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	84,  // 20: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	84,  // 21: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
 	2,   // 22: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
-	82,  // 23: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	84,  // 23: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
 	24,  // 24: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
 	25,  // 25: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
-	82,  // 26: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	84,  // 26: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
 	3,   // 27: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
 	25,  // 28: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
 	29,  // 29: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
@@ -6174,110 +6259,112 @@ var file_nusa_v1_job_proto_depIdxs = []int32{
 	31,  // 31: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
 	32,  // 32: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
 	4,   // 33: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	74,  // 34: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	75,  // 34: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
 	29,  // 35: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
 	29,  // 36: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	83,  // 37: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	82,  // 38: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	85,  // 37: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	84,  // 38: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
 	5,   // 39: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
-	35,  // 40: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
-	36,  // 41: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	75,  // 42: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	76,  // 43: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	77,  // 44: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
-	51,  // 45: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	82,  // 46: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
-	55,  // 47: nusa.v1.Group.update:type_name -> nusa.v1.Update
+	36,  // 40: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
+	37,  // 41: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
+	76,  // 42: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	77,  // 43: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	78,  // 44: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	52,  // 45: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
+	84,  // 46: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	56,  // 47: nusa.v1.Group.update:type_name -> nusa.v1.Update
 	28,  // 48: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
-	34,  // 49: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
-	52,  // 50: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
-	37,  // 51: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
-	37,  // 52: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
-	7,   // 53: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	82,  // 54: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
-	6,   // 55: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
-	38,  // 56: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
-	8,   // 57: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	82,  // 58: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	84,  // 59: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	85,  // 60: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	78,  // 61: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
-	43,  // 62: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
-	44,  // 63: nusa.v1.Task.templates:type_name -> nusa.v1.Template
-	45,  // 64: nusa.v1.Task.check:type_name -> nusa.v1.Check
-	49,  // 65: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	82,  // 66: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
-	50,  // 67: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
-	42,  // 68: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
-	82,  // 69: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
-	9,   // 70: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
-	46,  // 71: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
-	47,  // 72: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
-	48,  // 73: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	82,  // 74: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	82,  // 75: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	82,  // 76: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	82,  // 77: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	82,  // 78: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
-	54,  // 79: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
-	53,  // 80: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
-	86,  // 81: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
-	10,  // 82: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
-	54,  // 83: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
-	82,  // 84: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	82,  // 85: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	82,  // 86: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
-	82,  // 87: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
-	82,  // 88: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
-	82,  // 89: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
-	56,  // 90: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
-	11,  // 91: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
-	82,  // 92: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
-	12,  // 93: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
-	13,  // 94: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	87,  // 95: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	82,  // 96: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
-	58,  // 97: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	82,  // 98: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	88,  // 99: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	82,  // 100: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
-	16,  // 101: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	88,  // 102: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	61,  // 103: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	60,  // 104: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	14,  // 105: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	79,  // 106: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	62,  // 107: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
-	15,  // 108: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
-	88,  // 109: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
-	82,  // 110: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
-	80,  // 111: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
-	82,  // 112: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
-	88,  // 113: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
-	66,  // 114: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	81,  // 115: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	67,  // 116: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	57,  // 117: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	65,  // 118: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	82,  // 119: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	66,  // 120: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	82,  // 121: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	87,  // 122: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	33,  // 123: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	19,  // 124: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
-	18,  // 125: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
-	33,  // 126: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
-	39,  // 127: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	40,  // 128: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	41,  // 129: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	64,  // 130: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	63,  // 131: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
-	66,  // 132: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	133, // [133:133] is the sub-list for method output_type
-	133, // [133:133] is the sub-list for method input_type
-	133, // [133:133] is the sub-list for extension type_name
-	133, // [133:133] is the sub-list for extension extendee
-	0,   // [0:133] is the sub-list for field type_name
+	35,  // 49: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
+	53,  // 50: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
+	79,  // 51: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
+	38,  // 52: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
+	38,  // 53: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
+	7,   // 54: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
+	84,  // 55: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	6,   // 56: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
+	39,  // 57: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
+	8,   // 58: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
+	84,  // 59: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	86,  // 60: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	87,  // 61: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	80,  // 62: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	44,  // 63: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
+	45,  // 64: nusa.v1.Task.templates:type_name -> nusa.v1.Template
+	46,  // 65: nusa.v1.Task.check:type_name -> nusa.v1.Check
+	50,  // 66: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
+	84,  // 67: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	51,  // 68: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
+	43,  // 69: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
+	84,  // 70: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
+	9,   // 71: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
+	47,  // 72: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
+	48,  // 73: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
+	49,  // 74: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
+	84,  // 75: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	84,  // 76: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	84,  // 77: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	84,  // 78: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	84,  // 79: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	55,  // 80: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
+	54,  // 81: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
+	88,  // 82: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
+	10,  // 83: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
+	55,  // 84: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
+	84,  // 85: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	84,  // 86: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	84,  // 87: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
+	84,  // 88: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
+	84,  // 89: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
+	84,  // 90: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
+	57,  // 91: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
+	11,  // 92: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
+	84,  // 93: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
+	12,  // 94: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
+	13,  // 95: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
+	89,  // 96: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	84,  // 97: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	59,  // 98: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
+	84,  // 99: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	90,  // 100: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	84,  // 101: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	16,  // 102: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	90,  // 103: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	62,  // 104: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	61,  // 105: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	14,  // 106: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	81,  // 107: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	63,  // 108: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
+	15,  // 109: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
+	90,  // 110: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
+	84,  // 111: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
+	82,  // 112: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
+	84,  // 113: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
+	90,  // 114: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
+	67,  // 115: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	83,  // 116: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	68,  // 117: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	58,  // 118: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	66,  // 119: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	84,  // 120: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	67,  // 121: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	84,  // 122: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	89,  // 123: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	33,  // 124: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	19,  // 125: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
+	18,  // 126: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
+	33,  // 127: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
+	40,  // 128: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	41,  // 129: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	42,  // 130: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	34,  // 131: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
+	65,  // 132: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	64,  // 133: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
+	67,  // 134: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	135, // [135:135] is the sub-list for method output_type
+	135, // [135:135] is the sub-list for method input_type
+	135, // [135:135] is the sub-list for extension type_name
+	135, // [135:135] is the sub-list for extension extendee
+	0,   // [0:135] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -6290,23 +6377,23 @@ func file_nusa_v1_job_proto_init() {
 	file_nusa_v1_job_proto_msgTypes[2].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[15].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[17].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[21].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[29].OneofWrappers = []any{
+	file_nusa_v1_job_proto_msgTypes[22].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[30].OneofWrappers = []any{
 		(*Check_Http)(nil),
 		(*Check_Tcp)(nil),
 		(*Check_Command)(nil),
 	}
-	file_nusa_v1_job_proto_msgTypes[34].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[35].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[36].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[37].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
 			NumEnums:      16,
-			NumMessages:   66,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,187 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/internal/catalog"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// defaultNamespace is the namespace of a request that names none.
+const defaultNamespace = "default"
+
+// ErrUnknown: the store was never filled, so it cannot say that a service has no instance.
+var ErrUnknown = status.Error(codes.Unavailable, "nothing is known about services yet: there was no contact to the servers that know them")
+
+// Answer are the instances of a service, and why they come in this order.
+type Answer struct {
+	Regions []catalog.RegionInstances
+	Chosen  string
+	// Ages has the age of each region's instances, and Age the one of the first region.
+	Ages []time.Duration
+	Age  time.Duration
+}
+
+// only removes the regions that keep does not allow.
+func (a *Answer) only(keep func(region string) bool, from string) {
+	var out Answer
+	for n, r := range a.Regions {
+		if keep(r.Region) {
+			out.Regions, out.Ages = append(out.Regions, r), append(out.Ages, a.Ages[n])
+		}
+	}
+	if len(out.Ages) > 0 {
+		out.Age = out.Ages[0]
+	}
+	out.Chosen = catalog.Chosen(out.Regions, from)
+	*a = out
+}
+
+// Answer returns the instances of a service, the nearest region first. from is the client's region. It
+// is the store's own region if it is empty. distance may be nil: then the distances of the roster count.
+// The error is ErrUnknown.
+func (s *Store) Answer(namespace, name, tag, from string, distance func(region string) catalog.Distance) (Answer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.known {
+		return Answer{}, ErrUnknown
+	}
+	s.turn++
+	q := catalog.Query{Tag: tag, From: cmp.Or(from, s.roster.Own), Distance: distance, Turn: s.turn}
+	if distance == nil {
+		q.Distance = func(region string) catalog.Distance {
+			r, _ := s.roster.find(region)
+			return r.Distance
+		}
+		if from != "" && from != s.roster.Own {
+			q.Distance = nil
+		}
+	}
+	out := Answer{Regions: catalog.Order(s.find(namespace, name), q)}
+	out.Chosen = catalog.Chosen(out.Regions, q.From)
+	for _, r := range out.Regions {
+		out.Ages = append(out.Ages, s.age(r.Region))
+	}
+	if len(out.Ages) > 0 {
+		out.Age = out.Ages[0]
+	}
+	return out, nil
+}
+
+// List returns the services of a namespace, or of all if it is empty, sorted by namespace and name. It
+// leaves out the instances that may does not allow. age is the age of the oldest region. The error is
+// ErrUnknown.
+func (s *Store) List(namespace string, may func(namespace, region string) bool) (out []*nusav1.ServiceSummary, age time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.known {
+		return nil, 0, ErrUnknown
+	}
+	for name := range s.regions {
+		age = max(age, s.age(name))
+	}
+	for key, instances := range s.services {
+		if namespace != "" && key.namespace != namespace {
+			continue
+		}
+		sum := &nusav1.ServiceSummary{Namespace: key.namespace, Name: key.name}
+		tags, regions := map[string]bool{}, map[string]bool{}
+		for i := range instances {
+			if !may(i.Namespace, i.Region) {
+				continue
+			}
+			sum.Instances++
+			regions[i.Region] = true
+			for _, t := range i.Tags {
+				tags[t] = true
+			}
+		}
+		if sum.GetInstances() == 0 {
+			continue
+		}
+		sum.Tags, sum.Regions = slices.Sorted(maps.Keys(tags)), slices.Sorted(maps.Keys(regions))
+		out = append(out, sum)
+	}
+	slices.SortFunc(out, func(a, b *nusav1.ServiceSummary) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	return out, age, nil
+}
+
+// Service serves Services from a store.
+type Service struct {
+	nusav1.UnimplementedServicesServer
+	// Store returns the store, or an error while this server has none.
+	Store func() (*Store, error)
+	// May reports whether the caller may read the services of a namespace in a region. An empty region
+	// stands for all of them.
+	May func(ctx context.Context, namespace, region string) bool
+	// Distances returns the distances from a region. nil: those of the store.
+	Distances func(from string) func(region string) catalog.Distance
+}
+
+// List returns the services that the caller may read.
+func (v *Service) List(ctx context.Context, req *nusav1.ListServicesRequest) (*nusav1.ListServicesResponse, error) {
+	s, err := v.Store()
+	if err != nil {
+		return nil, err
+	}
+	all, age, err := s.List(req.GetNamespace(), func(namespace, region string) bool { return v.May(ctx, namespace, region) })
+	if err != nil {
+		return nil, err
+	}
+	return &nusav1.ListServicesResponse{Services: all, Age: durationpb.New(age)}, nil
+}
+
+// Resolve returns the instances of a service.
+func (v *Service) Resolve(ctx context.Context, req *nusav1.ResolveServiceRequest) (*nusav1.ResolveServiceResponse, error) {
+	s, err := v.Store()
+	if err != nil {
+		return nil, err
+	}
+	namespace := cmp.Or(req.GetNamespace(), defaultNamespace)
+	if !catalog.IsLabel(req.GetName()) {
+		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "name", Message: "not a service's name: 1 to 63 of a-z, 0-9 and -"})
+	}
+	var distance func(string) catalog.Distance
+	if v.Distances != nil && req.GetFrom() != "" {
+		distance = v.Distances(req.GetFrom())
+	}
+	a, err := s.Answer(namespace, req.GetName(), req.GetTag(), req.GetFrom(), distance)
+	if err != nil {
+		return nil, err
+	}
+	a.only(func(region string) bool { return v.May(ctx, namespace, region) }, cmp.Or(req.GetFrom(), s.Roster().Own))
+	out := &nusav1.ResolveServiceResponse{Namespace: namespace, Name: req.GetName(), Chosen: a.Chosen, Age: durationpb.New(a.Age)}
+	for n, r := range a.Regions {
+		w := &nusav1.ServiceRegionInstances{Region: r.Region, Age: durationpb.New(a.Ages[n])}
+		if r.Distance.Source != topology.None {
+			w.Rtt, w.Source = durationpb.New(r.Distance.RTT), nusav1.RTTSource(r.Distance.Source)
+		}
+		for _, i := range r.Instances {
+			w.Instances = append(w.Instances, instanceToProto(i))
+		}
+		out.Regions = append(out.Regions, w)
+		if req.GetNearest() {
+			break
+		}
+	}
+	if len(out.GetRegions()) == 0 {
+		what := "service " + namespace + "/" + req.GetName()
+		if req.GetTag() != "" {
+			what += " with the tag " + req.GetTag()
+		}
+		return nil, rpcerr.NotFound("service", req.GetName(), what+" has no healthy instance: `nusa service list` shows the services")
+	}
+	return out, nil
+}
