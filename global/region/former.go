@@ -114,7 +114,7 @@ func (s Slot) released(a Answer) *Slot {
 		}
 	}
 	next := s
-	next.State, next.Generation, next.Hold = Offered, 0, 0
+	next.State, next.Generation, next.Hold, next.Parallel = Offered, 0, 0, 0
 	next.UnlessConnected, next.ReturnTo, next.Reason, next.Message = false, "", "", ""
 	next.PlacedBecause = "returned from " + s.Region
 	if s.Desired != DesiredStop {

@@ -24,6 +24,8 @@ func TestSplitsKeepTheShare(t *testing.T) {
 		"revoked and kept":          {revoke, answer(region.Kept, 3, 6, 7)},
 		"revoked and done":          {revoke, answer(region.Done, 3, 6, 7)},
 		"revoked in the middle":     {revoke},
+		"returned to the region before": {func(slots []region.Slot) []region.Change { return region.ReturnPart(slots[0], 3, 6, "nagoya") },
+			answer(region.Revoked, 3, 6, 7)},
 	} {
 		slots := []region.Slot{slot}
 		for _, step := range steps {
