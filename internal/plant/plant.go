@@ -66,9 +66,20 @@ const (
 	DownForgotten Bug = "down instances forgotten"
 	// HealthyAtOnce: a replaced instance counts as healthy as soon as it runs.
 	HealthyAtOnce Bug = "healthy at once"
+	// OverlapForgotten: a run of a schedule begins although another one has not ended.
+	OverlapForgotten Bug = "overlap forgotten"
+	// RunBeforeRecord: the run of a schedule is stored, and the schedule's record is not.
+	RunBeforeRecord Bug = "run before its record"
+	// TimesForgotten: a new active server lets schedules begin with its own term.
+	TimesForgotten Bug = "times forgotten at an election"
+	// DependsForgotten: a step of a workflow does not wait for others.
+	DependsForgotten Bug = "dependencies forgotten"
+	// LimitForgotten: a step of a workflow is tried again without a limit.
+	LimitForgotten Bug = "limit of retries forgotten"
 )
 
 // Bugs lists all bugs.
 var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, WallClock, LeaseForgotten, LateStart, SuspendedKill,
 	OlderRenewal, NewestOnly, FenceBack, OldStore, OldLog, AckBeforeSync, AnswerOnce, DeltaLate, Unverified, ActBeforeStore, LostAtElection, LevelIgnored, NoConfirmation,
-	BindingForgotten, MassLossIgnored, StartingForgotten, RetryForever, DownForgotten, HealthyAtOnce}
+	BindingForgotten, MassLossIgnored, StartingForgotten, RetryForever, DownForgotten, HealthyAtOnce,
+	OverlapForgotten, RunBeforeRecord, TimesForgotten, DependsForgotten, LimitForgotten}

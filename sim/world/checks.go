@@ -212,6 +212,7 @@ func (w *world) converged() {
 	}
 	if w.life {
 		standing(w)
+		stuck(w, t)
 	}
 }
 

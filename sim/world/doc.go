@@ -18,14 +18,15 @@
 //
 // The federation:
 //
-//	world.go     a world and its run; many worlds on all processors
+//	world.go     a world and its run; many worlds on all processors; planted bugs (internal/plant), each
+//	             of which the worlds must find
 //	life.go      retry policies, arrays and rollouts: their rules in jobs, and what must hold
 //	jobs.go      jobs, their versions and policies; slots and answers between the tiers
 //	campaign.go  the election of the active global server
 //	global.go    a leadership term and its transactions
 //	sessions.go  the sessions of the regions
-//	placer.go    plans
-//	failover.go  verdicts
+//	placer.go    plans, and verdicts
+//	children.go  the runs of schedules and workflows
 //	region.go    the master of a region and its plans
 //	uplink.go    a region's session with the global tier
 //	nodes.go     a master's sessions with the agents
@@ -39,7 +40,7 @@
 //	             are removed
 //	faults.go    random faults, second processes with the names of others, and scenes: sequences
 //	             of faults that chance seldom makes
-//	planted.go   planted bugs (internal/plant); the worlds must find each of them
+//	kids.go      schedules and workflows that operators submit, and what must hold of their runs
 //	watch.go     what must always hold, and counts of events
 //	checks.go    more of what must hold: leases that are passed on, owners, states that
 //	             only advance, and the state at the end

@@ -462,7 +462,7 @@ func (w director) bind(r *regionSim, change func(g *groupVersion)) {
 		for _, key := range sortedKeys(t.slots) {
 			s := t.slots[key]
 			old := t.jobs[s.Job]
-			if s.Region != r.name || !w.changeable(t, s) {
+			if s.Region != r.name || isChild(s.Job) || !w.changeable(t, s) {
 				continue
 			}
 			v := *old.jobVersion

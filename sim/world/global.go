@@ -31,6 +31,8 @@ type globalTerm struct {
 	jobs       map[string]*jobRecord
 	slots      map[string]region.Slot // by key
 	byJob      map[string][]region.Slot
+	schedules  map[string]*scheduleRecord
+	flows      map[string]*flowRecord
 	regions    map[string]*globalRegion
 	names      []string // names of the regions, sorted
 
@@ -83,7 +85,7 @@ func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, former leade
 	g := c.g
 	term := all[leadershipKey].value.(leadershipRecord).term
 	t := &globalTerm{g: g, w: g.w, c: c, federation: g.w.etcd.federation, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.clock(), rev: rev, mods: map[string]int64{},
-		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, byJob: map[string][]region.Slot{}, regions: map[string]*globalRegion{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
+		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, byJob: map[string][]region.Slot{}, regions: map[string]*globalRegion{}, schedules: map[string]*scheduleRecord{}, flows: map[string]*flowRecord{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
 		movable: map[string][]place.Movable{}, reported: map[string]bool{}}
 	for _, k := range sortedKeys(all) {
 		t.store(k, all[k].value, all[k].mod)
@@ -92,6 +94,7 @@ func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, former leade
 		g.w.tracef("%s: active, term %d, revision %d", g.name, t.leadership.term.Number, rev)
 	}
 	g.w.watch.active(t)
+	children{t}.load()
 	for _, name := range t.names {
 		t.regions[name].life = region.Open(t.config(), t.regions[name].rec.Record, t.began)
 	}
@@ -134,7 +137,15 @@ func (t *globalTerm) store(key string, value any, rev int64) {
 	}
 	switch kind, name, _ := strings.Cut(key, "/"); kind + "/" {
 	case jobPrefix:
+		if value == nil {
+			delete(t.jobs, name)
+			return
+		}
 		t.jobs[name] = value.(*jobRecord)
+	case schedulePrefix:
+		t.schedules[name] = value.(*scheduleRecord)
+	case flowPrefix:
+		t.flows[name] = value.(*flowRecord)
 	case slotPrefix:
 		t.storeSlot(name, value, rev)
 	case regionPrefix:

@@ -55,6 +55,7 @@ type jobRecord struct {
 	*jobVersion
 	run, revision int64
 	stopped       bool
+	purge         bool          // a run that has ended: it is forgotten when no region has a slot
 	placed        []place.Group // in the form that package place takes
 }
 

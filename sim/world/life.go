@@ -222,7 +222,7 @@ func (v *watch) lives(g *raftGroup, before *state.View, cmd *state.Command, res 
 			continue
 		}
 		spec, t := v.w.groupOf(after, a), v.life.triesOf(g.r, a)
-		if spec == nil || spec.life.retry == nil || g.r.careless {
+		if spec == nil || spec.life.retry == nil || g.r.careless || a.Local && v.w.upgraded {
 			continue
 		}
 		p := spec.life.retry

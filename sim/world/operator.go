@@ -218,7 +218,7 @@ func (w *world) submitNew() {
 }
 
 func (w *world) aJob(t *globalTerm) *jobRecord {
-	names := sortedKeys(t.jobs)
+	names := slices.DeleteFunc(sortedKeys(t.jobs), isChild)
 	if len(names) == 0 {
 		return nil
 	}
@@ -246,7 +246,7 @@ func (w *world) changePolicy(r *regionSim) {
 		for _, key := range sortedKeys(t.slots) {
 			s := t.slots[key]
 			old := t.jobs[s.Job]
-			if s.Region != r.name || s.System || old == nil || old.stopped || old.colocate != nil || w.chance(2) {
+			if s.Region != r.name || s.System || old == nil || old.stopped || old.colocate != nil || isChild(s.Job) || w.chance(2) {
 				continue
 			}
 			v := *old.jobVersion

@@ -37,6 +37,7 @@ type watch struct {
 	written     []region.Slot // the slots that the present transaction of the store changes
 	stats       Stats
 	life        lifeSeen
+	kids        kidsSeen
 }
 
 type groupName struct{ job, group string }
@@ -139,6 +140,7 @@ func (v *watch) fork(r *run) {
 	v.checkEpoch(r)
 	v.fits(r)
 	v.atOnce(r)
+	v.kidForks(r)
 	if r.o.local && b&lease.Region != 0 {
 		v.fail(7, "%s: the region's lease binds %s", r.a.id, r.o.instance)
 	}
@@ -293,6 +295,7 @@ func (v *watch) grants(m *master, arrived int64) {
 
 // stored checks each write of the store, at the moment at which the write is durable.
 func (v *watch) stored(key string, old, next any) {
+	v.kept(key, old, next)
 	switch {
 	case key == leadershipKey:
 		v.storedTerm(next)

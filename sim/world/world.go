@@ -14,6 +14,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 const (
@@ -46,13 +47,15 @@ type world struct {
 	lateRenewals int
 	// life: the world has what life.go describes, too.
 	life bool
+	// kids are the jobs of runs, by name.
+	kids map[string]kid
 	// upgraded: the world began with processes of the level before.
 	upgraded bool
 }
 
 // newWorld makes the world of a seed, and starts everything.
 func newWorld(seed uint64, out io.Writer) *world {
-	w := &world{engine: newEngine(seed, out), seed: seed, specs: map[string]*jobVersion{}, versions: map[versionKey]*jobVersion{}, systemJobs: map[string]bool{}}
+	w := &world{engine: newEngine(seed, out), seed: seed, specs: map[string]*jobVersion{}, versions: map[versionKey]*jobVersion{}, systemJobs: map[string]bool{}, kids: map[string]kid{}}
 	w.net.w, w.life = w, hasLife(seed)
 	w.watch = newWatch(w)
 	w.after = func() {}
@@ -84,6 +87,9 @@ func newWorld(seed uint64, out io.Writer) *world {
 		w.in(w.between(0, raftCheck), r.raft.check)
 	}
 	w.operate()
+	if w.life {
+		scenario(w)
+	}
 	w.beginFaults()
 	director{w}.begin()
 	return w
@@ -250,4 +256,101 @@ func cpuTime() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// breaks names the invariants that a planted bug breaks, for bugs that break none of 1 to 8. For
+// all other bugs, a violation of invariant 9 is not enough: a world that does not converge does not
+// show what is wrong.
+var breaks = map[plant.Bug][]int{
+	plant.AnswerOnce: {9},
+	plant.DeltaLate:  {9},
+
+	plant.StartingForgotten: {parallelKept},
+	plant.RetryForever:      {retriesEnd},
+	plant.DownForgotten:     {rolloutKept},
+	plant.HealthyAtOnce:     {rolloutKept},
+	plant.OverlapForgotten:  {scheduleKept},
+	plant.RunBeforeRecord:   {scheduleKept},
+	plant.TimesForgotten:    {scheduleKept},
+	plant.DependsForgotten:  {workflowKept},
+	plant.LimitForgotten:    {workflowKept},
+}
+
+// shows reports whether a violation is of an invariant that the bug breaks.
+func shows(b plant.Bug, v Violation) bool {
+	if own := breaks[b]; own != nil {
+		return slices.Contains(own, v.Invariant)
+	}
+	return v.Invariant < 9
+}
+
+// planted holds the violations that one bug has shown.
+type planted struct {
+	bug plant.Bug
+	// found is the first violation of an invariant that the bug breaks. unclear is the first
+	// violation that shows only that the world does not converge.
+	found, unclear *Violation
+	worlds         int
+	// healthy is the number of violations that the same world also has without the bug.
+	healthy int
+}
+
+// RunPlanted plants each bug in turn. It runs worlds until one shows a violation that the same
+// world does not have without the bug. It returns false if a bug has survived all worlds. Only a
+// build with the tag `planted` has the bugs.
+func RunPlanted(o Options) bool {
+	all, survived := 0, 0
+	for _, b := range plant.Bugs {
+		if o.Bug != "" && o.Bug != string(b) {
+			continue
+		}
+		all++
+		p := searchPlanted(o, b)
+		switch {
+		case p.found != nil:
+			fmt.Fprintf(o.Out, "%-34s found by seed %d: %s\n", b, p.found.Seed, p.found.What)
+		case p.unclear != nil:
+			survived++
+			fmt.Fprintf(o.Out, "%-34s SURVIVED %d worlds; seed %d only: %s\n", b, p.worlds, p.unclear.Seed, p.unclear.What)
+		default:
+			survived++
+			fmt.Fprintf(o.Out, "%-34s SURVIVED %d worlds; %d seeds fail without it, too\n", b, p.worlds, p.healthy)
+		}
+	}
+	plant.Set("")
+	fmt.Fprintf(o.Out, "%d bugs, %d found, %d survived\n", all, all-survived, survived)
+	return survived == 0
+}
+
+// searchPlanted runs worlds with a bug until one of them shows the bug.
+func searchPlanted(o Options, b plant.Bug) planted {
+	p := planted{bug: b}
+	for p.worlds < o.Worlds && p.found == nil {
+		part := o
+		part.Worlds, part.Quiet, part.All = min(20, o.Worlds-p.worlds), true, true
+		part.Seed, part.Life = o.Seed+uint64(p.worlds), breaks[b] != nil && breaks[b][0] > 9
+		if part.Life {
+			part.Seed = o.Seed + uint64(p.worlds)/lives*livesOf
+		}
+		plant.Set(b)
+		sum := runAll(part)
+		p.worlds += part.Worlds
+		plant.Set("")
+		for i := range sum.Found {
+			v := &sum.Found[i]
+			if p.found != nil || p.unclear != nil && !shows(b, *v) {
+				continue
+			}
+			if _, failed := Run(v.Seed, nil); failed != "" {
+				p.healthy++
+				continue
+			}
+			if shows(b, *v) {
+				p.found = v
+			} else {
+				p.unclear = v
+			}
+		}
+	}
+	return p
 }

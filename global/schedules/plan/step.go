@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // Overlap says what happens if a run is due while an earlier one has not ended.
@@ -238,7 +240,7 @@ func (p *Plan) one(r *Rule, t time.Time, busy []Run) (begins bool) {
 	case len(busy) >= mostActive:
 		p.skip(t, "%d runs have not ended", len(busy))
 		return false
-	case len(busy) == 0 && len(p.State.Waiting) == 0, r.Overlap == Allow:
+	case len(busy) == 0 && len(p.State.Waiting) == 0, r.Overlap == Allow, plant.Is(plant.OverlapForgotten):
 	case backfilling(busy):
 		p.behindBackfill(r, t, busy[0].Name)
 		return false

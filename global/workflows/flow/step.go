@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/job/steps"
 )
 
@@ -42,7 +43,9 @@ func (d *decider) starts(i int) bool {
 	s := &d.s.Graph.Steps[i]
 	switch s.Depends.Eval(d.endOf) {
 	case steps.Open:
-		return false
+		if !plant.Is(plant.DependsForgotten) {
+			return false
+		}
 	case steps.False:
 		d.endAll(i, steps.Skipped, d.because(i))
 		return false
@@ -158,7 +161,7 @@ func (d *decider) start(i, item int) {
 // ended decides what follows the end of an attempt.
 func (d *decider) ended(i, item int, it Item, end steps.End, why string) {
 	rule := &d.s.Rules[i]
-	if !end.Bad() || !rule.Retry[end] || it.Tries > rule.Limit {
+	if !end.Bad() || !rule.Retry[end] || it.Tries > rule.Limit && !plant.Is(plant.LimitForgotten) {
 		d.done(i, item, end, why)
 		return
 	}
