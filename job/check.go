@@ -378,6 +378,7 @@ const (
 	maxRetries         = 100
 	maxRetryRules      = 16
 	maxRetryConditions = 32
+	maxMemoryFactor    = 10
 )
 
 // endSignals are the signals that can end a task, by name.
@@ -408,8 +409,35 @@ func checkRetry(c *checker, p string, g *nusav1.Group, kind nusav1.JobType) {
 		at := c.under(p, fmt.Sprintf(".rules[%d]", i))
 		rule = present(rule)
 		checkRetryRule(c, at, rule)
+		checkRetryMemory(c, c.join(at, "memory"), rule, g)
 		if i+1 < len(r.GetRules()) && len(rule.GetExitCodes())+len(rule.GetSignals())+len(rule.GetCategories()) == 0 {
 			c.fail(at, "has no condition, so no later rule can match: put it last")
+		}
+	}
+}
+
+// checkRetryMemory validates what a rule says about memory.
+func checkRetryMemory(c *checker, p string, r *nusav1.RetryRule, g *nusav1.Group) {
+	m := r.GetMemory()
+	if m == nil {
+		return
+	}
+	if len(g.GetTasks()) != 1 {
+		c.fail(p, "only for groups with one task: it has %d", len(g.GetTasks()))
+	}
+	if r.GetAction() == nusav1.RetryAction_RETRY_ACTION_FAIL {
+		c.fail(p, "a rule with action fail has no memory")
+		return
+	}
+	if n := r.GetCategories(); len(n) > 0 && !slices.Contains(n, nusav1.FailureCategory_FAILURE_CATEGORY_OOM) {
+		c.fail(p, "applies to failures of the category oom, which the rule does not match")
+	}
+	if f := m.GetFactor(); !(f > 1 && f <= maxMemoryFactor) {
+		c.fail(c.join(p, "factor"), "%v is not more than 1 and at most %d", f, maxMemoryFactor)
+	}
+	for _, t := range g.GetTasks() {
+		if l := m.GetLimitBytes(); l != 0 && l < t.GetResources().GetMemoryBytes() {
+			c.fail(c.join(p, "limit"), "%s is less than the memory of the task, %s", FormatBytes(l), FormatBytes(t.GetResources().GetMemoryBytes()))
 		}
 	}
 }

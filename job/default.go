@@ -28,6 +28,7 @@ const (
 	defaultRestartDelay  = time.Second
 	defaultReschedules   = 5
 	defaultBackoffFrom   = 5 * time.Second
+	defaultMemoryFactor  = 1.5
 	defaultBackoffTo     = 10 * time.Minute
 	defaultParallel      = 1
 	defaultCheckInterval = 10 * time.Second
@@ -211,6 +212,9 @@ func defaultRetry(r *nusav1.Retry) {
 		or(&rule.Action, nusav1.RetryAction_RETRY_ACTION_RETRY)
 		if rule.Action == nusav1.RetryAction_RETRY_ACTION_RETRY {
 			defaultBackoff(orMessage(&rule.Backoff))
+		}
+		if rule.Memory != nil {
+			or(&rule.Memory.Factor, defaultMemoryFactor)
 		}
 	}
 }

@@ -155,6 +155,9 @@ func undefaultRetry(r *nusav1.Retry) {
 		if rule != nil {
 			drop(&rule.Action, nusav1.RetryAction_RETRY_ACTION_RETRY)
 			undefaultBackoff(&rule.Backoff)
+			if rule.Memory != nil {
+				drop(&rule.Memory.Factor, defaultMemoryFactor)
+			}
 		}
 	}
 }

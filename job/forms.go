@@ -47,7 +47,7 @@ var forms = map[protoreflect.FullName]string{
 	"nusa.v1.GroupService.tags": "[blue, v2]", "nusa.v1.GroupService.checks": "[server]",
 	"nusa.v1.Group.volumes": "{data: {source: /srv/data}}", "nusa.v1.Volume": "{source: /srv/data}",
 	"nusa.v1.Reschedule": "{attempts: 5}", "nusa.v1.Retry": "{attempts: 5, rules: [{exit_codes: [2], action: fail}]}",
-	"nusa.v1.Retry.rules": "[{exit_codes: [2], action: fail}]", "nusa.v1.RetryRule": "{exit_codes: [2], action: fail}",
+	"nusa.v1.Retry.rules": "[{exit_codes: [2], action: fail}]", "nusa.v1.RetryRule": "{exit_codes: [2], action: fail}", "nusa.v1.RetryMemory": "{factor: 1.5, limit: 4GiB}",
 	"nusa.v1.RetryRule.exit_codes": "[2]", "nusa.v1.RetryRule.signals": "[SIGSEGV]", "nusa.v1.RetryRule.categories": "[oom]",
 	"nusa.v1.Backoff": "{from: 5s, to: 10m}", "nusa.v1.Update": "{max_parallel: 2}",
 	"nusa.v1.UpdateRegions": "{order: [japaneast], pause_between: 10m}", "nusa.v1.UpdateRegions.order": "[japaneast, westeurope]",

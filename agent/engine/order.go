@@ -301,6 +301,17 @@ func taskFromProto(name string, t *nusav1.Task) reconcile.Task {
 	return out
 }
 
+// memoryOf returns the memory of a task. An attempt after a failure for lack of memory may have more than the task
+// asks for: see RetryRule.memory. The allocation then has it, and the group has one task.
+func memoryOf(a *nusav1.Allocation, g *nusav1.Group, t *nusav1.Task) int64 {
+	own := t.GetResources().GetMemoryBytes()
+	raises := func(r *nusav1.RetryRule) bool { return r.GetMemory() != nil }
+	if len(g.GetTasks()) == 1 && slices.ContainsFunc(g.GetRetry().GetRules(), raises) {
+		return max(own, a.GetResources().GetMemoryBytes())
+	}
+	return own
+}
+
 // readTask decodes a task and expands its variables. It uses each field or refuses the
 // task.
 func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node Node) (taskOrder, error) {
@@ -334,7 +345,7 @@ func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node Node
 		ID:  driver.ID{Alloc: a.GetId(), Task: name},
 		Env: env, Config: config.(map[string]any),
 		Dir: filepath.Join(allocDir, "tasks", name), AllocDir: filepath.Join(allocDir, "shared"), SecretsDir: secrets,
-		Resources: driver.Resources{CPUMilli: t.GetResources().GetCpuMilli(), MemoryBytes: t.GetResources().GetMemoryBytes(), DiskBytes: t.GetResources().GetDiskBytes()},
+		Resources: driver.Resources{CPUMilli: t.GetResources().GetCpuMilli(), MemoryBytes: memoryOf(a, g, t), DiskBytes: t.GetResources().GetDiskBytes()},
 		Ports:     o.ports,
 		Logs:      driver.LogBounds{Files: defaultLogFiles, SizeBytes: defaultLogBytes},
 		StopGrace: taskFromProto(name, t).KillTimeout,

@@ -75,3 +75,27 @@ func TestTimesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestMemoryOfARetry: only a group whose retry rules raise the memory of its one task gets what the allocation has.
+func TestMemoryOfARetry(t *testing.T) {
+	task := &nusav1.Task{Resources: &nusav1.Resources{MemoryBytes: 100}}
+	raises := &nusav1.Retry{Rules: []*nusav1.RetryRule{{}, {Memory: &nusav1.RetryMemory{Factor: 2}}}}
+	for _, c := range []struct {
+		retry *nusav1.Retry
+		tasks int
+		alloc int64
+		want  int64
+	}{
+		{raises, 1, 200, 200}, {raises, 1, 100, 100}, {raises, 1, 50, 100}, {raises, 2, 200, 100}, {nil, 1, 200, 100},
+		{&nusav1.Retry{Rules: []*nusav1.RetryRule{{}}}, 1, 200, 100},
+	} {
+		g := &nusav1.Group{Retry: c.retry, Tasks: map[string]*nusav1.Task{"t": task}}
+		if c.tasks > 1 {
+			g.Tasks["u"] = task
+		}
+		a := &nusav1.Allocation{Resources: &nusav1.Resources{MemoryBytes: c.alloc}}
+		if got := memoryOf(a, g, task); got != c.want {
+			t.Errorf("%v: %d bytes, want %d", c, got, c.want)
+		}
+	}
+}

@@ -70,8 +70,15 @@ func checkPlace(in Input, p *Place) error {
 	if !ok || job.Group(p.Key.Group) == nil {
 		return fail("version %d is not stored", p.JobVersion)
 	}
-	ask := &job.Group(p.Key.Group).Ask
+	own := job.Group(p.Key.Group).Ask
+	ask := &own
 	inst := in.View.Instance(p.Key, p.Index)
+	if p.Memory > 0 {
+		if inst.Retry == nil || p.Memory != inst.Retry.MemoryBytes || p.Memory <= ask.Resources.MemoryBytes {
+			return fail("%d bytes of memory are not those of the retry", p.Memory)
+		}
+		ask.Resources.MemoryBytes = p.Memory
+	}
 	declined, _ := in.declinedBy(&inst)
 	switch {
 	case p.Resources != ask.Resources:

@@ -20,8 +20,61 @@ func (d *decision) place(all []pending) {
 	if len(all) == 0 || d.awaitLeases(all) {
 		return
 	}
+	if raised := raisedOf(d.spec, all); len(raised) > 0 {
+		d.placeRaised(all, raised)
+		return
+	}
+	d.placeWith(&d.spec.Ask, all)
+}
+
+// placeRaised is place if instances have more memory than the group asks for. raised are the amounts.
+func (d *decision) placeRaised(all []pending, raised []int64) {
+	rest := slices.Clone(all)
+	for _, memory := range raised {
+		ask := new(state.Ask) // the ranking keeps it
+		*ask = d.spec.Ask
+		ask.Resources.MemoryBytes = memory
+		if !d.p.cache.ranking(&d.p.in, ask, d.g.Key.JobKey()).everFits() {
+			continue // no node is large enough, ever: the instance gets what the group asks for
+		}
+		var these []pending
+		rest = slices.DeleteFunc(rest, func(p pending) bool {
+			if memoryOf(d.spec, p) == memory {
+				these = append(these, p)
+				return true
+			}
+			return false
+		})
+		d.placeWith(ask, these)
+	}
+	if len(rest) > 0 {
+		d.placeWith(&d.spec.Ask, rest)
+	}
+}
+
+// memoryOf returns the memory of an instance that has more than its group asks for, or 0.
+func memoryOf(spec *state.Group, p pending) int64 {
+	if p.record == nil || p.record.Retry == nil || p.record.Retry.MemoryBytes <= spec.Ask.Resources.MemoryBytes {
+		return 0
+	}
+	return p.record.Retry.MemoryBytes
+}
+
+// raisedOf returns the amounts of memory of instances that have more than the group asks for, sorted.
+func raisedOf(spec *state.Group, all []pending) (out []int64) {
+	for _, p := range all {
+		if m := memoryOf(spec, p); m > 0 && !slices.Contains(out, m) {
+			out = append(out, m)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// placeWith finds nodes for pending instances that ask for the same.
+func (d *decision) placeWith(ask *state.Ask, all []pending) {
 	in, cache := &d.p.in, d.p.cache
-	r := cache.ranking(in, &d.spec.Ask, d.g.Key.JobKey())
+	r := cache.ranking(in, ask, d.g.Key.JobKey())
 	pk := &d.p.picker
 	pk.begin(r, cache.onNode)
 	for _, a := range d.live {
@@ -116,9 +169,13 @@ func (d *decision) placeOn(f *filter, n *node, inst *state.Instance, score float
 		ports = n.givePorts(f.ask.Ports, portStart(d.g.Key, inst))
 	}
 	gpus, _ := giveGPUs(n.GPUs, n.gpu, f.units)
+	memory := f.ask.Resources.MemoryBytes
+	if memory == d.spec.Ask.Resources.MemoryBytes {
+		memory = 0
+	}
 	d.p.plan.Places = append(d.p.plan.Places, Place{
 		Key: d.g.Key, JobVersion: d.job.Version, Index: inst.Index, NodeID: n.ID, NodeName: n.Name,
-		Epoch: d.p.in.View.NextEpoch(inst), Resources: f.ask.Resources, Ports: ports, GPUs: gpus, Why: why, Score: score,
+		Epoch: d.p.in.View.NextEpoch(inst), Resources: f.ask.Resources, Ports: ports, GPUs: gpus, Why: why, Score: score, Memory: memory,
 	})
 	d.p.cache.nodes.charge(n, f.ask, d.g.Key.JobKey(), ports, gpus)
 }

@@ -18,6 +18,7 @@ type Place struct {
 	NodeName   string
 	Epoch      int64 // epoch of the new allocation
 	Resources  state.Resources
+	Memory     int64 // the memory in Resources, if it is more than the group asks for; otherwise 0
 	Ports      []state.PortGrant
 	GPUs       []state.GPUGrant
 	Why        string // one line with the terms of the score
@@ -284,7 +285,7 @@ func (p *Plan) Commands(newID func() string, perCommand int) []state.ApplyPlan {
 		to := from
 		for ; to < len(p.Places) && room > 0 && p.Places[to].Key == first.Key && p.Places[to].JobVersion == first.JobVersion; to++ {
 			pl := &p.Places[to]
-			allocs[to] = state.PlaceAlloc{ID: newID(), Index: pl.Index, NodeID: pl.NodeID, Ports: pl.Ports, GPUs: pl.GPUs, Why: pl.Why}
+			allocs[to] = state.PlaceAlloc{ID: newID(), Index: pl.Index, NodeID: pl.NodeID, Ports: pl.Ports, GPUs: pl.GPUs, Why: pl.Why, MemoryBytes: pl.Memory}
 			room--
 		}
 		c.Places = append(c.Places, state.PlaceGroup{Key: first.Key, JobVersion: first.JobVersion, Allocs: allocs[from:to:to]})

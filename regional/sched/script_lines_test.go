@@ -149,6 +149,13 @@ func retryPolicy(a args) *retry.Policy {
 			}
 			r.From, r.To = d, time.Minute
 		}
+		if len(f) > 3 { // category:oom:1s:1500, the factor of the memory in thousandths
+			factor, err := strconv.ParseInt(f[3], 10, 64)
+			if err != nil {
+				panic(err)
+			}
+			r.MemoryMilli, p.MemoryBytes = factor, int64(a.int("mem", 0))<<20
+		}
 		p.Rules = append(p.Rules, r)
 	}
 	return p

@@ -222,6 +222,9 @@ type PlaceAlloc struct {
 	Ports  []PortGrant
 	GPUs   []GPUGrant
 	Why    string // one line
+	// MemoryBytes is the memory of the allocation, if it has more than its group asks for: see
+	// retry.Record.MemoryBytes. 0: it has not. It needs MemoryLevel.
+	MemoryBytes int64
 }
 
 // AgentReports are a node's reports about its allocations: a whole link.Change or a part of

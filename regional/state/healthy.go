@@ -3,6 +3,8 @@ package state
 import (
 	"slices"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/state/retry"
 )
 
 // HealthyLevel is the feature level from which on the state has Group.MinHealthy. Servers of a lower
@@ -41,11 +43,31 @@ const StaggerLevel = 8
 // ParallelLevel is the feature level from which on the state has Group.Parallel and Slot.Parallel.
 const ParallelLevel = 9
 
+// MemoryLevel is the feature level from which on rules of Group.Retry have MemoryMilli, and PlaceAlloc has
+// MemoryBytes.
+const MemoryLevel = 11
+
+// hasMemory reports whether a rule of the group raises the memory.
+func hasMemory(g *Group) bool {
+	return g.Retry != nil && slices.ContainsFunc(g.Retry.Rules, func(r retry.Rule) bool { return r.MemoryMilli > 0 })
+}
+
+// withoutMemory returns the policy as servers below MemoryLevel know it.
+func withoutMemory(p *retry.Policy) *retry.Policy {
+	out := *p
+	out.MemoryBytes, out.Rules = 0, slices.Clone(p.Rules)
+	for i := range out.Rules {
+		out.Rules[i].MemoryMilli, out.Rules[i].MemoryLimit = 0, 0
+	}
+	return &out
+}
+
 // forLevel returns the job as servers of a feature level know it.
 func forLevel(j *Job, level uint32) *Job {
 	unknown := func(g Group) bool {
 		return level < HealthyLevel && g.MinHealthy != 0 || level < RetryLevel && g.Retry != nil || level < StaggerLevel && g.Stagger != 0 ||
-			level < ParallelLevel && g.Parallel != 0 || level < ResizeLevel && g.Rest != 0
+			level < ParallelLevel && g.Parallel != 0 || level < ResizeLevel && g.Rest != 0 ||
+			level < MemoryLevel && hasMemory(&g)
 	}
 	if !slices.ContainsFunc(j.Groups, unknown) {
 		return j
@@ -68,6 +90,9 @@ func forLevel(j *Job, level uint32) *Job {
 		}
 		if level < ResizeLevel {
 			g.Rest = 0
+		}
+		if level < MemoryLevel && hasMemory(g) {
+			g.Retry = withoutMemory(g.Retry)
 		}
 	}
 	return &out

@@ -133,7 +133,7 @@ func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reas
 			gid:       g.gid,
 			Namespace: g.key.Namespace, Job: g.key.Job, Group: g.key.Group, Local: g.key.Local,
 			JobVersion: job.Version, GroupHash: spec.Hash, Run: slot.Run, Generation: slot.Generation,
-			Incarnation: t.cluster.Incarnation, Resources: spec.Ask.Resources, Dedicated: spec.Ask.Dedicated,
+			Incarnation: t.cluster.Incarnation, Resources: c.resources(spec), Dedicated: spec.Ask.Dedicated,
 		}),
 		Proving: proving, Desired: Run, State: Pending, Charged: true, Epoch: in.Epoch,
 		CreateIndex: t.index, Attempt: in.Failures, CreatedUnixNano: t.now, PlacedBecause: g.shareReason(c.Why),
@@ -144,12 +144,19 @@ func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reas
 	return "", nil
 }
 
+// resources returns what the allocation is charged for.
+func (c *PlaceAlloc) resources(spec *Group) Resources {
+	r := spec.Ask.Resources
+	r.MemoryBytes = max(r.MemoryBytes, c.MemoryBytes)
+	return r
+}
+
 // nodeRefusal returns why the node can no longer take a placement of the plan. It is empty
 // if the node can. So the state is never over-committed, even if the plan was made from an
 // old view.
 func nodeRefusal(t *txn, n *Node, job JobKey, spec *Group, c *PlaceAlloc) Reason {
 	u := t.useOf(n.Num)
-	need, free := spec.Ask.Resources, n.Capacity.Sub(u.Resources)
+	need, free := c.resources(spec), n.Capacity.Sub(u.Resources)
 	switch {
 	case n.Status != NodeReady:
 		return ReasonNodeLost

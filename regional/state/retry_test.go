@@ -59,3 +59,32 @@ func TestNewGenerationResetsRetries(t *testing.T) {
 		t.Errorf("%+v", in)
 	}
 }
+
+// TestRetriesWithMoreMemory: an allocation is charged for the memory of its retry. Below MemoryLevel the memory stays.
+func TestRetriesWithMoreMemory(t *testing.T) {
+	for _, level := range []uint32{MemoryLevel - 1, MemoryLevel} {
+		l := newLog(t)
+		l.ok(testNode("n1"))
+		l.ok(Command{SetLimits: &SetLimits{FeatureLevel: level}})
+		job := batch(func(g *Group) {
+			g.Retry = &retry.Policy{Attempts: 5, MemoryBytes: g.Ask.Resources.MemoryBytes, Rules: []retry.Rule{{Attempts: -1, MemoryMilli: 2000}}}
+		})(1)
+		base := job.Groups[0].Ask.Resources.MemoryBytes
+		l.ok(testOrder(0, 1, 10, job, nil))
+		l.ok(testPlace("a1", 0, "n1", 1))
+		l.ok(testReport("n1", AllocReport{ID: "a1", State: Failed, Reason: ReasonExited, Failure: &retry.Failure{Category: retry.OOM}}))
+		want := base
+		if level >= MemoryLevel {
+			want = 2 * base
+		}
+		if got := l.Instance(webKey, 0).Retry.MemoryBytes; got != want && (got != 0 || level >= MemoryLevel) || base == 0 {
+			t.Fatalf("level %d: the next attempt has %d bytes of memory, want %d", level, got, want)
+		}
+		place := testPlace("a2", 0, "n1", 1)
+		place.ApplyPlan.Places[0].Allocs[0].MemoryBytes = l.Instance(webKey, 0).Retry.MemoryBytes
+		l.ok(place)
+		if a, _ := l.Alloc("a2"); a.Resources.MemoryBytes != want {
+			t.Errorf("level %d: charged for %d bytes of memory, want %d", level, a.Resources.MemoryBytes, want)
+		}
+	}
+}

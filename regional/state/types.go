@@ -64,7 +64,8 @@ type Cluster struct {
 	// Alloc.BindingUnknown. Level 3 has ChangeDocuments. Level 4 has AuditEntry.Stored and
 	// AuditEntry.Retain. From level 5 on, the state has events, and from 6 on, Group.MinHealthy. From 7 on, it has
 	// retry policies: see RetryLevel, and from 8 on, Group.Stagger. From 9 on, it has
-	// Group.Parallel, and from 10 on, Group.Rest and ApplyPlan.Resizes.
+	// Group.Parallel, and from 10 on, Group.Rest and ApplyPlan.Resizes. From 11 on, retry
+	// rules may raise the memory: see MemoryLevel.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.

@@ -85,7 +85,7 @@ func groupFromProto(name string, g *nusav1.Group) state.Group {
 		out.MinHealthy = cmp.Or(d.AsDuration(), state.NoMinHealthy)
 	}
 	if r := g.GetRetry(); r != nil {
-		out.Retry = retryFromProto(r)
+		out.Retry = retryFromProto(r, out.Ask.Resources.MemoryBytes)
 	}
 	for _, t := range g.GetTasks() {
 		out.KillTimeout = max(out.KillTimeout, t.GetKillTimeout().AsDuration())
@@ -96,7 +96,7 @@ func groupFromProto(name string, g *nusav1.Group) state.Group {
 // defaultRetry is the rule for failures that no rule of a retry policy matches.
 var defaultRetry = retry.Rule{Attempts: -1, From: 5 * time.Second, To: 10 * time.Minute}
 
-func retryFromProto(r *nusav1.Retry) *retry.Policy {
+func retryFromProto(r *nusav1.Retry, memory int64) *retry.Policy {
 	p := &retry.Policy{Attempts: r.GetAttempts(), Default: defaultRetry}
 	for _, rule := range r.GetRules() {
 		to := retry.Rule{
@@ -105,6 +105,9 @@ func retryFromProto(r *nusav1.Retry) *retry.Policy {
 		}
 		if rule.Attempts != nil {
 			to.Attempts = rule.GetAttempts()
+		}
+		if m := rule.GetMemory(); m != nil {
+			to.MemoryMilli, to.MemoryLimit, p.MemoryBytes = int64(m.GetFactor()*1000), m.GetLimitBytes(), memory
 		}
 		for _, name := range rule.GetSignals() {
 			to.Signals = append(to.Signals, job.EndSignal(name))

@@ -3987,7 +3987,9 @@ type RetryRule struct {
 	Attempts *int32 `protobuf:"varint,5,opt,name=attempts,proto3,oneof" json:"attempts,omitempty"`
 	// Time before a retry. It doubles with each retry of the instance because of this rule. Default: from
 	// 5s to 10m.
-	Backoff       *Backoff `protobuf:"bytes,6,opt,name=backoff,proto3" json:"backoff,omitempty"`
+	Backoff *Backoff `protobuf:"bytes,6,opt,name=backoff,proto3" json:"backoff,omitempty"`
+	// More memory for the next attempt after a failure of the category oom. Only in groups with one task.
+	Memory        *RetryMemory `protobuf:"bytes,7,opt,name=memory,proto3" json:"memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4064,6 +4066,69 @@ func (x *RetryRule) GetBackoff() *Backoff {
 	return nil
 }
 
+func (x *RetryRule) GetMemory() *RetryMemory {
+	if x != nil {
+		return x.Memory
+	}
+	return nil
+}
+
+// RetryMemory raises the memory of the task for the next attempts of an instance. If no node of the region
+// is large enough, the memory stays as the task asks for it.
+type RetryMemory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The memory of the failed attempt is multiplied by this factor, more than 1 and at most 10. Default 1.5.
+	Factor float64 `protobuf:"fixed64,1,opt,name=factor,proto3" json:"factor,omitempty"`
+	// The most memory, in bytes. Default: no limit but the nodes.
+	LimitBytes    int64 `protobuf:"varint,2,opt,name=limit_bytes,json=limitBytes,proto3" json:"limit_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryMemory) Reset() {
+	*x = RetryMemory{}
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryMemory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryMemory) ProtoMessage() {}
+
+func (x *RetryMemory) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryMemory.ProtoReflect.Descriptor instead.
+func (*RetryMemory) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *RetryMemory) GetFactor() float64 {
+	if x != nil {
+		return x.Factor
+	}
+	return 0
+}
+
+func (x *RetryMemory) GetLimitBytes() int64 {
+	if x != nil {
+		return x.LimitBytes
+	}
+	return 0
+}
+
 // Backoff is a wait that doubles with each attempt.
 type Backoff struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4077,7 +4142,7 @@ type Backoff struct {
 
 func (x *Backoff) Reset() {
 	*x = Backoff{}
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4089,7 +4154,7 @@ func (x *Backoff) String() string {
 func (*Backoff) ProtoMessage() {}
 
 func (x *Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4102,7 +4167,7 @@ func (x *Backoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backoff.ProtoReflect.Descriptor instead.
 func (*Backoff) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Backoff) GetFrom() *durationpb.Duration {
@@ -4161,7 +4226,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4173,7 +4238,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4186,7 +4251,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Update) GetMaxParallel() int32 {
@@ -4275,7 +4340,7 @@ type UpdateRegions struct {
 
 func (x *UpdateRegions) Reset() {
 	*x = UpdateRegions{}
-	mi := &file_nusa_v1_job_proto_msgTypes[41]
+	mi := &file_nusa_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4287,7 +4352,7 @@ func (x *UpdateRegions) String() string {
 func (*UpdateRegions) ProtoMessage() {}
 
 func (x *UpdateRegions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[41]
+	mi := &file_nusa_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4300,7 +4365,7 @@ func (x *UpdateRegions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRegions.ProtoReflect.Descriptor instead.
 func (*UpdateRegions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *UpdateRegions) GetMaxParallel() int32 {
@@ -4396,7 +4461,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_nusa_v1_job_proto_msgTypes[42]
+	mi := &file_nusa_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4408,7 +4473,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[42]
+	mi := &file_nusa_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4421,7 +4486,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Slot) GetNamespace() string {
@@ -4614,7 +4679,7 @@ type FormerOwner struct {
 
 func (x *FormerOwner) Reset() {
 	*x = FormerOwner{}
-	mi := &file_nusa_v1_job_proto_msgTypes[43]
+	mi := &file_nusa_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4626,7 +4691,7 @@ func (x *FormerOwner) String() string {
 func (*FormerOwner) ProtoMessage() {}
 
 func (x *FormerOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[43]
+	mi := &file_nusa_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4639,7 +4704,7 @@ func (x *FormerOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormerOwner.ProtoReflect.Descriptor instead.
 func (*FormerOwner) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FormerOwner) GetRegion() string {
@@ -4722,7 +4787,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_nusa_v1_job_proto_msgTypes[44]
+	mi := &file_nusa_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4734,7 +4799,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[44]
+	mi := &file_nusa_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4747,7 +4812,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Job) GetSpec() *JobSpec {
@@ -4828,7 +4893,7 @@ type Reverted struct {
 
 func (x *Reverted) Reset() {
 	*x = Reverted{}
-	mi := &file_nusa_v1_job_proto_msgTypes[45]
+	mi := &file_nusa_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4840,7 +4905,7 @@ func (x *Reverted) String() string {
 func (*Reverted) ProtoMessage() {}
 
 func (x *Reverted) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[45]
+	mi := &file_nusa_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4853,7 +4918,7 @@ func (x *Reverted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reverted.ProtoReflect.Descriptor instead.
 func (*Reverted) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Reverted) GetVersion() int64 {
@@ -4894,7 +4959,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[46]
+	mi := &file_nusa_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4906,7 +4971,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[46]
+	mi := &file_nusa_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4919,7 +4984,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *JobStatus) GetState() JobState {
@@ -4977,7 +5042,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[47]
+	mi := &file_nusa_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4989,7 +5054,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[47]
+	mi := &file_nusa_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5002,7 +5067,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Rollout) GetVersion() int64 {
@@ -5098,7 +5163,7 @@ type RegionRollout struct {
 
 func (x *RegionRollout) Reset() {
 	*x = RegionRollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[48]
+	mi := &file_nusa_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5110,7 +5175,7 @@ func (x *RegionRollout) String() string {
 func (*RegionRollout) ProtoMessage() {}
 
 func (x *RegionRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[48]
+	mi := &file_nusa_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5123,7 +5188,7 @@ func (x *RegionRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionRollout.ProtoReflect.Descriptor instead.
 func (*RegionRollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RegionRollout) GetDesired() int32 {
@@ -5198,7 +5263,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[49]
+	mi := &file_nusa_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5210,7 +5275,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[49]
+	mi := &file_nusa_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5223,7 +5288,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GroupStatus) GetDesired() int32 {
@@ -5298,7 +5363,7 @@ type UnknownInstances struct {
 
 func (x *UnknownInstances) Reset() {
 	*x = UnknownInstances{}
-	mi := &file_nusa_v1_job_proto_msgTypes[50]
+	mi := &file_nusa_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5310,7 +5375,7 @@ func (x *UnknownInstances) String() string {
 func (*UnknownInstances) ProtoMessage() {}
 
 func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[50]
+	mi := &file_nusa_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5323,7 +5388,7 @@ func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownInstances.ProtoReflect.Descriptor instead.
 func (*UnknownInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *UnknownInstances) GetRegion() string {
@@ -5400,7 +5465,7 @@ type InstanceCounts struct {
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	mi := &file_nusa_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5412,7 +5477,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	mi := &file_nusa_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5425,7 +5490,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *InstanceCounts) GetPending() int32 {
@@ -5517,7 +5582,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[52]
+	mi := &file_nusa_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5529,7 +5594,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[52]
+	mi := &file_nusa_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5542,7 +5607,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -5867,7 +5932,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x05Retry\x12\x1f\n" +
 	"\battempts\x18\x01 \x01(\x05H\x00R\battempts\x88\x01\x01\x12(\n" +
 	"\x05rules\x18\x02 \x03(\v2\x12.nusa.v1.RetryRuleR\x05rulesB\v\n" +
-	"\t_attempts\"\x86\x02\n" +
+	"\t_attempts\"\xb4\x02\n" +
 	"\tRetryRule\x12\x1d\n" +
 	"\n" +
 	"exit_codes\x18\x01 \x03(\x05R\texitCodes\x12\x18\n" +
@@ -5877,8 +5942,13 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"categories\x12,\n" +
 	"\x06action\x18\x04 \x01(\x0e2\x14.nusa.v1.RetryActionR\x06action\x12\x1f\n" +
 	"\battempts\x18\x05 \x01(\x05H\x00R\battempts\x88\x01\x01\x12*\n" +
-	"\abackoff\x18\x06 \x01(\v2\x10.nusa.v1.BackoffR\abackoffB\v\n" +
-	"\t_attempts\"c\n" +
+	"\abackoff\x18\x06 \x01(\v2\x10.nusa.v1.BackoffR\abackoff\x12,\n" +
+	"\x06memory\x18\a \x01(\v2\x14.nusa.v1.RetryMemoryR\x06memoryB\v\n" +
+	"\t_attempts\"F\n" +
+	"\vRetryMemory\x12\x16\n" +
+	"\x06factor\x18\x01 \x01(\x01R\x06factor\x12\x1f\n" +
+	"\vlimit_bytes\x18\x02 \x01(\x03R\n" +
+	"limitBytes\"c\n" +
 	"\aBackoff\x12-\n" +
 	"\x04from\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04from\x12)\n" +
 	"\x02to\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x02to\"\xb8\x03\n" +
@@ -6130,7 +6200,7 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
 	(RetryReason)(0),              // 1: nusa.v1.RetryReason
@@ -6187,71 +6257,72 @@ var file_nusa_v1_job_proto_goTypes = []any{
 	(*Reschedule)(nil),            // 52: nusa.v1.Reschedule
 	(*Retry)(nil),                 // 53: nusa.v1.Retry
 	(*RetryRule)(nil),             // 54: nusa.v1.RetryRule
-	(*Backoff)(nil),               // 55: nusa.v1.Backoff
-	(*Update)(nil),                // 56: nusa.v1.Update
-	(*UpdateRegions)(nil),         // 57: nusa.v1.UpdateRegions
-	(*Slot)(nil),                  // 58: nusa.v1.Slot
-	(*FormerOwner)(nil),           // 59: nusa.v1.FormerOwner
-	(*Job)(nil),                   // 60: nusa.v1.Job
-	(*Reverted)(nil),              // 61: nusa.v1.Reverted
-	(*JobStatus)(nil),             // 62: nusa.v1.JobStatus
-	(*Rollout)(nil),               // 63: nusa.v1.Rollout
-	(*RegionRollout)(nil),         // 64: nusa.v1.RegionRollout
-	(*GroupStatus)(nil),           // 65: nusa.v1.GroupStatus
-	(*UnknownInstances)(nil),      // 66: nusa.v1.UnknownInstances
-	(*InstanceCounts)(nil),        // 67: nusa.v1.InstanceCounts
-	(*CountedReason)(nil),         // 68: nusa.v1.CountedReason
-	nil,                           // 69: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 70: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 71: nusa.v1.Workflow.StepsEntry
-	nil,                           // 72: nusa.v1.Workflow.ParametersEntry
-	nil,                           // 73: nusa.v1.Step.GroupsEntry
-	nil,                           // 74: nusa.v1.Step.MetaEntry
-	nil,                           // 75: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 76: nusa.v1.Group.PortsEntry
-	nil,                           // 77: nusa.v1.Group.VolumesEntry
-	nil,                           // 78: nusa.v1.Group.TasksEntry
-	nil,                           // 79: nusa.v1.Group.ServicesEntry
-	nil,                           // 80: nusa.v1.Task.EnvEntry
-	nil,                           // 81: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 82: nusa.v1.Rollout.RegionsEntry
-	nil,                           // 83: nusa.v1.GroupStatus.RegionsEntry
-	(*durationpb.Duration)(nil),   // 84: google.protobuf.Duration
-	(*Location)(nil),              // 85: nusa.v1.Location
-	(*structpb.Struct)(nil),       // 86: google.protobuf.Struct
-	(*Resources)(nil),             // 87: nusa.v1.Resources
-	(FailureCategory)(0),          // 88: nusa.v1.FailureCategory
-	(Reason)(0),                   // 89: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 90: google.protobuf.Timestamp
+	(*RetryMemory)(nil),           // 55: nusa.v1.RetryMemory
+	(*Backoff)(nil),               // 56: nusa.v1.Backoff
+	(*Update)(nil),                // 57: nusa.v1.Update
+	(*UpdateRegions)(nil),         // 58: nusa.v1.UpdateRegions
+	(*Slot)(nil),                  // 59: nusa.v1.Slot
+	(*FormerOwner)(nil),           // 60: nusa.v1.FormerOwner
+	(*Job)(nil),                   // 61: nusa.v1.Job
+	(*Reverted)(nil),              // 62: nusa.v1.Reverted
+	(*JobStatus)(nil),             // 63: nusa.v1.JobStatus
+	(*Rollout)(nil),               // 64: nusa.v1.Rollout
+	(*RegionRollout)(nil),         // 65: nusa.v1.RegionRollout
+	(*GroupStatus)(nil),           // 66: nusa.v1.GroupStatus
+	(*UnknownInstances)(nil),      // 67: nusa.v1.UnknownInstances
+	(*InstanceCounts)(nil),        // 68: nusa.v1.InstanceCounts
+	(*CountedReason)(nil),         // 69: nusa.v1.CountedReason
+	nil,                           // 70: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 71: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 72: nusa.v1.Workflow.StepsEntry
+	nil,                           // 73: nusa.v1.Workflow.ParametersEntry
+	nil,                           // 74: nusa.v1.Step.GroupsEntry
+	nil,                           // 75: nusa.v1.Step.MetaEntry
+	nil,                           // 76: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 77: nusa.v1.Group.PortsEntry
+	nil,                           // 78: nusa.v1.Group.VolumesEntry
+	nil,                           // 79: nusa.v1.Group.TasksEntry
+	nil,                           // 80: nusa.v1.Group.ServicesEntry
+	nil,                           // 81: nusa.v1.Task.EnvEntry
+	nil,                           // 82: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 83: nusa.v1.Rollout.RegionsEntry
+	nil,                           // 84: nusa.v1.GroupStatus.RegionsEntry
+	(*durationpb.Duration)(nil),   // 85: google.protobuf.Duration
+	(*Location)(nil),              // 86: nusa.v1.Location
+	(*structpb.Struct)(nil),       // 87: google.protobuf.Struct
+	(*Resources)(nil),             // 88: nusa.v1.Resources
+	(FailureCategory)(0),          // 89: nusa.v1.FailureCategory
+	(Reason)(0),                   // 90: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 91: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,   // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
 	28,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	69,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	70,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
 	27,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	70,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	71,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
 	22,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
 	26,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
 	17,  // 7: nusa.v1.JobSpec.workflow:type_name -> nusa.v1.Workflow
-	71,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
-	72,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
+	72,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
+	73,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
 	25,  // 10: nusa.v1.Workflow.history:type_name -> nusa.v1.RunHistory
-	73,  // 11: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
+	74,  // 11: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
 	28,  // 12: nusa.v1.Step.regions:type_name -> nusa.v1.RegionsSpec
-	74,  // 13: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
+	75,  // 13: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
 	20,  // 14: nusa.v1.Step.retry:type_name -> nusa.v1.StepRetry
-	84,  // 15: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
+	85,  // 15: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
 	21,  // 16: nusa.v1.Step.foreach:type_name -> nusa.v1.Foreach
-	84,  // 17: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
+	85,  // 17: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
 	1,   // 18: nusa.v1.StepRetry.on:type_name -> nusa.v1.RetryReason
 	23,  // 19: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
-	84,  // 20: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
-	84,  // 21: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	85,  // 20: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	85,  // 21: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
 	2,   // 22: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
-	84,  // 23: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	85,  // 23: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
 	24,  // 24: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
 	25,  // 25: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
-	84,  // 26: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	85,  // 26: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
 	3,   // 27: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
 	25,  // 28: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
 	29,  // 29: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
@@ -6259,112 +6330,113 @@ var file_nusa_v1_job_proto_depIdxs = []int32{
 	31,  // 31: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
 	32,  // 32: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
 	4,   // 33: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	75,  // 34: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	76,  // 34: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
 	29,  // 35: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
 	29,  // 36: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	85,  // 37: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	84,  // 38: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	86,  // 37: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	85,  // 38: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
 	5,   // 39: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
 	36,  // 40: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
 	37,  // 41: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	76,  // 42: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	77,  // 43: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	78,  // 44: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	77,  // 42: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	78,  // 43: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	79,  // 44: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
 	52,  // 45: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	84,  // 46: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
-	56,  // 47: nusa.v1.Group.update:type_name -> nusa.v1.Update
+	85,  // 46: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	57,  // 47: nusa.v1.Group.update:type_name -> nusa.v1.Update
 	28,  // 48: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
 	35,  // 49: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
 	53,  // 50: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
-	79,  // 51: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
+	80,  // 51: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
 	38,  // 52: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
 	38,  // 53: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
 	7,   // 54: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	84,  // 55: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	85,  // 55: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
 	6,   // 56: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
 	39,  // 57: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
 	8,   // 58: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	84,  // 59: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	86,  // 60: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	87,  // 61: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	80,  // 62: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	85,  // 59: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	87,  // 60: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	88,  // 61: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	81,  // 62: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
 	44,  // 63: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
 	45,  // 64: nusa.v1.Task.templates:type_name -> nusa.v1.Template
 	46,  // 65: nusa.v1.Task.check:type_name -> nusa.v1.Check
 	50,  // 66: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	84,  // 67: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	85,  // 67: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
 	51,  // 68: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
 	43,  // 69: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
-	84,  // 70: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
+	85,  // 70: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
 	9,   // 71: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
 	47,  // 72: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
 	48,  // 73: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
 	49,  // 74: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	84,  // 75: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	84,  // 76: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	84,  // 77: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	84,  // 78: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	84,  // 79: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
-	55,  // 80: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
+	85,  // 75: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	85,  // 76: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	85,  // 77: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	85,  // 78: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	85,  // 79: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	56,  // 80: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
 	54,  // 81: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
-	88,  // 82: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
+	89,  // 82: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
 	10,  // 83: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
-	55,  // 84: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
-	84,  // 85: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	84,  // 86: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	84,  // 87: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
-	84,  // 88: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
-	84,  // 89: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
-	84,  // 90: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
-	57,  // 91: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
-	11,  // 92: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
-	84,  // 93: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
-	12,  // 94: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
-	13,  // 95: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	89,  // 96: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	84,  // 97: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
-	59,  // 98: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	84,  // 99: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	90,  // 100: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	84,  // 101: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
-	16,  // 102: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	90,  // 103: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	62,  // 104: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	61,  // 105: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	14,  // 106: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	81,  // 107: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	63,  // 108: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
-	15,  // 109: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
-	90,  // 110: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
-	84,  // 111: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
-	82,  // 112: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
-	84,  // 113: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
-	90,  // 114: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
-	67,  // 115: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	83,  // 116: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	68,  // 117: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	58,  // 118: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	66,  // 119: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	84,  // 120: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	67,  // 121: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	84,  // 122: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	89,  // 123: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	33,  // 124: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	19,  // 125: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
-	18,  // 126: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
-	33,  // 127: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
-	40,  // 128: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	41,  // 129: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	42,  // 130: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	34,  // 131: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
-	65,  // 132: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	64,  // 133: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
-	67,  // 134: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	135, // [135:135] is the sub-list for method output_type
-	135, // [135:135] is the sub-list for method input_type
-	135, // [135:135] is the sub-list for extension type_name
-	135, // [135:135] is the sub-list for extension extendee
-	0,   // [0:135] is the sub-list for field type_name
+	56,  // 84: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
+	55,  // 85: nusa.v1.RetryRule.memory:type_name -> nusa.v1.RetryMemory
+	85,  // 86: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	85,  // 87: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	85,  // 88: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
+	85,  // 89: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
+	85,  // 90: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
+	85,  // 91: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
+	58,  // 92: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
+	11,  // 93: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
+	85,  // 94: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
+	12,  // 95: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
+	13,  // 96: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
+	90,  // 97: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	85,  // 98: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	60,  // 99: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
+	85,  // 100: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	91,  // 101: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	85,  // 102: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	16,  // 103: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	91,  // 104: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	63,  // 105: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	62,  // 106: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	14,  // 107: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	82,  // 108: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	64,  // 109: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
+	15,  // 110: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
+	91,  // 111: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
+	85,  // 112: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
+	83,  // 113: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
+	85,  // 114: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
+	91,  // 115: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
+	68,  // 116: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	84,  // 117: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	69,  // 118: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	59,  // 119: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	67,  // 120: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	85,  // 121: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	68,  // 122: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	85,  // 123: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	90,  // 124: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	33,  // 125: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	19,  // 126: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
+	18,  // 127: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
+	33,  // 128: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
+	40,  // 129: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	41,  // 130: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	42,  // 131: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	34,  // 132: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
+	66,  // 133: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	65,  // 134: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
+	68,  // 135: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	136, // [136:136] is the sub-list for method output_type
+	136, // [136:136] is the sub-list for method input_type
+	136, // [136:136] is the sub-list for extension type_name
+	136, // [136:136] is the sub-list for extension extendee
+	0,   // [0:136] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -6393,7 +6465,7 @@ func file_nusa_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
 			NumEnums:      16,
-			NumMessages:   68,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

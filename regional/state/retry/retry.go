@@ -42,6 +42,10 @@ type Rule struct {
 	// The back-off doubles from From up to To.
 	From time.Duration
 	To   time.Duration
+	// MemoryMilli is the factor of the memory of the next attempt after a failure of the category OOM, in
+	// thousandths. 0: the memory stays. MemoryLimit bounds the memory, in bytes. 0: no limit.
+	MemoryMilli int64
+	MemoryLimit int64
 }
 
 // Policy is the retry policy of a group. The first rule that matches decides. Without one, Default
@@ -50,6 +54,8 @@ type Policy struct {
 	Attempts int32 // most retries of an instance
 	Rules    []Rule
 	Default  Rule
+	// MemoryBytes is the memory of an instance without MemoryMilli of a rule.
+	MemoryBytes int64
 }
 
 // Record is what the decisions so far leave behind in an instance.
@@ -63,6 +69,8 @@ type Record struct {
 	Permanent int32
 	// Attempts is Policy.Attempts at the latest failure.
 	Attempts int32
+	// MemoryBytes is the memory of the next attempts. 0: what the group asks for.
+	MemoryBytes int64
 }
 
 // Verdict says what a decision means.
@@ -91,7 +99,7 @@ const maxPermanent = 2
 func Decide(p *Policy, was *Record, f Failure, failures int32) (Decision, *Record) {
 	r := &Record{Last: f, Attempts: p.Attempts}
 	if was != nil {
-		r.ByRule, r.Permanent = slices.Clone(was.ByRule), was.Permanent
+		r.ByRule, r.Permanent, r.MemoryBytes = slices.Clone(was.ByRule), was.Permanent, was.MemoryBytes
 	}
 	rule := &p.Default
 	if i := slices.IndexFunc(p.Rules, func(r Rule) bool { return r.matches(f) }); i >= 0 {
@@ -117,6 +125,9 @@ func Decide(p *Policy, was *Record, f Failure, failures int32) (Decision, *Recor
 	if r.Rule > 0 {
 		r.ByRule[r.Rule-1] = times
 	}
+	if rule.MemoryMilli > 0 && f.Category == OOM {
+		r.MemoryBytes = more(max(r.MemoryBytes, p.MemoryBytes), rule.MemoryMilli, rule.MemoryLimit)
+	}
 	if r.Rule == 0 && f.Permanent {
 		return Decision{}, r
 	}
@@ -135,6 +146,15 @@ func (r *Rule) matches(f Failure) bool {
 		return false
 	}
 	return len(r.Categories) == 0 || slices.Contains(r.Categories, category)
+}
+
+// more returns memory times a factor, at most limit. It never returns less memory.
+func more(memory, milli, limit int64) int64 {
+	next := memory/1000*milli + memory%1000*milli/1000
+	if limit > 0 {
+		next = min(next, limit)
+	}
+	return max(memory, next)
 }
 
 // Backoff returns the pause after the n-th failure, n ≥ 1: from × 2^(n-1), at most to.

@@ -30,6 +30,8 @@ func runScript(t *testing.T, script string) string {
 		case len(f) == 0 || f[0] == "#":
 		case f[0] == "policy":
 			p.Attempts, p.Rules, record, failures = number(t, f[1]), nil, nil, 0
+		case f[0] == "memory":
+			p.MemoryBytes = int64(number(t, f[1])) << 20
 		case f[0] == "instance":
 			record, failures = nil, 0
 		case f[0] == "rule":
@@ -70,6 +72,10 @@ func ruleOf(t *testing.T, words []string) Rule {
 				r.Categories = append(r.Categories, Category(v))
 			case "attempts":
 				r.Attempts = number(t, v)
+			case "memory":
+				r.MemoryMilli = int64(number(t, v))
+			case "limit":
+				r.MemoryLimit = int64(number(t, v)) << 20
 			case "from":
 				r.From = time.Duration(number(t, v)) * time.Second
 			case "fail":

@@ -36,5 +36,9 @@ func (r *Record) Text(policy, over bool, failures int32) string {
 	if over {
 		return rule + ": no further attempt"
 	}
-	return fmt.Sprintf("%s: retry %d of %d", rule, failures, r.Attempts)
+	text := fmt.Sprintf("%s: retry %d of %d", rule, failures, r.Attempts)
+	if r.MemoryBytes > 0 {
+		text += fmt.Sprintf(", with %d MiB of memory", r.MemoryBytes>>20)
+	}
+	return text
 }
