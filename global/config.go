@@ -126,7 +126,8 @@ type Config struct {
 // 6: the server knows rollouts in an order of regions.
 // 7: the server runs workflows.
 // 8: the server divides `parallel` of groups among regions.
-const featureLevel = state.ParallelLevel
+// 9: the server knows the outputs of steps of workflows.
+const featureLevel = state.OutputLevel
 
 // MinLease is the shortest lease of regions that a flag may set. It leaves time for three renewals,
 // one a second.

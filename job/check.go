@@ -126,6 +126,15 @@ func LongestName(spec *nusav1.JobSpec) int {
 // RunMark separates the name of a job from the id of its run. No name in a job file has it.
 const RunMark = '.'
 
+// OfStep reports whether a job is that of a step of a workflow, by its name.
+func OfStep(name string) bool {
+	_, id, run := strings.Cut(name, string(RunMark))
+	return run && strings.Contains(id, StepMark)
+}
+
+// outputVariable names the file for the output of a step.
+const outputVariable = "NUSA_OUTPUT"
+
 // Labels of a run: the name of its job, and its time.
 const (
 	LabelRunOf   = "nusa-run-of"
@@ -369,6 +378,11 @@ func RunVariables(spec *nusav1.JobSpec) (out []string) {
 		for _, name := range slices.Concat(p.GetMetaRequired(), p.GetMetaOptional()) {
 			out = append(out, "NUSA_META_"+name)
 		}
+		if slices.Contains(p.GetMetaOptional(), ValueRun) { // the job of a step: see StepSpec
+			out = append(out, outputVariable)
+		}
+	case OfStep(spec.GetName()):
+		out = []string{outputVariable}
 	}
 	return out
 }

@@ -232,7 +232,7 @@ func checkStep(c *checker, spec *nusav1.JobSpec, name string) steps.Step {
 		}
 	}
 	c.duration(c.join(at, "timeout"), s.GetTimeout(), time.Second, maxTimeout)
-	checkStepValues(c, at, w, s)
+	checkStepValues(c, at, w, name)
 	if r := s.GetRetry(); r != nil {
 		c.number(c.under(at, ".retry.limit"), r.GetLimit(), 1, maxStepRetries)
 		c.duration(c.under(at, ".retry.backoff"), r.GetBackoff(), 0, maxBackoff)
@@ -250,12 +250,49 @@ func checkStep(c *checker, spec *nusav1.JobSpec, name string) steps.Step {
 	return steps.Step{Name: name, Depends: depends, When: s.GetWhen() != "", Job: work, Timeout: s.GetTimeout() != nil}
 }
 
+// checkUse refuses the use of an output of a step that need not have ended.
+func checkUse(c *checker, at string, w *nusav1.Workflow, name, of string) {
+	depends, err := steps.Parse(w.GetSteps()[name].GetDepends())
+	switch {
+	case w.GetSteps()[of] == nil:
+		c.fail(at, "there is no step %q%s", clip(of), didYouMean(of, sorted(w.GetSteps())))
+	case name == w.GetOnExit() && of != name:
+	case err == nil && !slices.Contains(depends.Steps(), of):
+		c.fail(at, "takes something from step %s: name it in depends, such as %s.succeeded", of, of)
+	}
+}
+
+// UsesOf returns the outputs that a step uses: in its values, and for its items.
+func UsesOf(s *nusav1.Step) (out []steps.Output) {
+	for _, k := range sorted(s.GetMeta()) {
+		uses, _ := steps.Outputs(s.GetMeta()[k]) // a valid step
+		out = append(out, uses...)
+	}
+	if f := s.GetForeach().GetOutput(); f != "" {
+		o, _ := steps.ParseOutput(f)
+		out = append(out, o)
+	}
+	return out
+}
+
+// UsingOutputs returns the first step of a workflow that uses an output, or "".
+func UsingOutputs(spec *nusav1.JobSpec) string {
+	for _, name := range sorted(spec.GetWorkflow().GetSteps()) {
+		if len(UsesOf(spec.GetWorkflow().GetSteps()[name])) > 0 {
+			return name
+		}
+	}
+	return ""
+}
+
 // checkStepValues validates the values and the items of a step.
-func checkStepValues(c *checker, at string, w *nusav1.Workflow, s *nusav1.Step) {
+func checkStepValues(c *checker, at string, w *nusav1.Workflow, name string) {
+	s := present(w.GetSteps()[name])
 	names := map[string]bool{}
 	for k := range w.GetParameters() {
 		names[k] = true
 	}
+	one := func(is bool) int { return map[bool]int{true: 1}[is] }
 	for _, k := range sorted(s.GetMeta()) {
 		names[k] = true
 		p := c.join(c.join(at, "meta"), k)
@@ -263,6 +300,14 @@ func checkStepValues(c *checker, at string, w *nusav1.Workflow, s *nusav1.Step) 
 			c.fail(p, "not a name of a value: letters, digits and _, starting with a letter, and none that each step has")
 		}
 		checkValue(c, p, s.GetMeta()[k])
+		switch uses, err := steps.Outputs(s.GetMeta()[k]); {
+		case err != nil:
+			c.fail(p, "%s", err)
+		default:
+			for _, o := range uses {
+				checkUse(c, p, w, name, o.Step)
+			}
+		}
 	}
 	c.count(c.join(at, "meta"), len(names), maxStepMeta, "values with the parameters")
 	f := s.GetForeach()
@@ -274,8 +319,14 @@ func checkStepValues(c *checker, at string, w *nusav1.Workflow, s *nusav1.Step) 
 		c.number(c.join(at, "max_parallel"), n, 1, maxParallel)
 	}
 	switch p := w.GetParameters()[f.GetParameter()]; {
-	case (len(f.GetItems()) > 0) == (f.GetParameter() != ""):
-		c.fail(at, "give either items or parameter")
+	case one(len(f.GetItems()) > 0)+one(f.GetParameter() != "")+one(f.GetOutput() != "") != 1:
+		c.fail(at, "give either items, parameter or output")
+	case f.GetOutput() != "":
+		if o, err := steps.ParseOutput(f.GetOutput()); err != nil {
+			c.fail(c.join(at, "output"), "%s", err)
+		} else {
+			checkUse(c, c.join(at, "output"), w, name, o.Step)
+		}
 	case f.GetParameter() != "" && p == nil:
 		c.fail(c.join(at, "parameter"), "there is no parameter %q%s", clip(f.GetParameter()), didYouMean(f.GetParameter(), sorted(w.GetParameters())))
 	case f.GetParameter() != "" && p.Default != nil:
@@ -300,6 +351,20 @@ func ItemsOf(text string) (out []string, err error) {
 	for _, item := range out {
 		if err := CheckValue(item); err != nil {
 			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// ItemsOfOutput reads the list in an output of a step.
+func ItemsOfOutput(text string) ([]string, error) {
+	out, err := steps.List(text, maxItems)
+	if err != nil {
+		return nil, err
+	}
+	for i, item := range out {
+		if err := CheckValue(item); err != nil {
+			return nil, fmt.Errorf("has an item %d that %w", i, err)
 		}
 	}
 	return out, nil

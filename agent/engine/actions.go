@@ -174,12 +174,12 @@ func (e *Engine) adopt(a *alloc, do reconcile.Action) {
 		e.resume(a, do)
 	case st.State == driver.Ended:
 		e.log.Info("the run ended while no agent ran", "run", id, "exit_code", st.ExitCode)
-		e.runEnded(id, endOf(do.Run, t.Restarts, st))
+		e.runEnded(id, e.runner.withOutput(id, endOf(do.Run, t.Restarts, st), to.output))
 	default:
 		e.log.Info("run adopted", "run", id, "pid", st.PID)
 		e.runStarted(id, st.Started)
 		e.group.Go(func() error {
-			e.runner.follow(drv, id)
+			e.runner.follow(drv, id, to.output)
 			return nil
 		})
 	}

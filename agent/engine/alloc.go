@@ -19,6 +19,8 @@ type alloc struct {
 	*order
 	act     reconcile.Actual
 	details map[string]*nusav1.TaskState
+	// output is what the task that ended last wrote for later steps of its workflow.
+	output string
 	// dirty says that something has changed since the last publish.
 	dirty bool
 	// repeat makes the engine send the report again, because the master seems to have

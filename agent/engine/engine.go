@@ -105,6 +105,7 @@ func New(cfg Config, c store.Contents) (*Engine, error) {
 			return nil, fmt.Errorf("local store: record of %s: %w", id, err)
 		}
 		maps.Copy(a.details, rep.GetTasks())
+		a.output = rep.GetOutput()
 		e.allocs[id] = a
 	}
 	return e, nil
@@ -231,6 +232,7 @@ func (e *Engine) publish() {
 			ended[id] = before
 		}
 		changed[id] = makeReport(a.order, a.act, a.details, e.verdict(a))
+		changed[id].Output = a.output
 		e.cfg.Writer.PutRecord(id, a.act, changed[id])
 	}
 	if len(changed) == 0 {

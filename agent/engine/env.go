@@ -11,6 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/agent/setup"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -62,6 +63,9 @@ func variables(a *nusav1.Allocation, ports []driver.Port, task, allocDir string,
 	}
 	if n.DNS != "" {
 		vars["NUSA_DNS"] = n.DNS
+	}
+	if job.OfStep(a.GetJob()) {
+		vars["NUSA_OUTPUT"] = filepath.Join(allocDir, "tasks", task, setup.OutputFile)
 	}
 	for _, p := range ports {
 		vars["NUSA_PORT_"+p.Label] = strconv.Itoa(p.Host)

@@ -40,8 +40,14 @@ func (e *Engine) runEnded(id driver.ID, r runEnd) {
 	if v := e.verdict(a); r.end.Reason == reconcile.ReasonLeaseExpired && !v.MayStart {
 		r.end.Reason = reconcile.Reason(v.Reason) // the supervisor does not know which lease ended
 	}
+	if r.badOutput != nil {
+		r.end.Reason, r.end.Message = reconcile.ReasonOutputInvalid, Clip(r.badOutput.Error())
+	}
 	a.runEnded(id.Task, r.end, e.cfg.Timeline.Of(r.end.Finished))
 	end := a.act.Tasks[id.Task]
+	if r.output != "" && a.task(id.Task).Done(a.spec.Batch, end) {
+		a.output = r.output
+	}
 	e.log.Info("task ended", "alloc", id.Alloc, "task", id.Task, "run", id.Run, "exit_code", end.ExitCode, "signal", end.Signal, "reason", end.Reason)
 }
 

@@ -72,6 +72,7 @@ type taskOrder struct {
 	task   driver.Task
 	setup  setup.Task
 	check  *check // nil if the task has no check
+	output bool   // the task may write an output: see setup.Output
 	// bad says why the task cannot start. The task can still be stopped, because another
 	// version of the order may have started a run.
 	bad error
@@ -341,7 +342,7 @@ func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node Node
 	if err != nil {
 		return taskOrder{}, fmt.Errorf("config: %w", err)
 	}
-	to := taskOrder{driver: t.GetDriver(), task: driver.Task{
+	to := taskOrder{driver: t.GetDriver(), output: vars["NUSA_OUTPUT"] != "", task: driver.Task{
 		ID:  driver.ID{Alloc: a.GetId(), Task: name},
 		Env: env, Config: config.(map[string]any),
 		Dir: filepath.Join(allocDir, "tasks", name), AllocDir: filepath.Join(allocDir, "shared"), SecretsDir: secrets,

@@ -58,6 +58,10 @@ type runEnd struct {
 	// ran says that the run was up, from the time started.
 	ran     bool
 	started time.Time
+	// output is what the task wrote for later steps of its workflow. badOutput says why that
+	// cannot be used.
+	output    string
+	badOutput error
 }
 
 // errNoLease: a lease that binds the task ended while the task was prepared.
@@ -93,7 +97,7 @@ func (r *runner) launch(l launch) error {
 	case err != nil:
 		r.startFailed(drv, id, l.uncertain || asked && mayStillStart(err), err)
 	default:
-		r.follow(drv, id)
+		r.follow(drv, id, l.order.output)
 	}
 	return nil
 }
@@ -134,6 +138,11 @@ func (r *runner) start(drv driver.Driver, l launch) (asked bool, err error) {
 		return false, err
 	}
 	to.task.Volumes = volumes
+	if to.output && to.task.ID.Run > 1 {
+		if err := r.setup.RemoveOutput(to.task.ID.Alloc, to.task.ID.Task); err != nil {
+			return false, err
+		}
+	}
 	if err := r.setup.Prepare(ctx, to.setup); err != nil {
 		return false, err
 	}
@@ -147,8 +156,9 @@ func (r *runner) start(drv driver.Driver, l launch) (asked bool, err error) {
 	return true, drv.Start(ctx, to.task)
 }
 
-// follow reports that a run is up, and then reports its end.
-func (r *runner) follow(drv driver.Driver, id driver.ID) {
+// follow reports that a run is up, and then reports its end. output says that the task may have
+// written an output.
+func (r *runner) follow(drv driver.Driver, id driver.ID, output bool) {
 	ctx, cancel := context.WithTimeout(r.ctx, StatusLimit)
 	st, err := drv.Status(ctx, id)
 	cancel()
@@ -169,7 +179,7 @@ func (r *runner) follow(drv driver.Driver, id driver.ID) {
 			r.startFailed(drv, id, true, err)
 			return
 		case err == nil:
-			r.events.ended(id, endOf(id.Run, nil, st))
+			r.events.ended(id, r.withOutput(id, endOf(id.Run, nil, st), output))
 			return
 		case errors.Is(err, driver.ErrNotFound):
 			r.events.ended(id, goneEnd(id))
@@ -180,6 +190,14 @@ func (r *runner) follow(drv driver.Driver, id driver.ID) {
 			return
 		}
 	}
+}
+
+// withOutput adds the output of a task that has succeeded.
+func (r *runner) withOutput(id driver.ID, end runEnd, output bool) runEnd {
+	if output && end.end.ExitCode == 0 && end.end.Signal == 0 && end.end.Reason == "" {
+		end.output, end.badOutput = r.setup.Output(id.Alloc, id.Task)
+	}
+	return end
 }
 
 // askUntilConclusive asks a driver for the status of a run until the result is conclusive.

@@ -27,6 +27,7 @@ const (
 	ReasonExited             Reason = "exited"
 	ReasonKilledBySignal     Reason = "killed_by_signal"
 	ReasonMaxRuntime         Reason = "max_runtime"
+	ReasonOutputInvalid      Reason = "output_invalid"
 	ReasonLeaseExpired       Reason = "lease_expired"
 	ReasonRegionLease        Reason = "region_lease"
 	ReasonRestartsExhausted  Reason = "restarts_exhausted"

@@ -135,6 +135,8 @@ func describe(t TaskActual) string {
 		return "ended when the host restarted"
 	case t.Reason == ReasonUnhealthy:
 		return t.Message
+	case t.Reason == ReasonOutputInvalid:
+		return "succeeded with an output that cannot be used: " + t.Message
 	case t.Signal != 0 && t.Message != "":
 		return fmt.Sprintf("was killed by signal %d: %s", t.Signal, t.Message)
 	case t.Signal != 0:

@@ -6,5 +6,6 @@
 //	fetch.go    fetching artifacts, and moving them into place
 //	guard.go    which addresses and folders artifacts may come from
 //	archive.go  unpacking archives
+//	output.go   reading what a task wrote for later steps of its workflow
 //	secrets.go  reading the secrets of the node, and writing them into memory
 package setup

@@ -244,6 +244,9 @@ const TemplateLevel = 4
 // WorkflowLevel is the feature level from which servers run workflows.
 const WorkflowLevel = 7
 
+// OutputLevel is the feature level from which servers know the outputs of steps of workflows.
+const OutputLevel = 9
+
 // MaxTemplates bounds the jobs that begin runs.
 const MaxTemplates = 10_000
 
@@ -316,4 +319,21 @@ func TakeSteps(st *State) JobSet {
 	out := st.Templates.steps
 	st.Templates.steps = JobSet{}
 	return out
+}
+
+const (
+	// OutputKind is the kind of the records of outputs: see OtherKey. The name of a record is the job's
+	// key, the group and the lowest index.
+	OutputKind = "workflow-outputs"
+	// MaxOutput bounds an output, in bytes.
+	MaxOutput = 16 << 10
+)
+
+// PutOutput stores the output in a region's answer about the job of a step of a workflow.
+func PutOutput(t *Tx, k JobKey, a *nusav1.SlotAnswer) error {
+	if a.GetOutput() == "" || len(a.GetOutput()) > MaxOutput || !job.OfStep(k.Name) {
+		return nil
+	}
+	key := OtherKey(OutputKind, fmt.Sprintf("%s/%s/%d", k, a.GetGroup(), a.GetFrom()))
+	return PutOther(t, key, &nusav1.WorkflowOutputRecord{Group: a.GetGroup(), From: a.GetFrom(), Output: a.GetOutput()})
 }

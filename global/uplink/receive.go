@@ -25,6 +25,8 @@ const (
 	// answersPerCommit bounds the answers of one request, so that their writes (three for an answer
 	// that splits a slot) fit into one transaction.
 	answersPerCommit = 32
+	// outputsPerCommit bounds the outputs in them, in bytes.
+	outputsPerCommit = 128 << 10
 	// Bounds of a report and of a row of the latency matrix, in items.
 	maxFits, maxBins, maxEdges = 256, 64, 4096
 	maxDrivers                 = 64
@@ -102,7 +104,7 @@ func (s *Server) liveRegion(c *session) *state.Region {
 func (s *Server) queueAnswers(ctx context.Context, c *session, in []*nusav1.SlotAnswer, wait bool) (rest []*nusav1.SlotAnswer, err error) {
 	now := time.Now()
 	for len(in) > 0 {
-		n := min(len(in), answersPerCommit)
+		n := perCommit(in)
 		b := &answerBatch{server: s, session: c, answers: in[:n:n], at: now}
 		c.unhandled.Add(1)
 		queued := s.Commit.TryBegin(b.prepare, b.ended)
@@ -117,6 +119,17 @@ func (s *Server) queueAnswers(ctx context.Context, c *session, in []*nusav1.Slot
 		in = in[n:]
 	}
 	return nil, nil
+}
+
+// perCommit returns how many of the answers one request stores.
+func perCommit(in []*nusav1.SlotAnswer) int {
+	bytes := 0
+	for i, a := range in[:min(len(in), answersPerCommit)] {
+		if bytes += len(a.GetOutput()); i > 0 && bytes > outputsPerCommit {
+			return i
+		}
+	}
+	return min(len(in), answersPerCommit)
 }
 
 // answerBatch holds answers that are stored in one transaction.
@@ -145,6 +158,11 @@ func (b *answerBatch) prepare(t *state.Tx) error {
 			return err
 		}
 		if len(out.Changes) > 0 {
+			if answer.State == region.Done {
+				if err := state.PutOutput(t, k, p); err != nil {
+					return err
+				}
+			}
 			b.done = append(b.done, applied{answer, out.Moved, whyEnded(t.State, from, answer)})
 			addAnswerEvents(t, from, b.done[len(b.done)-1])
 			recordAnswer(t.State, from, answer, out, b.server.ReportInterval)

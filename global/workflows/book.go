@@ -47,7 +47,11 @@ type Book struct {
 	users map[string]int
 	// steps is the number of the items of steps of all runs, and active that of the runs that have not ended.
 	steps, active int
-	clock         alarms.Queue[*run]
+	// bytes is that of their outputs.
+	bytes int
+	// outputs are the outputs of jobs whose ends are not stored in the records of their steps yet.
+	outputs map[state.JobKey][]output
+	clock   alarms.Queue[*run]
 	// ready is closed when the stored records are read.
 	ready chan struct{}
 }
@@ -57,6 +61,7 @@ func New(term *api.Term) *Book {
 	b := &Book{
 		term: term, st: term.State, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{}, live: map[state.JobKey]int{},
 		defs: map[string]*definition{}, compiled: map[string]*definition{}, users: map[string]int{}, ready: make(chan struct{}),
+		outputs: map[state.JobKey][]output{},
 	}
 	b.st.Lock()
 	defer b.st.Unlock()
@@ -64,6 +69,7 @@ func New(term *api.Term) *Book {
 		b.st.Others = map[string]func(string, proto.Message){}
 	}
 	b.st.Others[specKind], b.st.Others[runKind], b.st.Others[stepKind] = b.applySpec, b.applyRun, b.applyStep
+	b.st.Others[state.OutputKind] = func(name string, m proto.Message) { applyOutput(b, name, m) }
 	return b
 }
 
@@ -145,6 +151,7 @@ func (b *Book) drop(r *run) {
 	b.users[r.key.Namespace+"/"+r.rec.GetSpec()]--
 	b.steps -= r.size
 	b.countLive(of, -one(r.live()))
+	b.bytes -= r.bytes
 	b.clock.Set(r, time.Time{})
 	b.describe(of)
 }
@@ -196,12 +203,15 @@ func (b *Book) applyStep(name string, m proto.Message) {
 	}
 	if len(parts) == 4 {
 		var err error
-		if item, err = strconv.Atoi(parts[3]); err != nil || item < 0 || item >= len(r.snap.Steps[i].Items) {
+		if item, err = strconv.Atoi(parts[3]); err != nil || item < 0 || !r.hasRoom(i, item) {
 			return
 		}
 	}
 	rec, _ := m.(*nusav1.WorkflowStepRecord)
+	size, bytes := r.size, r.bytes
 	r.set(i, item, rec)
+	b.steps += r.size - size
+	b.bytes += r.bytes - bytes
 	b.clock.Sooner(r, time.Now())
 	b.st.Templates.StepWake.Notify()
 }
@@ -216,6 +226,7 @@ func (b *Book) load(ctx context.Context) error {
 		{specKind, func() proto.Message { return &nusav1.WorkflowSpecRecord{} }, b.applySpec},
 		{runKind, func() proto.Message { return &nusav1.WorkflowRunRecord{} }, b.applyRun},
 		{stepKind, func() proto.Message { return &nusav1.WorkflowStepRecord{} }, b.applyStep},
+		{state.OutputKind, func() proto.Message { return &nusav1.WorkflowOutputRecord{} }, func(name string, m proto.Message) { applyOutput(b, name, m) }},
 	} {
 		prefix := state.OtherKey(of.kind, "")
 		_, err := b.term.Store.List(ctx, prefix, func(kv store.KV) error {
@@ -239,6 +250,11 @@ func (b *Book) load(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read the workflows: %w", err)
 		}
+	}
+	b.st.Lock()
+	defer b.st.Unlock()
+	for _, r := range b.runs {
+		r.setRecord(r.rec) // now that the steps are known, so is which of them a retry has not reset
 	}
 	return nil
 }

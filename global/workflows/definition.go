@@ -23,6 +23,9 @@ type definition struct {
 	rules []flow.Rule    // by step; Items is 0 for a list that a run gives
 	steps []*nusav1.Step // by step
 	when  []*expr.When   // by step; nil: none
+	// list is by step the output with its items, and lists are by step those that take their items from it.
+	list  map[int]steps.Output
+	lists map[int][]int
 }
 
 // define returns the definition of a valid spec.
@@ -32,9 +35,9 @@ func define(spec *nusav1.JobSpec) (*definition, error) {
 	if err != nil {
 		return nil, fmt.Errorf("job %s/%s: %w", spec.GetNamespace(), spec.GetName(), err)
 	}
-	d := &definition{spec: spec, graph: g}
+	d := &definition{spec: spec, graph: g, list: map[int]steps.Output{}, lists: map[int][]int{}}
 	names := slices.Sorted(maps.Keys(w.GetParameters()))
-	for _, of := range g.Steps {
+	for i, of := range g.Steps {
 		s := w.GetSteps()[of.Name]
 		r := flow.Rule{
 			Approval: s.GetApproval(), When: s.GetWhen() != "", Items: -1, Timeout: s.GetTimeout().AsDuration(),
@@ -42,6 +45,15 @@ func define(spec *nusav1.JobSpec) (*definition, error) {
 		}
 		if f := s.GetForeach(); f != nil {
 			r.Items, r.AtOnce = len(f.GetItems()), int(f.GetMaxParallel())
+			if o, err := steps.ParseOutput(f.GetOutput()); err == nil {
+				from, _ := g.Index(o.Step)
+				d.list[i], d.lists[from] = o, append(d.lists[from], i)
+			}
+		}
+		for _, o := range job.UsesOf(s) {
+			if j, known := g.Index(o.Step); known {
+				r.Uses = append(r.Uses, j)
+			}
 		}
 		var when *expr.When
 		if r.When {

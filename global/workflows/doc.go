@@ -10,6 +10,8 @@
 //	moments.go     when to look at which step of a run
 //	loop.go        the loop: it looks at runs whose jobs have changed, and whose times have come
 //	turn.go        one plan of a run, carried out in one transaction; the jobs of steps
+//	children.go    makes the jobs of steps
+//	outputs.go     the outputs of steps, and the steps that use them
 //	forget.go      forgets old runs
 //	service.go     Run, Retry, Approve, Cancel
 //	query.go       List, Get, Graph

@@ -58,6 +58,9 @@ func (b *Book) tidy(ctx context.Context, now time.Time) error {
 		}
 	}
 	b.st.Unlock()
+	if err := b.dropOutputs(ctx); err != nil {
+		return err
+	}
 	for _, id := range unused {
 		if err := b.forgetSpec(ctx, id); err != nil {
 			return err
@@ -151,6 +154,25 @@ func (b *Book) forgetSome(t *state.Tx, r *run) (gone bool, err error) {
 		}
 	}
 	return true, state.DeleteOther(t, runKey(r.key))
+}
+
+// dropOutputs removes outputs that no step waits for any more.
+func (b *Book) dropOutputs(ctx context.Context) error {
+	b.st.Lock()
+	left := len(unclaimed(b))
+	b.st.Unlock()
+	if left == 0 {
+		return nil
+	}
+	_, err := b.term.Commit.Do(ctx, func(t *state.Tx) error {
+		for _, name := range unclaimed(b) {
+			if err := state.DeleteOther(t, state.OtherKey(state.OutputKind, name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err
 }
 
 // forgetSpec removes a version that no run has.

@@ -14,8 +14,8 @@ import (
 	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
-// maxPage bounds a page.
-const maxPage = 1000
+// maxPage bounds a page, and pageBytes the outputs in it.
+const maxPage, pageBytes = 1000, 1 << 20
 
 func pageOf(limit int32) (int, error) {
 	if limit < 0 || limit > maxPage {
@@ -119,6 +119,7 @@ func (s *Service) Get(ctx context.Context, req *nusav1.GetWorkflowRunRequest) (*
 	}
 	b.st.Lock()
 	defer b.st.Unlock()
+	bytes := 0
 	out := &nusav1.WorkflowRunStatus{Run: r.message()}
 	for i := from; i < to; i++ {
 		for item := first; item < len(r.snap.Steps[i].Items); item++ {
@@ -127,6 +128,10 @@ func (s *Service) Get(ctx context.Context, req *nusav1.GetWorkflowRunRequest) (*
 				continue
 			}
 			if len(out.GetSteps()) == limit {
+				out.NextPageToken = strconv.Itoa(i) + "." + strconv.Itoa(item)
+				return out, nil
+			}
+			if bytes += len(st.GetOutput()); bytes > pageBytes && len(out.GetSteps()) > 0 {
 				out.NextPageToken = strconv.Itoa(i) + "." + strconv.Itoa(item)
 				return out, nil
 			}
@@ -152,6 +157,7 @@ func (r *run) status(i, item int) *nusav1.StepStatus {
 		out.Index, out.Item = &index, r.items[i][item]
 	}
 	out.State, out.Message, out.Attempts, out.Began, out.Ended, out.Until = rec.GetState(), rec.GetMessage(), rec.GetAttempts(), rec.GetBegan(), rec.GetEnded(), rec.GetUntil()
+	out.Output, out.Run, out.Region = rec.GetOutput(), rec.GetRun(), rec.GetRegion()
 	if out.GetState() == nusav1.StepState_STEP_STATE_UNSPECIFIED {
 		out.State = nusav1.StepState_STEP_STATE_PENDING
 	}

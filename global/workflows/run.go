@@ -38,8 +38,8 @@ type run struct {
 	// recs are the records of the items of each step, and whole those about all items.
 	recs  [][]*nusav1.WorkflowStepRecord
 	whole map[int]*nusav1.WorkflowStepRecord
-	// size is the number of items of all steps. bad and ended count the steps that have.
-	size, bad, ended int
+	// size is the number of items of all steps, and bytes that of their outputs. bad and ended count the steps that have.
+	size, bytes, bad, ended int
 	// jobs are the active jobs, with the step and the item of each.
 	jobs map[string][2]int
 	// touched are the steps to look at, and held those that wait for room.
@@ -79,8 +79,14 @@ func newRun(k state.JobKey, def *definition, rec *nusav1.WorkflowRunRecord) *run
 		count := 1
 		if def.rules[i].Items >= 0 {
 			r.items[i] = of.of(def.steps[i].GetForeach())
+			if r.items[i] == nil {
+				r.items[i] = []string{}
+			}
 			r.snap.Rules[i].Items = len(r.items[i])
 			count = max(1, len(r.items[i]))
+		}
+		if o, has := def.list[i]; has {
+			r.snap.Rules[i].Wrong = notEnded(o.Step)
 		}
 		r.size += count
 		r.snap.Steps[i].Items = make([]flow.Item, count)
@@ -159,7 +165,7 @@ func (r *run) isStale(i int) bool {
 	if rec := r.whole[i]; rec != nil && rec.GetRound() < r.rec.GetRound() {
 		return true
 	}
-	for _, rec := range r.recs[i] {
+	for _, rec := range r.recs[i][:len(r.snap.Steps[i].Items)] {
 		if rec != nil && rec.GetRound() < r.rec.GetRound() {
 			return true
 		}
@@ -206,6 +212,8 @@ func itemOf(rec *nusav1.WorkflowStepRecord) flow.Item {
 // set notes the record of an item, or with wholeItem of all items.
 func (r *run) set(i, item int, rec *nusav1.WorkflowStepRecord) {
 	st := &r.snap.Steps[i]
+	r.bytes -= len(r.recordOf(i, item).GetOutput())
+	r.bytes += len(rec.GetOutput())
 	if item == wholeItem {
 		r.whole[i] = rec
 		if rec == nil {
@@ -218,8 +226,25 @@ func (r *run) set(i, item int, rec *nusav1.WorkflowStepRecord) {
 		}
 	} else {
 		r.recs[i][item] = rec
-		r.setItem(i, item, itemOf(rec), int(rec.GetAttempts()))
+		if item < len(st.Items) {
+			r.setItem(i, item, itemOf(rec), int(rec.GetAttempts()))
+		}
 	}
+	r.summarize(i)
+	r.touched.add(i)
+}
+
+// recordOf returns the record of an item, or with wholeItem of all items.
+func (r *run) recordOf(i, item int) *nusav1.WorkflowStepRecord {
+	if item == wholeItem {
+		return r.whole[i]
+	}
+	return r.recs[i][item]
+}
+
+// summarize notes what the items of a step say about it.
+func (r *run) summarize(i int) {
+	st := &r.snap.Steps[i]
 	was := st.End
 	st.End = flow.EndOf(st.Items)
 	st.Stale = r.snap.Phase == flow.Resetting && st.Stale && r.isStale(i)
@@ -228,9 +253,13 @@ func (r *run) set(i, item int, rec *nusav1.WorkflowStepRecord) {
 	if i != r.def.graph.OnExit {
 		r.snap.Open += one(st.End == steps.None) - one(was == steps.None)
 	}
-	r.touched.add(i)
 	if was == steps.None && st.End != steps.None {
 		r.touched.addAll(r.def.graph.Before[i])
+	}
+	if was != st.End {
+		for _, j := range r.def.lists[i] {
+			r.resolve(j)
+		}
 	}
 }
 

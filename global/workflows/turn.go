@@ -1,11 +1,9 @@
 package workflows
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -259,6 +257,12 @@ func (b *Book) act(t *state.Tx, r *run, a flow.Action, region string, children m
 		next.State = nusav1.StepState_STEP_STATE_BACKOFF
 	case flow.Finish:
 		next.State, next.Ended = endStates[a.End], timestamppb.New(now)
+		if old.GetAttempts() > 0 {
+			if err := takeOutput(b, t, r, r.childKey(a.Step, a.Item, int(old.GetAttempts())), next); err != nil {
+				return 0, err
+			}
+			size += len(next.GetOutput())
+		}
 		if old.GetApproved() && a.End == steps.Succeeded && old.GetAttempts() == 0 {
 			next.Message = old.GetMessage() // who has approved it
 		}
@@ -296,6 +300,9 @@ func (b *Book) childResult(k state.JobKey) (steps.End, string) {
 	to, why, _ := schedules.RunState(b.st, k)
 	switch to {
 	case nusav1.JobRunState_JOB_RUN_STATE_COMPLETE:
+		if b.answers(k) {
+			return steps.None, ""
+		}
 		return steps.Succeeded, ""
 	case nusav1.JobRunState_JOB_RUN_STATE_FAILED:
 		return steps.Failed, why
@@ -306,6 +313,21 @@ func (b *Book) childResult(k state.JobKey) (steps.End, string) {
 		return steps.Failed, "its job was stopped"
 	}
 	return steps.None, ""
+}
+
+// answers reports whether regions have yet to say that the slots of a job are done. They say so with its output.
+// The lock is held.
+func (b *Book) answers(k state.JobKey) bool {
+	j := b.st.Jobs[k]
+	if j == nil {
+		return false
+	}
+	for s := range j.Slots.All() {
+		if s.State != region.Done && s.Desired == region.DesiredRun && !s.Vacant {
+			return true
+		}
+	}
+	return false
 }
 
 // regionOf returns the region that decides about the other steps of a run, once it is known. Empty: it need
@@ -328,25 +350,6 @@ func (b *Book) regionOf(r *run) string {
 	return ""
 }
 
-// ask is what a job of a step is made from.
-type ask struct {
-	name, step, region string
-	index, attempt     int
-	values             map[string]string
-	labels             map[string]string
-	// ref is the record of the job that the step runs, and wrong why there is none.
-	ref   *state.Record
-	wrong error
-	began *nusav1.WorkflowRun
-}
-
-// child is a job that was made before its transaction.
-type child struct {
-	job    *schedules.Child
-	err    error
-	region string
-}
-
 // asks returns what the jobs that a plan starts are made from. The lock is held.
 func (b *Book) asks(r *run, p *flow.Plan, region string) (out []ask) {
 	for _, a := range p.Actions {
@@ -366,7 +369,12 @@ func (b *Book) ask(r *run, i, item, attempt int, region string) ask {
 	}
 	a.labels = map[string]string{job.LabelWorkflowRun: r.key.Name, job.LabelWorkflowStep: step}
 	a.values = maps.Clone(r.params)
-	maps.Copy(a.values, r.def.steps[i].GetMeta())
+	own := maps.Clone(r.def.steps[i].GetMeta())
+	if err := r.expand(own); err != nil {
+		a.wrong = err
+		return a
+	}
+	maps.Copy(a.values, own)
 	a.values[job.ValueRun], a.values[job.ValueStep], a.values[job.ValueAttempt] = r.key.Name, step, strconv.Itoa(attempt)
 	if r.items[i] != nil {
 		a.values[job.ValueItem], a.values[job.ValueIndex] = r.items[i][item], strconv.Itoa(item)
@@ -387,94 +395,6 @@ func (b *Book) ask(r *run, i, item, attempt int, region string) ask {
 		a.ref = j.Record
 	}
 	return a
-}
-
-// build makes jobs.
-func build(d *definition, asks []ask) map[string]child {
-	out := make(map[string]child, len(asks))
-	for _, a := range asks {
-		c, err := childOf(d, a)
-		out[a.name] = child{c, err, a.region}
-	}
-	return out
-}
-
-// childOf makes one job.
-func childOf(d *definition, a ask) (*schedules.Child, error) {
-	var spec *nusav1.JobSpec
-	switch {
-	case a.wrong != nil:
-		return nil, a.wrong
-	case a.ref != nil:
-		spec = a.ref.Spec() // not in ask: it costs milliseconds for a large job
-		if err := chooseValues(spec, a.values); err != nil {
-			return nil, err
-		}
-		if own := d.steps[a.index].GetRegions(); own != nil {
-			spec.Regions = own
-		}
-	default:
-		spec = job.StepSpec(d.spec, a.step)
-	}
-	if a.region != "" {
-		if err := pin(spec, a.region); err != nil {
-			return nil, err
-		}
-	}
-	return schedules.NewChild(spec, a.name, a.began.GetBegan().AsTime(), a.values, a.labels)
-}
-
-// pin lets a job run only in one region. Its own rules stay, so it is an error if they do not allow the region.
-func pin(spec *nusav1.JobSpec, region string) error {
-	narrow := func(of *nusav1.RegionsSpec) (*nusav1.RegionsSpec, error) {
-		out := &nusav1.RegionsSpec{Near: of.GetNear()}
-		for _, s := range of.GetAllow() {
-			if s.GetName() == "" || s.GetName() == region {
-				out.Allow = append(out.Allow, &nusav1.RegionSelector{Name: region, Labels: s.GetLabels()})
-			}
-		}
-		switch {
-		case len(of.GetAllow()) == 0:
-			out.Allow = []*nusav1.RegionSelector{{Name: region}}
-		case len(out.GetAllow()) == 0:
-			return nil, status.Errorf(codes.FailedPrecondition, "same_region: the first step runs in region %s, and regions.allow of this step does not have it", region)
-		}
-		return out, nil
-	}
-	var err error
-	spec.Regions, err = narrow(spec.GetRegions())
-	for _, g := range spec.GetGroups() {
-		if g.GetRegions() == nil {
-			continue
-		}
-		var wrong error
-		g.Regions, wrong = narrow(g.GetRegions())
-		err = cmp.Or(err, wrong)
-	}
-	return err
-}
-
-// chooseValues keeps those values for which the job that a step runs has names.
-func chooseValues(of *nusav1.JobSpec, values map[string]string) error {
-	p := of.GetParameterized()
-	switch {
-	case p == nil:
-		return status.Errorf(codes.FailedPrecondition, "job %s has no parameterized: a step cannot run it", of.GetName())
-	case p.GetPayload() == nusav1.Payload_PAYLOAD_REQUIRED:
-		return status.Errorf(codes.FailedPrecondition, "job %s requires a payload: a step has none", of.GetName())
-	}
-	known := slices.Concat(p.GetMetaRequired(), p.GetMetaOptional())
-	maps.DeleteFunc(values, func(k, _ string) bool { return !slices.Contains(known, k) })
-	var missing []string
-	for _, k := range p.GetMetaRequired() {
-		if _, given := values[k]; !given {
-			missing = append(missing, k)
-		}
-	}
-	if len(missing) > 0 {
-		return status.Errorf(codes.FailedPrecondition, "job %s requires the values %s: give the step meta, or the workflow parameters", of.GetName(), strings.Join(missing, ", "))
-	}
-	return nil
 }
 
 // child returns the job of an attempt, and makes it if it was not made before. The lock is held.

@@ -59,6 +59,7 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_RESCHEDULES_EXHAUSTED: "it failed, and reschedule.attempts allows no further attempt",
 	nusav1.Reason_REASON_RETRIES_EXHAUSTED:     "it failed, and its retry policy allows no further attempt",
 	nusav1.Reason_REASON_PERMANENT_FAILURE:     "it failed twice with an error that a retry does not correct",
+	nusav1.Reason_REASON_OUTPUT_INVALID:        "its output is too large, not UTF-8, or no plain file",
 	nusav1.Reason_REASON_AGENT_BUSY:            "the agent is too busy",
 	nusav1.Reason_REASON_AGENT_LEAVING:         "the agent is leaving",
 	nusav1.Reason_REASON_STALE_ORDER:           "a newer order replaced it",

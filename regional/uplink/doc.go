@@ -10,6 +10,7 @@
 //	keys          stores which roots and keys the members of the region should have
 //	orders        turns slot orders into commands of the log
 //	send          sends the messages to the global tier when they are due
+//	output        the outputs of jobs of steps of workflows
 //	sendreport    decides when a report is sent
 //	sendrow       sends the changes of the row of round trips
 //	asks          the asks whose fit counts are reported

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -147,12 +146,14 @@ func (ss *session) sendAnswers(now time.Time) (time.Time, error) {
 	}
 	current := map[string]*nusav1.SlotAnswer{}
 	var out []*nusav1.SlotAnswer
-	answers := accept.Answers(ss.u.cfg.FSM.View())
+	view := ss.u.cfg.FSM.View()
+	answers := accept.Answers(view)
 	if ss.u.cfg.LogSuspect() {
 		answers = accept.OfSuspectLog(answers)
 	}
 	for _, a := range answers {
 		w := wire.SlotAnswerToProto(&a)
+		w.Output = outputOf(view, &a)
 		key := state.SlotID(a.Namespace, a.Job, a.Group, a.From)
 		current[key] = w
 		if repeat || !proto.Equal(w, ss.sentAnswers[key]) {
@@ -160,7 +161,7 @@ func (ss *session) sendAnswers(now time.Time) (time.Time, error) {
 		}
 	}
 	ss.sentAnswers = current
-	for part := range slices.Chunk(out, maxAnswers) {
+	for _, part := range messagesOf(out) {
 		if err := ss.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Answers{Answers: &nusav1.SlotAnswers{Answers: part}}}); err != nil {
 			return time.Time{}, err
 		}

@@ -119,6 +119,17 @@ func TasksFromStored(raw []byte) map[string]*nusav1.TaskState {
 	return a.Tasks
 }
 
+// OutputFromStored returns the output of an allocation. encodeTasks encoded it.
+func OutputFromStored(raw []byte) (output string) {
+	s := fieldScanner{rest: raw}
+	for s.next() {
+		if s.num == allocOutput {
+			output = string(s.b)
+		}
+	}
+	return output
+}
+
 // JobName returns the job name that users see. The name of a region's own job ends with "@"
 // and the region.
 func JobName(name string, local bool, region string) string {

@@ -39,6 +39,7 @@ const (
 	reportIndex    protowire.Number = 8
 	reportFailure  protowire.Number = 9
 	reportLimits   protowire.Number = 10
+	reportOutput   protowire.Number = 11
 
 	failureCategory  protowire.Number = 1
 	failureTask      protowire.Number = 2
@@ -111,6 +112,7 @@ const (
 	allocGeneration  protowire.Number = 14
 	allocEpoch       protowire.Number = 15
 	allocTasks       protowire.Number = 16
+	allocOutput      protowire.Number = 29
 	allocResources   protowire.Number = 17
 	allocPorts       protowire.Number = 18
 	allocAttempt     protowire.Number = 21

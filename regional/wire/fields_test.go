@@ -30,7 +30,7 @@ var handWritten = []struct {
 	}, nil},
 	{&nusav1.AllocReport{}, numbers{
 		"id": reportID, "state": reportState, "declined": reportDeclined, "reason": reportReason, "message": reportMessage, "tasks": reportTasks,
-		"index": reportIndex, "failure": reportFailure, "limits": reportLimits,
+		"index": reportIndex, "failure": reportFailure, "limits": reportLimits, "output": reportOutput,
 	}, []string{"incarnation"}}, // a field of the order: the state has it
 	{&nusav1.Failure{}, numbers{
 		"category": failureCategory, "task": failureTask, "exit_code": failureExitCode, "signal": failureSignal, "permanent": failurePermanent,
@@ -60,6 +60,7 @@ var handWritten = []struct {
 		"region": allocRegion, "node_id": allocNodeID, "node_name": allocNodeName, "desired": allocDesired, "reason": allocReason,
 		"message": allocMessage, "generation": allocGeneration, "epoch": allocEpoch, "tasks": allocTasks, "resources": allocResources,
 		"ports": allocPorts, "attempt": allocAttempt, "incarnation": allocIncarnation,
+		"output": allocOutput,
 	}, []string{"state", "created", "modified", "create_index", "modify_index", "placed_because", "node_silent", "retry", "gpus"}}, // agents need none of these
 	{&nusav1.Resources{}, numbers{"cpu_milli": resourcesCPUMilli, "memory_bytes": resourcesMemoryBytes, "disk_bytes": resourcesDiskBytes},
 		[]string{"gpu"}}, // state.Resources has no GPUs

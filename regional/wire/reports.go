@@ -3,6 +3,7 @@ package wire
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -13,6 +14,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/state/retry"
 )
+
+// maxOutput bounds an output, in bytes. An agent sends no larger one.
+const maxOutput = 16 << 10
 
 // MaxReports bounds a full set of reports. A node has fewer allocations.
 const MaxReports = 10_000
@@ -77,6 +81,7 @@ func readPosition(p link.Position, raw []byte) (link.Position, error) {
 func readReport(raw []byte) (r state.AllocReport, err error) {
 	var tasks []reportedTask
 	index := uint64(0)
+	var output []byte
 	s := fieldScanner{rest: raw}
 	for s.next() {
 		switch s.num {
@@ -96,6 +101,10 @@ func readReport(raw []byte) (r state.AllocReport, err error) {
 				return r, err
 			}
 			tasks = append(tasks, t)
+		case reportOutput:
+			if len(s.b) <= maxOutput && utf8.Valid(s.b) {
+				output = s.b
+			}
 		case reportFailure:
 			if r.Failure, err = readFailure(s.b); err != nil {
 				return r, err
@@ -109,7 +118,7 @@ func readReport(raw []byte) (r state.AllocReport, err error) {
 	if r.Limits != 0 {
 		r.Order = index
 	}
-	r.Tasks, r.Restarts, r.Down = encodeTasks(tasks)
+	r.Tasks, r.Restarts, r.Down = encodeTasks(tasks, output)
 	r.Down = r.Down && r.State == state.Running
 	return r, s.err
 }
@@ -174,14 +183,17 @@ func readTask(entry []byte) (reportedTask, error) {
 }
 
 // encodeTasks returns the task states of a report as the state stores them: an encoded
-// Allocation with the tasks sorted by name, so that equal tasks have equal bytes. It also
+// Allocation with the tasks sorted by name, so that equal tasks have equal bytes, and the output. It also
 // returns the number of restarts, and whether a task is down. A task is down when it is
 // neither running nor complete.
-func encodeTasks(tasks []reportedTask) (raw []byte, restarts int32, down bool) {
+func encodeTasks(tasks []reportedTask, output []byte) (raw []byte, restarts int32, down bool) {
 	slices.SortFunc(tasks, func(a, b reportedTask) int { return strings.Compare(a.name, b.name) })
 	size := 0
 	for _, t := range tasks {
 		size += protowire.SizeTag(allocTasks) + protowire.SizeBytes(len(t.entry))
+	}
+	if len(output) > 0 {
+		size += protowire.SizeTag(allocOutput) + protowire.SizeBytes(len(output))
 	}
 	if size > 0 {
 		raw = make([]byte, 0, size) // a copy, because a slice of the message would keep the whole message in memory
@@ -194,6 +206,9 @@ func encodeTasks(tasks []reportedTask) (raw []byte, restarts int32, down bool) {
 		default:
 			down = true
 		}
+	}
+	if len(output) > 0 {
+		raw = protowire.AppendBytes(protowire.AppendTag(raw, allocOutput, protowire.BytesType), output)
 	}
 	return raw, restarts, down
 }

@@ -73,8 +73,8 @@ func TestReadReportsEqualsGeneratedCode(t *testing.T) {
 				down = down || s.State != nusav1.AllocState_ALLOC_STATE_RUNNING && s.State != nusav1.AllocState_ALLOC_STATE_COMPLETE
 			}
 			var tasks []byte
-			if len(r.Tasks) > 0 {
-				if tasks, err = Deterministic.Marshal(&nusav1.Allocation{Tasks: r.Tasks}); err != nil {
+			if len(r.Tasks) > 0 || r.Output != "" {
+				if tasks, err = Deterministic.Marshal(&nusav1.Allocation{Tasks: r.Tasks, Output: r.Output}); err != nil {
 					t.Fatal(err)
 				}
 			}

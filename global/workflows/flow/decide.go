@@ -49,7 +49,9 @@ func exitOutcome(s *Snapshot, end steps.End) (Outcome, string) {
 	return s.Outcome, s.Why
 }
 
-// past returns, for example, "timed out".
+// Past returns, for example, "timed out".
+func Past(e steps.End) string { return past(e) }
+
 func past(e steps.End) string {
 	switch e {
 	case steps.TimedOut:

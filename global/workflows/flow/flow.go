@@ -15,6 +15,10 @@ type Rule struct {
 	When bool
 	// Items is the number of items. -1: the step has no foreach.
 	Items int
+	// Uses are the steps whose outputs the step uses. It does not start in the plan in which one of them ends.
+	Uses []int
+	// Wrong says why the step cannot start, for example because a list for its items is none.
+	Wrong string
 	// AtOnce bounds the items that are active at once.
 	AtOnce int
 	// Limit is how often the step may be tried again, after Backoff and then twice as long each time.

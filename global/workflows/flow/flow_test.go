@@ -28,7 +28,13 @@ type world struct {
 	end  *Plan
 	// started counts the attempts by step and item.
 	started map[[2]int]int
+	// lists has the steps whose items are the output of another one, and how many there will be. Negative: the
+	// output is no list.
+	lists map[int]list
 }
+
+// list says from which step a step has its items.
+type list struct{ from, items int }
 
 var t0 = time.Date(2026, 11, 29, 0, 0, 0, 0, time.UTC)
 
@@ -38,7 +44,7 @@ func newWorld(t testing.TB, all []steps.Step, rules map[string]Rule, onExit stri
 	if len(wrong) > 0 {
 		t.Fatal(wrong)
 	}
-	w := &world{t: t, now: t0, log: &strings.Builder{}, held: map[int]bool{}, touched: map[int]bool{}, jobs: map[[2]int]steps.End{}, when: map[int]bool{}, started: map[[2]int]int{}}
+	w := &world{t: t, now: t0, log: &strings.Builder{}, held: map[int]bool{}, touched: map[int]bool{}, jobs: map[[2]int]steps.End{}, when: map[int]bool{}, started: map[[2]int]int{}, lists: map[int]list{}}
 	w.s = &Snapshot{Graph: g, MaxParallel: 100, Open: len(g.Steps)}
 	if g.OnExit >= 0 {
 		w.s.Open--
@@ -151,6 +157,25 @@ func (w *world) apply(a Action) {
 		for _, next := range w.s.Graph.Before[a.Step] {
 			w.touched[next] = true
 		}
+		for i, l := range w.lists {
+			if l.from == a.Step {
+				w.resolve(i, l)
+			}
+		}
+	}
+}
+
+// resolve gives a step its items, once the step that lists them has ended.
+func (w *world) resolve(i int, l list) {
+	r := &w.s.Rules[i]
+	switch {
+	case w.s.Steps[l.from].End != steps.Succeeded:
+		r.Wrong = "no output"
+	case l.items < 0:
+		r.Wrong = "no list"
+	default:
+		r.Wrong, r.Items = "", l.items
+		w.s.Steps[i].Items = make([]Item, max(1, l.items))
 	}
 }
 
@@ -341,7 +366,7 @@ func oracle(t *testing.T, seed uint64) {
 	n := 1 + r.IntN(9)
 	all, trees, rules := []steps.Step{}, make([]*tree, n), map[string]Rule{}
 	outcomes := map[[3]int]steps.End{} // by step, item and attempt
-	when := map[int]bool{}
+	when, lists := map[int]bool{}, map[int]list{}
 	ends, tries := make([]steps.End, n), map[[2]int]int{}
 	for i := range n {
 		text := ""
@@ -358,15 +383,30 @@ func oracle(t *testing.T, seed uint64) {
 		if s.When {
 			rule.When, when[i] = true, r.IntN(3) > 0
 		}
+		if items := r.IntN(5) - 1; i > 0 && r.IntN(4) == 0 { // its items are the output of another step
+			lists[i] = list{r.IntN(i), items}
+			trees[i] = &tree{op: "&&", kids: []*tree{{step: lists[i].from, end: steps.Succeeded}, randomTree(r, i, 1)}}
+			s = step(t, s.Name, trees[i].String())
+			s.When = rule.When
+			rule.Items, rule.AtOnce, rule.Wrong = 0, 1+r.IntN(2), "not ended"
+		}
 		all, rules[s.Name] = append(all, s), rule
 		if trees[i] != nil && !trees[i].holds(ends) || s.When && !when[i] {
 			ends[i] = steps.Skipped
 			continue
 		}
 		var of []Item
-		for item := range max(1, rule.Items) {
+		items := rule.Items
+		if l, has := lists[i]; has {
+			items = l.items
+		}
+		if items < 0 && rule.Wrong != "" {
+			ends[i] = steps.Failed
+			continue
+		}
+		for item := range max(1, items) {
 			end := steps.Succeeded
-			for try := 1; rule.Items != 0; try++ {
+			for try := 1; items != 0; try++ {
 				end = []steps.End{steps.Succeeded, steps.Succeeded, steps.Failed, steps.Lost}[r.IntN(4)]
 				outcomes[[3]int{i, item, try}], tries[[2]int{i, item}] = end, try
 				if !end.Bad() || !rule.Retry[end] || try > rule.Limit {
@@ -383,6 +423,12 @@ func oracle(t *testing.T, seed uint64) {
 	}
 	w := newWorld(t, all, rules, "")
 	w.s.MaxParallel = 1 + r.IntN(3)
+	for i, l := range lists {
+		at, _ := g.Index(all[i].Name)
+		from, _ := g.Index(all[l.from].Name)
+		w.lists[at] = list{from, l.items}
+		w.s.Rules[at].Uses = []int{from}
+	}
 	for i := range n {
 		at, _ := g.Index(all[i].Name)
 		if v, has := when[i]; has {

@@ -50,6 +50,9 @@ func (d *decider) starts(i int) bool {
 		d.endAll(i, steps.Skipped, d.because(i))
 		return false
 	}
+	if slices.ContainsFunc(d.s.Rules[i].Uses, func(j int) bool { _, changed := d.steps[j]; return changed }) {
+		return false // it is looked at again, because each end of a step is followed by a look at the next ones
+	}
 	if !d.s.Rules[i].When {
 		return d.hasItems(i)
 	}
@@ -66,7 +69,11 @@ func (d *decider) starts(i int) bool {
 
 // hasItems reports whether a step that may start has something to do. If not, it ends.
 func (d *decider) hasItems(i int) bool {
-	if d.s.Rules[i].Items == 0 {
+	switch r := &d.s.Rules[i]; {
+	case r.Wrong != "":
+		d.endAll(i, steps.Failed, r.Wrong)
+		return false
+	case r.Items == 0:
 		d.endAll(i, steps.Succeeded, "its list is empty")
 		return false
 	}

@@ -733,7 +733,10 @@ type AllocReport struct {
 	// Why the allocation has failed. Unset: it has not failed, or the agent is of an earlier version.
 	Failure *Failure `protobuf:"bytes,9,opt,name=failure,proto3" json:"failure,omitempty"`
 	// What became of the resources of an order with `resized`. Set only for such an order, once it is known.
-	Limits        LimitsState `protobuf:"varint,10,opt,name=limits,proto3,enum=nusa.v1.LimitsState" json:"limits,omitempty"`
+	Limits LimitsState `protobuf:"varint,10,opt,name=limits,proto3,enum=nusa.v1.LimitsState" json:"limits,omitempty"`
+	// What a task that succeeded wrote to the file NUSA_OUTPUT: at most 16 KiB. Only in the job of a workflow's
+	// step. An agent of an earlier version does not send it.
+	Output        string `protobuf:"bytes,11,opt,name=output,proto3" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -836,6 +839,13 @@ func (x *AllocReport) GetLimits() LimitsState {
 		return x.Limits
 	}
 	return LimitsState_LIMITS_STATE_UNSPECIFIED
+}
+
+func (x *AllocReport) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
 }
 
 // MasterMessage is a message from a regional server.
@@ -1303,7 +1313,7 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\x04last\x18\x02 \x01(\bR\x04last\x12.\n" +
 	"\areports\x18\x03 \x03(\v2\x14.nusa.v1.AllocReportR\areports\x12\x18\n" +
 	"\aremoved\x18\x04 \x03(\tR\aremoved\x12-\n" +
-	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xbe\x03\n" +
+	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xd6\x03\n" +
 	"\vAllocReport\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12)\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x13.nusa.v1.AllocStateR\x05state\x12\x1a\n" +
@@ -1315,7 +1325,8 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\x05index\x18\b \x01(\x04R\x05index\x12*\n" +
 	"\afailure\x18\t \x01(\v2\x10.nusa.v1.FailureR\afailure\x12,\n" +
 	"\x06limits\x18\n" +
-	" \x01(\x0e2\x14.nusa.v1.LimitsStateR\x06limits\x1aL\n" +
+	" \x01(\x0e2\x14.nusa.v1.LimitsStateR\x06limits\x12\x16\n" +
+	"\x06output\x18\v \x01(\tR\x06output\x1aL\n" +
 	"\n" +
 	"TasksEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +

@@ -1564,7 +1564,10 @@ type SlotAnswer struct {
 	MayRun bool `protobuf:"varint,12,opt,name=may_run,json=mayRun,proto3" json:"may_run,omitempty"`
 	// Only with `bound`: the longest kill_timeout of the tasks that may run for these
 	// indices.
-	StopTime      *durationpb.Duration `protobuf:"bytes,13,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
+	StopTime *durationpb.Duration `protobuf:"bytes,13,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
+	// Only in state done: the output of the first of these instances that has one, at most 16 KiB: see
+	// AllocReport.output. A region of an earlier version does not send it.
+	Output        string `protobuf:"bytes,14,opt,name=output,proto3" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1688,6 +1691,13 @@ func (x *SlotAnswer) GetStopTime() *durationpb.Duration {
 		return x.StopTime
 	}
 	return nil
+}
+
+func (x *SlotAnswer) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
 }
 
 // SlotOrder is one slot in the state that the global tier wants in the region.
@@ -4476,7 +4486,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"regionLeft\x12#\n" +
 	"\rcontinue_only\x18\b \x01(\bR\fcontinueOnly\"<\n" +
 	"\vSlotAnswers\x12-\n" +
-	"\aanswers\x18\x01 \x03(\v2\x13.nusa.v1.SlotAnswerR\aanswers\"\x9a\x03\n" +
+	"\aanswers\x18\x01 \x03(\v2\x13.nusa.v1.SlotAnswerR\aanswers\"\xb2\x03\n" +
 	"\n" +
 	"SlotAnswer\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -4494,7 +4504,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	" \x03(\v2\x16.nusa.v1.CountedReasonR\x06counts\x12\x14\n" +
 	"\x05bound\x18\v \x01(\bR\x05bound\x12\x17\n" +
 	"\amay_run\x18\f \x01(\bR\x06mayRun\x126\n" +
-	"\tstop_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"^\n" +
+	"\tstop_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\bstopTime\x12\x16\n" +
+	"\x06output\x18\x0e \x01(\tR\x06output\"^\n" +
 	"\tSlotOrder\x12!\n" +
 	"\x04slot\x18\x01 \x01(\v2\r.nusa.v1.SlotR\x04slot\x12\x12\n" +
 	"\x04spec\x18\x02 \x01(\fR\x04spec\x12\x1a\n" +

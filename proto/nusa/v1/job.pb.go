@@ -1119,6 +1119,9 @@ func (x *JobSpec) GetWorkflow() *Workflow {
 // a step, NUSA_META_NAME is the parameter of that name. NUSA_META_workflow_run is the name of the run,
 // NUSA_META_step of the step, and NUSA_META_attempt the number of the attempt, from 1. In the step
 // on_exit, NUSA_META_workflow_state is how the run ended: succeeded, failed or canceled.
+// A task can write an output of at most 16 KiB of UTF-8 to the file NUSA_OUTPUT. Of a step with several
+// instances, the output of the first one that has one counts. The output of a step with foreach is a JSON
+// list.
 type Workflow struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1..10,000 steps by name: 1..32 of [a-z0-9_], starting with a letter, without __ and without _ at
@@ -1273,7 +1276,8 @@ type Step struct {
 	// Replaces the regions of the workflow for this step.
 	Regions *RegionsSpec `protobuf:"bytes,5,opt,name=regions,proto3" json:"regions,omitempty"`
 	// Further values for the tasks, or for the job of `ref`; at most 26 with the parameters. They replace
-	// parameters of the same name.
+	// parameters of the same name. `${steps.NAME.output}` is replaced by the output of the step NAME, which
+	// `depends` must name, and `${steps.NAME.output.KEY}` by a value of its JSON object.
 	Meta  map[string]string `protobuf:"bytes,6,rep,name=meta,proto3" json:"meta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Retry *StepRetry        `protobuf:"bytes,7,opt,name=retry,proto3" json:"retry,omitempty"`
 	// How long an attempt may take, or an approval; 1s..8760h. Default: no limit.
@@ -1459,7 +1463,10 @@ type Foreach struct {
 	// Instead of items: a parameter with a JSON list of at most 1000 texts.
 	Parameter string `protobuf:"bytes,2,opt,name=parameter,proto3" json:"parameter,omitempty"`
 	// How many items may be active at once, 1..1000. Default 10.
-	MaxParallel   int32 `protobuf:"varint,3,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
+	MaxParallel int32 `protobuf:"varint,3,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
+	// Instead of items: a step that `depends` names. Its output is a JSON list of at most 1000 values. NAME.KEY
+	// is a list in its JSON object.
+	Output        string `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1513,6 +1520,13 @@ func (x *Foreach) GetMaxParallel() int32 {
 		return x.MaxParallel
 	}
 	return 0
+}
+
+func (x *Foreach) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
 }
 
 // Schedule says when a job runs. A time counts if any of cron, calendars and every has it. A time of a
@@ -5712,11 +5726,12 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\tStepRetry\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x05R\x05limit\x123\n" +
 	"\abackoff\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\abackoff\x12$\n" +
-	"\x02on\x18\x03 \x03(\x0e2\x14.nusa.v1.RetryReasonR\x02on\"`\n" +
+	"\x02on\x18\x03 \x03(\x0e2\x14.nusa.v1.RetryReasonR\x02on\"x\n" +
 	"\aForeach\x12\x14\n" +
 	"\x05items\x18\x01 \x03(\tR\x05items\x12\x1c\n" +
 	"\tparameter\x18\x02 \x01(\tR\tparameter\x12!\n" +
-	"\fmax_parallel\x18\x03 \x01(\x05R\vmaxParallel\"\x81\x04\n" +
+	"\fmax_parallel\x18\x03 \x01(\x05R\vmaxParallel\x12\x16\n" +
+	"\x06output\x18\x04 \x01(\tR\x06output\"\x81\x04\n" +
 	"\bSchedule\x12\x12\n" +
 	"\x04cron\x18\x01 \x03(\tR\x04cron\x12/\n" +
 	"\tcalendars\x18\x02 \x03(\v2\x11.nusa.v1.CalendarR\tcalendars\x12/\n" +

@@ -85,6 +85,7 @@ const (
 	Reason_REASON_RESCHEDULES_EXHAUSTED Reason = 57 // reschedule.attempts allows no further attempt
 	Reason_REASON_RETRIES_EXHAUSTED     Reason = 91 // the retry policy allows no further attempt
 	Reason_REASON_PERMANENT_FAILURE     Reason = 92 // it failed twice in a row with an error that a retry does not correct
+	Reason_REASON_OUTPUT_INVALID        Reason = 94 // the task succeeded, but its output is too large, not UTF-8, or no plain file
 	Reason_REASON_AGENT_BUSY            Reason = 58 // too many allocations are starting on the node
 	Reason_REASON_AGENT_LEAVING         Reason = 59 // the agent is leaving the region
 	Reason_REASON_STALE_ORDER           Reason = 60 // the order is older than the known order
@@ -158,6 +159,7 @@ var (
 		57: "REASON_RESCHEDULES_EXHAUSTED",
 		91: "REASON_RETRIES_EXHAUSTED",
 		92: "REASON_PERMANENT_FAILURE",
+		94: "REASON_OUTPUT_INVALID",
 		58: "REASON_AGENT_BUSY",
 		59: "REASON_AGENT_LEAVING",
 		60: "REASON_STALE_ORDER",
@@ -227,6 +229,7 @@ var (
 		"REASON_RESCHEDULES_EXHAUSTED": 57,
 		"REASON_RETRIES_EXHAUSTED":     91,
 		"REASON_PERMANENT_FAILURE":     92,
+		"REASON_OUTPUT_INVALID":        94,
 		"REASON_AGENT_BUSY":            58,
 		"REASON_AGENT_LEAVING":         59,
 		"REASON_STALE_ORDER":           60,
@@ -3399,7 +3402,10 @@ type Allocation struct {
 	// waits for its next attempt or has no attempts left.
 	Retry *RetryDecision `protobuf:"bytes,27,opt,name=retry,proto3" json:"retry,omitempty"`
 	// The accelerators that the allocation reserves.
-	Gpus          []*GPUGrant `protobuf:"bytes,28,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	Gpus []*GPUGrant `protobuf:"bytes,28,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	// What the allocation's task wrote to the file NUSA_OUTPUT, at most 16 KiB. Only jobs of steps of workflows
+	// have it. It is in the region's log; no call returns it.
+	Output        string `protobuf:"bytes,29,opt,name=output,proto3" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3628,6 +3634,13 @@ func (x *Allocation) GetGpus() []*GPUGrant {
 		return x.Gpus
 	}
 	return nil
+}
+
+func (x *Allocation) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
 }
 
 // Failure is why an attempt has failed.
@@ -4461,7 +4474,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"packetsOut\x12\x16\n" +
 	"\x06errors\x18\x06 \x01(\x04R\x06errors\x12\"\n" +
 	"\rin_per_second\x18\a \x01(\x01R\vinPerSecond\x12$\n" +
-	"\x0eout_per_second\x18\b \x01(\x01R\foutPerSecond\"\x8a\t\n" +
+	"\x0eout_per_second\x18\b \x01(\x01R\foutPerSecond\"\xa2\t\n" +
 	"\n" +
 	"Allocation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
@@ -4496,7 +4509,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\vnode_silent\x18\x1a \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"nodeSilent\x12,\n" +
 	"\x05retry\x18\x1b \x01(\v2\x16.nusa.v1.RetryDecisionR\x05retry\x12%\n" +
-	"\x04gpus\x18\x1c \x03(\v2\x11.nusa.v1.GPUGrantR\x04gpus\x1aL\n" +
+	"\x04gpus\x18\x1c \x03(\v2\x11.nusa.v1.GPUGrantR\x04gpus\x12\x16\n" +
+	"\x06output\x18\x1d \x01(\tR\x06output\x1aL\n" +
 	"\n" +
 	"TasksEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
@@ -4550,7 +4564,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
 	"\x06column\x18\x03 \x01(\x05R\x06column\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12'\n" +
-	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xc4\r\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xdf\r\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19REASON_REGION_NOT_ALLOWED\x10\x01\x12\x1a\n" +
@@ -4600,7 +4614,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x19REASON_RESTARTS_EXHAUSTED\x108\x12 \n" +
 	"\x1cREASON_RESCHEDULES_EXHAUSTED\x109\x12\x1c\n" +
 	"\x18REASON_RETRIES_EXHAUSTED\x10[\x12\x1c\n" +
-	"\x18REASON_PERMANENT_FAILURE\x10\\\x12\x15\n" +
+	"\x18REASON_PERMANENT_FAILURE\x10\\\x12\x19\n" +
+	"\x15REASON_OUTPUT_INVALID\x10^\x12\x15\n" +
 	"\x11REASON_AGENT_BUSY\x10:\x12\x18\n" +
 	"\x14REASON_AGENT_LEAVING\x10;\x12\x16\n" +
 	"\x12REASON_STALE_ORDER\x10<\x12\x16\n" +

@@ -705,7 +705,11 @@ type WorkflowRun struct {
 	// Number of jobs that have not ended.
 	Active int32 `protobuf:"varint,12,opt,name=active,proto3" json:"active,omitempty"`
 	// Number of steps that failed, were lost or timed out.
-	StepsFailed   int32 `protobuf:"varint,13,opt,name=steps_failed,json=stepsFailed,proto3" json:"steps_failed,omitempty"`
+	StepsFailed int32 `protobuf:"varint,13,opt,name=steps_failed,json=stepsFailed,proto3" json:"steps_failed,omitempty"`
+	// The run of another workflow whose step is this run, and the name of the step. Empty: a caller or a
+	// schedule began the run.
+	Parent        string `protobuf:"bytes,14,opt,name=parent,proto3" json:"parent,omitempty"`
+	ParentStep    string `protobuf:"bytes,15,opt,name=parent_step,json=parentStep,proto3" json:"parent_step,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -831,6 +835,20 @@ func (x *WorkflowRun) GetStepsFailed() int32 {
 	return 0
 }
 
+func (x *WorkflowRun) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *WorkflowRun) GetParentStep() string {
+	if x != nil {
+		return x.ParentStep
+	}
+	return ""
+}
+
 // StepStatus is one step of a run, or one item of a step with foreach.
 type StepStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -850,7 +868,13 @@ type StepStatus struct {
 	Began *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=began,proto3" json:"began,omitempty"`
 	Ended *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=ended,proto3" json:"ended,omitempty"`
 	// In state backoff: when the next attempt begins. In other states: when the attempt times out.
-	Until         *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=until,proto3" json:"until,omitempty"`
+	Until *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=until,proto3" json:"until,omitempty"`
+	// What the step's task wrote to NUSA_OUTPUT.
+	Output string `protobuf:"bytes,11,opt,name=output,proto3" json:"output,omitempty"`
+	// Name of the run that the step is, if it runs a workflow. Then job is empty.
+	Run string `protobuf:"bytes,12,opt,name=run,proto3" json:"run,omitempty"`
+	// Region in which the latest attempt ended.
+	Region        string `protobuf:"bytes,13,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -953,6 +977,27 @@ func (x *StepStatus) GetUntil() *timestamppb.Timestamp {
 		return x.Until
 	}
 	return nil
+}
+
+func (x *StepStatus) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *StepStatus) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
+func (x *StepStatus) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
 }
 
 // WorkflowRunStatus is a run with its steps.
@@ -1183,7 +1228,11 @@ type WorkflowRunRecord struct {
 	// Counts the retries. A step whose record has another number has not been made ready yet.
 	Round int32 `protobuf:"varint,5,opt,name=round,proto3" json:"round,omitempty"`
 	// In state resetting: the step of the latest retry.
-	From          string `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
+	From string `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
+	// If a step of another run began this one: number of the item of the step, and the names of the
+	// workflows above, the topmost first.
+	ParentItem    int32    `protobuf:"varint,7,opt,name=parent_item,json=parentItem,proto3" json:"parent_item,omitempty"`
+	Path          []string `protobuf:"bytes,8,rep,name=path,proto3" json:"path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1260,6 +1309,20 @@ func (x *WorkflowRunRecord) GetFrom() string {
 	return ""
 }
 
+func (x *WorkflowRunRecord) GetParentItem() int32 {
+	if x != nil {
+		return x.ParentItem
+	}
+	return 0
+}
+
+func (x *WorkflowRunRecord) GetPath() []string {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
 // WorkflowSpecRecord is what runs of a workflow have in common: its spec, stored once for each version that
 // has runs.
 type WorkflowSpecRecord struct {
@@ -1324,7 +1387,11 @@ type WorkflowStepRecord struct {
 	// A caller has approved the step.
 	Approved bool `protobuf:"varint,9,opt,name=approved,proto3" json:"approved,omitempty"`
 	// See WorkflowRunRecord.round.
-	Round         int32 `protobuf:"varint,10,opt,name=round,proto3" json:"round,omitempty"`
+	Round int32 `protobuf:"varint,10,opt,name=round,proto3" json:"round,omitempty"`
+	// See StepStatus. Output is stored without line breaks at its end.
+	Output        string `protobuf:"bytes,11,opt,name=output,proto3" json:"output,omitempty"`
+	Run           string `protobuf:"bytes,12,opt,name=run,proto3" json:"run,omitempty"`
+	Region        string `protobuf:"bytes,13,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1429,6 +1496,89 @@ func (x *WorkflowStepRecord) GetRound() int32 {
 	return 0
 }
 
+func (x *WorkflowStepRecord) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *WorkflowStepRecord) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
+func (x *WorkflowStepRecord) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+// WorkflowOutputRecord is the output of the job of a step, until the end of the step is stored.
+type WorkflowOutputRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The group and the lowest index of the slot that reported it.
+	Group         string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	From          int32  `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
+	Output        string `protobuf:"bytes,3,opt,name=output,proto3" json:"output,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkflowOutputRecord) Reset() {
+	*x = WorkflowOutputRecord{}
+	mi := &file_nusa_v1_workflow_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkflowOutputRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkflowOutputRecord) ProtoMessage() {}
+
+func (x *WorkflowOutputRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_workflow_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkflowOutputRecord.ProtoReflect.Descriptor instead.
+func (*WorkflowOutputRecord) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_workflow_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *WorkflowOutputRecord) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *WorkflowOutputRecord) GetFrom() int32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *WorkflowOutputRecord) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
 var File_nusa_v1_workflow_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_workflow_proto_rawDesc = "" +
@@ -1472,7 +1622,7 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"R\n" +
 	"\x15CancelWorkflowRequest\x12!\n" +
 	"\x03run\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03run\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x99\x04\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xd2\x04\n" +
 	"\vWorkflowRun\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
@@ -1490,10 +1640,13 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\vsteps_ended\x18\v \x01(\x05R\n" +
 	"stepsEnded\x12\x16\n" +
 	"\x06active\x18\f \x01(\x05R\x06active\x12!\n" +
-	"\fsteps_failed\x18\r \x01(\x05R\vstepsFailed\x1a=\n" +
+	"\fsteps_failed\x18\r \x01(\x05R\vstepsFailed\x12\x16\n" +
+	"\x06parent\x18\x0e \x01(\tR\x06parent\x12\x1f\n" +
+	"\vparent_step\x18\x0f \x01(\tR\n" +
+	"parentStep\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe1\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x03\n" +
 	"\n" +
 	"StepStatus\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x19\n" +
@@ -1506,7 +1659,10 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x05began\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05began\x120\n" +
 	"\x05ended\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x120\n" +
 	"\x05until\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x05untilB\b\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
+	"\x06output\x18\v \x01(\tR\x06output\x12\x10\n" +
+	"\x03run\x18\f \x01(\tR\x03run\x12\x16\n" +
+	"\x06region\x18\r \x01(\tR\x06regionB\b\n" +
 	"\x06_index\"\x8e\x01\n" +
 	"\x11WorkflowRunStatus\x12&\n" +
 	"\x03run\x18\x01 \x01(\v2\x14.nusa.v1.WorkflowRunR\x03run\x12)\n" +
@@ -1523,16 +1679,19 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x05items\x18\x05 \x01(\x05R\x05items\x12\x1f\n" +
 	"\vitems_ended\x18\x06 \x01(\x05R\n" +
 	"itemsEnded\x12\x17\n" +
-	"\aon_exit\x18\a \x01(\bR\x06onExit\"\xd0\x01\n" +
+	"\aon_exit\x18\a \x01(\bR\x06onExit\"\x85\x02\n" +
 	"\x11WorkflowRunRecord\x12&\n" +
 	"\x03run\x18\x01 \x01(\v2\x14.nusa.v1.WorkflowRunR\x03run\x12\x12\n" +
 	"\x04spec\x18\x02 \x01(\tR\x04spec\x12 \n" +
 	"\vfingerprint\x18\x03 \x01(\fR\vfingerprint\x123\n" +
 	"\aoutcome\x18\x04 \x01(\x0e2\x19.nusa.v1.WorkflowRunStateR\aoutcome\x12\x14\n" +
 	"\x05round\x18\x05 \x01(\x05R\x05round\x12\x12\n" +
-	"\x04from\x18\x06 \x01(\tR\x04from\":\n" +
+	"\x04from\x18\x06 \x01(\tR\x04from\x12\x1f\n" +
+	"\vparent_item\x18\a \x01(\x05R\n" +
+	"parentItem\x12\x12\n" +
+	"\x04path\x18\b \x03(\tR\x04path\":\n" +
 	"\x12WorkflowSpecRecord\x12$\n" +
-	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\"\xf8\x02\n" +
+	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\"\xba\x03\n" +
 	"\x12WorkflowStepRecord\x12(\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x12.nusa.v1.StepStateR\x05state\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1a\n" +
@@ -1544,7 +1703,14 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x05until\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1a\n" +
 	"\bapproved\x18\t \x01(\bR\bapproved\x12\x14\n" +
 	"\x05round\x18\n" +
-	" \x01(\x05R\x05round*\x9c\x02\n" +
+	" \x01(\x05R\x05round\x12\x16\n" +
+	"\x06output\x18\v \x01(\tR\x06output\x12\x10\n" +
+	"\x03run\x18\f \x01(\tR\x03run\x12\x16\n" +
+	"\x06region\x18\r \x01(\tR\x06region\"X\n" +
+	"\x14WorkflowOutputRecord\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\x05R\x04from\x12\x16\n" +
+	"\x06output\x18\x03 \x01(\tR\x06output*\x9c\x02\n" +
 	"\x10WorkflowRunState\x12\"\n" +
 	"\x1eWORKFLOW_RUN_STATE_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aWORKFLOW_RUN_STATE_RUNNING\x10\x01\x12 \n" +
@@ -1590,7 +1756,7 @@ func file_nusa_v1_workflow_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_workflow_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_workflow_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_nusa_v1_workflow_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_nusa_v1_workflow_proto_goTypes = []any{
 	(WorkflowRunState)(0),            // 0: nusa.v1.WorkflowRunState
 	(StepState)(0),                   // 1: nusa.v1.StepState
@@ -1610,31 +1776,32 @@ var file_nusa_v1_workflow_proto_goTypes = []any{
 	(*WorkflowRunRecord)(nil),        // 15: nusa.v1.WorkflowRunRecord
 	(*WorkflowSpecRecord)(nil),       // 16: nusa.v1.WorkflowSpecRecord
 	(*WorkflowStepRecord)(nil),       // 17: nusa.v1.WorkflowStepRecord
-	nil,                              // 18: nusa.v1.RunWorkflowRequest.ParametersEntry
-	nil,                              // 19: nusa.v1.WorkflowRun.ParametersEntry
-	(*JobRef)(nil),                   // 20: nusa.v1.JobRef
-	(*timestamppb.Timestamp)(nil),    // 21: google.protobuf.Timestamp
-	(*JobSpec)(nil),                  // 22: nusa.v1.JobSpec
+	(*WorkflowOutputRecord)(nil),     // 18: nusa.v1.WorkflowOutputRecord
+	nil,                              // 19: nusa.v1.RunWorkflowRequest.ParametersEntry
+	nil,                              // 20: nusa.v1.WorkflowRun.ParametersEntry
+	(*JobRef)(nil),                   // 21: nusa.v1.JobRef
+	(*timestamppb.Timestamp)(nil),    // 22: google.protobuf.Timestamp
+	(*JobSpec)(nil),                  // 23: nusa.v1.JobSpec
 }
 var file_nusa_v1_workflow_proto_depIdxs = []int32{
-	20, // 0: nusa.v1.RunWorkflowRequest.job:type_name -> nusa.v1.JobRef
-	18, // 1: nusa.v1.RunWorkflowRequest.parameters:type_name -> nusa.v1.RunWorkflowRequest.ParametersEntry
+	21, // 0: nusa.v1.RunWorkflowRequest.job:type_name -> nusa.v1.JobRef
+	19, // 1: nusa.v1.RunWorkflowRequest.parameters:type_name -> nusa.v1.RunWorkflowRequest.ParametersEntry
 	0,  // 2: nusa.v1.ListWorkflowRunsRequest.state:type_name -> nusa.v1.WorkflowRunState
 	10, // 3: nusa.v1.ListWorkflowRunsResponse.runs:type_name -> nusa.v1.WorkflowRun
-	20, // 4: nusa.v1.GetWorkflowRunRequest.run:type_name -> nusa.v1.JobRef
+	21, // 4: nusa.v1.GetWorkflowRunRequest.run:type_name -> nusa.v1.JobRef
 	1,  // 5: nusa.v1.GetWorkflowRunRequest.state:type_name -> nusa.v1.StepState
-	20, // 6: nusa.v1.GetWorkflowGraphRequest.run:type_name -> nusa.v1.JobRef
-	20, // 7: nusa.v1.RetryWorkflowRequest.run:type_name -> nusa.v1.JobRef
-	20, // 8: nusa.v1.ApproveWorkflowRequest.run:type_name -> nusa.v1.JobRef
-	20, // 9: nusa.v1.CancelWorkflowRequest.run:type_name -> nusa.v1.JobRef
+	21, // 6: nusa.v1.GetWorkflowGraphRequest.run:type_name -> nusa.v1.JobRef
+	21, // 7: nusa.v1.RetryWorkflowRequest.run:type_name -> nusa.v1.JobRef
+	21, // 8: nusa.v1.ApproveWorkflowRequest.run:type_name -> nusa.v1.JobRef
+	21, // 9: nusa.v1.CancelWorkflowRequest.run:type_name -> nusa.v1.JobRef
 	0,  // 10: nusa.v1.WorkflowRun.state:type_name -> nusa.v1.WorkflowRunState
-	21, // 11: nusa.v1.WorkflowRun.began:type_name -> google.protobuf.Timestamp
-	21, // 12: nusa.v1.WorkflowRun.ended:type_name -> google.protobuf.Timestamp
-	19, // 13: nusa.v1.WorkflowRun.parameters:type_name -> nusa.v1.WorkflowRun.ParametersEntry
+	22, // 11: nusa.v1.WorkflowRun.began:type_name -> google.protobuf.Timestamp
+	22, // 12: nusa.v1.WorkflowRun.ended:type_name -> google.protobuf.Timestamp
+	20, // 13: nusa.v1.WorkflowRun.parameters:type_name -> nusa.v1.WorkflowRun.ParametersEntry
 	1,  // 14: nusa.v1.StepStatus.state:type_name -> nusa.v1.StepState
-	21, // 15: nusa.v1.StepStatus.began:type_name -> google.protobuf.Timestamp
-	21, // 16: nusa.v1.StepStatus.ended:type_name -> google.protobuf.Timestamp
-	21, // 17: nusa.v1.StepStatus.until:type_name -> google.protobuf.Timestamp
+	22, // 15: nusa.v1.StepStatus.began:type_name -> google.protobuf.Timestamp
+	22, // 16: nusa.v1.StepStatus.ended:type_name -> google.protobuf.Timestamp
+	22, // 17: nusa.v1.StepStatus.until:type_name -> google.protobuf.Timestamp
 	10, // 18: nusa.v1.WorkflowRunStatus.run:type_name -> nusa.v1.WorkflowRun
 	11, // 19: nusa.v1.WorkflowRunStatus.steps:type_name -> nusa.v1.StepStatus
 	10, // 20: nusa.v1.WorkflowGraph.run:type_name -> nusa.v1.WorkflowRun
@@ -1642,12 +1809,12 @@ var file_nusa_v1_workflow_proto_depIdxs = []int32{
 	1,  // 22: nusa.v1.GraphStep.state:type_name -> nusa.v1.StepState
 	10, // 23: nusa.v1.WorkflowRunRecord.run:type_name -> nusa.v1.WorkflowRun
 	0,  // 24: nusa.v1.WorkflowRunRecord.outcome:type_name -> nusa.v1.WorkflowRunState
-	22, // 25: nusa.v1.WorkflowSpecRecord.spec:type_name -> nusa.v1.JobSpec
+	23, // 25: nusa.v1.WorkflowSpecRecord.spec:type_name -> nusa.v1.JobSpec
 	1,  // 26: nusa.v1.WorkflowStepRecord.state:type_name -> nusa.v1.StepState
 	1,  // 27: nusa.v1.WorkflowStepRecord.end:type_name -> nusa.v1.StepState
-	21, // 28: nusa.v1.WorkflowStepRecord.began:type_name -> google.protobuf.Timestamp
-	21, // 29: nusa.v1.WorkflowStepRecord.ended:type_name -> google.protobuf.Timestamp
-	21, // 30: nusa.v1.WorkflowStepRecord.until:type_name -> google.protobuf.Timestamp
+	22, // 28: nusa.v1.WorkflowStepRecord.began:type_name -> google.protobuf.Timestamp
+	22, // 29: nusa.v1.WorkflowStepRecord.ended:type_name -> google.protobuf.Timestamp
+	22, // 30: nusa.v1.WorkflowStepRecord.until:type_name -> google.protobuf.Timestamp
 	2,  // 31: nusa.v1.Workflows.Run:input_type -> nusa.v1.RunWorkflowRequest
 	3,  // 32: nusa.v1.Workflows.List:input_type -> nusa.v1.ListWorkflowRunsRequest
 	5,  // 33: nusa.v1.Workflows.Get:input_type -> nusa.v1.GetWorkflowRunRequest
@@ -1683,7 +1850,7 @@ func file_nusa_v1_workflow_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_workflow_proto_rawDesc), len(file_nusa_v1_workflow_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,7 +30,7 @@ const (
 func Command() *cobra.Command {
 	s := &cli.Settings{}
 	c := cli.Noun("workflow", "Run workflows, and show and steer their runs",
-		runCommand(s), listCommand(s), statusCommand(s), graphCommand(s), retryCommand(s), approveCommand(s), cancelCommand(s), logsCommand(s))
+		runCommand(s), listCommand(s), statusCommand(s), graphCommand(s), retryCommand(s), approveCommand(s), cancelCommand(s), logsCommand(s), outputCommand(s))
 	c.Long = "A run of the workflow etl has a name such as etl.3f9a01bc. The job of its step fetch\nis etl.3f9a01bc--fetch."
 	s.Bind(c)
 	s.BindNamespace(c)

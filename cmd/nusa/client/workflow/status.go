@@ -85,6 +85,9 @@ func write(w *term.Screen, all *nusav1.WorkflowRunStatus, states *cli.States) {
 			took = term.Duration(st.GetEnded().AsTime().Sub(st.GetBegan().AsTime()).Round(time.Millisecond))
 		}
 		message := term.OneLine(st.GetMessage())
+		if out := st.GetOutput(); out != "" && message == "" {
+			message = "output " + shortened(out)
+		}
 		if st.GetItem() != "" && message == "" {
 			message = "item " + term.OneLine(st.GetItem())
 		}
@@ -92,4 +95,50 @@ func write(w *term.Screen, all *nusav1.WorkflowRunStatus, states *cli.States) {
 	}
 	t.DropEmpty("TOOK", "MESSAGE")
 	t.Write(w)
+}
+
+// shortened returns an output as a table shows it.
+func shortened(output string) string {
+	const most = 48
+	runes := []rune(term.OneLine(output))
+	if len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return string(runes)
+}
+
+func outputCommand(s *cli.Settings) *cobra.Command {
+	var item int32
+	var cmd *cobra.Command
+	cmdChanged := func() bool { return cmd.Flags().Changed("item") }
+	cmd = &cobra.Command{
+		Use: "output RUN STEP", Short: "Print what a step wrote for later steps", Args: cli.Positional("RUN", "STEP"),
+		Long:    "Prints what the task of a step wrote to the file $NUSA_OUTPUT. Of a step with foreach, it\nprints one line for each item, or with --item the output of one.",
+		Example: "  nusa workflow output etl.3f9a01bc fetch\n  nusa workflow output etl.3f9a01bc part --item 2",
+		RunE: s.Run(func(c *cli.Session, args []string) error {
+			ref, err := c.Ref(args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			all, err := steps(ctx, c, ref, &nusav1.GetWorkflowRunRequest{Step: args[1]})
+			if err != nil {
+				return err
+			}
+			if cmdChanged() {
+				all.Steps = slices.DeleteFunc(all.GetSteps(), func(st *nusav1.StepStatus) bool { return st.Index == nil || st.GetIndex() != item })
+				if len(all.GetSteps()) == 0 {
+					return fmt.Errorf("step %s has no item %d", args[1], item)
+				}
+			}
+			return c.Print(all, func(w *term.Screen) {
+				for _, st := range all.GetSteps() {
+					fmt.Fprintln(w, st.GetOutput())
+				}
+			})
+		}),
+	}
+	cmd.Flags().Int32Var(&item, "item", 0, "number of the item of a step with foreach")
+	return cmd
 }

@@ -1,0 +1,123 @@
+package workflows
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/global/schedules"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// ask is what a job of a step is made from.
+type ask struct {
+	name, step, region string
+	index, attempt     int
+	values             map[string]string
+	labels             map[string]string
+	// ref is the record of the job that the step runs, and wrong why there is none.
+	ref   *state.Record
+	wrong error
+	began *nusav1.WorkflowRun
+}
+
+// child is a job that was made before its transaction.
+type child struct {
+	job    *schedules.Child
+	err    error
+	region string
+}
+
+// build makes jobs.
+func build(d *definition, asks []ask) map[string]child {
+	out := make(map[string]child, len(asks))
+	for _, a := range asks {
+		c, err := childOf(d, a)
+		out[a.name] = child{c, err, a.region}
+	}
+	return out
+}
+
+// childOf makes one job.
+func childOf(d *definition, a ask) (*schedules.Child, error) {
+	var spec *nusav1.JobSpec
+	switch {
+	case a.wrong != nil:
+		return nil, a.wrong
+	case a.ref != nil:
+		spec = a.ref.Spec() // not in ask: it costs milliseconds for a large job
+		if err := chooseValues(spec, a.values); err != nil {
+			return nil, err
+		}
+		if own := d.steps[a.index].GetRegions(); own != nil {
+			spec.Regions = own
+		}
+	default:
+		spec = job.StepSpec(d.spec, a.step)
+	}
+	if a.region != "" {
+		if err := pin(spec, a.region); err != nil {
+			return nil, err
+		}
+	}
+	return schedules.NewChild(spec, a.name, a.began.GetBegan().AsTime(), a.values, a.labels)
+}
+
+// pin lets a job run only in one region. Its own rules stay, so it is an error if they do not allow the region.
+func pin(spec *nusav1.JobSpec, region string) error {
+	narrow := func(of *nusav1.RegionsSpec) (*nusav1.RegionsSpec, error) {
+		out := &nusav1.RegionsSpec{Near: of.GetNear()}
+		for _, s := range of.GetAllow() {
+			if s.GetName() == "" || s.GetName() == region {
+				out.Allow = append(out.Allow, &nusav1.RegionSelector{Name: region, Labels: s.GetLabels()})
+			}
+		}
+		switch {
+		case len(of.GetAllow()) == 0:
+			out.Allow = []*nusav1.RegionSelector{{Name: region}}
+		case len(out.GetAllow()) == 0:
+			return nil, status.Errorf(codes.FailedPrecondition, "same_region: the first step runs in region %s, and regions.allow of this step does not have it", region)
+		}
+		return out, nil
+	}
+	var err error
+	spec.Regions, err = narrow(spec.GetRegions())
+	for _, g := range spec.GetGroups() {
+		if g.GetRegions() == nil {
+			continue
+		}
+		var wrong error
+		g.Regions, wrong = narrow(g.GetRegions())
+		err = cmp.Or(err, wrong)
+	}
+	return err
+}
+
+// chooseValues keeps those values for which the job that a step runs has names.
+func chooseValues(of *nusav1.JobSpec, values map[string]string) error {
+	p := of.GetParameterized()
+	switch {
+	case p == nil:
+		return status.Errorf(codes.FailedPrecondition, "job %s has no parameterized: a step cannot run it", of.GetName())
+	case p.GetPayload() == nusav1.Payload_PAYLOAD_REQUIRED:
+		return status.Errorf(codes.FailedPrecondition, "job %s requires a payload: a step has none", of.GetName())
+	}
+	known := slices.Concat(p.GetMetaRequired(), p.GetMetaOptional())
+	maps.DeleteFunc(values, func(k, _ string) bool { return !slices.Contains(known, k) })
+	var missing []string
+	for _, k := range p.GetMetaRequired() {
+		if _, given := values[k]; !given {
+			missing = append(missing, k)
+		}
+	}
+	if len(missing) > 0 {
+		return status.Errorf(codes.FailedPrecondition, "job %s requires the values %s: give the step meta, or the workflow parameters", of.GetName(), strings.Join(missing, ", "))
+	}
+	return nil
+}
