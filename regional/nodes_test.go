@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -214,6 +215,27 @@ func TestDrainCountsInstancesThatCannotMove(t *testing.T) {
 		n = w.node(1, "n1")
 		if n.GetAllocations() != 5 || len(n.GetLeaving()) != 1 || n.GetLeaving()[0].GetFits() != 0 {
 			t.Errorf("after the drain %v", n) // three instances may move at once; the third finds no room, and the others wait for it
+		}
+		ctx, cancel = callCtx()
+		defer cancel()
+		for _, wrong := range []*nusav1.DrainNodeRequest{
+			{Id: "n1", IgnoreSystem: true}, {Id: "n1", Drain: true, Deadline: durationpb.New(0)}, {Id: "n1", Drain: true, Deadline: durationpb.New(721 * time.Hour)},
+		} {
+			if _, err := nusav1.NewNodesClient(w.conn(1)).Drain(ctx, wrong); status.Code(err) != codes.InvalidArgument {
+				t.Errorf("%v: %v", wrong, err)
+			}
+		}
+		n, err = nusav1.NewNodesClient(w.conn(1)).Drain(ctx, &nusav1.DrainNodeRequest{Id: "n1", Drain: true, Deadline: durationpb.New(time.Minute), IgnoreSystem: true})
+		if d := n.GetDrain(); err != nil || d.GetLeft() != 5 || !d.GetIgnoreSystem() || d.GetDeadline().AsDuration() != time.Minute {
+			t.Errorf("drain with a deadline: %v, %v", n.GetDrain(), err)
+		}
+		time.Sleep(59 * time.Second)
+		if n := w.node(1, "n1"); n.GetDrain().GetLeft() != 5 || n.GetDrain().GetDeadline().AsDuration() > time.Second {
+			t.Errorf("before the deadline: %v", n.GetDrain())
+		}
+		time.Sleep(2 * time.Second)
+		if n := w.node(1, "n1"); n.GetDrain().GetLeft() != 0 || n.GetAllocations() != 0 || n.GetDrain().GetDeadline().AsDuration() != 0 {
+			t.Errorf("after the deadline: %v", n)
 		}
 	})
 }

@@ -110,7 +110,7 @@ func (n *nodesAPI) Get(ctx context.Context, req *nusav1.GetNodeRequest) (*nusav1
 func (n *nodesAPI) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1.Node, error) {
 	kind := eventKind(req.GetDrain(), "draining", "undrained")
 	return n.change(ctx, req, kind, func(c nusav1.NodesClient, id, region string) (*nusav1.Node, error) {
-		return c.Drain(ctx, &nusav1.DrainNodeRequest{Id: id, Region: region, Drain: req.GetDrain()})
+		return c.Drain(ctx, &nusav1.DrainNodeRequest{Id: id, Region: region, Drain: req.GetDrain(), Deadline: req.GetDeadline(), IgnoreSystem: req.GetIgnoreSystem()})
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -95,7 +96,7 @@ func (n nodes) Get(_ context.Context, req *nusav1.GetNodeRequest) (*nusav1.Node,
 	out := n.node(m, view, x)
 	out.GpuUses = wire.GPUUsesToProto(view, x, n.s.region())
 	if x.Draining {
-		out.Leaving = n.leaving(m, view, x)
+		out.Leaving, out.Drain = n.leaving(m, view, x), drainToProto(view, x, m.Planner.Input(view).NowUnixNano)
 	}
 	return out, nil
 }
@@ -151,13 +152,53 @@ func (n nodes) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1
 		}
 		return nil
 	}
+	cmd, err := n.drainCommand(req)
+	if err != nil {
+		return nil, err
+	}
 	entry := audit.Entry{Verb: "drain", Reason: "off"}
 	if req.GetDrain() {
 		entry.Reason = "on"
 	}
 	return n.change(ctx, req.GetId(), req.GetRegion(), check, entry, func(id string) state.Command {
-		return state.Command{DrainNode: &state.DrainNode{ID: id, Drain: req.GetDrain()}}
+		of := cmd
+		of.ID = id
+		return state.Command{DrainNode: &of}
 	})
+}
+
+// maxDrain bounds the deadline of a drain.
+const maxDrain = 30 * 24 * time.Hour
+
+// drainCommand returns the command of a request, without the id of the node.
+func (n nodes) drainCommand(req *nusav1.DrainNodeRequest) (state.DrainNode, error) {
+	out := state.DrainNode{Drain: req.GetDrain(), KeepSystem: req.GetIgnoreSystem()}
+	limit := req.GetDeadline()
+	switch {
+	case limit == nil && !req.GetIgnoreSystem():
+		return out, nil
+	case !req.GetDrain():
+		return out, status.Error(codes.InvalidArgument, "deadline and ignore_system are of a drain that begins or goes on, not of its end")
+	case limit != nil && (limit.CheckValid() != nil || limit.AsDuration() < time.Second || limit.AsDuration() > maxDrain):
+		return out, status.Errorf(codes.InvalidArgument, "deadline: %v is not within 1s..720h", limit.AsDuration())
+	case n.s.State.View().Cluster().FeatureLevel < state.DrainLevel:
+		return out, status.Errorf(codes.FailedPrecondition, "a deadline, and system jobs that stay, need feature level %d of each server of region %q: upgrade them first, or drain without both",
+			state.DrainLevel, n.s.region())
+	}
+	if limit != nil {
+		out.DeadlineUnixNano = time.Now().Add(limit.AsDuration()).UnixNano()
+	}
+	return out, nil
+}
+
+// drainToProto says how far the drain of a node is.
+func drainToProto(view *state.View, x *state.Node, now int64) *nusav1.NodeDrain {
+	left := sched.Left(view, x)
+	out := &nusav1.NodeDrain{IgnoreSystem: x.KeepSystem, Left: left.Others, SystemLeft: left.System}
+	if x.DrainUntilUnixNano > 0 {
+		out.Deadline = durationpb.New(max(0, time.Duration(x.DrainUntilUnixNano-now)))
+	}
+	return out
 }
 
 // Cordon begins or ends a cordon. A cordoned node gets no new work.

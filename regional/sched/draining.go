@@ -78,6 +78,55 @@ func DrainingGroups(in Input, nodeID string) []DrainingGroup {
 	return out
 }
 
+// mustLeave reports whether an allocation must leave its draining node now. Instances of system jobs are
+// the last to leave, or stay if the drain keeps them.
+func (d *decision) mustLeave(a *state.Alloc) bool {
+	n, ok := d.p.in.View.Node(a.NodeID)
+	if !ok || !d.system {
+		return true
+	}
+	if n.KeepSystem {
+		return false
+	}
+	return d.drainOver(a) || Left(d.p.in.View, n).Others == 0
+}
+
+// drainOver reports whether the deadline of the drain of an allocation's node has passed. If it has not,
+// the next plan is due at that time.
+func (d *decision) drainOver(a *state.Alloc) bool {
+	n, ok := d.p.in.View.Node(a.NodeID)
+	if !ok || !a.Moving || n.DrainUntilUnixNano == 0 || d.system && n.KeepSystem {
+		return false
+	}
+	if n.DrainUntilUnixNano > d.p.in.NowUnixNano {
+		d.out.wake(n.DrainUntilUnixNano)
+		return false
+	}
+	return true
+}
+
+// LeftOn counts the live instances on a node.
+type LeftOn struct {
+	System int32 // of system jobs
+	Others int32
+}
+
+// Left counts the instances that have not ended on a node.
+func Left(view *state.View, n *state.Node) (out LeftOn) {
+	for a := range view.NodeAllocs(n.ID) {
+		if !a.Live() {
+			continue
+		}
+		job, ok := view.Job(a.Key().JobKey(), a.JobVersion)
+		if ok && job.Type == state.System {
+			out.System++
+		} else {
+			out.Others++
+		}
+	}
+	return out
+}
+
 // fit places the instances on nodes of the filter's table and sets Fits, Reason and
 // Message.
 func (g *DrainingGroup) fit(f *filter) {

@@ -64,7 +64,7 @@ func (d *decision) checkAttempt(a *state.Alloc) {
 	case a.JobVersion != d.slot.JobVersion:
 		d.replacements = append(d.replacements, replacement{a, state.ReasonSuperseded,
 			fmt.Sprintf("version %d replaces %d", d.slot.JobVersion, a.JobVersion)})
-	case a.Moving:
+	case a.Moving && d.mustLeave(a):
 		d.replacements = append(d.replacements, replacement{a, state.ReasonNodeDraining, "moved from " + a.NodeName})
 	}
 	if !a.Serving() {
@@ -99,6 +99,11 @@ func (d *decision) rollOut() {
 		budget += d.down
 	}
 	for _, r := range d.replacements {
+		if d.drainOver(r.alloc) {
+			d.out.stop(r.alloc, state.ReasonNodeDraining, "the deadline of the drain of "+r.alloc.NodeName+" has passed")
+			budget--
+			continue
+		}
 		if r.alloc.Serving() {
 			room := budget
 			if r.reason == state.ReasonSuperseded {

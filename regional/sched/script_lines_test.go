@@ -53,6 +53,15 @@ func parseNode(a args) state.Node {
 	return n
 }
 
+// drainLine reads "drain NODE [off] [deadline=5m] [system=keep]".
+func drainLine(now int64, a args) *state.DrainNode {
+	c := &state.DrainNode{ID: a.word(1), Drain: a.word(2) != "off", KeepSystem: a.keys["system"] == "keep"}
+	if d := a.duration("deadline", 0); d > 0 {
+		c.DeadlineUnixNano = now + int64(d)
+	}
+	return c
+}
+
 // define makes a version of a job with one group. The second word is the name of the group.
 // A line with more=yes adds a group to the version.
 func (w *world) define(a args) {

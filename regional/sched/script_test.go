@@ -238,7 +238,7 @@ func (w *world) run(t *testing.T, where, line string) {
 	case "cordon":
 		res = w.apply(state.Command{CordonNode: &state.CordonNode{ID: a.word(1), Cordon: a.word(2) != "off"}})
 	case "drain":
-		res = w.apply(state.Command{DrainNode: &state.DrainNode{ID: a.word(1), Drain: a.word(2) != "off"}})
+		res = w.apply(state.Command{DrainNode: drainLine(w.now, a)})
 	case "remove":
 		res = w.apply(state.Command{RemoveNode: &state.RemoveNode{ID: a.word(1)}})
 	case "job":

@@ -143,6 +143,10 @@ type CordonNode struct {
 type DrainNode struct {
 	ID    string
 	Drain bool
+	// DeadlineUnixNano and KeepSystem are those of Node. A drain that has begun keeps its deadline and its
+	// KeepSystem where the command has none. Both need Cluster.FeatureLevel DrainLevel.
+	DeadlineUnixNano int64 `codec:",omitempty"`
+	KeepSystem       bool  `codec:",omitempty"`
 }
 
 // RemoveNode removes a node that is lost or left. Its live allocations become lost.

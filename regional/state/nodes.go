@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 
@@ -33,7 +34,7 @@ func applyUpsertNode(t *txn, in *Node) error {
 		}
 		n.Num = t.nextNum
 		t.nextNum++
-		n.Cordoned, n.Draining = false, false
+		n.Cordoned, n.Draining, n.DrainUntilUnixNano, n.KeepSystem = false, false, 0, false
 		n.RegisteredUnixNano, n.StatusUnixNano = t.now, t.now
 		n.Status, n.InventoryIndex = NodeReady, t.index
 		t.uses.Set(t.own, n.Num, newUse(t.own, &n))
@@ -42,7 +43,7 @@ func applyUpsertNode(t *txn, in *Node) error {
 		return nil
 	}
 	n.Num, n.RegisteredUnixNano, n.ModifyIndex = old.Num, old.RegisteredUnixNano, old.ModifyIndex
-	n.Cordoned, n.Draining = old.Cordoned, old.Draining
+	n.Cordoned, n.Draining, n.DrainUntilUnixNano, n.KeepSystem = old.Cordoned, old.Draining, old.DrainUntilUnixNano, old.KeepSystem
 	n.Status, n.StatusUnixNano, n.InventoryIndex = old.Status, old.StatusUnixNano, old.InventoryIndex
 	if !reflect.DeepEqual(&n, old) {
 		n.InventoryIndex = t.index
@@ -106,17 +107,28 @@ func applyCordon(t *txn, c *CordonNode) error {
 	return nil
 }
 
+// DrainLevel is the feature level from which on the state has deadlines of drains.
+const DrainLevel = 11
+
 func applyDrain(t *txn, c *DrainNode) error {
 	old, err := findNode(t, c.ID)
 	if err != nil {
 		return err
 	}
+	n := *old
+	n.Draining = c.Drain
+	if !c.Drain {
+		n.DrainUntilUnixNano, n.KeepSystem = 0, false
+	} else if t.cluster.FeatureLevel >= DrainLevel {
+		n.DrainUntilUnixNano, n.KeepSystem = cmp.Or(c.DeadlineUnixNano, old.DrainUntilUnixNano), c.KeepSystem || old.KeepSystem
+	}
+	if old.Draining == c.Drain && n.DrainUntilUnixNano == old.DrainUntilUnixNano && n.KeepSystem == old.KeepSystem {
+		return nil
+	}
+	putNode(t, n)
 	if old.Draining == c.Drain {
 		return nil
 	}
-	n := *old
-	n.Draining = c.Drain
-	putNode(t, n)
 	kind := EventNodeUndrained
 	if c.Drain {
 		kind = EventNodeDraining

@@ -341,6 +341,7 @@ var fieldsBefore = map[reflect.Type]int{
 	reflect.TypeFor[Instance](): fieldsOf[Instance]("Retry"),
 	reflect.TypeFor[Slot]():     fieldsOf[Slot]("Parallel"),
 
+	reflect.TypeFor[Node]():        fieldsOf[Node]("DrainUntilUnixNano"),
 	reflect.TypeFor[AllocRecord](): fieldsOf[AllocRecord]("Resized"),
 }
 

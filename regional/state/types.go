@@ -65,7 +65,7 @@ type Cluster struct {
 	// AuditEntry.Retain. From level 5 on, the state has events, and from 6 on, Group.MinHealthy. From 7 on, it has
 	// retry policies: see RetryLevel, and from 8 on, Group.Stagger. From 9 on, it has
 	// Group.Parallel, and from 10 on, Group.Rest and ApplyPlan.Resizes. From 11 on, retry
-	// rules may raise the memory: see MemoryLevel.
+	// rules may raise the memory: see MemoryLevel, and drains have deadlines: see DrainLevel.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.
@@ -159,6 +159,12 @@ type Node struct {
 	// VolumesReported is true: an agent that does not report them may allow any folder.
 	VolumesAllow    []string
 	VolumesReported bool `codec:"VolumesSaid"`
+
+	// DrainUntilUnixNano is the deadline of the node's drain: then instances that have not moved are
+	// stopped by force. 0: none. KeepSystem says that the drain leaves instances of system jobs on the
+	// node. Both need Cluster.FeatureLevel DrainLevel.
+	DrainUntilUnixNano int64 `codec:",omitempty"`
+	KeepSystem         bool  `codec:",omitempty"`
 }
 
 // Allows reports whether a job may have a folder of the node as a volume, according to the agent's

@@ -4613,7 +4613,13 @@ type DrainNodeRequest struct {
 	Id     string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
 	// False ends the drain.
-	Drain         bool `protobuf:"varint,3,opt,name=drain,proto3" json:"drain,omitempty"`
+	Drain bool `protobuf:"varint,3,opt,name=drain,proto3" json:"drain,omitempty"`
+	// After this time, instances that have not moved are stopped by force: 1 s to 30 days. Unset: no deadline.
+	// A drain that has begun keeps its deadline if a further call has none.
+	Deadline *durationpb.Duration `protobuf:"bytes,4,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// Instances of system jobs stay on the node. Otherwise they are the last to stop. It holds until the drain
+	// ends.
+	IgnoreSystem  bool `protobuf:"varint,5,opt,name=ignore_system,json=ignoreSystem,proto3" json:"ignore_system,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4665,6 +4671,20 @@ func (x *DrainNodeRequest) GetRegion() string {
 func (x *DrainNodeRequest) GetDrain() bool {
 	if x != nil {
 		return x.Drain
+	}
+	return false
+}
+
+func (x *DrainNodeRequest) GetDeadline() *durationpb.Duration {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *DrainNodeRequest) GetIgnoreSystem() bool {
+	if x != nil {
+		return x.IgnoreSystem
 	}
 	return false
 }
@@ -8820,11 +8840,13 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x06errors\x18\x02 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\"8\n" +
 	"\x0eGetNodeRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
-	"\x06region\x18\x02 \x01(\tR\x06region\"P\n" +
+	"\x06region\x18\x02 \x01(\tR\x06region\"\xac\x01\n" +
 	"\x10DrainNodeRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x14\n" +
-	"\x05drain\x18\x03 \x01(\bR\x05drain\"S\n" +
+	"\x05drain\x18\x03 \x01(\bR\x05drain\x125\n" +
+	"\bdeadline\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bdeadline\x12#\n" +
+	"\rignore_system\x18\x05 \x01(\bR\fignoreSystem\"S\n" +
 	"\x11CordonNodeRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x16\n" +
@@ -9411,189 +9433,190 @@ var file_nusa_v1_api_proto_depIdxs = []int32{
 	131, // 61: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
 	132, // 62: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
 	16,  // 63: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	132, // 64: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
-	0,   // 65: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,   // 66: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	119, // 67: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	119, // 68: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	119, // 69: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	119, // 70: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	119, // 71: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	119, // 72: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	74,  // 73: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	131, // 74: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	132, // 75: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	16,  // 76: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	119, // 77: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
-	75,  // 78: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
-	71,  // 79: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	119, // 80: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
-	79,  // 81: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	119, // 82: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	119, // 83: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	81,  // 84: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	119, // 85: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
-	119, // 86: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 87: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	119, // 88: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 89: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	119, // 90: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	119, // 91: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	119, // 92: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	119, // 93: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	84,  // 94: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	118, // 95: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	119, // 96: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
-	119, // 97: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	119, // 98: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	124, // 99: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	124, // 100: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	119, // 101: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	89,  // 102: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	16,  // 103: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	87,  // 104: nusa.v1.HistoryResponse.block:type_name -> nusa.v1.HistoryBlock
-	124, // 105: nusa.v1.HistoryBlock.start:type_name -> google.protobuf.Timestamp
-	119, // 106: nusa.v1.HistoryBlock.step:type_name -> google.protobuf.Duration
-	88,  // 107: nusa.v1.HistoryBlock.columns:type_name -> nusa.v1.HistoryColumn
-	124, // 108: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	119, // 109: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	119, // 110: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	90,  // 111: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	91,  // 112: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	124, // 113: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	124, // 114: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	124, // 115: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	93,  // 116: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	94,  // 117: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	119, // 118: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	92,  // 119: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	92,  // 120: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	119, // 121: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	133, // 122: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	102, // 123: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	102, // 124: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	119, // 125: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	81,  // 126: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	105, // 127: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	119, // 128: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	119, // 129: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	133, // 130: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	105, // 131: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	119, // 132: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
-	119, // 133: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 134: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 135: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	119, // 136: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
-	124, // 137: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	110, // 138: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
-	110, // 139: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
-	44,  // 140: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	48,  // 141: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 142: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 143: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 144: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	13,  // 145: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	14,  // 146: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	17,  // 147: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	19,  // 148: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	28,  // 149: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	13,  // 150: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 151: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	38,  // 152: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	40,  // 153: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	40,  // 154: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	41,  // 155: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	43,  // 156: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	46,  // 157: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	29,  // 158: nusa.v1.Allocations.Restart:input_type -> nusa.v1.RestartAllocationRequest
-	31,  // 159: nusa.v1.Allocations.Signal:input_type -> nusa.v1.SignalAllocationRequest
-	33,  // 160: nusa.v1.Allocations.ListFiles:input_type -> nusa.v1.ListFilesRequest
-	36,  // 161: nusa.v1.Allocations.ReadFile:input_type -> nusa.v1.ReadFileRequest
-	58,  // 162: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	59,  // 163: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	61,  // 164: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	62,  // 165: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	61,  // 166: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	59,  // 167: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	61,  // 168: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	49,  // 169: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
-	50,  // 170: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
-	51,  // 171: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
-	54,  // 172: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
-	64,  // 173: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	66,  // 174: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	67,  // 175: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	68,  // 176: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	69,  // 177: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	72,  // 178: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	76,  // 179: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	78,  // 180: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	103, // 181: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	76,  // 182: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	82,  // 183: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	85,  // 184: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	95,  // 185: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	96,  // 186: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	98,  // 187: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	100, // 188: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	106, // 189: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	111, // 190: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	108, // 191: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
-	6,   // 192: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 193: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 194: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	125, // 195: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	15,  // 196: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	18,  // 197: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	20,  // 198: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 199: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	125, // 200: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 201: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	39,  // 202: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	129, // 203: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	129, // 204: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	42,  // 205: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	45,  // 206: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	47,  // 207: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	30,  // 208: nusa.v1.Allocations.Restart:output_type -> nusa.v1.RestartAllocationResponse
-	32,  // 209: nusa.v1.Allocations.Signal:output_type -> nusa.v1.SignalAllocationResponse
-	34,  // 210: nusa.v1.Allocations.ListFiles:output_type -> nusa.v1.ListFilesResponse
-	37,  // 211: nusa.v1.Allocations.ReadFile:output_type -> nusa.v1.FileChunk
-	131, // 212: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	60,  // 213: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	131, // 214: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	131, // 215: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	63,  // 216: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	131, // 217: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	56,  // 218: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	131, // 219: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
-	131, // 220: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
-	52,  // 221: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
-	55,  // 222: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
-	65,  // 223: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	132, // 224: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	132, // 225: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	132, // 226: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	70,  // 227: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	73,  // 228: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	77,  // 229: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	80,  // 230: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	104, // 231: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	77,  // 232: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	83,  // 233: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	86,  // 234: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	92,  // 235: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	97,  // 236: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	99,  // 237: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	101, // 238: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	107, // 239: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	112, // 240: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	109, // 241: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
-	192, // [192:242] is the sub-list for method output_type
-	142, // [142:192] is the sub-list for method input_type
-	142, // [142:142] is the sub-list for extension type_name
-	142, // [142:142] is the sub-list for extension extendee
-	0,   // [0:142] is the sub-list for field type_name
+	119, // 64: nusa.v1.DrainNodeRequest.deadline:type_name -> google.protobuf.Duration
+	132, // 65: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	0,   // 66: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,   // 67: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	119, // 68: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	119, // 69: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	119, // 70: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	119, // 71: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	119, // 72: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	119, // 73: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	74,  // 74: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	131, // 75: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	132, // 76: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	16,  // 77: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	119, // 78: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
+	75,  // 79: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
+	71,  // 80: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	119, // 81: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
+	79,  // 82: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	119, // 83: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	119, // 84: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	81,  // 85: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	119, // 86: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
+	119, // 87: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 88: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	119, // 89: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 90: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	119, // 91: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	119, // 92: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	119, // 93: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	119, // 94: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	84,  // 95: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	118, // 96: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	119, // 97: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
+	119, // 98: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	119, // 99: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	124, // 100: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	124, // 101: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	119, // 102: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	89,  // 103: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	16,  // 104: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	87,  // 105: nusa.v1.HistoryResponse.block:type_name -> nusa.v1.HistoryBlock
+	124, // 106: nusa.v1.HistoryBlock.start:type_name -> google.protobuf.Timestamp
+	119, // 107: nusa.v1.HistoryBlock.step:type_name -> google.protobuf.Duration
+	88,  // 108: nusa.v1.HistoryBlock.columns:type_name -> nusa.v1.HistoryColumn
+	124, // 109: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	119, // 110: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	119, // 111: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	90,  // 112: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	91,  // 113: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	124, // 114: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	124, // 115: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	124, // 116: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	93,  // 117: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	94,  // 118: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	119, // 119: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	92,  // 120: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	92,  // 121: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	119, // 122: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	133, // 123: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	102, // 124: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	102, // 125: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	119, // 126: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	81,  // 127: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	105, // 128: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	119, // 129: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	119, // 130: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	133, // 131: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	105, // 132: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	119, // 133: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
+	119, // 134: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 135: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 136: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	119, // 137: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
+	124, // 138: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	110, // 139: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
+	110, // 140: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
+	44,  // 141: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	48,  // 142: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 143: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 144: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 145: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	13,  // 146: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	14,  // 147: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	17,  // 148: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	19,  // 149: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	28,  // 150: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	13,  // 151: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 152: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	38,  // 153: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	40,  // 154: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	40,  // 155: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	41,  // 156: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	43,  // 157: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	46,  // 158: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	29,  // 159: nusa.v1.Allocations.Restart:input_type -> nusa.v1.RestartAllocationRequest
+	31,  // 160: nusa.v1.Allocations.Signal:input_type -> nusa.v1.SignalAllocationRequest
+	33,  // 161: nusa.v1.Allocations.ListFiles:input_type -> nusa.v1.ListFilesRequest
+	36,  // 162: nusa.v1.Allocations.ReadFile:input_type -> nusa.v1.ReadFileRequest
+	58,  // 163: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	59,  // 164: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	61,  // 165: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	62,  // 166: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	61,  // 167: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	59,  // 168: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	61,  // 169: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	49,  // 170: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
+	50,  // 171: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
+	51,  // 172: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
+	54,  // 173: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
+	64,  // 174: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	66,  // 175: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	67,  // 176: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	68,  // 177: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	69,  // 178: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	72,  // 179: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	76,  // 180: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	78,  // 181: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	103, // 182: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	76,  // 183: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	82,  // 184: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	85,  // 185: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	95,  // 186: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	96,  // 187: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	98,  // 188: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	100, // 189: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	106, // 190: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	111, // 191: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	108, // 192: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
+	6,   // 193: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 194: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 195: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	125, // 196: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	15,  // 197: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	18,  // 198: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	20,  // 199: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 200: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	125, // 201: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 202: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	39,  // 203: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	129, // 204: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	129, // 205: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	42,  // 206: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	45,  // 207: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	47,  // 208: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	30,  // 209: nusa.v1.Allocations.Restart:output_type -> nusa.v1.RestartAllocationResponse
+	32,  // 210: nusa.v1.Allocations.Signal:output_type -> nusa.v1.SignalAllocationResponse
+	34,  // 211: nusa.v1.Allocations.ListFiles:output_type -> nusa.v1.ListFilesResponse
+	37,  // 212: nusa.v1.Allocations.ReadFile:output_type -> nusa.v1.FileChunk
+	131, // 213: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	60,  // 214: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	131, // 215: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	131, // 216: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	63,  // 217: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	131, // 218: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	56,  // 219: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	131, // 220: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
+	131, // 221: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
+	52,  // 222: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
+	55,  // 223: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
+	65,  // 224: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	132, // 225: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	132, // 226: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	132, // 227: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	70,  // 228: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	73,  // 229: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	77,  // 230: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	80,  // 231: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	104, // 232: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	77,  // 233: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	83,  // 234: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	86,  // 235: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	92,  // 236: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	97,  // 237: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	99,  // 238: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	101, // 239: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	107, // 240: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	112, // 241: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	109, // 242: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
+	193, // [193:243] is the sub-list for method output_type
+	143, // [143:193] is the sub-list for method input_type
+	143, // [143:143] is the sub-list for extension type_name
+	143, // [143:143] is the sub-list for extension extendee
+	0,   // [0:143] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }

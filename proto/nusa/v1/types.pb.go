@@ -1897,7 +1897,9 @@ type Node struct {
 	// Drain and Cordon.
 	Leaving []*LeavingGroup `protobuf:"bytes,16,rep,name=leaving,proto3" json:"leaving,omitempty"`
 	// Which allocations reserve the accelerators, by device and allocation. Only in responses of Get.
-	GpuUses       []*GPUUse `protobuf:"bytes,17,rep,name=gpu_uses,json=gpuUses,proto3" json:"gpu_uses,omitempty"`
+	GpuUses []*GPUUse `protobuf:"bytes,17,rep,name=gpu_uses,json=gpuUses,proto3" json:"gpu_uses,omitempty"`
+	// How far the drain of a draining node is. Only in responses of Get, Drain and Cordon.
+	Drain         *NodeDrain `protobuf:"bytes,18,opt,name=drain,proto3" json:"drain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2051,6 +2053,86 @@ func (x *Node) GetGpuUses() []*GPUUse {
 	return nil
 }
 
+func (x *Node) GetDrain() *NodeDrain {
+	if x != nil {
+		return x.Drain
+	}
+	return nil
+}
+
+// NodeDrain says how far the drain of a node is.
+type NodeDrain struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Time until instances that have not moved are stopped by force. 0: it has passed. Unset: no deadline.
+	Deadline *durationpb.Duration `protobuf:"bytes,1,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// Instances of system jobs stay.
+	IgnoreSystem bool `protobuf:"varint,2,opt,name=ignore_system,json=ignoreSystem,proto3" json:"ignore_system,omitempty"`
+	// Number of instances that have not ended on the node, without those of system jobs.
+	Left int32 `protobuf:"varint,3,opt,name=left,proto3" json:"left,omitempty"`
+	// Number of instances of system jobs that have not ended on the node.
+	SystemLeft    int32 `protobuf:"varint,4,opt,name=system_left,json=systemLeft,proto3" json:"system_left,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeDrain) Reset() {
+	*x = NodeDrain{}
+	mi := &file_nusa_v1_types_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeDrain) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeDrain) ProtoMessage() {}
+
+func (x *NodeDrain) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_types_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeDrain.ProtoReflect.Descriptor instead.
+func (*NodeDrain) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *NodeDrain) GetDeadline() *durationpb.Duration {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *NodeDrain) GetIgnoreSystem() bool {
+	if x != nil {
+		return x.IgnoreSystem
+	}
+	return false
+}
+
+func (x *NodeDrain) GetLeft() int32 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
+}
+
+func (x *NodeDrain) GetSystemLeft() int32 {
+	if x != nil {
+		return x.SystemLeft
+	}
+	return 0
+}
+
 // LeavingGroup has the instances of a group that must move to other nodes.
 type LeavingGroup struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2072,7 +2154,7 @@ type LeavingGroup struct {
 
 func (x *LeavingGroup) Reset() {
 	*x = LeavingGroup{}
-	mi := &file_nusa_v1_types_proto_msgTypes[13]
+	mi := &file_nusa_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2166,7 @@ func (x *LeavingGroup) String() string {
 func (*LeavingGroup) ProtoMessage() {}
 
 func (x *LeavingGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[13]
+	mi := &file_nusa_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2179,7 @@ func (x *LeavingGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeavingGroup.ProtoReflect.Descriptor instead.
 func (*LeavingGroup) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LeavingGroup) GetNamespace() string {
@@ -2188,7 +2270,7 @@ type NodeInventory struct {
 
 func (x *NodeInventory) Reset() {
 	*x = NodeInventory{}
-	mi := &file_nusa_v1_types_proto_msgTypes[14]
+	mi := &file_nusa_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +2282,7 @@ func (x *NodeInventory) String() string {
 func (*NodeInventory) ProtoMessage() {}
 
 func (x *NodeInventory) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[14]
+	mi := &file_nusa_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +2295,7 @@ func (x *NodeInventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeInventory.ProtoReflect.Descriptor instead.
 func (*NodeInventory) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NodeInventory) GetCapacity() *Resources {
@@ -2333,7 +2415,7 @@ type VolumesAllow struct {
 
 func (x *VolumesAllow) Reset() {
 	*x = VolumesAllow{}
-	mi := &file_nusa_v1_types_proto_msgTypes[15]
+	mi := &file_nusa_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2345,7 +2427,7 @@ func (x *VolumesAllow) String() string {
 func (*VolumesAllow) ProtoMessage() {}
 
 func (x *VolumesAllow) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[15]
+	mi := &file_nusa_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2358,7 +2440,7 @@ func (x *VolumesAllow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumesAllow.ProtoReflect.Descriptor instead.
 func (*VolumesAllow) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *VolumesAllow) GetFolders() []string {
@@ -2387,7 +2469,7 @@ type DriverInfo struct {
 
 func (x *DriverInfo) Reset() {
 	*x = DriverInfo{}
-	mi := &file_nusa_v1_types_proto_msgTypes[16]
+	mi := &file_nusa_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2481,7 @@ func (x *DriverInfo) String() string {
 func (*DriverInfo) ProtoMessage() {}
 
 func (x *DriverInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[16]
+	mi := &file_nusa_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2494,7 @@ func (x *DriverInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DriverInfo.ProtoReflect.Descriptor instead.
 func (*DriverInfo) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DriverInfo) GetName() string {
@@ -2469,7 +2551,7 @@ type GPUDevice struct {
 
 func (x *GPUDevice) Reset() {
 	*x = GPUDevice{}
-	mi := &file_nusa_v1_types_proto_msgTypes[17]
+	mi := &file_nusa_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2481,7 +2563,7 @@ func (x *GPUDevice) String() string {
 func (*GPUDevice) ProtoMessage() {}
 
 func (x *GPUDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[17]
+	mi := &file_nusa_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2494,7 +2576,7 @@ func (x *GPUDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUDevice.ProtoReflect.Descriptor instead.
 func (*GPUDevice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GPUDevice) GetId() string {
@@ -2553,7 +2635,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	mi := &file_nusa_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2647,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	mi := &file_nusa_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2660,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GPUUse) GetDevice() string {
@@ -2641,7 +2723,7 @@ type GPUTotals struct {
 
 func (x *GPUTotals) Reset() {
 	*x = GPUTotals{}
-	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	mi := &file_nusa_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2653,7 +2735,7 @@ func (x *GPUTotals) String() string {
 func (*GPUTotals) ProtoMessage() {}
 
 func (x *GPUTotals) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	mi := &file_nusa_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2666,7 +2748,7 @@ func (x *GPUTotals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUTotals.ProtoReflect.Descriptor instead.
 func (*GPUTotals) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GPUTotals) GetModels() map[string]int32 {
@@ -2689,7 +2771,7 @@ type GPUGrant struct {
 
 func (x *GPUGrant) Reset() {
 	*x = GPUGrant{}
-	mi := &file_nusa_v1_types_proto_msgTypes[20]
+	mi := &file_nusa_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2701,7 +2783,7 @@ func (x *GPUGrant) String() string {
 func (*GPUGrant) ProtoMessage() {}
 
 func (x *GPUGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[20]
+	mi := &file_nusa_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2714,7 +2796,7 @@ func (x *GPUGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUGrant.ProtoReflect.Descriptor instead.
 func (*GPUGrant) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GPUGrant) GetDevice() string {
@@ -2757,7 +2839,7 @@ type HostFacts struct {
 
 func (x *HostFacts) Reset() {
 	*x = HostFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[21]
+	mi := &file_nusa_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +2851,7 @@ func (x *HostFacts) String() string {
 func (*HostFacts) ProtoMessage() {}
 
 func (x *HostFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[21]
+	mi := &file_nusa_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +2864,7 @@ func (x *HostFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostFacts.ProtoReflect.Descriptor instead.
 func (*HostFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HostFacts) GetHostname() string {
@@ -2919,7 +3001,7 @@ type DiskFacts struct {
 
 func (x *DiskFacts) Reset() {
 	*x = DiskFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[22]
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2931,7 +3013,7 @@ func (x *DiskFacts) String() string {
 func (*DiskFacts) ProtoMessage() {}
 
 func (x *DiskFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[22]
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2944,7 +3026,7 @@ func (x *DiskFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskFacts.ProtoReflect.Descriptor instead.
 func (*DiskFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DiskFacts) GetDevice() string {
@@ -2991,7 +3073,7 @@ type NetworkFacts struct {
 
 func (x *NetworkFacts) Reset() {
 	*x = NetworkFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3003,7 +3085,7 @@ func (x *NetworkFacts) String() string {
 func (*NetworkFacts) ProtoMessage() {}
 
 func (x *NetworkFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3016,7 +3098,7 @@ func (x *NetworkFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkFacts.ProtoReflect.Descriptor instead.
 func (*NetworkFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NetworkFacts) GetName() string {
@@ -3070,7 +3152,7 @@ type NodeStats struct {
 
 func (x *NodeStats) Reset() {
 	*x = NodeStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3082,7 +3164,7 @@ func (x *NodeStats) String() string {
 func (*NodeStats) ProtoMessage() {}
 
 func (x *NodeStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3095,7 +3177,7 @@ func (x *NodeStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStats.ProtoReflect.Descriptor instead.
 func (*NodeStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NodeStats) GetCpu() float64 {
@@ -3202,7 +3284,7 @@ type DiskStats struct {
 
 func (x *DiskStats) Reset() {
 	*x = DiskStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[25]
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3214,7 +3296,7 @@ func (x *DiskStats) String() string {
 func (*DiskStats) ProtoMessage() {}
 
 func (x *DiskStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[25]
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3227,7 +3309,7 @@ func (x *DiskStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskStats.ProtoReflect.Descriptor instead.
 func (*DiskStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DiskStats) GetMount() string {
@@ -3270,7 +3352,7 @@ type NetworkStats struct {
 
 func (x *NetworkStats) Reset() {
 	*x = NetworkStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	mi := &file_nusa_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3364,7 @@ func (x *NetworkStats) String() string {
 func (*NetworkStats) ProtoMessage() {}
 
 func (x *NetworkStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	mi := &file_nusa_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3377,7 @@ func (x *NetworkStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkStats.ProtoReflect.Descriptor instead.
 func (*NetworkStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NetworkStats) GetName() string {
@@ -3412,7 +3494,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_nusa_v1_types_proto_msgTypes[27]
+	mi := &file_nusa_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3424,7 +3506,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[27]
+	mi := &file_nusa_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3437,7 +3519,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Allocation) GetId() string {
@@ -3660,7 +3742,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_nusa_v1_types_proto_msgTypes[28]
+	mi := &file_nusa_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3672,7 +3754,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[28]
+	mi := &file_nusa_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3685,7 +3767,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Failure) GetCategory() FailureCategory {
@@ -3743,7 +3825,7 @@ type RetryDecision struct {
 
 func (x *RetryDecision) Reset() {
 	*x = RetryDecision{}
-	mi := &file_nusa_v1_types_proto_msgTypes[29]
+	mi := &file_nusa_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +3837,7 @@ func (x *RetryDecision) String() string {
 func (*RetryDecision) ProtoMessage() {}
 
 func (x *RetryDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[29]
+	mi := &file_nusa_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +3850,7 @@ func (x *RetryDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDecision.ProtoReflect.Descriptor instead.
 func (*RetryDecision) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RetryDecision) GetFailure() *Failure {
@@ -3844,7 +3926,7 @@ type TaskState struct {
 
 func (x *TaskState) Reset() {
 	*x = TaskState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[30]
+	mi := &file_nusa_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3856,7 +3938,7 @@ func (x *TaskState) String() string {
 func (*TaskState) ProtoMessage() {}
 
 func (x *TaskState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[30]
+	mi := &file_nusa_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3869,7 +3951,7 @@ func (x *TaskState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskState.ProtoReflect.Descriptor instead.
 func (*TaskState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TaskState) GetState() AllocState {
@@ -3982,7 +4064,7 @@ type CheckState struct {
 
 func (x *CheckState) Reset() {
 	*x = CheckState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[31]
+	mi := &file_nusa_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3994,7 +4076,7 @@ func (x *CheckState) String() string {
 func (*CheckState) ProtoMessage() {}
 
 func (x *CheckState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[31]
+	mi := &file_nusa_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4007,7 +4089,7 @@ func (x *CheckState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckState.ProtoReflect.Descriptor instead.
 func (*CheckState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CheckState) GetCheck() string {
@@ -4072,7 +4154,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_nusa_v1_types_proto_msgTypes[32]
+	mi := &file_nusa_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4084,7 +4166,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[32]
+	mi := &file_nusa_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4097,7 +4179,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TaskEvent) GetTime() *timestamppb.Timestamp {
@@ -4141,7 +4223,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_nusa_v1_types_proto_msgTypes[33]
+	mi := &file_nusa_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4153,7 +4235,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[33]
+	mi := &file_nusa_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4166,7 +4248,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Problem) GetField() string {
@@ -4326,7 +4408,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\bShapeBin\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12&\n" +
 	"\x04free\x18\x02 \x01(\v2\x12.nusa.v1.ResourcesR\x04free\x12\x12\n" +
-	"\x04pool\x18\x03 \x01(\tR\x04pool\"\x99\x05\n" +
+	"\x04pool\x18\x03 \x01(\tR\x04pool\"\xc3\x05\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -4347,7 +4429,14 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\fmodify_index\x18\x0e \x01(\x04R\vmodifyIndex\x121\n" +
 	"\x06silent\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x06silent\x12/\n" +
 	"\aleaving\x18\x10 \x03(\v2\x15.nusa.v1.LeavingGroupR\aleaving\x12*\n" +
-	"\bgpu_uses\x18\x11 \x03(\v2\x0f.nusa.v1.GPUUseR\agpuUses\"\xc1\x01\n" +
+	"\bgpu_uses\x18\x11 \x03(\v2\x0f.nusa.v1.GPUUseR\agpuUses\x12(\n" +
+	"\x05drain\x18\x12 \x01(\v2\x12.nusa.v1.NodeDrainR\x05drain\"\x9c\x01\n" +
+	"\tNodeDrain\x125\n" +
+	"\bdeadline\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bdeadline\x12#\n" +
+	"\rignore_system\x18\x02 \x01(\bR\fignoreSystem\x12\x12\n" +
+	"\x04left\x18\x03 \x01(\x05R\x04left\x12\x1f\n" +
+	"\vsystem_left\x18\x04 \x01(\x05R\n" +
+	"systemLeft\"\xc1\x01\n" +
 	"\fLeavingGroup\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -4689,7 +4778,7 @@ func file_nusa_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_nusa_v1_types_proto_goTypes = []any{
 	(Reason)(0),                   // 0: nusa.v1.Reason
 	(RegionState)(0),              // 1: nusa.v1.RegionState
@@ -4711,121 +4800,124 @@ var file_nusa_v1_types_proto_goTypes = []any{
 	(*FitCount)(nil),              // 17: nusa.v1.FitCount
 	(*ShapeBin)(nil),              // 18: nusa.v1.ShapeBin
 	(*Node)(nil),                  // 19: nusa.v1.Node
-	(*LeavingGroup)(nil),          // 20: nusa.v1.LeavingGroup
-	(*NodeInventory)(nil),         // 21: nusa.v1.NodeInventory
-	(*VolumesAllow)(nil),          // 22: nusa.v1.VolumesAllow
-	(*DriverInfo)(nil),            // 23: nusa.v1.DriverInfo
-	(*GPUDevice)(nil),             // 24: nusa.v1.GPUDevice
-	(*GPUUse)(nil),                // 25: nusa.v1.GPUUse
-	(*GPUTotals)(nil),             // 26: nusa.v1.GPUTotals
-	(*GPUGrant)(nil),              // 27: nusa.v1.GPUGrant
-	(*HostFacts)(nil),             // 28: nusa.v1.HostFacts
-	(*DiskFacts)(nil),             // 29: nusa.v1.DiskFacts
-	(*NetworkFacts)(nil),          // 30: nusa.v1.NetworkFacts
-	(*NodeStats)(nil),             // 31: nusa.v1.NodeStats
-	(*DiskStats)(nil),             // 32: nusa.v1.DiskStats
-	(*NetworkStats)(nil),          // 33: nusa.v1.NetworkStats
-	(*Allocation)(nil),            // 34: nusa.v1.Allocation
-	(*Failure)(nil),               // 35: nusa.v1.Failure
-	(*RetryDecision)(nil),         // 36: nusa.v1.RetryDecision
-	(*TaskState)(nil),             // 37: nusa.v1.TaskState
-	(*CheckState)(nil),            // 38: nusa.v1.CheckState
-	(*TaskEvent)(nil),             // 39: nusa.v1.TaskEvent
-	(*Problem)(nil),               // 40: nusa.v1.Problem
-	nil,                           // 41: nusa.v1.RegionDefinition.LabelsEntry
-	nil,                           // 42: nusa.v1.RegionReport.AllocationsEntry
-	nil,                           // 43: nusa.v1.NodeInventory.LabelsEntry
-	nil,                           // 44: nusa.v1.GPUTotals.ModelsEntry
-	nil,                           // 45: nusa.v1.Allocation.TasksEntry
-	nil,                           // 46: nusa.v1.Allocation.PortsEntry
-	(*durationpb.Duration)(nil),   // 47: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
+	(*NodeDrain)(nil),             // 20: nusa.v1.NodeDrain
+	(*LeavingGroup)(nil),          // 21: nusa.v1.LeavingGroup
+	(*NodeInventory)(nil),         // 22: nusa.v1.NodeInventory
+	(*VolumesAllow)(nil),          // 23: nusa.v1.VolumesAllow
+	(*DriverInfo)(nil),            // 24: nusa.v1.DriverInfo
+	(*GPUDevice)(nil),             // 25: nusa.v1.GPUDevice
+	(*GPUUse)(nil),                // 26: nusa.v1.GPUUse
+	(*GPUTotals)(nil),             // 27: nusa.v1.GPUTotals
+	(*GPUGrant)(nil),              // 28: nusa.v1.GPUGrant
+	(*HostFacts)(nil),             // 29: nusa.v1.HostFacts
+	(*DiskFacts)(nil),             // 30: nusa.v1.DiskFacts
+	(*NetworkFacts)(nil),          // 31: nusa.v1.NetworkFacts
+	(*NodeStats)(nil),             // 32: nusa.v1.NodeStats
+	(*DiskStats)(nil),             // 33: nusa.v1.DiskStats
+	(*NetworkStats)(nil),          // 34: nusa.v1.NetworkStats
+	(*Allocation)(nil),            // 35: nusa.v1.Allocation
+	(*Failure)(nil),               // 36: nusa.v1.Failure
+	(*RetryDecision)(nil),         // 37: nusa.v1.RetryDecision
+	(*TaskState)(nil),             // 38: nusa.v1.TaskState
+	(*CheckState)(nil),            // 39: nusa.v1.CheckState
+	(*TaskEvent)(nil),             // 40: nusa.v1.TaskEvent
+	(*Problem)(nil),               // 41: nusa.v1.Problem
+	nil,                           // 42: nusa.v1.RegionDefinition.LabelsEntry
+	nil,                           // 43: nusa.v1.RegionReport.AllocationsEntry
+	nil,                           // 44: nusa.v1.NodeInventory.LabelsEntry
+	nil,                           // 45: nusa.v1.GPUTotals.ModelsEntry
+	nil,                           // 46: nusa.v1.Allocation.TasksEntry
+	nil,                           // 47: nusa.v1.Allocation.PortsEntry
+	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
 }
 var file_nusa_v1_types_proto_depIdxs = []int32{
 	8,  // 0: nusa.v1.Resources.gpu:type_name -> nusa.v1.GPU
 	9,  // 1: nusa.v1.RegionDefinition.location:type_name -> nusa.v1.Location
-	41, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
+	42, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
 	10, // 3: nusa.v1.Region.definition:type_name -> nusa.v1.RegionDefinition
 	1,  // 4: nusa.v1.Region.state:type_name -> nusa.v1.RegionState
 	13, // 5: nusa.v1.Region.servers:type_name -> nusa.v1.RegionalServer
 	14, // 6: nusa.v1.Region.report:type_name -> nusa.v1.RegionReport
-	47, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
+	48, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
 	12, // 8: nusa.v1.Region.lost:type_name -> nusa.v1.LostRegion
-	48, // 9: nusa.v1.Region.lost_at:type_name -> google.protobuf.Timestamp
-	47, // 10: nusa.v1.Region.silent:type_name -> google.protobuf.Duration
-	47, // 11: nusa.v1.Region.move_due:type_name -> google.protobuf.Duration
-	47, // 12: nusa.v1.Region.commit_blocked:type_name -> google.protobuf.Duration
-	47, // 13: nusa.v1.Region.awaited:type_name -> google.protobuf.Duration
-	47, // 14: nusa.v1.Region.policy_age:type_name -> google.protobuf.Duration
-	48, // 15: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
+	49, // 9: nusa.v1.Region.lost_at:type_name -> google.protobuf.Timestamp
+	48, // 10: nusa.v1.Region.silent:type_name -> google.protobuf.Duration
+	48, // 11: nusa.v1.Region.move_due:type_name -> google.protobuf.Duration
+	48, // 12: nusa.v1.Region.commit_blocked:type_name -> google.protobuf.Duration
+	48, // 13: nusa.v1.Region.awaited:type_name -> google.protobuf.Duration
+	48, // 14: nusa.v1.Region.policy_age:type_name -> google.protobuf.Duration
+	49, // 15: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
 	7,  // 16: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
 	7,  // 17: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
 	15, // 18: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
 	16, // 19: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
-	42, // 20: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
+	43, // 20: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
 	7,  // 21: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
-	26, // 22: nusa.v1.RegionReport.gpus:type_name -> nusa.v1.GPUTotals
+	27, // 22: nusa.v1.RegionReport.gpus:type_name -> nusa.v1.GPUTotals
 	17, // 23: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
 	18, // 24: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
 	0,  // 25: nusa.v1.FitCount.reason:type_name -> nusa.v1.Reason
 	7,  // 26: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
 	2,  // 27: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
-	21, // 28: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
-	31, // 29: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
-	47, // 30: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
+	22, // 28: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
+	32, // 29: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
+	48, // 30: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
 	7,  // 31: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
-	48, // 32: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	47, // 33: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
-	20, // 34: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
-	25, // 35: nusa.v1.Node.gpu_uses:type_name -> nusa.v1.GPUUse
-	0,  // 36: nusa.v1.LeavingGroup.reason:type_name -> nusa.v1.Reason
-	7,  // 37: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
-	43, // 38: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
-	23, // 39: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
-	24, // 40: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
-	28, // 41: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
-	22, // 42: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
-	24, // 43: nusa.v1.NodeInventory.unusable_gpus:type_name -> nusa.v1.GPUDevice
-	44, // 44: nusa.v1.GPUTotals.models:type_name -> nusa.v1.GPUTotals.ModelsEntry
-	29, // 45: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
-	30, // 46: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
-	48, // 47: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
-	32, // 48: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
-	33, // 49: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
-	47, // 50: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
-	47, // 51: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
-	4,  // 52: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
-	3,  // 53: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
-	0,  // 54: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
-	45, // 55: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
-	7,  // 56: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
-	46, // 57: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
-	48, // 58: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	48, // 59: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
-	47, // 60: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
-	36, // 61: nusa.v1.Allocation.retry:type_name -> nusa.v1.RetryDecision
-	27, // 62: nusa.v1.Allocation.gpus:type_name -> nusa.v1.GPUGrant
-	5,  // 63: nusa.v1.Failure.category:type_name -> nusa.v1.FailureCategory
-	35, // 64: nusa.v1.RetryDecision.failure:type_name -> nusa.v1.Failure
-	48, // 65: nusa.v1.RetryDecision.next:type_name -> google.protobuf.Timestamp
-	3,  // 66: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
-	48, // 67: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
-	48, // 68: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
-	0,  // 69: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
-	39, // 70: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
-	38, // 71: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
-	6,  // 72: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
-	48, // 73: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
-	48, // 74: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
-	47, // 75: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
-	48, // 76: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	0,  // 77: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
-	37, // 78: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
-	79, // [79:79] is the sub-list for method output_type
-	79, // [79:79] is the sub-list for method input_type
-	79, // [79:79] is the sub-list for extension type_name
-	79, // [79:79] is the sub-list for extension extendee
-	0,  // [0:79] is the sub-list for field type_name
+	49, // 32: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	48, // 33: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
+	21, // 34: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
+	26, // 35: nusa.v1.Node.gpu_uses:type_name -> nusa.v1.GPUUse
+	20, // 36: nusa.v1.Node.drain:type_name -> nusa.v1.NodeDrain
+	48, // 37: nusa.v1.NodeDrain.deadline:type_name -> google.protobuf.Duration
+	0,  // 38: nusa.v1.LeavingGroup.reason:type_name -> nusa.v1.Reason
+	7,  // 39: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
+	44, // 40: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
+	24, // 41: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
+	25, // 42: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
+	29, // 43: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
+	23, // 44: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
+	25, // 45: nusa.v1.NodeInventory.unusable_gpus:type_name -> nusa.v1.GPUDevice
+	45, // 46: nusa.v1.GPUTotals.models:type_name -> nusa.v1.GPUTotals.ModelsEntry
+	30, // 47: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
+	31, // 48: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
+	49, // 49: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
+	33, // 50: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
+	34, // 51: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
+	48, // 52: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
+	48, // 53: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
+	4,  // 54: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
+	3,  // 55: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
+	0,  // 56: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
+	46, // 57: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
+	7,  // 58: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
+	47, // 59: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
+	49, // 60: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	49, // 61: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
+	48, // 62: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
+	37, // 63: nusa.v1.Allocation.retry:type_name -> nusa.v1.RetryDecision
+	28, // 64: nusa.v1.Allocation.gpus:type_name -> nusa.v1.GPUGrant
+	5,  // 65: nusa.v1.Failure.category:type_name -> nusa.v1.FailureCategory
+	36, // 66: nusa.v1.RetryDecision.failure:type_name -> nusa.v1.Failure
+	49, // 67: nusa.v1.RetryDecision.next:type_name -> google.protobuf.Timestamp
+	3,  // 68: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
+	49, // 69: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
+	49, // 70: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
+	0,  // 71: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
+	40, // 72: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
+	39, // 73: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
+	6,  // 74: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
+	49, // 75: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
+	49, // 76: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
+	48, // 77: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
+	49, // 78: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	0,  // 79: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
+	38, // 80: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
+	81, // [81:81] is the sub-list for method output_type
+	81, // [81:81] is the sub-list for method input_type
+	81, // [81:81] is the sub-list for extension type_name
+	81, // [81:81] is the sub-list for extension extendee
+	0,  // [0:81] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_types_proto_init() }
@@ -4839,7 +4931,7 @@ func file_nusa_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_types_proto_rawDesc), len(file_nusa_v1_types_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   40,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

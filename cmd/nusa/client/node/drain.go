@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -16,18 +17,23 @@ import (
 )
 
 func drainCommand(s *cli.Settings) *cobra.Command {
-	var off, wait bool
-	timeout := time.Duration(0)
+	var off, wait, ignore bool
+	var timeout, deadline time.Duration
 	c := &cobra.Command{
 		Use: "drain NODE", Short: "Move the work of a node to others; --off ends the drain", Args: cli.Positional("NODE"),
 		Long: `Moves the work of a node to other nodes, at most update.max_parallel instances of a
 group at a time: one stops, and its replacement starts elsewhere. Instances that fit
 on no other node of the region are stopped too: they wait for room, or go to another
-region. node status shows what is left on the node, and why it cannot move.
+region. node status shows what is left on the node, and why it cannot move. Instances
+of system jobs stop last; with --ignore-system they stay.
+
+With --deadline, what has not moved after that time is stopped by force, also system
+jobs that do not stay. The region keeps the deadline until the drain ends; the same
+command with another deadline changes it.
 
 With --wait the command returns when nothing is left on the node; the exit code is 2
 if that takes longer than --timeout. The drain then continues.`,
-		Example: "  nusa node drain node-7 --wait --timeout 30m\n  nusa node drain node-7 --off",
+		Example: "  nusa node drain node-7 --wait --timeout 30m\n  nusa node drain node-7 --deadline 1h --ignore-system\n  nusa node drain node-7 --off",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			if err := cli.CheckTimeout(timeout); err != nil {
 				return err
@@ -35,11 +41,18 @@ if that takes longer than --timeout. The drain then continues.`,
 			if wait && off {
 				return errors.New("--wait: nothing leaves the node with --off")
 			}
+			if off && (ignore || c.Cmd.Flags().Changed("deadline")) {
+				return errors.New("--deadline and --ignore-system: the drain ends with --off, and so do they")
+			}
+			req := &nusav1.DrainNodeRequest{Id: args[0], Region: c.Region, Drain: !off, IgnoreSystem: ignore}
+			if c.Cmd.Flags().Changed("deadline") {
+				req.Deadline = durationpb.New(deadline)
+			}
 			began := time.Now()
 			c.Timeout = min(timeout, cli.DefaultTimeout)
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			n, err := c.Nodes().Drain(ctx, &nusav1.DrainNodeRequest{Id: args[0], Region: c.Region, Drain: !off})
+			n, err := c.Nodes().Drain(ctx, req)
 			if err != nil {
 				return err
 			}
@@ -56,6 +69,8 @@ if that takes longer than --timeout. The drain then continues.`,
 	}
 	s.BindRegion(c, "region of the node, when its name is not unique")
 	c.Flags().BoolVar(&off, "off", false, "end the drain")
+	c.Flags().DurationVar(&deadline, "deadline", 0, "stop by force what has not moved after this time: 1s to 720h; none by default")
+	c.Flags().BoolVar(&ignore, "ignore-system", false, "leave instances of system jobs on the node")
 	c.Flags().BoolVarP(&wait, "wait", "w", false, "wait until nothing is left on the node")
 	c.Flags().DurationVar(&timeout, "timeout", drainTime, "how long to wait for a response, and with --wait in all")
 	return c
@@ -73,15 +88,15 @@ func awaitEmpty(c *cli.Session, n *nusav1.Node, limit time.Duration) (*nusav1.No
 	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
 	left := int32(-1)
-	for n.GetAllocations() > 0 {
-		if n.GetAllocations() != left && c.Output == "table" {
-			left = n.GetAllocations()
+	for toLeave(n) > 0 {
+		if toLeave(n) != left && c.Output == "table" {
+			left = toLeave(n)
 			c.Printf("%s to move\n", term.Plural(left, "allocation"))
 		}
 		select {
 		case <-ctx.Done():
 			return nil, &cli.ExitError{Code: cli.ExitWaiting, Err: fmt.Errorf("node %s still has %s, and its drain continues: see %s node status %s",
-				fullName(n), term.Plural(n.GetAllocations(), "allocation"), c.Program, n.GetName())}
+				fullName(n), term.Plural(toLeave(n), "allocation"), c.Program, n.GetName())}
 		case <-tick.C:
 		}
 		now, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Id: n.GetId(), Region: n.GetRegion()})
@@ -98,14 +113,46 @@ func awaitEmpty(c *cli.Session, n *nusav1.Node, limit time.Duration) (*nusav1.No
 	return n, nil
 }
 
+// toLeave returns how many allocations must still leave a draining node.
+func toLeave(n *nusav1.Node) int32 {
+	d := n.GetDrain()
+	if d.GetIgnoreSystem() {
+		return max(0, n.GetAllocations()-d.GetSystemLeft())
+	}
+	return n.GetAllocations()
+}
+
+// drainLimits says what the deadline of a drain is and what becomes of system jobs.
+func drainLimits(d *nusav1.NodeDrain) string {
+	text := ""
+	if limit := d.GetDeadline(); limit != nil {
+		text = ", by force in " + term.Duration(limit.AsDuration())
+		if limit.AsDuration() == 0 {
+			text = ", by force, because the deadline has passed"
+		}
+	}
+	switch n := d.GetSystemLeft(); {
+	case n > 0 && d.GetIgnoreSystem():
+		text += fmt.Sprintf("; %s of system jobs stay", term.Plural(n, "instance"))
+	case n == 1:
+		text += "; 1 instance of system jobs stops last"
+	case n > 0:
+		text += fmt.Sprintf("; %s of system jobs stop last", term.Plural(n, "instance"))
+	}
+	return text
+}
+
 // workText says which work a node accepts. A node can be cordoned, draining and lost at the
 // same time.
 func workText(n *nusav1.Node, nusa string) string {
 	var parts []string
 	if n.GetDraining() {
 		left := "nothing is left on it"
-		if n.GetAllocations() > 0 {
-			left = term.Plural(n.GetAllocations(), "allocation") + " to move"
+		if n.GetAllocations() > 0 && toLeave(n) == 0 {
+			left = "nothing must leave it" + drainLimits(n.GetDrain())
+		}
+		if toLeave(n) > 0 {
+			left = term.Plural(toLeave(n), "allocation") + " to move" + drainLimits(n.GetDrain())
 			if n.GetState() != nusav1.NodeState_NODE_STATE_LOST { // otherwise the instances wait for the node and not for room
 				left += noRoomText(n.GetLeaving())
 			}

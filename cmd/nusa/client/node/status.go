@@ -68,6 +68,9 @@ func writeNode(w *term.Screen, n *nusav1.Node) {
 	writeDrivers(w, inv.GetDrivers())
 	writeGPUs(w, n)
 	writeUsage(w, n)
+	if d := n.GetDrain(); d != nil {
+		fmt.Fprintf(w, "\ndrain: %s to move%s\n", term.Plural(toLeave(n), "allocation"), drainLimits(d))
+	}
 	writeLeaving(w, n)
 }
 

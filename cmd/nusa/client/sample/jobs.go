@@ -308,7 +308,7 @@ func Regions() []*nusav1.Region {
 func Nodes() []*nusav1.Node {
 	return []*nusav1.Node{
 		{
-			Id: "aaaabbbb-cccc", Name: "n1", Region: "japaneast", State: nusav1.NodeState_NODE_STATE_READY, Draining: true, Address: "10.0.1.1", Allocations: 3, Registered: Ago(50 * time.Hour), StatsAge: Lasting(1500 * time.Millisecond),
+			Id: "aaaabbbb-cccc", Name: "n1", Region: "japaneast", State: nusav1.NodeState_NODE_STATE_READY, Draining: true, Drain: &nusav1.NodeDrain{Deadline: Lasting(5 * time.Minute), Left: 2, SystemLeft: 1}, Address: "10.0.1.1", Allocations: 3, Registered: Ago(50 * time.Hour), StatsAge: Lasting(1500 * time.Millisecond),
 			Allocated: &nusav1.Resources{CpuMilli: 1500, MemoryBytes: 768 << 20, DiskBytes: 1 << 30},
 			Inventory: &nusav1.NodeInventory{Capacity: &nusav1.Resources{CpuMilli: 8000, MemoryBytes: 32 << 30, DiskBytes: 500 << 30}, Pool: "default", Labels: map[string]string{"rack": "r1", "disk": "ssd"}, InstanceQuota: 50, Version: "1.2.3",
 				Drivers:      []*nusav1.DriverInfo{{Name: "incus", Message: "socket missing"}, {Name: "process", Healthy: true, Capabilities: []string{"self_fencing", "cpu_limit"}}},
