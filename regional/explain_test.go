@@ -88,6 +88,13 @@ func TestPlanAndExplainGiveTheSameReasons(t *testing.T) {
 				if p.GetUnplaced() == 0 || p.GetUnplaced() != e.GetUnplaced() || plan.GetUnplaced()["web"] != p.GetUnplaced() || p.GetRemedy() != c.remedy || e.GetRemedy() != c.remedy {
 					t.Errorf("plan %v\nexplain %v", p, e)
 				}
+				later := spec("later", 2)
+				later.Groups["web"].Tasks["main"].Resources.CpuMilli = 64_000
+				w.submit(1, later)
+				j, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: ref("later")})
+				if q := j.GetStatus().GetGroups()["web"].GetQueue(); err != nil || q.GetPosition() != 2 || q.GetGroups() != 2 || q.GetEarlier() != int64(p.GetUnplaced()) || q.GetHigher() != 0 {
+					t.Errorf("the place of a later job: %v, %v, want 2 of 2 after %d instances", q, err, p.GetUnplaced())
+				}
 				if !slices.EqualFunc(p.GetPending(), e.GetPending(), func(a, b *nusav1.CountedReason) bool { return proto.Equal(a, b) }) {
 					t.Errorf("reasons of plan %v\nof explain %v", p.GetPending(), e.GetPending())
 				}

@@ -1,10 +1,13 @@
 package api
 
 import (
+	"sync"
+
 	"github.com/nusa-scheduler/nusa/internal/counts"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -22,7 +25,34 @@ func (j jobs) groupStatus(m *Master, view *state.View, g *state.GroupView) *nusa
 	for _, s := range g.Slots {
 		out.Slots = append(out.Slots, wire.SlotToProto(s, region))
 	}
+	if c.GetPending() > 0 {
+		out.Queue = j.s.queue.place(view, g.Key)
+	}
 	return out
+}
+
+// queueCache has the places in the queue of one view, because a list asks for those of many jobs.
+type queueCache struct {
+	mu     sync.Mutex
+	index  uint64 // of the view; 0: none yet
+	places map[state.GroupKey]sched.QueuePlace
+}
+
+// place returns the place of a group in the queue, or nil if it has none.
+func (q *queueCache) place(view *state.View, key state.GroupKey) *nusav1.QueuePlace {
+	q.mu.Lock()
+	if q.index != view.Index() || q.places == nil {
+		q.index, q.places = view.Index(), sched.Queue(view)
+	}
+	places := q.places // never changed
+	q.mu.Unlock()
+	p, waits := places[key]
+	if !waits {
+		return nil
+	}
+	return &nusav1.QueuePlace{
+		Position: p.Position, Groups: int32(len(places)), Higher: p.Higher, Earlier: p.Earlier, Asked: wire.ResourcesToProto(p.Asked),
+	}
 }
 
 // setJobStatus sets the state and the message of a job from the status of its groups.

@@ -73,6 +73,8 @@ type Server struct {
 	// Streams counts the goroutines that receive on streams. They end with the stream,
 	// perhaps after the stream's handler returned.
 	Streams *sync.WaitGroup
+
+	queue queueCache
 }
 
 // State is the committed state: *raftlog.FSM.

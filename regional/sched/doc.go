@@ -33,7 +33,8 @@
 //   - refuse.go: why no node takes an instance, counted by reason
 //   - explain.go: how each node fits a group
 //   - remedy.go: the smallest change of a job with which one more instance fits
-//   - draining.go: the groups that still have instances on a draining node
+//   - draining.go: the groups that still have instances on a draining node; the place of each waiting
+//     group in the queue
 //   - shape.go: how many instances fit, and sums for the region's report
 //   - text.go: formats numbers and times
 package sched

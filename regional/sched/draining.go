@@ -149,3 +149,53 @@ func (g *DrainingGroup) fit(f *filter) {
 	}
 	g.Reason, g.Message = why.reason, why.message
 }
+
+// QueuePlace is the place of a group in the region's queue, and what stands before it.
+type QueuePlace struct {
+	// Position counts from 1: the groups with waiting instances, in the order in which Make
+	// places them.
+	Position int32
+	// Higher and Earlier count the waiting instances before the group: those of a higher priority,
+	// and those of the same priority whose groups are older.
+	Higher, Earlier int64
+	// Asked is what all these instances ask for.
+	Asked state.Resources
+}
+
+// Queue returns the place of each group that has waiting instances. It reads each undecided group
+// once.
+func Queue(view *state.View) map[state.GroupKey]QueuePlace {
+	out := map[state.GroupKey]QueuePlace{}
+	var at QueuePlace
+	priority := int32(0)
+	for g := range view.Undecided() {
+		n := int64(g.Counts.Pending)
+		if n == 0 {
+			continue
+		}
+		if g.Priority != priority {
+			at.Higher, at.Earlier, priority = at.Higher+at.Earlier, 0, g.Priority
+		}
+		at.Position++
+		out[g.Key] = at
+		at.Earlier += n
+		ask := askOf(view, g)
+		at.Asked.CPUMilli += n * ask.CPUMilli
+		at.Asked.MemoryBytes += n * ask.MemoryBytes
+		at.Asked.DiskBytes += n * ask.DiskBytes
+	}
+	return out
+}
+
+// askOf returns what an instance of the newest version of a group asks for.
+func askOf(view *state.View, g *state.GroupView) state.Resources {
+	version := int64(0)
+	for _, s := range g.Slots {
+		version = max(version, s.JobVersion)
+	}
+	job, ok := view.Job(g.Key.JobKey(), version)
+	if !ok || job.Group(g.Key.Group) == nil {
+		return state.Resources{}
+	}
+	return job.Group(g.Key.Group).Ask.Resources
+}

@@ -15,6 +15,8 @@ type GroupView struct {
 	Unplaced    int32   // how many of the wanted indices never had a node
 	ModifyIndex uint64  // orders the summaries of an incarnation
 
+	Priority int32 // of the newest version of its job
+
 	gid uint32
 }
 
@@ -22,7 +24,7 @@ func (g *group) view() *GroupView {
 	n := &g.byState
 	return &GroupView{
 		Key: g.key, Slots: g.slots, Wanted: g.wanted, Unplaced: g.wanted - g.recorded, ModifyIndex: g.modify,
-		gid: g.gid,
+		Priority: g.priority, gid: g.gid,
 		Counts: Counts{
 			Pending:  n[Pending] + g.wanted - g.recorded,
 			Starting: n[Starting],

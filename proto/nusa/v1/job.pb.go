@@ -5270,7 +5270,10 @@ type GroupStatus struct {
 	Slots   []*Slot          `protobuf:"bytes,6,rep,name=slots,proto3" json:"slots,omitempty"`
 	// Instances whose state is unknown, by region. Their region is cut off, or a former owner
 	// of a moved slot is cut off.
-	Unknown       []*UnknownInstances `protobuf:"bytes,7,rep,name=unknown,proto3" json:"unknown,omitempty"`
+	Unknown []*UnknownInstances `protobuf:"bytes,7,rep,name=unknown,proto3" json:"unknown,omitempty"`
+	// Place in the queue of the region whose server responds. Only if instances of the group wait for a
+	// node there. The global tier does not set it.
+	Queue         *QueuePlace `protobuf:"bytes,8,opt,name=queue,proto3" json:"queue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5354,6 +5357,97 @@ func (x *GroupStatus) GetUnknown() []*UnknownInstances {
 	return nil
 }
 
+func (x *GroupStatus) GetQueue() *QueuePlace {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+// QueuePlace is the place of a group in a region's queue, and what stands before it. Groups with a
+// higher priority come first, then those that the region got first. Instances for which there is no
+// room do not stop later ones that fit.
+type QueuePlace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Counts the groups with waiting instances, from 1.
+	Position int32 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
+	// Number of groups with waiting instances in the region.
+	Groups int32 `protobuf:"varint,2,opt,name=groups,proto3" json:"groups,omitempty"`
+	// Waiting instances before the group: those with a higher priority.
+	Higher int64 `protobuf:"varint,3,opt,name=higher,proto3" json:"higher,omitempty"`
+	// Waiting instances before the group: those with the same priority, of older groups.
+	Earlier int64 `protobuf:"varint,4,opt,name=earlier,proto3" json:"earlier,omitempty"`
+	// What all these instances ask for.
+	Asked         *Resources `protobuf:"bytes,5,opt,name=asked,proto3" json:"asked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueuePlace) Reset() {
+	*x = QueuePlace{}
+	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueuePlace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueuePlace) ProtoMessage() {}
+
+func (x *QueuePlace) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueuePlace.ProtoReflect.Descriptor instead.
+func (*QueuePlace) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *QueuePlace) GetPosition() int32 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *QueuePlace) GetGroups() int32 {
+	if x != nil {
+		return x.Groups
+	}
+	return 0
+}
+
+func (x *QueuePlace) GetHigher() int64 {
+	if x != nil {
+		return x.Higher
+	}
+	return 0
+}
+
+func (x *QueuePlace) GetEarlier() int64 {
+	if x != nil {
+		return x.Earlier
+	}
+	return 0
+}
+
+func (x *QueuePlace) GetAsked() *Resources {
+	if x != nil {
+		return x.Asked
+	}
+	return nil
+}
+
 // UnknownInstances are the instances of a group in one region that is cut off.
 type UnknownInstances struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -5377,7 +5471,7 @@ type UnknownInstances struct {
 
 func (x *UnknownInstances) Reset() {
 	*x = UnknownInstances{}
-	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	mi := &file_nusa_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5389,7 +5483,7 @@ func (x *UnknownInstances) String() string {
 func (*UnknownInstances) ProtoMessage() {}
 
 func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	mi := &file_nusa_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5402,7 +5496,7 @@ func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownInstances.ProtoReflect.Descriptor instead.
 func (*UnknownInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *UnknownInstances) GetRegion() string {
@@ -5479,7 +5573,7 @@ type InstanceCounts struct {
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[52]
+	mi := &file_nusa_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5491,7 +5585,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[52]
+	mi := &file_nusa_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5504,7 +5598,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *InstanceCounts) GetPending() int32 {
@@ -5596,7 +5690,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[53]
+	mi := &file_nusa_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5608,7 +5702,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[53]
+	mi := &file_nusa_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5621,7 +5715,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -6070,7 +6164,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x05waits\x18\x04 \x01(\tR\x05waits\x12\x12\n" +
 	"\x04turn\x18\x05 \x01(\x05R\x04turn\x120\n" +
 	"\x05ended\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12\x16\n" +
-	"\x06failed\x18\a \x01(\tR\x06failed\"\x90\x03\n" +
+	"\x06failed\x18\a \x01(\tR\x06failed\"\xbb\x03\n" +
 	"\vGroupStatus\x12\x18\n" +
 	"\adesired\x18\x01 \x01(\x05R\adesired\x12/\n" +
 	"\x06counts\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x06counts\x12;\n" +
@@ -6078,10 +6172,18 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\aunowned\x18\x04 \x01(\x05R\aunowned\x120\n" +
 	"\apending\x18\x05 \x03(\v2\x16.nusa.v1.CountedReasonR\apending\x12#\n" +
 	"\x05slots\x18\x06 \x03(\v2\r.nusa.v1.SlotR\x05slots\x123\n" +
-	"\aunknown\x18\a \x03(\v2\x19.nusa.v1.UnknownInstancesR\aunknown\x1aS\n" +
+	"\aunknown\x18\a \x03(\v2\x19.nusa.v1.UnknownInstancesR\aunknown\x12)\n" +
+	"\x05queue\x18\b \x01(\v2\x13.nusa.v1.QueuePlaceR\x05queue\x1aS\n" +
 	"\fRegionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
-	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\"\x88\x02\n" +
+	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\"\x9c\x01\n" +
+	"\n" +
+	"QueuePlace\x12\x1a\n" +
+	"\bposition\x18\x01 \x01(\x05R\bposition\x12\x16\n" +
+	"\x06groups\x18\x02 \x01(\x05R\x06groups\x12\x16\n" +
+	"\x06higher\x18\x03 \x01(\x03R\x06higher\x12\x18\n" +
+	"\aearlier\x18\x04 \x01(\x03R\aearlier\x12(\n" +
+	"\x05asked\x18\x05 \x01(\v2\x12.nusa.v1.ResourcesR\x05asked\"\x88\x02\n" +
 	"\x10UnknownInstances\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x121\n" +
@@ -6215,7 +6317,7 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
 	(RetryReason)(0),              // 1: nusa.v1.RetryReason
@@ -6284,60 +6386,61 @@ var file_nusa_v1_job_proto_goTypes = []any{
 	(*Rollout)(nil),               // 64: nusa.v1.Rollout
 	(*RegionRollout)(nil),         // 65: nusa.v1.RegionRollout
 	(*GroupStatus)(nil),           // 66: nusa.v1.GroupStatus
-	(*UnknownInstances)(nil),      // 67: nusa.v1.UnknownInstances
-	(*InstanceCounts)(nil),        // 68: nusa.v1.InstanceCounts
-	(*CountedReason)(nil),         // 69: nusa.v1.CountedReason
-	nil,                           // 70: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 71: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 72: nusa.v1.Workflow.StepsEntry
-	nil,                           // 73: nusa.v1.Workflow.ParametersEntry
-	nil,                           // 74: nusa.v1.Step.GroupsEntry
-	nil,                           // 75: nusa.v1.Step.MetaEntry
-	nil,                           // 76: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 77: nusa.v1.Group.PortsEntry
-	nil,                           // 78: nusa.v1.Group.VolumesEntry
-	nil,                           // 79: nusa.v1.Group.TasksEntry
-	nil,                           // 80: nusa.v1.Group.ServicesEntry
-	nil,                           // 81: nusa.v1.Task.EnvEntry
-	nil,                           // 82: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 83: nusa.v1.Rollout.RegionsEntry
-	nil,                           // 84: nusa.v1.GroupStatus.RegionsEntry
-	(*durationpb.Duration)(nil),   // 85: google.protobuf.Duration
-	(*Location)(nil),              // 86: nusa.v1.Location
-	(*structpb.Struct)(nil),       // 87: google.protobuf.Struct
-	(*Resources)(nil),             // 88: nusa.v1.Resources
-	(FailureCategory)(0),          // 89: nusa.v1.FailureCategory
-	(Reason)(0),                   // 90: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 91: google.protobuf.Timestamp
+	(*QueuePlace)(nil),            // 67: nusa.v1.QueuePlace
+	(*UnknownInstances)(nil),      // 68: nusa.v1.UnknownInstances
+	(*InstanceCounts)(nil),        // 69: nusa.v1.InstanceCounts
+	(*CountedReason)(nil),         // 70: nusa.v1.CountedReason
+	nil,                           // 71: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 72: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 73: nusa.v1.Workflow.StepsEntry
+	nil,                           // 74: nusa.v1.Workflow.ParametersEntry
+	nil,                           // 75: nusa.v1.Step.GroupsEntry
+	nil,                           // 76: nusa.v1.Step.MetaEntry
+	nil,                           // 77: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 78: nusa.v1.Group.PortsEntry
+	nil,                           // 79: nusa.v1.Group.VolumesEntry
+	nil,                           // 80: nusa.v1.Group.TasksEntry
+	nil,                           // 81: nusa.v1.Group.ServicesEntry
+	nil,                           // 82: nusa.v1.Task.EnvEntry
+	nil,                           // 83: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 84: nusa.v1.Rollout.RegionsEntry
+	nil,                           // 85: nusa.v1.GroupStatus.RegionsEntry
+	(*durationpb.Duration)(nil),   // 86: google.protobuf.Duration
+	(*Location)(nil),              // 87: nusa.v1.Location
+	(*structpb.Struct)(nil),       // 88: google.protobuf.Struct
+	(*Resources)(nil),             // 89: nusa.v1.Resources
+	(FailureCategory)(0),          // 90: nusa.v1.FailureCategory
+	(Reason)(0),                   // 91: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 92: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,   // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
 	28,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	70,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	71,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
 	27,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	71,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	72,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
 	22,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
 	26,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
 	17,  // 7: nusa.v1.JobSpec.workflow:type_name -> nusa.v1.Workflow
-	72,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
-	73,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
+	73,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
+	74,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
 	25,  // 10: nusa.v1.Workflow.history:type_name -> nusa.v1.RunHistory
-	74,  // 11: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
+	75,  // 11: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
 	28,  // 12: nusa.v1.Step.regions:type_name -> nusa.v1.RegionsSpec
-	75,  // 13: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
+	76,  // 13: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
 	20,  // 14: nusa.v1.Step.retry:type_name -> nusa.v1.StepRetry
-	85,  // 15: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
+	86,  // 15: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
 	21,  // 16: nusa.v1.Step.foreach:type_name -> nusa.v1.Foreach
-	85,  // 17: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
+	86,  // 17: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
 	1,   // 18: nusa.v1.StepRetry.on:type_name -> nusa.v1.RetryReason
 	23,  // 19: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
-	85,  // 20: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
-	85,  // 21: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	86,  // 20: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	86,  // 21: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
 	2,   // 22: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
-	85,  // 23: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	86,  // 23: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
 	24,  // 24: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
 	25,  // 25: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
-	85,  // 26: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	86,  // 26: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
 	3,   // 27: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
 	25,  // 28: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
 	29,  // 29: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
@@ -6345,113 +6448,115 @@ var file_nusa_v1_job_proto_depIdxs = []int32{
 	31,  // 31: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
 	32,  // 32: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
 	4,   // 33: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	76,  // 34: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	77,  // 34: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
 	29,  // 35: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
 	29,  // 36: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	86,  // 37: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	85,  // 38: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	87,  // 37: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	86,  // 38: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
 	5,   // 39: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
 	36,  // 40: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
 	37,  // 41: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	77,  // 42: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	78,  // 43: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	79,  // 44: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	78,  // 42: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	79,  // 43: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	80,  // 44: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
 	52,  // 45: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	85,  // 46: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	86,  // 46: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
 	57,  // 47: nusa.v1.Group.update:type_name -> nusa.v1.Update
 	28,  // 48: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
 	35,  // 49: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
 	53,  // 50: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
-	80,  // 51: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
+	81,  // 51: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
 	38,  // 52: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
 	38,  // 53: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
 	7,   // 54: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	85,  // 55: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	86,  // 55: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
 	6,   // 56: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
 	39,  // 57: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
 	8,   // 58: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	85,  // 59: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	87,  // 60: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	88,  // 61: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	81,  // 62: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	86,  // 59: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	88,  // 60: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	89,  // 61: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	82,  // 62: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
 	44,  // 63: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
 	45,  // 64: nusa.v1.Task.templates:type_name -> nusa.v1.Template
 	46,  // 65: nusa.v1.Task.check:type_name -> nusa.v1.Check
 	50,  // 66: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	85,  // 67: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	86,  // 67: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
 	51,  // 68: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
 	43,  // 69: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
-	85,  // 70: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
+	86,  // 70: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
 	9,   // 71: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
 	47,  // 72: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
 	48,  // 73: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
 	49,  // 74: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	85,  // 75: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	85,  // 76: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	85,  // 77: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	85,  // 78: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	85,  // 79: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	86,  // 75: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	86,  // 76: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	86,  // 77: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	86,  // 78: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	86,  // 79: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
 	56,  // 80: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
 	54,  // 81: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
-	89,  // 82: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
+	90,  // 82: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
 	10,  // 83: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
 	56,  // 84: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
 	55,  // 85: nusa.v1.RetryRule.memory:type_name -> nusa.v1.RetryMemory
-	85,  // 86: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	85,  // 87: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	85,  // 88: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
-	85,  // 89: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
-	85,  // 90: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
-	85,  // 91: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
+	86,  // 86: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	86,  // 87: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	86,  // 88: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
+	86,  // 89: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
+	86,  // 90: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
+	86,  // 91: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
 	58,  // 92: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
 	11,  // 93: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
-	85,  // 94: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
+	86,  // 94: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
 	12,  // 95: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
 	13,  // 96: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	90,  // 97: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	85,  // 98: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	91,  // 97: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	86,  // 98: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
 	60,  // 99: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	85,  // 100: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	91,  // 101: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	85,  // 102: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	86,  // 100: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	92,  // 101: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	86,  // 102: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
 	16,  // 103: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	91,  // 104: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	92,  // 104: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
 	63,  // 105: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
 	62,  // 106: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
 	14,  // 107: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	82,  // 108: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	83,  // 108: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
 	64,  // 109: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
 	15,  // 110: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
-	91,  // 111: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
-	85,  // 112: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
-	83,  // 113: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
-	85,  // 114: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
-	91,  // 115: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
-	68,  // 116: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	84,  // 117: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	69,  // 118: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	92,  // 111: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
+	86,  // 112: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
+	84,  // 113: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
+	86,  // 114: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
+	92,  // 115: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
+	69,  // 116: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	85,  // 117: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	70,  // 118: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
 	59,  // 119: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	67,  // 120: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	85,  // 121: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	68,  // 122: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	85,  // 123: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	90,  // 124: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	33,  // 125: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	19,  // 126: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
-	18,  // 127: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
-	33,  // 128: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
-	40,  // 129: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	41,  // 130: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	42,  // 131: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	34,  // 132: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
-	66,  // 133: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	65,  // 134: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
-	68,  // 135: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	136, // [136:136] is the sub-list for method output_type
-	136, // [136:136] is the sub-list for method input_type
-	136, // [136:136] is the sub-list for extension type_name
-	136, // [136:136] is the sub-list for extension extendee
-	0,   // [0:136] is the sub-list for field type_name
+	68,  // 120: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	67,  // 121: nusa.v1.GroupStatus.queue:type_name -> nusa.v1.QueuePlace
+	89,  // 122: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
+	86,  // 123: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	69,  // 124: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	86,  // 125: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	91,  // 126: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	33,  // 127: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	19,  // 128: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
+	18,  // 129: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
+	33,  // 130: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
+	40,  // 131: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	41,  // 132: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	42,  // 133: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	34,  // 134: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
+	66,  // 135: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	65,  // 136: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
+	69,  // 137: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	138, // [138:138] is the sub-list for method output_type
+	138, // [138:138] is the sub-list for method input_type
+	138, // [138:138] is the sub-list for extension type_name
+	138, // [138:138] is the sub-list for extension extendee
+	0,   // [0:138] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -6480,7 +6585,7 @@ func file_nusa_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
 			NumEnums:      16,
-			NumMessages:   69,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -217,10 +217,35 @@ func writeNotRunning(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 		}
 	}
 	if len(t.Rows) == 0 {
+		writeQueue(w, s, groups)
 		return
 	}
 	slices.SortStableFunc(t.Rows, func(a, b []string) int { return cmp.Compare(first[a[3]], first[b[3]]) })
 	t.DropEmpty("REGION")
+	fmt.Fprintln(w)
+	t.Write(w)
+	writeQueue(w, s, groups)
+}
+
+// writeQueue writes the places of groups in the queue of their region.
+func writeQueue(w *term.Screen, s *nusav1.JobStatus, groups []string) {
+	t := term.NewTable("GROUP", "QUEUE", ">BEFORE IT", ">CPU", ">MEMORY", "#OF WHICH")
+	for _, name := range groups {
+		q := s.GetGroups()[name].GetQueue()
+		if q == nil {
+			continue
+		}
+		which := ""
+		if q.GetHigher() > 0 {
+			which = fmt.Sprintf("%d of a higher priority", q.GetHigher())
+		}
+		t.Row(name, fmt.Sprintf("%d of %s", q.GetPosition(), term.Plural(q.GetGroups(), "group")), term.Plural(int32(min(q.GetHigher()+q.GetEarlier(), 1<<31-1)), "instance"),
+			term.Cores(q.GetAsked().GetCpuMilli()), term.Size(q.GetAsked().GetMemoryBytes()), which)
+	}
+	if len(t.Rows) == 0 {
+		return
+	}
+	t.DropEmpty("OF WHICH")
 	fmt.Fprintln(w)
 	t.Write(w)
 }
