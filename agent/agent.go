@@ -90,6 +90,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
+	found.serveHTTP(web.Mux)
 	r.engineMetrics.Register(web.Registry)
 	r.masterMetrics.Register(web.Registry)
 	r.tap = tap
@@ -163,6 +164,7 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 	calls := grpc.NewServer()
 	nusav1.RegisterAllocationsServer(calls, api.New(r.engine, r.cfg.Logger))
 	nusav1.RegisterMonitorServer(calls, &logtap.Service{Tap: r.tap})
+	r.services.register(calls)
 	comparer := engine.NewComparer(r.engine)
 	nusav1.RegisterRepairsServer(calls, api.NewRepairs(r.engine, comparer))
 	g.Go(func() error { return r.engine.Run(gctx) })

@@ -2,9 +2,16 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
+	"net/http"
 
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/agent/dns"
 	"github.com/nusa-scheduler/nusa/internal/discovery"
@@ -75,4 +82,57 @@ func (s *services) discover() func(context.Context, nusav1.DiscoveryClient) {
 		}
 		discovery.Keep(ctx, source.Follow, discovery.LogFailures(s.log, "copy of the master"))
 	}
+}
+
+// register serves Services to the master, over the tunnel to it.
+func (s *services) register(g grpc.ServiceRegistrar) {
+	if s != nil {
+		nusav1.RegisterServicesServer(g, s.service())
+	}
+}
+
+// service returns the service Services. Its callers may read everything.
+func (s *services) service() *discovery.Service {
+	return &discovery.Service{
+		Store: func() (*discovery.Store, error) { return s.store, nil },
+		May:   func(context.Context, string, string) bool { return true },
+	}
+}
+
+// serveHTTP adds Services to the agent's HTTP server, and the targets of Prometheus. Like DNS, they show
+// the services of all namespaces to every process that reaches them.
+func (s *services) serveHTTP(mux *http.ServeMux) {
+	if s == nil {
+		return
+	}
+	serve := func(pattern string, call func(r *http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			out, err := call(r)
+			text := []byte(nil)
+			if m, ok := out.(proto.Message); ok && err == nil {
+				text, err = protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+			} else if err == nil {
+				text, err = json.Marshal(out)
+			}
+			if err != nil { // Prometheus keeps its targets after an error
+				http.Error(w, status.Convert(err).Message(), runtime.HTTPStatusFromCode(status.Code(err)))
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(append(text, '\n')) // the client may be gone
+		})
+	}
+	v := s.service()
+	serve("GET /v1/services", func(r *http.Request) (any, error) {
+		return v.List(r.Context(), &nusav1.ListServicesRequest{Namespace: r.FormValue("namespace"), Name: r.FormValue("name")})
+	})
+	serve("GET /v1/namespaces/{namespace}/services/{name}", func(r *http.Request) (any, error) {
+		return v.Resolve(r.Context(), &nusav1.ResolveServiceRequest{
+			Namespace: r.PathValue("namespace"), Name: r.PathValue("name"), Tag: r.FormValue("tag"), Nearest: r.FormValue("nearest") == "true",
+		})
+	})
+	serve("GET /v1/services:http_sd", func(r *http.Request) (any, error) {
+		all, err := v.List(r.Context(), &nusav1.ListServicesRequest{Namespace: r.FormValue("namespace"), Name: r.FormValue("name"), WithInstances: true})
+		return discovery.TargetGroups(all.GetInstances()), err
+	})
 }

@@ -57,9 +57,9 @@ func TestJobFileReference(t *testing.T) {
 	})
 }
 
-// TestJobsOfPages: the job files in the blocks of the pages about schedules and workflows are valid and supported.
+// TestJobsOfPages: the job files in the blocks of the pages about schedules, workflows and services are valid and supported.
 func TestJobsOfPages(t *testing.T) {
-	for _, page := range []string{"schedules.md", "workflows.md"} {
+	for _, page := range []string{"schedules.md", "workflows.md", "services.md"} {
 		jobsOfPage(t, "../docs/"+page)
 	}
 }

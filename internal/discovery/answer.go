@@ -78,44 +78,47 @@ func (s *Store) Answer(namespace, name, tag, from string, distance func(region s
 	return out, nil
 }
 
-// List returns the services of a namespace, or of all if it is empty, sorted by namespace and name. It
-// leaves out the instances that may does not allow. age is the age of the oldest region. The error is
-// ErrUnknown.
-func (s *Store) List(namespace string, may func(namespace, region string) bool) (out []*nusav1.ServiceSummary, age time.Duration, err error) {
+// List returns the services that a request asks for, sorted by namespace and name. It leaves out the
+// instances that may does not allow. The age is that of the oldest region. The error is ErrUnknown.
+func (s *Store) List(req *nusav1.ListServicesRequest, may func(namespace, region string) bool) (*nusav1.ListServicesResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.known {
-		return nil, 0, ErrUnknown
+		return nil, ErrUnknown
 	}
+	age := time.Duration(0)
 	for name := range s.regions {
 		age = max(age, s.age(name))
 	}
-	for key, instances := range s.services {
-		if namespace != "" && key.namespace != namespace {
+	out := &nusav1.ListServicesResponse{Age: durationpb.New(age)}
+	for _, key := range slices.SortedFunc(maps.Keys(s.services), func(a, b serviceKey) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+	}) {
+		if req.GetNamespace() != "" && key.namespace != req.GetNamespace() || req.GetName() != "" && key.name != req.GetName() {
 			continue
 		}
 		sum := &nusav1.ServiceSummary{Namespace: key.namespace, Name: key.name}
-		tags, regions := map[string]bool{}, map[string]bool{}
-		for i := range instances {
-			if !may(i.Namespace, i.Region) {
+		tags := map[string]bool{}
+		for _, r := range catalog.Order(s.find(key.namespace, key.name), catalog.Query{}) {
+			if !may(key.namespace, r.Region) {
 				continue
 			}
-			sum.Instances++
-			regions[i.Region] = true
-			for _, t := range i.Tags {
-				tags[t] = true
+			sum.Regions, sum.Instances = append(sum.Regions, r.Region), sum.GetInstances()+int32(len(r.Instances))
+			for _, i := range r.Instances {
+				for _, t := range i.Tags {
+					tags[t] = true
+				}
+				if req.GetWithInstances() {
+					out.Instances = append(out.Instances, instanceToProto(i))
+				}
 			}
 		}
-		if sum.GetInstances() == 0 {
-			continue
+		if sum.GetInstances() > 0 {
+			sum.Tags = slices.Sorted(maps.Keys(tags))
+			out.Services = append(out.Services, sum)
 		}
-		sum.Tags, sum.Regions = slices.Sorted(maps.Keys(tags)), slices.Sorted(maps.Keys(regions))
-		out = append(out, sum)
 	}
-	slices.SortFunc(out, func(a, b *nusav1.ServiceSummary) int {
-		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
-	})
-	return out, age, nil
+	return out, nil
 }
 
 // Service serves Services from a store.
@@ -136,11 +139,7 @@ func (v *Service) List(ctx context.Context, req *nusav1.ListServicesRequest) (*n
 	if err != nil {
 		return nil, err
 	}
-	all, age, err := s.List(req.GetNamespace(), func(namespace, region string) bool { return v.May(ctx, namespace, region) })
-	if err != nil {
-		return nil, err
-	}
-	return &nusav1.ListServicesResponse{Services: all, Age: durationpb.New(age)}, nil
+	return s.List(req, func(namespace, region string) bool { return v.May(ctx, namespace, region) })
 }
 
 // Resolve returns the instances of a service.

@@ -9,6 +9,7 @@
 //   - follow.go: sends what a receiver lacks
 //   - client.go: the callers of Follow and Publish
 //   - answer.go: the service Services: lists and answers from a store
+//   - targets.go: instances in the form that Prometheus reads
 //   - file.go: copies in files
 //   - convert.go: messages to values and back
 package discovery

@@ -24,6 +24,7 @@
 //   - problem.go: errors as problem details (RFC 9457)
 //   - origin.go: requests of pages of other origins
 //   - spare.go: /spare/prepare, which prepares spare hosts
+//   - services_sd.go: the instances of services, in the form that Prometheus reads
 //   - virtflow.go: the paths of virtflow, which reserve a host for a virtual machine
 //   - pages.go: the document and Swagger UI
 //

@@ -86,6 +86,7 @@ func mountVirtflow(a *api, mux *http.ServeMux) {
 	})
 	refuse("/spare/prepare", "POST")
 	add("POST /spare/prepare", "PrepareSpare", prepareSpare)
+	add("GET /v1/services:http_sd", "Targets", targets) // of Prometheus, not of virtflow
 }
 
 // virtflow makes the call of a request, and returns the body of the response. A caller whom the server does

@@ -671,7 +671,11 @@ func (x *RegionServices) GetAge() *durationpb.Duration {
 type ListServicesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only services of this namespace. Empty: of all namespaces.
-	Namespace     string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Only services of this name. Empty: of all names.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The response also has the instances.
+	WithInstances bool `protobuf:"varint,3,opt,name=with_instances,json=withInstances,proto3" json:"with_instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -713,12 +717,29 @@ func (x *ListServicesRequest) GetNamespace() string {
 	return ""
 }
 
+func (x *ListServicesRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ListServicesRequest) GetWithInstances() bool {
+	if x != nil {
+		return x.WithInstances
+	}
+	return false
+}
+
 // ListServicesResponse lists services.
 type ListServicesResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Services []*ServiceSummary      `protobuf:"bytes,1,rep,name=services,proto3" json:"services,omitempty"`
 	// Age of the copy from which the server answers: the time since it was last confirmed. 0: now.
-	Age           *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
+	Age *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
+	// Only with ListServicesRequest.with_instances: the instances of the services, sorted by service,
+	// region, job, group and index.
+	Instances     []*ServiceInstance `protobuf:"bytes,3,rep,name=instances,proto3" json:"instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -763,6 +784,13 @@ func (x *ListServicesResponse) GetServices() []*ServiceSummary {
 func (x *ListServicesResponse) GetAge() *durationpb.Duration {
 	if x != nil {
 		return x.Age
+	}
+	return nil
+}
+
+func (x *ListServicesResponse) GetInstances() []*ServiceInstance {
+	if x != nil {
+		return x.Instances
 	}
 	return nil
 }
@@ -1140,12 +1168,15 @@ const file_nusa_v1_discovery_proto_rawDesc = "" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x126\n" +
 	"\tinstances\x18\x02 \x03(\v2\x18.nusa.v1.ServiceInstanceR\tinstances\x12-\n" +
 	"\bposition\x18\x03 \x01(\v2\x11.nusa.v1.PositionR\bposition\x12+\n" +
-	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\"3\n" +
+	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\"n\n" +
 	"\x13ListServicesRequest\x12\x1c\n" +
-	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"x\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12%\n" +
+	"\x0ewith_instances\x18\x03 \x01(\bR\rwithInstances\"\xb0\x01\n" +
 	"\x14ListServicesResponse\x123\n" +
 	"\bservices\x18\x01 \x03(\v2\x17.nusa.v1.ServiceSummaryR\bservices\x12+\n" +
-	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\x8e\x01\n" +
+	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x126\n" +
+	"\tinstances\x18\x03 \x03(\v2\x18.nusa.v1.ServiceInstanceR\tinstances\"\x8e\x01\n" +
 	"\x0eServiceSummary\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -1229,25 +1260,26 @@ var file_nusa_v1_discovery_proto_depIdxs = []int32{
 	16, // 15: nusa.v1.RegionServices.age:type_name -> google.protobuf.Duration
 	11, // 16: nusa.v1.ListServicesResponse.services:type_name -> nusa.v1.ServiceSummary
 	16, // 17: nusa.v1.ListServicesResponse.age:type_name -> google.protobuf.Duration
-	14, // 18: nusa.v1.ResolveServiceResponse.regions:type_name -> nusa.v1.ServiceRegionInstances
-	16, // 19: nusa.v1.ResolveServiceResponse.age:type_name -> google.protobuf.Duration
-	16, // 20: nusa.v1.ServiceRegionInstances.rtt:type_name -> google.protobuf.Duration
-	17, // 21: nusa.v1.ServiceRegionInstances.source:type_name -> nusa.v1.RTTSource
-	16, // 22: nusa.v1.ServiceRegionInstances.age:type_name -> google.protobuf.Duration
-	0,  // 23: nusa.v1.ServiceRegionInstances.instances:type_name -> nusa.v1.ServiceInstance
-	9,  // 24: nusa.v1.Services.List:input_type -> nusa.v1.ListServicesRequest
-	12, // 25: nusa.v1.Services.Resolve:input_type -> nusa.v1.ResolveServiceRequest
-	1,  // 26: nusa.v1.Discovery.Publish:input_type -> nusa.v1.ServiceChanges
-	5,  // 27: nusa.v1.Discovery.Follow:input_type -> nusa.v1.FollowServicesRequest
-	10, // 28: nusa.v1.Services.List:output_type -> nusa.v1.ListServicesResponse
-	13, // 29: nusa.v1.Services.Resolve:output_type -> nusa.v1.ResolveServiceResponse
-	4,  // 30: nusa.v1.Discovery.Publish:output_type -> nusa.v1.ServiceAck
-	1,  // 31: nusa.v1.Discovery.Follow:output_type -> nusa.v1.ServiceChanges
-	28, // [28:32] is the sub-list for method output_type
-	24, // [24:28] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	0,  // 18: nusa.v1.ListServicesResponse.instances:type_name -> nusa.v1.ServiceInstance
+	14, // 19: nusa.v1.ResolveServiceResponse.regions:type_name -> nusa.v1.ServiceRegionInstances
+	16, // 20: nusa.v1.ResolveServiceResponse.age:type_name -> google.protobuf.Duration
+	16, // 21: nusa.v1.ServiceRegionInstances.rtt:type_name -> google.protobuf.Duration
+	17, // 22: nusa.v1.ServiceRegionInstances.source:type_name -> nusa.v1.RTTSource
+	16, // 23: nusa.v1.ServiceRegionInstances.age:type_name -> google.protobuf.Duration
+	0,  // 24: nusa.v1.ServiceRegionInstances.instances:type_name -> nusa.v1.ServiceInstance
+	9,  // 25: nusa.v1.Services.List:input_type -> nusa.v1.ListServicesRequest
+	12, // 26: nusa.v1.Services.Resolve:input_type -> nusa.v1.ResolveServiceRequest
+	1,  // 27: nusa.v1.Discovery.Publish:input_type -> nusa.v1.ServiceChanges
+	5,  // 28: nusa.v1.Discovery.Follow:input_type -> nusa.v1.FollowServicesRequest
+	10, // 29: nusa.v1.Services.List:output_type -> nusa.v1.ListServicesResponse
+	13, // 30: nusa.v1.Services.Resolve:output_type -> nusa.v1.ResolveServiceResponse
+	4,  // 31: nusa.v1.Discovery.Publish:output_type -> nusa.v1.ServiceAck
+	1,  // 32: nusa.v1.Discovery.Follow:output_type -> nusa.v1.ServiceChanges
+	29, // [29:33] is the sub-list for method output_type
+	25, // [25:29] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_discovery_proto_init() }

@@ -1,0 +1,19 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+
+	"google.golang.org/grpc"
+
+	"github.com/nusa-scheduler/nusa/internal/discovery"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// targets lists the instances of services for Prometheus. The parameters namespace and name select some
+// of them.
+func targets(ctx context.Context, c grpc.ClientConnInterface, r *http.Request) (any, error) {
+	q := r.URL.Query()
+	all, err := nusav1.NewServicesClient(c).List(ctx, &nusav1.ListServicesRequest{Namespace: q.Get("namespace"), Name: q.Get("name"), WithInstances: true})
+	return discovery.TargetGroups(all.GetInstances()), err
+}
