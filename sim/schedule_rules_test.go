@@ -110,7 +110,7 @@ func TestTimesAndFailuresOfASchedule(t *testing.T) {
 		bounded.Schedule.Exclude = []*nusav1.Exclusion{{From: at(4), To: at(5)}}
 		s.submit(bounded)
 		fails := runsEvery("fails", time.Minute, time.Second)
-		fails.Schedule.PauseAfterFailures = 2
+		fails.Schedule.PauseAfterFailures, fails.Schedule.TimeZone = 2, "Asia/Tokyo"
 		fails.Groups["main"].Reschedule = &nusav1.Reschedule{Attempts: proto.Int32(0)}
 		task := fails.Groups["main"].Tasks["main"]
 		task.Env["SIM_EXIT_CODE"], task.Restart = "7", &nusav1.Restart{Attempts: proto.Int32(0)}
@@ -122,6 +122,33 @@ func TestTimesAndFailuresOfASchedule(t *testing.T) {
 		st := s.mustGet("fails")
 		if got, want := timesOf(st, zero), "1f 2f"; got != want || !st.GetPaused() || !strings.Contains(st.GetPauseReason(), "2 runs in a row have failed") {
 			t.Errorf("fails: runs %q, want %q: %v", got, want, st)
+		}
+		list := func(req *nusav1.ListSchedulesRequest) (found []string, next string) {
+			err := s.call(func(ctx context.Context, c *grpc.ClientConn) error {
+				out, err := nusav1.NewSchedulesClient(c).List(ctx, req)
+				for _, st := range out.GetSchedules() {
+					found = append(found, fmt.Sprintf("%s %s %d", st.GetJob(), st.GetTimeZone(), len(st.GetRuns())))
+				}
+				next = out.GetNextPageToken()
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return found, next
+		}
+		if got, _ := list(&nusav1.ListSchedulesRequest{}); fmt.Sprint(got) != "[default/bounded  4 default/fails Asia/Tokyo 2]" {
+			t.Errorf("the list: %q", got)
+		}
+		if got, _ := list(&nusav1.ListSchedulesRequest{Paused: true}); fmt.Sprint(got) != "[default/fails Asia/Tokyo 2]" {
+			t.Errorf("the paused ones: %q", got)
+		}
+		first, token := list(&nusav1.ListSchedulesRequest{Limit: 1})
+		if second, end := list(&nusav1.ListSchedulesRequest{Limit: 1, PageToken: token}); len(first) != 1 || fmt.Sprint(second) != "[default/fails Asia/Tokyo 2]" || end != "" {
+			t.Errorf("pages: %q, %q, then %q", first, second, end)
+		}
+		if got, _ := list(&nusav1.ListSchedulesRequest{Namespace: "other"}); len(got) != 0 {
+			t.Errorf("another namespace: %q", got)
 		}
 		err := s.call(func(ctx context.Context, c *grpc.ClientConn) error {
 			_, err := nusav1.NewSchedulesClient(c).Resume(ctx, &nusav1.ResumeScheduleRequest{Job: &nusav1.JobRef{Name: "fails"}})

@@ -136,9 +136,9 @@ func (b *Book) status(e *entry, next, runs int) *nusav1.ScheduleStatus {
 		return out
 	}
 	s := stateOf(e, j.Record.Run(j.Revision))
-	stopped := j.Record.Stopped()
+	stopped, zone := j.Record.Stopped(), e.spec.GetSchedule().GetTimeZone()
 	b.st.Unlock()
-	out.Paused, out.PauseReason = s.Paused, s.PauseReason
+	out.Paused, out.PauseReason, out.TimeZone = s.Paused, s.PauseReason, zone
 	out.Skipped, out.SkipReason, out.Missed, out.Failures, out.Backfill = s.Skipped, s.SkipReason, s.Missed, int32(s.Failures), int32(s.BackfillLeft)
 	for _, at := range s.Waiting {
 		out.Waiting = append(out.Waiting, timestamppb.New(at))

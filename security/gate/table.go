@@ -95,6 +95,7 @@ var table = []row{
 	{name: "/nusa.v1.Jobs/WatchGroups", may: users, verb: "read", kind: "job", at: ofNamespace},
 
 	{name: "/nusa.v1.Schedules/Get", may: users, verb: "read", kind: "job", at: ofJob},
+	{name: "/nusa.v1.Schedules/List", may: users, verb: "read", kind: "job", at: ofNamespace, list: true},
 	{name: "/nusa.v1.Schedules/Pause", may: users, verb: "submit", kind: "job", at: ofJob},
 	{name: "/nusa.v1.Schedules/Resume", may: users, verb: "submit", kind: "job", at: ofJob},
 	{name: "/nusa.v1.Schedules/Trigger", may: users, verb: "dispatch", kind: "job", at: ofJob},

@@ -200,6 +200,133 @@ func (x *GetScheduleRequest) GetRuns() int32 {
 	return 0
 }
 
+// ListSchedulesRequest selects schedules.
+type ListSchedulesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: all namespaces.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Only schedules that are paused.
+	Paused bool `protobuf:"varint,2,opt,name=paused,proto3" json:"paused,omitempty"`
+	// Greatest number of schedules in the response: 1..1000, default 200.
+	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// next_page_token of the previous response.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSchedulesRequest) Reset() {
+	*x = ListSchedulesRequest{}
+	mi := &file_nusa_v1_schedule_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSchedulesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSchedulesRequest) ProtoMessage() {}
+
+func (x *ListSchedulesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_schedule_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSchedulesRequest.ProtoReflect.Descriptor instead.
+func (*ListSchedulesRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ListSchedulesRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ListSchedulesRequest) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+func (x *ListSchedulesRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListSchedulesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListSchedulesResponse is one page of schedules.
+type ListSchedulesResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Schedules []*ScheduleStatus      `protobuf:"bytes,1,rep,name=schedules,proto3" json:"schedules,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSchedulesResponse) Reset() {
+	*x = ListSchedulesResponse{}
+	mi := &file_nusa_v1_schedule_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSchedulesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSchedulesResponse) ProtoMessage() {}
+
+func (x *ListSchedulesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_schedule_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSchedulesResponse.ProtoReflect.Descriptor instead.
+func (*ListSchedulesResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ListSchedulesResponse) GetSchedules() []*ScheduleStatus {
+	if x != nil {
+		return x.Schedules
+	}
+	return nil
+}
+
+func (x *ListSchedulesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 // PauseScheduleRequest names a job.
 type PauseScheduleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -212,7 +339,7 @@ type PauseScheduleRequest struct {
 
 func (x *PauseScheduleRequest) Reset() {
 	*x = PauseScheduleRequest{}
-	mi := &file_nusa_v1_schedule_proto_msgTypes[1]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -224,7 +351,7 @@ func (x *PauseScheduleRequest) String() string {
 func (*PauseScheduleRequest) ProtoMessage() {}
 
 func (x *PauseScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_schedule_proto_msgTypes[1]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -237,7 +364,7 @@ func (x *PauseScheduleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseScheduleRequest.ProtoReflect.Descriptor instead.
 func (*PauseScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{1}
+	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *PauseScheduleRequest) GetJob() *JobRef {
@@ -264,7 +391,7 @@ type ResumeScheduleRequest struct {
 
 func (x *ResumeScheduleRequest) Reset() {
 	*x = ResumeScheduleRequest{}
-	mi := &file_nusa_v1_schedule_proto_msgTypes[2]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -276,7 +403,7 @@ func (x *ResumeScheduleRequest) String() string {
 func (*ResumeScheduleRequest) ProtoMessage() {}
 
 func (x *ResumeScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_schedule_proto_msgTypes[2]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -289,7 +416,7 @@ func (x *ResumeScheduleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeScheduleRequest.ProtoReflect.Descriptor instead.
 func (*ResumeScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{2}
+	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ResumeScheduleRequest) GetJob() *JobRef {
@@ -309,7 +436,7 @@ type TriggerScheduleRequest struct {
 
 func (x *TriggerScheduleRequest) Reset() {
 	*x = TriggerScheduleRequest{}
-	mi := &file_nusa_v1_schedule_proto_msgTypes[3]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -321,7 +448,7 @@ func (x *TriggerScheduleRequest) String() string {
 func (*TriggerScheduleRequest) ProtoMessage() {}
 
 func (x *TriggerScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_schedule_proto_msgTypes[3]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -334,7 +461,7 @@ func (x *TriggerScheduleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TriggerScheduleRequest.ProtoReflect.Descriptor instead.
 func (*TriggerScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TriggerScheduleRequest) GetJob() *JobRef {
@@ -357,7 +484,7 @@ type BackfillScheduleRequest struct {
 
 func (x *BackfillScheduleRequest) Reset() {
 	*x = BackfillScheduleRequest{}
-	mi := &file_nusa_v1_schedule_proto_msgTypes[4]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -369,7 +496,7 @@ func (x *BackfillScheduleRequest) String() string {
 func (*BackfillScheduleRequest) ProtoMessage() {}
 
 func (x *BackfillScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_schedule_proto_msgTypes[4]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -382,7 +509,7 @@ func (x *BackfillScheduleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillScheduleRequest.ProtoReflect.Descriptor instead.
 func (*BackfillScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BackfillScheduleRequest) GetJob() *JobRef {
@@ -417,7 +544,7 @@ type BackfillScheduleResponse struct {
 
 func (x *BackfillScheduleResponse) Reset() {
 	*x = BackfillScheduleResponse{}
-	mi := &file_nusa_v1_schedule_proto_msgTypes[5]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -429,7 +556,7 @@ func (x *BackfillScheduleResponse) String() string {
 func (*BackfillScheduleResponse) ProtoMessage() {}
 
 func (x *BackfillScheduleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_schedule_proto_msgTypes[5]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -442,7 +569,7 @@ func (x *BackfillScheduleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillScheduleResponse.ProtoReflect.Descriptor instead.
 func (*BackfillScheduleResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BackfillScheduleResponse) GetRuns() int32 {
@@ -470,7 +597,7 @@ type DispatchJobRequest struct {
 
 func (x *DispatchJobRequest) Reset() {
 	*x = DispatchJobRequest{}
-	mi := &file_nusa_v1_schedule_proto_msgTypes[6]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +609,7 @@ func (x *DispatchJobRequest) String() string {
 func (*DispatchJobRequest) ProtoMessage() {}
 
 func (x *DispatchJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_schedule_proto_msgTypes[6]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +622,7 @@ func (x *DispatchJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DispatchJobRequest.ProtoReflect.Descriptor instead.
 func (*DispatchJobRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DispatchJobRequest) GetJob() *JobRef {
@@ -545,7 +672,7 @@ type JobRun struct {
 
 func (x *JobRun) Reset() {
 	*x = JobRun{}
-	mi := &file_nusa_v1_schedule_proto_msgTypes[7]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -557,7 +684,7 @@ func (x *JobRun) String() string {
 func (*JobRun) ProtoMessage() {}
 
 func (x *JobRun) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_schedule_proto_msgTypes[7]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -570,7 +697,7 @@ func (x *JobRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRun.ProtoReflect.Descriptor instead.
 func (*JobRun) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *JobRun) GetName() string {
@@ -647,15 +774,17 @@ type ScheduleStatus struct {
 	// Number of runs that a backfill has left to begin.
 	Backfill int32 `protobuf:"varint,11,opt,name=backfill,proto3" json:"backfill,omitempty"`
 	// Number of runs that have not been forgotten, and of those among them that have not ended.
-	RunCount      int32 `protobuf:"varint,12,opt,name=run_count,json=runCount,proto3" json:"run_count,omitempty"`
-	Active        int32 `protobuf:"varint,13,opt,name=active,proto3" json:"active,omitempty"`
+	RunCount int32 `protobuf:"varint,12,opt,name=run_count,json=runCount,proto3" json:"run_count,omitempty"`
+	Active   int32 `protobuf:"varint,13,opt,name=active,proto3" json:"active,omitempty"`
+	// Schedule.time_zone. Empty: UTC, or the job has no schedule.
+	TimeZone      string `protobuf:"bytes,14,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ScheduleStatus) Reset() {
 	*x = ScheduleStatus{}
-	mi := &file_nusa_v1_schedule_proto_msgTypes[8]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -667,7 +796,7 @@ func (x *ScheduleStatus) String() string {
 func (*ScheduleStatus) ProtoMessage() {}
 
 func (x *ScheduleStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_schedule_proto_msgTypes[8]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -680,7 +809,7 @@ func (x *ScheduleStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScheduleStatus.ProtoReflect.Descriptor instead.
 func (*ScheduleStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ScheduleStatus) GetJob() string {
@@ -774,6 +903,13 @@ func (x *ScheduleStatus) GetActive() int32 {
 	return 0
 }
 
+func (x *ScheduleStatus) GetTimeZone() string {
+	if x != nil {
+		return x.TimeZone
+	}
+	return ""
+}
+
 // ScheduleRecord is the stored state of one schedule. Its size does not grow with the number of runs.
 type ScheduleRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -800,7 +936,7 @@ type ScheduleRecord struct {
 
 func (x *ScheduleRecord) Reset() {
 	*x = ScheduleRecord{}
-	mi := &file_nusa_v1_schedule_proto_msgTypes[9]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +948,7 @@ func (x *ScheduleRecord) String() string {
 func (*ScheduleRecord) ProtoMessage() {}
 
 func (x *ScheduleRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_schedule_proto_msgTypes[9]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +961,7 @@ func (x *ScheduleRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScheduleRecord.ProtoReflect.Descriptor instead.
 func (*ScheduleRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ScheduleRecord) GetDecided() int64 {
@@ -931,7 +1067,7 @@ type RunRecord struct {
 
 func (x *RunRecord) Reset() {
 	*x = RunRecord{}
-	mi := &file_nusa_v1_schedule_proto_msgTypes[10]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1079,7 @@ func (x *RunRecord) String() string {
 func (*RunRecord) ProtoMessage() {}
 
 func (x *RunRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_schedule_proto_msgTypes[10]
+	mi := &file_nusa_v1_schedule_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1092,7 @@ func (x *RunRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRecord.ProtoReflect.Descriptor instead.
 func (*RunRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_schedule_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RunRecord) GetRun() *JobRun {
@@ -981,7 +1117,16 @@ const file_nusa_v1_schedule_proto_rawDesc = "" +
 	"\x12GetScheduleRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\x05R\x04next\x12\x12\n" +
-	"\x04runs\x18\x03 \x01(\x05R\x04runs\"Q\n" +
+	"\x04runs\x18\x03 \x01(\x05R\x04runs\"\x81\x01\n" +
+	"\x14ListSchedulesRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x16\n" +
+	"\x06paused\x18\x02 \x01(\bR\x06paused\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"v\n" +
+	"\x15ListSchedulesResponse\x125\n" +
+	"\tschedules\x18\x01 \x03(\v2\x17.nusa.v1.ScheduleStatusR\tschedules\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"Q\n" +
 	"\x14PauseScheduleRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\":\n" +
@@ -1010,7 +1155,7 @@ const file_nusa_v1_schedule_proto_rawDesc = "" +
 	"\x05state\x18\x04 \x01(\x0e2\x14.nusa.v1.JobRunStateR\x05state\x120\n" +
 	"\x05began\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05began\x120\n" +
 	"\x05ended\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12\x18\n" +
-	"\amessage\x18\a \x01(\tR\amessage\"\xa8\x03\n" +
+	"\amessage\x18\a \x01(\tR\amessage\"\xc5\x03\n" +
 	"\x0eScheduleStatus\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x16\n" +
 	"\x06paused\x18\x02 \x01(\bR\x06paused\x12!\n" +
@@ -1026,7 +1171,8 @@ const file_nusa_v1_schedule_proto_rawDesc = "" +
 	" \x01(\x05R\bfailures\x12\x1a\n" +
 	"\bbackfill\x18\v \x01(\x05R\bbackfill\x12\x1b\n" +
 	"\trun_count\x18\f \x01(\x05R\brunCount\x12\x16\n" +
-	"\x06active\x18\r \x01(\x05R\x06active\"\x8c\x03\n" +
+	"\x06active\x18\r \x01(\x05R\x06active\x12\x1b\n" +
+	"\ttime_zone\x18\x0e \x01(\tR\btimeZone\"\x8c\x03\n" +
 	"\x0eScheduleRecord\x12\x18\n" +
 	"\adecided\x18\x01 \x01(\x03R\adecided\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\x03R\x03run\x12#\n" +
@@ -1059,9 +1205,10 @@ const file_nusa_v1_schedule_proto_rawDesc = "" +
 	"\x14JOB_RUN_STATE_ACTIVE\x10\x01\x12\x1a\n" +
 	"\x16JOB_RUN_STATE_COMPLETE\x10\x02\x12\x18\n" +
 	"\x14JOB_RUN_STATE_FAILED\x10\x03\x12\x19\n" +
-	"\x15JOB_RUN_STATE_STOPPED\x10\x042\xf3\x05\n" +
+	"\x15JOB_RUN_STATE_STOPPED\x10\x042\xd1\x06\n" +
 	"\tSchedules\x12q\n" +
-	"\x03Get\x12\x1b.nusa.v1.GetScheduleRequest\x1a\x17.nusa.v1.ScheduleStatus\"4\x82\xd3\xe4\x93\x02.\x12,/v1/jobs/{job.namespace}/{job.name}:schedule\x12}\n" +
+	"\x03Get\x12\x1b.nusa.v1.GetScheduleRequest\x1a\x17.nusa.v1.ScheduleStatus\"4\x82\xd3\xe4\x93\x02.\x12,/v1/jobs/{job.namespace}/{job.name}:schedule\x12\\\n" +
+	"\x04List\x12\x1d.nusa.v1.ListSchedulesRequest\x1a\x1e.nusa.v1.ListSchedulesResponse\"\x15\x82\xd3\xe4\x93\x02\x0f\x12\r/v1/schedules\x12}\n" +
 	"\x05Pause\x12\x1d.nusa.v1.PauseScheduleRequest\x1a\x17.nusa.v1.ScheduleStatus\"<\x82\xd3\xe4\x93\x026:\x01*\"1/v1/jobs/{job.namespace}/{job.name}:pauseSchedule\x12\x80\x01\n" +
 	"\x06Resume\x12\x1e.nusa.v1.ResumeScheduleRequest\x1a\x17.nusa.v1.ScheduleStatus\"=\x82\xd3\xe4\x93\x027:\x01*\"2/v1/jobs/{job.namespace}/{job.name}:resumeSchedule\x12s\n" +
 	"\aTrigger\x12\x1f.nusa.v1.TriggerScheduleRequest\x1a\x0f.nusa.v1.JobRun\"6\x82\xd3\xe4\x93\x020:\x01*\"+/v1/jobs/{job.namespace}/{job.name}:trigger\x12\x88\x01\n" +
@@ -1081,61 +1228,66 @@ func file_nusa_v1_schedule_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_schedule_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_nusa_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_nusa_v1_schedule_proto_goTypes = []any{
 	(JobRunTrigger)(0),               // 0: nusa.v1.JobRunTrigger
 	(JobRunState)(0),                 // 1: nusa.v1.JobRunState
 	(*GetScheduleRequest)(nil),       // 2: nusa.v1.GetScheduleRequest
-	(*PauseScheduleRequest)(nil),     // 3: nusa.v1.PauseScheduleRequest
-	(*ResumeScheduleRequest)(nil),    // 4: nusa.v1.ResumeScheduleRequest
-	(*TriggerScheduleRequest)(nil),   // 5: nusa.v1.TriggerScheduleRequest
-	(*BackfillScheduleRequest)(nil),  // 6: nusa.v1.BackfillScheduleRequest
-	(*BackfillScheduleResponse)(nil), // 7: nusa.v1.BackfillScheduleResponse
-	(*DispatchJobRequest)(nil),       // 8: nusa.v1.DispatchJobRequest
-	(*JobRun)(nil),                   // 9: nusa.v1.JobRun
-	(*ScheduleStatus)(nil),           // 10: nusa.v1.ScheduleStatus
-	(*ScheduleRecord)(nil),           // 11: nusa.v1.ScheduleRecord
-	(*RunRecord)(nil),                // 12: nusa.v1.RunRecord
-	nil,                              // 13: nusa.v1.DispatchJobRequest.MetaEntry
-	(*JobRef)(nil),                   // 14: nusa.v1.JobRef
-	(*timestamppb.Timestamp)(nil),    // 15: google.protobuf.Timestamp
+	(*ListSchedulesRequest)(nil),     // 3: nusa.v1.ListSchedulesRequest
+	(*ListSchedulesResponse)(nil),    // 4: nusa.v1.ListSchedulesResponse
+	(*PauseScheduleRequest)(nil),     // 5: nusa.v1.PauseScheduleRequest
+	(*ResumeScheduleRequest)(nil),    // 6: nusa.v1.ResumeScheduleRequest
+	(*TriggerScheduleRequest)(nil),   // 7: nusa.v1.TriggerScheduleRequest
+	(*BackfillScheduleRequest)(nil),  // 8: nusa.v1.BackfillScheduleRequest
+	(*BackfillScheduleResponse)(nil), // 9: nusa.v1.BackfillScheduleResponse
+	(*DispatchJobRequest)(nil),       // 10: nusa.v1.DispatchJobRequest
+	(*JobRun)(nil),                   // 11: nusa.v1.JobRun
+	(*ScheduleStatus)(nil),           // 12: nusa.v1.ScheduleStatus
+	(*ScheduleRecord)(nil),           // 13: nusa.v1.ScheduleRecord
+	(*RunRecord)(nil),                // 14: nusa.v1.RunRecord
+	nil,                              // 15: nusa.v1.DispatchJobRequest.MetaEntry
+	(*JobRef)(nil),                   // 16: nusa.v1.JobRef
+	(*timestamppb.Timestamp)(nil),    // 17: google.protobuf.Timestamp
 }
 var file_nusa_v1_schedule_proto_depIdxs = []int32{
-	14, // 0: nusa.v1.GetScheduleRequest.job:type_name -> nusa.v1.JobRef
-	14, // 1: nusa.v1.PauseScheduleRequest.job:type_name -> nusa.v1.JobRef
-	14, // 2: nusa.v1.ResumeScheduleRequest.job:type_name -> nusa.v1.JobRef
-	14, // 3: nusa.v1.TriggerScheduleRequest.job:type_name -> nusa.v1.JobRef
-	14, // 4: nusa.v1.BackfillScheduleRequest.job:type_name -> nusa.v1.JobRef
-	15, // 5: nusa.v1.BackfillScheduleRequest.from:type_name -> google.protobuf.Timestamp
-	15, // 6: nusa.v1.BackfillScheduleRequest.to:type_name -> google.protobuf.Timestamp
-	14, // 7: nusa.v1.DispatchJobRequest.job:type_name -> nusa.v1.JobRef
-	13, // 8: nusa.v1.DispatchJobRequest.meta:type_name -> nusa.v1.DispatchJobRequest.MetaEntry
-	15, // 9: nusa.v1.JobRun.time:type_name -> google.protobuf.Timestamp
-	0,  // 10: nusa.v1.JobRun.trigger:type_name -> nusa.v1.JobRunTrigger
-	1,  // 11: nusa.v1.JobRun.state:type_name -> nusa.v1.JobRunState
-	15, // 12: nusa.v1.JobRun.began:type_name -> google.protobuf.Timestamp
-	15, // 13: nusa.v1.JobRun.ended:type_name -> google.protobuf.Timestamp
-	15, // 14: nusa.v1.ScheduleStatus.waiting:type_name -> google.protobuf.Timestamp
-	15, // 15: nusa.v1.ScheduleStatus.next:type_name -> google.protobuf.Timestamp
-	9,  // 16: nusa.v1.ScheduleStatus.runs:type_name -> nusa.v1.JobRun
-	9,  // 17: nusa.v1.RunRecord.run:type_name -> nusa.v1.JobRun
-	2,  // 18: nusa.v1.Schedules.Get:input_type -> nusa.v1.GetScheduleRequest
-	3,  // 19: nusa.v1.Schedules.Pause:input_type -> nusa.v1.PauseScheduleRequest
-	4,  // 20: nusa.v1.Schedules.Resume:input_type -> nusa.v1.ResumeScheduleRequest
-	5,  // 21: nusa.v1.Schedules.Trigger:input_type -> nusa.v1.TriggerScheduleRequest
-	6,  // 22: nusa.v1.Schedules.Backfill:input_type -> nusa.v1.BackfillScheduleRequest
-	8,  // 23: nusa.v1.Schedules.Dispatch:input_type -> nusa.v1.DispatchJobRequest
-	10, // 24: nusa.v1.Schedules.Get:output_type -> nusa.v1.ScheduleStatus
-	10, // 25: nusa.v1.Schedules.Pause:output_type -> nusa.v1.ScheduleStatus
-	10, // 26: nusa.v1.Schedules.Resume:output_type -> nusa.v1.ScheduleStatus
-	9,  // 27: nusa.v1.Schedules.Trigger:output_type -> nusa.v1.JobRun
-	7,  // 28: nusa.v1.Schedules.Backfill:output_type -> nusa.v1.BackfillScheduleResponse
-	9,  // 29: nusa.v1.Schedules.Dispatch:output_type -> nusa.v1.JobRun
-	24, // [24:30] is the sub-list for method output_type
-	18, // [18:24] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	16, // 0: nusa.v1.GetScheduleRequest.job:type_name -> nusa.v1.JobRef
+	12, // 1: nusa.v1.ListSchedulesResponse.schedules:type_name -> nusa.v1.ScheduleStatus
+	16, // 2: nusa.v1.PauseScheduleRequest.job:type_name -> nusa.v1.JobRef
+	16, // 3: nusa.v1.ResumeScheduleRequest.job:type_name -> nusa.v1.JobRef
+	16, // 4: nusa.v1.TriggerScheduleRequest.job:type_name -> nusa.v1.JobRef
+	16, // 5: nusa.v1.BackfillScheduleRequest.job:type_name -> nusa.v1.JobRef
+	17, // 6: nusa.v1.BackfillScheduleRequest.from:type_name -> google.protobuf.Timestamp
+	17, // 7: nusa.v1.BackfillScheduleRequest.to:type_name -> google.protobuf.Timestamp
+	16, // 8: nusa.v1.DispatchJobRequest.job:type_name -> nusa.v1.JobRef
+	15, // 9: nusa.v1.DispatchJobRequest.meta:type_name -> nusa.v1.DispatchJobRequest.MetaEntry
+	17, // 10: nusa.v1.JobRun.time:type_name -> google.protobuf.Timestamp
+	0,  // 11: nusa.v1.JobRun.trigger:type_name -> nusa.v1.JobRunTrigger
+	1,  // 12: nusa.v1.JobRun.state:type_name -> nusa.v1.JobRunState
+	17, // 13: nusa.v1.JobRun.began:type_name -> google.protobuf.Timestamp
+	17, // 14: nusa.v1.JobRun.ended:type_name -> google.protobuf.Timestamp
+	17, // 15: nusa.v1.ScheduleStatus.waiting:type_name -> google.protobuf.Timestamp
+	17, // 16: nusa.v1.ScheduleStatus.next:type_name -> google.protobuf.Timestamp
+	11, // 17: nusa.v1.ScheduleStatus.runs:type_name -> nusa.v1.JobRun
+	11, // 18: nusa.v1.RunRecord.run:type_name -> nusa.v1.JobRun
+	2,  // 19: nusa.v1.Schedules.Get:input_type -> nusa.v1.GetScheduleRequest
+	3,  // 20: nusa.v1.Schedules.List:input_type -> nusa.v1.ListSchedulesRequest
+	5,  // 21: nusa.v1.Schedules.Pause:input_type -> nusa.v1.PauseScheduleRequest
+	6,  // 22: nusa.v1.Schedules.Resume:input_type -> nusa.v1.ResumeScheduleRequest
+	7,  // 23: nusa.v1.Schedules.Trigger:input_type -> nusa.v1.TriggerScheduleRequest
+	8,  // 24: nusa.v1.Schedules.Backfill:input_type -> nusa.v1.BackfillScheduleRequest
+	10, // 25: nusa.v1.Schedules.Dispatch:input_type -> nusa.v1.DispatchJobRequest
+	12, // 26: nusa.v1.Schedules.Get:output_type -> nusa.v1.ScheduleStatus
+	4,  // 27: nusa.v1.Schedules.List:output_type -> nusa.v1.ListSchedulesResponse
+	12, // 28: nusa.v1.Schedules.Pause:output_type -> nusa.v1.ScheduleStatus
+	12, // 29: nusa.v1.Schedules.Resume:output_type -> nusa.v1.ScheduleStatus
+	11, // 30: nusa.v1.Schedules.Trigger:output_type -> nusa.v1.JobRun
+	9,  // 31: nusa.v1.Schedules.Backfill:output_type -> nusa.v1.BackfillScheduleResponse
+	11, // 32: nusa.v1.Schedules.Dispatch:output_type -> nusa.v1.JobRun
+	26, // [26:33] is the sub-list for method output_type
+	19, // [19:26] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_schedule_proto_init() }
@@ -1150,7 +1302,7 @@ func file_nusa_v1_schedule_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_schedule_proto_rawDesc), len(file_nusa_v1_schedule_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Schedules_Get_FullMethodName      = "/nusa.v1.Schedules/Get"
+	Schedules_List_FullMethodName     = "/nusa.v1.Schedules/List"
 	Schedules_Pause_FullMethodName    = "/nusa.v1.Schedules/Pause"
 	Schedules_Resume_FullMethodName   = "/nusa.v1.Schedules/Resume"
 	Schedules_Trigger_FullMethodName  = "/nusa.v1.Schedules/Trigger"
@@ -38,6 +39,9 @@ const (
 type SchedulesClient interface {
 	// Get returns the runs of a job, the latest first, and the next times.
 	Get(ctx context.Context, in *GetScheduleRequest, opts ...grpc.CallOption) (*ScheduleStatus, error)
+	// List returns the jobs with a schedule that are not stopped, in the order of their namespaces and names. Each
+	// has its next time and its five latest runs.
+	List(ctx context.Context, in *ListSchedulesRequest, opts ...grpc.CallOption) (*ListSchedulesResponse, error)
 	// Pause stops the beginning of runs. Times that pass meanwhile are skipped. Runs that have begun
 	// continue.
 	Pause(ctx context.Context, in *PauseScheduleRequest, opts ...grpc.CallOption) (*ScheduleStatus, error)
@@ -66,6 +70,16 @@ func (c *schedulesClient) Get(ctx context.Context, in *GetScheduleRequest, opts 
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ScheduleStatus)
 	err := c.cc.Invoke(ctx, Schedules_Get_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *schedulesClient) List(ctx context.Context, in *ListSchedulesRequest, opts ...grpc.CallOption) (*ListSchedulesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSchedulesResponse)
+	err := c.cc.Invoke(ctx, Schedules_List_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +147,9 @@ func (c *schedulesClient) Dispatch(ctx context.Context, in *DispatchJobRequest, 
 type SchedulesServer interface {
 	// Get returns the runs of a job, the latest first, and the next times.
 	Get(context.Context, *GetScheduleRequest) (*ScheduleStatus, error)
+	// List returns the jobs with a schedule that are not stopped, in the order of their namespaces and names. Each
+	// has its next time and its five latest runs.
+	List(context.Context, *ListSchedulesRequest) (*ListSchedulesResponse, error)
 	// Pause stops the beginning of runs. Times that pass meanwhile are skipped. Runs that have begun
 	// continue.
 	Pause(context.Context, *PauseScheduleRequest) (*ScheduleStatus, error)
@@ -159,6 +176,9 @@ type UnimplementedSchedulesServer struct{}
 
 func (UnimplementedSchedulesServer) Get(context.Context, *GetScheduleRequest) (*ScheduleStatus, error) {
 	return nil, status.Error(codes.Unimplemented, "method Get not implemented")
+}
+func (UnimplementedSchedulesServer) List(context.Context, *ListSchedulesRequest) (*ListSchedulesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method List not implemented")
 }
 func (UnimplementedSchedulesServer) Pause(context.Context, *PauseScheduleRequest) (*ScheduleStatus, error) {
 	return nil, status.Error(codes.Unimplemented, "method Pause not implemented")
@@ -210,6 +230,24 @@ func _Schedules_Get_Handler(srv interface{}, ctx context.Context, dec func(inter
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SchedulesServer).Get(ctx, req.(*GetScheduleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Schedules_List_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSchedulesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SchedulesServer).List(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Schedules_List_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SchedulesServer).List(ctx, req.(*ListSchedulesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -314,6 +352,10 @@ var Schedules_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Get",
 			Handler:    _Schedules_Get_Handler,
+		},
+		{
+			MethodName: "List",
+			Handler:    _Schedules_List_Handler,
 		},
 		{
 			MethodName: "Pause",
