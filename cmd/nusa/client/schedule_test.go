@@ -29,7 +29,7 @@ func (s scheduleServer) Get(_ context.Context, r *nusav1.GetScheduleRequest) (*n
 	out := &nusav1.ScheduleStatus{
 		Job: "default/nightly", Paused: true, PauseReason: "3 runs in a row have failed, the last one is nightly.20261127-013000", Failures: 3,
 		Skipped: 2, SkipReason: "run nightly.20261126-013000 has not ended", Missed: 4, Backfill: 5, RunCount: 12,
-		Waiting: []*timestamppb.Timestamp{timestamppb.New(at)},
+		Waiting: []*timestamppb.Timestamp{timestamppb.New(at)}, TimeZone: "Europe/Berlin",
 	}
 	for i := range r.GetNext() {
 		out.Next = append(out.Next, timestamppb.New(at.AddDate(0, 0, int(i))))
@@ -43,6 +43,13 @@ func (s scheduleServer) Get(_ context.Context, r *nusav1.GetScheduleRequest) (*n
 		out.Runs = append(out.Runs, run)
 	}
 	return out, nil
+}
+
+func (s scheduleServer) List(_ context.Context, r *nusav1.ListSchedulesRequest) (*nusav1.ListSchedulesResponse, error) {
+	if r.GetPageToken() == "" {
+		return &nusav1.ListSchedulesResponse{Schedules: []*nusav1.ScheduleStatus{{Job: "default/hourly", TimeZone: "Asia/Tokyo", Next: []*timestamppb.Timestamp{timestamppb.New(time.Date(2026, 11, 28, 1, 0, 0, 0, time.UTC))}}}, NextPageToken: "default/hourly"}, nil
+	}
+	return &nusav1.ListSchedulesResponse{Schedules: []*nusav1.ScheduleStatus{{Job: "default/nightly", Paused: true, PauseReason: "holidays"}}}, nil
 }
 
 func (s scheduleServer) Pause(_ context.Context, r *nusav1.PauseScheduleRequest) (*nusav1.ScheduleStatus, error) {
@@ -82,9 +89,11 @@ func TestScheduleCommands(t *testing.T) {
 		{"job schedule show nightly", "", "Paused: 3 runs in a row have failed", 0},
 		{"job schedule show nightly", "", "and 2 earlier ones", 0},
 		{"job schedule show nightly", "", "Missed 4, more than catch_up late", 0},
+		{"job schedule list", "", "default/hourly   2026-11-28 10:00 JST  -", 0},
+		{"job schedule list --paused", "", "default/nightly  paused                -       holidays", 0},
 		{"job schedule show nightly -o json", "", `"run_count": 12`, 0},
 		{"job schedule show web", "", "it begins no runs", 1},
-		{"job schedule next nightly 2", "", "2026-11-28 01:30:00 UTC\n2026-11-29 01:30:00 UTC\n", 0},
+		{"job schedule next nightly 2", "", "2026-11-28 02:30:00 CET, 01:30:00 UTC\n2026-11-29 02:30:00 CET, 01:30:00 UTC\n", 0},
 		{"job schedule next nightly 101", "", "COUNT must be 1..100", 1},
 		{"job schedule pause nightly --reason holidays", "", "is paused; resume it with", 0},
 		{"job schedule resume nightly", "", "next run 2026-11-28 01:30:00 UTC", 0},

@@ -1,10 +1,13 @@
 package job
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/alloc"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // Command returns the command `nusa job`.
@@ -18,4 +21,17 @@ func Command() *cobra.Command {
 	s.Bind(c)
 	s.BindNamespace(c)
 	return c
+}
+
+// withRef runs a command about one job.
+func withRef(s *cli.Settings, do func(context.Context, *cli.Session, *nusav1.JobRef, []string) error) func(*cobra.Command, []string) error {
+	return s.Run(func(c *cli.Session, args []string) error {
+		ref, err := c.Ref(args[0])
+		if err != nil {
+			return err
+		}
+		ctx, cancel := c.WithTimeout()
+		defer cancel()
+		return do(ctx, c, ref, args[1:])
+	})
 }

@@ -21,6 +21,7 @@
 //   - export.go: job export
 //   - stop.go: job stop
 //   - schedule.go: job schedule, job dispatch
+//   - schedules.go: job schedule list; times of schedules
 //   - change.go: job scale, restart and wait
 //   - adopt.go: job adopt
 //   - history.go: job history, diff and tag

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 
@@ -17,20 +18,26 @@ func historyCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
 		Use: "history JOB", Short: "List the stored versions of a job", Args: cli.Positional("JOB"),
 		Long: `Lists the versions of a job, the present one first. The latest 30 earlier versions are
-stored, each for 90 days after its replacement, and at most 16 more that have a tag.`,
+stored, each for 90 days after its replacement, and at most 16 more that have a tag. While
+the present version is rolled out, its regions follow in their order.`,
 		Example: "  nusa job history web\n  nusa job diff web 3 5\n  nusa job revert web --to 3",
-		RunE: s.Run(func(c *cli.Session, args []string) error {
-			ref, err := c.Ref(args[0])
-			if err != nil {
-				return err
-			}
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
+		RunE: withRef(s, func(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, _ []string) error {
 			h, err := rollouts(c).History(ctx, &nusav1.JobHistoryRequest{Job: ref})
 			if err != nil {
 				return err
 			}
-			return c.Print(h, func(w *term.Screen) { writeHistory(w, h) })
+			return c.Print(h, func(w *term.Screen) {
+				writeHistory(w, h)
+				j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
+				if err != nil {
+					c.Warn("rollout: %s", term.OneLine(c.Explain(err).Error()))
+					return
+				}
+				if r := j.GetStatus().GetRollout(); r != nil {
+					fmt.Fprintln(w)
+					writeRollout(w, r)
+				}
+			})
 		}),
 	}
 }
@@ -64,20 +71,14 @@ func diffCommand(s *cli.Settings) *cobra.Command {
 		Long: `Shows the fields in which two stored versions of a job differ. FROM and TO are versions
 or tags. Without TO it is the present version, and without FROM the version before TO.`,
 		Example: "  nusa job diff web\n  nusa job diff web 3 5\n  nusa job diff web v1.0",
-		RunE: s.Run(func(c *cli.Session, args []string) error {
-			ref, err := c.Ref(args[0])
-			if err != nil {
-				return err
-			}
+		RunE: withRef(s, func(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, args []string) error {
 			req := &nusav1.JobDiffRequest{Job: ref}
+			if len(args) > 0 {
+				req.From = args[0]
+			}
 			if len(args) > 1 {
-				req.From = args[1]
+				req.To = args[1]
 			}
-			if len(args) > 2 {
-				req.To = args[2]
-			}
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
 			d, err := rollouts(c).Diff(ctx, req)
 			if err != nil {
 				return err
@@ -102,20 +103,14 @@ func tagCommand(s *cli.Settings) *cobra.Command {
 		Long: `Gives a version a tag, with which job diff and job revert find it. A version with a tag is
 stored longer. A tag is 1..63 of [a-z0-9._-] and no number.`,
 		Example: "  nusa job tag web v1.0\n  nusa job tag web stable --version 3\n  nusa job tag web --version 3 --remove",
-		RunE: s.Run(func(c *cli.Session, args []string) error {
-			ref, err := c.Ref(args[0])
-			if err != nil {
-				return err
-			}
-			if remove == (len(args) == 2) {
+		RunE: withRef(s, func(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, args []string) error {
+			if remove == (len(args) == 1) {
 				return fmt.Errorf("give either a tag or --remove")
 			}
 			req := &nusav1.TagVersionRequest{Job: ref, Version: version}
 			if !remove {
-				req.Tag = args[1]
+				req.Tag = args[0]
 			}
-			ctx, cancel := c.WithTimeout()
-			defer cancel()
 			v, err := rollouts(c).Tag(ctx, req)
 			if err != nil {
 				return err

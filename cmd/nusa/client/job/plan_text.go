@@ -50,7 +50,7 @@ func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 	writeChanges(w, p.GetChanges())
 	for i, at := range p.GetNextRuns() {
 		head := map[bool]string{true: "Runs", false: "then"}[i == 0]
-		fmt.Fprintf(w, "%-5s %s\n", head, at.AsTime().Format(minutes))
+		fmt.Fprintf(w, "%-5s %s\n", head, momentText(at.AsTime(), of.spec.GetSchedule().GetTimeZone()))
 	}
 	if len(p.GetSlots()) > 0 {
 		fmt.Fprintln(w)

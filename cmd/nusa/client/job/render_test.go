@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -35,6 +38,22 @@ func TestRendering(t *testing.T) {
 			writeRollout(w, sample.Ordered().GetStatus().GetRollout())
 			fmt.Fprintln(w, orderNote(sample.Turns(), sample.Ordered().GetSpec()))
 		}),
+		sample.Of("job status, of such, with its first lines once", func(w *term.Screen) {
+			j := sample.Ordered()
+			r := j.GetStatus().GetRollout()
+			r.PauseLeft, r.Deadline = nil, durationpb.New(5*time.Minute)
+			r.Regions["osaka"].Waits = ""
+			r.Regions["tokyo"] = &nusav1.RegionRollout{Desired: 1, Outdated: 1, Waits: "version 3 waits for region osaka to be done"}
+			writeStatus(w, j)
+		}),
+		sample.Of("times of a schedule in its zone, and a list", func(w *term.Screen) {
+			at := timestamppb.New(sample.Noon.Add(11 * time.Hour))
+			berlin := &nusav1.ScheduleStatus{Job: "default/nightly", TimeZone: "Europe/Berlin", Next: []*timestamppb.Timestamp{at}, Active: 1, Runs: []*nusav1.JobRun{
+				{Name: "nightly.20260531-230000", State: nusav1.JobRunState_JOB_RUN_STATE_FAILED, Trigger: nusav1.JobRunTrigger_JOB_RUN_TRIGGER_SCHEDULE, Began: sample.Ago(13 * time.Hour), Ended: sample.Ago(12 * time.Hour)},
+			}}
+			writeSchedule(w, berlin)
+			writeSchedules(w, []*nusav1.ScheduleStatus{berlin, {Job: "web/hourly", Next: []*timestamppb.Timestamp{at}, Paused: true}})
+		}),
 		sample.Of("job plan, of such", func(w *term.Screen) {
 			writePlan(w, planHeader{name: "default/api", submit: " api.yaml", orderNote: orderNote(sample.Turns(), sample.Job().GetSpec())}, sample.Turns())
 		}),
@@ -59,4 +78,20 @@ func TestRendering(t *testing.T) {
 		}),
 		sample.Of("job explain", func(w *term.Screen) { writeExplanation(w, sample.Explanation()) }),
 	})
+}
+
+// TestMomentText: a time is shown in the zone of its schedule and in UTC, once if both are the same.
+func TestMomentText(t *testing.T) {
+	at := time.Date(2026, 7, 1, 22, 30, 0, 0, time.UTC)
+	for zone, want := range map[string]string{
+		"":              "2026-07-01 22:30:00 UTC",
+		"UTC":           "2026-07-01 22:30:00 UTC",
+		"No/Such":       "2026-07-01 22:30:00 UTC",
+		"Europe/London": "2026-07-01 23:30:00 BST, 22:30:00 UTC",
+		"Europe/Berlin": "2026-07-02 00:30:00 CEST, 2026-07-01 22:30:00 UTC",
+	} {
+		if got := momentText(at, zone); got != want {
+			t.Errorf("%q: %s, want %s", zone, got, want)
+		}
+	}
 }

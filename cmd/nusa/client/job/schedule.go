@@ -22,30 +22,15 @@ const (
 	runsShown, timesShown = 10, 3
 	// runsAsked bounds the runs that -o json shows.
 	runsAsked = 1000
-	// minutes is how times of schedules are shown.
-	minutes = "2006-01-02 15:04:05 MST"
 )
 
 func schedules(c *cli.Session) nusav1.SchedulesClient { return nusav1.NewSchedulesClient(c.Conn) }
 
 func scheduleCommand(s *cli.Settings) *cobra.Command {
 	c := cli.Noun("schedule", "Pause, resume and trigger schedules, and show their runs",
-		scheduleShowCommand(s), scheduleNextCommand(s), schedulePauseCommand(s), scheduleResumeCommand(s), scheduleTriggerCommand(s), scheduleBackfillCommand(s))
+		scheduleListCommand(s), scheduleShowCommand(s), scheduleNextCommand(s), schedulePauseCommand(s), scheduleResumeCommand(s), scheduleTriggerCommand(s), scheduleBackfillCommand(s))
 	c.Long = "The runs of a job with `schedule` are jobs of their own, such as nightly.20261128-023000."
 	return c
-}
-
-// withRef runs a command about one job.
-func withRef(s *cli.Settings, do func(context.Context, *cli.Session, *nusav1.JobRef, []string) error) func(*cobra.Command, []string) error {
-	return s.Run(func(c *cli.Session, args []string) error {
-		ref, err := c.Ref(args[0])
-		if err != nil {
-			return err
-		}
-		ctx, cancel := c.WithTimeout()
-		defer cancel()
-		return do(ctx, c, ref, args[1:])
-	})
 }
 
 func scheduleShowCommand(s *cli.Settings) *cobra.Command {
@@ -83,7 +68,7 @@ func scheduleNextCommand(s *cli.Settings) *cobra.Command {
 					fmt.Fprintf(w, "%s has no next time\n", cli.RefName(ref))
 				}
 				for _, at := range st.GetNext() {
-					fmt.Fprintln(w, at.AsTime().Format(minutes))
+					fmt.Fprintln(w, momentText(at.AsTime(), st.GetTimeZone()))
 				}
 			})
 		}),
@@ -126,7 +111,7 @@ func nextText(st *nusav1.ScheduleStatus) string {
 	if len(st.GetNext()) == 0 {
 		return "no time follows"
 	}
-	return "next run " + st.GetNext()[0].AsTime().Format(minutes)
+	return "next run " + momentText(st.GetNext()[0].AsTime(), st.GetTimeZone())
 }
 
 func scheduleTriggerCommand(s *cli.Settings) *cobra.Command {
@@ -201,7 +186,7 @@ func writeSchedule(w *term.Screen, st *nusav1.ScheduleStatus) {
 		if i > 0 {
 			head = "then"
 		}
-		fmt.Fprintf(w, "%-5s %s\n", head, at.AsTime().Format(minutes))
+		fmt.Fprintf(w, "%-5s %s\n", head, momentText(at.AsTime(), st.GetTimeZone()))
 	}
 	if n := len(st.GetWaiting()); n > 0 {
 		fmt.Fprintf(w, "%s for the end of a run\n", term.Plural(n, "time")+" wait")

@@ -156,10 +156,11 @@ func writeStatus(w *term.Screen, j *nusav1.Job) {
 	if m := term.OneLine(headline(s)); m != "" {
 		fmt.Fprintln(w, cli.WithProgram(m, w.Program))
 	}
-	if r := rolloutLine(j); r != "" {
-		fmt.Fprintln(w, w.Wait(r))
+	if s.GetRollout() != nil {
+		writeRollout(w, s.GetRollout())
+	} else if r := rolloutLine(j); r != "" {
+		fmt.Fprintln(w, w.Wait(r)) // a server of an earlier version, or of a region, sends no rollout
 	}
-	writeRollout(w, s.GetRollout())
 	if j.GetReverted() != nil {
 		fmt.Fprintln(w, w.Wait(revertedText(j)))
 	}

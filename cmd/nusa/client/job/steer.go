@@ -106,13 +106,7 @@ func steerCommands(s *cli.Settings) (out []*cobra.Command) {
 		c := &cobra.Command{
 			Use: v.use + " JOB", Short: v.short, Long: v.long, Args: cli.Positional("JOB"),
 			Example: fmt.Sprintf("  nusa job %s web --reason '%s'", v.use, v.reason),
-			RunE: s.Run(func(c *cli.Session, args []string) error {
-				ref, err := c.Ref(args[0])
-				if err != nil {
-					return err
-				}
-				ctx, cancel := c.WithTimeout()
-				defer cancel()
+			RunE: withRef(s, func(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, _ []string) error {
 				r, err := v.call(rollouts(c), ctx, &nusav1.ControlRolloutRequest{Job: ref, Reason: reason, Force: force})
 				if err != nil {
 					return err
@@ -145,7 +139,8 @@ func writeRollout(w *term.Screen, r *nusav1.Rollout) {
 	case r.GetMessage() != "":
 		text += ": " + term.OneLine(r.GetMessage())
 	case r.GetPauseLeft() != nil && r.GetDeadline() == nil:
-		text += ": the next region follows after a pause, in " + term.Duration(r.GetPauseLeft().AsDuration())
+		left := r.GetPauseLeft().AsDuration()
+		text += fmt.Sprintf(": the next region follows after a pause, in %s, at %s", term.Duration(left), w.Now.Add(left).Format("15:04 MST"))
 	case r.GetDeadline() != nil:
 		text += ": fails in " + term.Duration(r.GetDeadline().AsDuration()) + " unless a further instance becomes healthy"
 	default:
@@ -160,7 +155,7 @@ func writeRollout(w *term.Screen, r *nusav1.Rollout) {
 		at := r.GetRegions()[name]
 		t.Row(name, term.Count(at.GetHealthy()), term.Count(at.GetDesired()), term.Count(at.GetOutdated()), regionState(w, at), cmp.Or(term.OneLine(at.GetWaits()), term.OneLine(at.GetFailed())))
 	}
-	t.DropEmpty("STATE", "WAITS FOR")
+	t.DropEmpty("OUTDATED", "WAITS FOR")
 	t.Write(w)
 }
 
@@ -177,14 +172,17 @@ func byTurn(regions map[string]*nusav1.RegionRollout) []string {
 	})
 }
 
-// regionState says whether the rollout has ended in a region. It is "" for a region that waits or is being
-// updated.
+// regionState says how far the rollout is in a region.
 func regionState(w *term.Screen, at *nusav1.RegionRollout) string {
 	switch {
 	case at.GetFailed() != "":
 		return "failed " + w.Since(at.GetEnded()) + " ago"
 	case at.GetEnded() != nil:
 		return "done " + w.Since(at.GetEnded()) + " ago"
+	case at.GetWaits() != "":
+		return "waiting"
+	case at.GetOutdated() > 0 || at.GetHealthy() < at.GetDesired():
+		return "updating"
 	}
-	return ""
+	return "done"
 }
