@@ -107,7 +107,7 @@ func TestOneStream(t *testing.T) {
 	_, address := serve(t, fixture.Options{Regions: 54})
 	for view, more := range map[string][]string{
 		"latency": nil, "topology?region=" + firstRegion: nil, "jobs": {canI},
-		"workflows": {"/v1/workflows"}, "workflows?run=default/" + fixture.ApprovalRun: {canI, "/v1/workflows/default/" + fixture.ApprovalRun + ":graph"},
+		"workflows": {"/v1/workflows"}, "schedules": {"/v1/schedules", canI}, "workflows?run=default/" + fixture.ApprovalRun: {canI, "/v1/workflows/default/" + fixture.ApprovalRun + ":graph"},
 		"events": {"/v1/events:watch"}, "reservations": {"/v1/reservations", canI},
 		"jobs?job=default/api-01": {canI, "/v1/allocations", "/v1/events:watch", "/v1/jobs/default/api-01:explain", "/v1/jobs/default/api-01:history", "/v1/jobs/default/api-01:watch"},
 	} {

@@ -33,6 +33,8 @@ var looks = []struct{ name, path, ready string }{
 	{"workflow", "/ui/workflows?run=default/" + fixture.ApprovalRun, "document.querySelectorAll('a.node').length === 8"},
 	{"workflow-step", "/ui/workflows?run=default/" + fixture.ApprovalRun + "&step=resize", "document.querySelectorAll('section.panel tbody tr').length === 200"},
 	{"workflow-large", "/ui/workflows?run=default/" + fixture.LargeRun, "document.querySelectorAll('a.node').length > 20"},
+	{"schedules", "/ui/schedules", "document.querySelectorAll('main tbody tr').length === 4"},
+	{"schedule", "/ui/schedules?job=default/" + fixture.PausedSchedule, "document.querySelectorAll('section[aria-label=Runs] tbody tr').length === 6"},
 	{"reservations", "/ui/reservations", "document.querySelectorAll('main tbody tr').length === 12"},
 	{"spares", "/ui/reservations?show=spares", "document.querySelectorAll('main tbody tr').length === 2"},
 	{"events", "/ui/events", "document.querySelector('main h1') !== null"},

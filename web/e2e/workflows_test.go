@@ -11,9 +11,9 @@ import (
 	"github.com/nusa-scheduler/nusa/web/fixture"
 )
 
-// TestWorkflowRun: the page of a run shows its graph, which the arrow keys follow. It approves a step, opens the job of a
-// step, and tries a step again after the run has failed.
-func TestWorkflowRun(t *testing.T) {
+// TestRuns: the page of a run shows its graph, which the arrow keys follow. It approves a step, opens the job of a
+// step, and tries a step again after the run has failed. Schedules are resumed, paused and triggered.
+func TestRuns(t *testing.T) {
 	t.Parallel()
 	s, address := serve(t, fixture.Options{Regions: 12})
 	p := open(t, address+"/ui/workflows", desk)
@@ -43,8 +43,25 @@ func TestWorkflowRun(t *testing.T) {
 	p.click("section.panel button", "Retry from here")
 	p.click("dialog button.primary", "Retry")
 	p.see("runs again from train.")
-	at := "POST /v1/workflows/default/"
-	if got, want := fmt.Sprint(s.Calls()), "["+at+fixture.ApprovalRun+":approve "+at+fixture.ApprovalRun+":cancel "+at+fixture.FailedRun+":retry]"; got != want {
+
+	// The schedules of jobs, on the same server.
+	p.navigate(address + "/ui/schedules")
+	p.see("3 runs in a row have failed")
+	p.see("2 skipped, the last one because an earlier run has not ended")
+	for _, step := range []struct{ button, ask, done string }{
+		{"Resume", "Resume", "default/" + fixture.PausedSchedule + " begins runs again."}, {"Pause", "Pause", "default/billing is paused."},
+		{"Run now", "Run now", "Run nightly.20261128-101500-t has begun."},
+	} {
+		p.click("main td button", step.button)
+		p.click("dialog button.primary", step.ask)
+		p.see(step.done)
+	}
+	p.click("main tbody a", "default/"+fixture.PausedSchedule)
+	p.see("the latest 6 of 40")
+	at, job := "POST /v1/workflows/default/", " POST /v1/jobs/default/"
+	want := "[" + at + fixture.ApprovalRun + ":approve " + at + fixture.ApprovalRun + ":cancel " + at + fixture.FailedRun + ":retry" +
+		job + fixture.PausedSchedule + ":resumeSchedule" + job + "billing:pauseSchedule" + job + fixture.PausedSchedule + ":trigger]"
+	if got := fmt.Sprint(s.Calls()); got != want {
 		t.Errorf("the page called %s, want %s", got, want)
 	}
 }

@@ -29,6 +29,7 @@ export const views: View[] = [
   { name: 'topology', title: 'Topology', keys: 'g t', load: () => import('./views/topology/Topology.svelte'), regions: true, want: (p) => (p.region ? { nodesOf: p.region } : {}) },
   { name: 'jobs', title: 'Jobs', keys: 'g j', load: () => import('./views/jobs/Jobs.svelte'), want: jobsOf },
   { name: 'workflows', title: 'Workflows', keys: 'g w', load: () => import('./views/workflows/Workflows.svelte'), want: wantOfRuns },
+  { name: 'schedules', title: 'Schedules', keys: 'g s', load: () => import('./views/schedules/Schedules.svelte'), want: () => ({ jobs: { search: '.', limit: 1 } }) },
   { name: 'reservations', title: 'Reservations', keys: 'g r', load: () => import('./views/reservations/Reservations.svelte') },
   { name: 'events', title: 'Events', keys: 'g e', load: () => import('./views/events/Events.svelte') },
 ]

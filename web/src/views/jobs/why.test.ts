@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { progress, refusals, why } from './why'
+import { byTurn, progress, refusals, why, stage } from './why'
 
 describe('why', () => {
   it('tells what was taken, what fits and what was refused apart', () => {
@@ -19,5 +19,16 @@ describe('progress', () => {
   it('counts the wanted version', () => {
     expect(progress({ running: 5, starting: 1, outdated: 4, pending: 2 })).toEqual({ done: 2, outdated: 4, all: 8 })
     expect(progress(undefined)).toEqual({ done: 0, outdated: 0, all: 0 })
+  })
+})
+
+describe('the regions of a rollout', () => {
+  it('come in the order of the job, and then by name', () => {
+    expect(byTurn({ b: {}, a: {}, z: { turn: 1 }, y: { turn: 2 } }).map(([n]) => n)).toEqual(['z', 'y', 'a', 'b'])
+  })
+
+  it('are done, failed, updating or waiting', () => {
+    expect([{ ended: '2026-01-01T00:00:00Z' }, { ended: '2026-01-01T00:00:00Z', failed: 'x' }, { outdated: 1 }, { outdated: 1, waits: 'for b' }, { desired: 2, healthy: 2 }].map(stage))
+      .toEqual(['done', 'failed', 'updating', 'waiting', 'done'])
   })
 })

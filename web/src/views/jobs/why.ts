@@ -1,6 +1,6 @@
 // Why a group's instances are in some regions, and why not in others.
 
-import type { Verdict } from '../shared/objects'
+import type { RegionRollout, Verdict } from '../shared/objects'
 
 export type Place = 'here' | 'fits' | 'refused'
 
@@ -47,4 +47,17 @@ export function progress(counts: { [state: string]: number | undefined } | undef
   const outdated = n('outdated')
   const all = n('pending') + n('starting') + n('running') + n('complete')
   return { outdated, all, done: Math.max(0, n('running') + n('starting') + n('complete') - outdated) }
+}
+
+/** byTurn returns the regions of a rollout in the order of the job, and then by name. */
+export function byTurn(regions: Record<string, RegionRollout>): [string, RegionRollout][] {
+  return Object.entries(regions).sort(([a, x], [b, y]) => (x.turn || Infinity) - (y.turn || Infinity) || (a < b ? -1 : 1))
+}
+
+/** stage says how far a rollout is in a region. */
+export function stage(r: RegionRollout): 'done' | 'failed' | 'updating' | 'waiting' {
+  if (r.failed) return 'failed'
+  if (r.ended) return 'done'
+  if (r.waits) return 'waiting'
+  return (r.outdated ?? 0) > 0 || (r.healthy ?? 0) < (r.desired ?? 0) ? 'updating' : 'done'
 }

@@ -140,11 +140,24 @@ export interface Rollout {
   began?: Timestamp
   /** Time until it fails, when the server sent it. */
   deadline?: Duration
-  regions?: Record<string, { desired?: number; healthy?: number; outdated?: number; waits?: string }>
+  regions?: Record<string, RegionRollout>
+  /** Time until the next region follows, when the server sent it. */
+  pauseLeft?: Duration
   /** Canaries that are not promoted, and how many of them are healthy. */
   canaries?: number
   healthyCanaries?: number
   awaitsPromotion?: boolean
+}
+
+/** RegionRollout is the part of a rollout in one region. turn is its place in update.regions.order, from 1 on. */
+export interface RegionRollout {
+  desired?: number
+  healthy?: number
+  outdated?: number
+  waits?: string
+  turn?: number
+  ended?: Timestamp
+  failed?: string
 }
 
 export interface JobVersion {
