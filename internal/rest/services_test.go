@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 
 // Services and calls that are not for operators have no HTTP paths.
 var (
-	internalServices = map[string]bool{"Federation": true, "Dispatch": true, "Siblings": true, "Driver": true, "Identity": true}
+	internalServices = map[string]bool{"Federation": true, "Dispatch": true, "Siblings": true, "Driver": true, "Identity": true, "Discovery": true}
 	internalCalls    = map[string]bool{"Repairs.Slots": true, "Repairs.Orders": true, "Audit.Forward": true, "Reservations.Locate": true, "DeadLetters.Collect": true}
 )
 

@@ -175,8 +175,8 @@ type AllocRecord struct {
 	PlacedBecause    string
 	Apart            []string
 	BindingUnknown   bool
-	Resized          bool   `codec:",omitempty"`
-	Limits           Limits `codec:",omitempty"`
+	Resized          bool
+	Limits           Limits
 }
 
 func (a *Alloc) record() AllocRecord {

@@ -145,8 +145,8 @@ type DrainNode struct {
 	Drain bool
 	// DeadlineUnixNano and KeepSystem are those of Node. A drain that has begun keeps its deadline and its
 	// KeepSystem where the command has none. Both need Cluster.FeatureLevel DrainLevel.
-	DeadlineUnixNano int64 `codec:",omitempty"`
-	KeepSystem       bool  `codec:",omitempty"`
+	DeadlineUnixNano int64
+	KeepSystem       bool
 }
 
 // RemoveNode removes a node that is lost or left. Its live allocations become lost.
@@ -190,7 +190,7 @@ type ApplyPlan struct {
 	Places []PlaceGroup
 	Proven []ProveAlloc
 	// Resizes come after Stops and before Places. They need Cluster.FeatureLevel ResizeLevel.
-	Resizes []ResizeAlloc `codec:",omitempty"`
+	Resizes []ResizeAlloc
 }
 
 // ProveAlloc ends Alloc.Proving, because the allocation has been up long enough since
@@ -269,8 +269,8 @@ type AllocReport struct {
 	Failure *retry.Failure
 	// Limits says what became of a ResizeAlloc, if the report is about the order with the index Order.
 	// Message says why the agent refused it.
-	Limits Limits `codec:",omitempty"`
-	Order  uint64 `codec:",omitempty"`
+	Limits Limits
+	Order  uint64
 }
 
 // AnswerSlots records parts of slots as given back (SlotRejected or SlotReturned). A part

@@ -34,7 +34,7 @@ func TestApplyDerivesEvents(t *testing.T) {
 	for range 2 { // the second time changes nothing
 		l.ok(testNode("n1"))
 		l.ok(Command{CordonNode: &CordonNode{"n1", true}})
-		l.ok(Command{DrainNode: &DrainNode{"n0", true}})
+		l.ok(Command{DrainNode: &DrainNode{ID: "n0", Drain: true}})
 	}
 	l.ok(testOrder(0, 2, 10, testJob(1, nil), nil))
 	l.ok(Command{CordonNode: &CordonNode{"n1", false}})

@@ -174,7 +174,7 @@ func TestStalePlacementIsSkipped(t *testing.T) {
 		{"no such node", nil, func(_ *PlaceGroup, a *PlaceAlloc) { a.NodeID = "zz" }, ReasonNodeLost},
 		{"node lost", func(l *log) { l.ok(Command{SetNodeStatus: &SetNodeStatus{ID: "n1", Status: NodeLost}}) }, nil, ReasonNodeLost},
 		{"node cordoned", func(l *log) { l.ok(Command{CordonNode: &CordonNode{"n1", true}}) }, nil, ReasonNodeCordoned},
-		{"node draining", func(l *log) { l.ok(Command{DrainNode: &DrainNode{"n1", true}}) }, nil, ReasonNodeDraining},
+		{"node draining", func(l *log) { l.ok(Command{DrainNode: &DrainNode{ID: "n1", Drain: true}}) }, nil, ReasonNodeDraining},
 		{"no cpu left", func(l *log) { l.ok(smaller("n1", Resources{1999, 8 << 30, 0})) }, nil, ReasonInsufficientCPU},
 		{"no memory left", func(l *log) { l.ok(smaller("n1", Resources{4000, 2<<30 - 1, 0})) }, nil, ReasonInsufficientMemory},
 		{"port twice", nil, func(_ *PlaceGroup, a *PlaceAlloc) { a.Ports = []PortGrant{{"a", 80}, {"b", 80}} }, ReasonPortConflict},
@@ -316,7 +316,7 @@ func TestNodes(t *testing.T) {
 	}
 	for _, c := range []Command{
 		{SetNodeStatus: &SetNodeStatus{ID: "zz", Status: NodeLost}},
-		{CordonNode: &CordonNode{"zz", true}}, {DrainNode: &DrainNode{"zz", true}}, {RemoveNode: &RemoveNode{"zz"}},
+		{CordonNode: &CordonNode{"zz", true}}, {DrainNode: &DrainNode{ID: "zz", Drain: true}}, {RemoveNode: &RemoveNode{"zz"}},
 	} {
 		l.fails(c, ErrUnknownNode)
 	}

@@ -163,8 +163,8 @@ type Node struct {
 	// DrainUntilUnixNano is the deadline of the node's drain: then instances that have not moved are
 	// stopped by force. 0: none. KeepSystem says that the drain leaves instances of system jobs on the
 	// node. Both need Cluster.FeatureLevel DrainLevel.
-	DrainUntilUnixNano int64 `codec:",omitempty"`
-	KeepSystem         bool  `codec:",omitempty"`
+	DrainUntilUnixNano int64
+	KeepSystem         bool
 }
 
 // Allows reports whether a job may have a folder of the node as a volume, according to the agent's

@@ -106,7 +106,7 @@ func TestWelcomeFollowsAnEarlierOne(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					return (&session{u: u, stream: inSession{ctx: ctx}, welcome: join, wake: make(chan struct{}, 1)}).join()
+					return (&session{u: u, stream: inSession{ctx: ctx}, welcome: join, wake: make(chan struct{}, 1), hasJoined: make(chan struct{})}).join()
 				}
 				over, end := context.WithCancel(ctx)
 				end()

@@ -131,7 +131,6 @@ func TestFlagsReachTheRequest(t *testing.T) {
 		{"job status api@eastus -n shop", &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "shop", Name: "api", Region: "eastus"}}},
 		{"job stop api --purge --check-revision 9", &nusav1.StopJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "api"}, Purge: true, CheckRevision: 9}},
 		{"job explain api --region eastus --group web", &nusav1.ExplainRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "api"}, Region: "eastus", Group: "web"}},
-		{"job adopt api@eastus", &nusav1.AdoptRequest{Namespace: "default", Name: "api", Region: "eastus"}},
 		{"alloc list --job api --node n --region eastus --all", &nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "api"}, NodeId: "aaaabbbb-cccc", Region: "eastus", All: true}},
 		{"alloc list -n shop", &nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Namespace: "shop"}}},
 		{"alloc logs 11112222 -f --task t --stderr --tail 100", &nusav1.LogsRequest{Allocation: "11112222-3333-4444-5555-666677778888", Task: "t", Follow: true, Stderr: true, TailLines: 100}},

@@ -14,7 +14,7 @@ import (
 func Command() *cobra.Command {
 	s := &cli.Settings{}
 	commands := append([]*cobra.Command{
-		initCommand(s), validateCommand(s), planCommand(s), runCommand(s), statusCommand(s), alloc.JobLogsCommand(s), listCommand(s), exportCommand(s), explainCommand(s), scaleCommand(s), restartCommand(s), waitCommand(s), stopCommand(s), adoptCommand(s), scheduleCommand(s), dispatchCommand(s),
+		initCommand(s), validateCommand(s), planCommand(s), runCommand(s), statusCommand(s), alloc.JobLogsCommand(s), listCommand(s), exportCommand(s), explainCommand(s), scaleCommand(s), restartCommand(s), waitCommand(s), stopCommand(s), scheduleCommand(s), dispatchCommand(s),
 		historyCommand(s), diffCommand(s), tagCommand(s), revertCommand(s),
 	}, steerCommands(s)...)
 	c := cli.Noun("job", "Submit jobs, see where they run and why", commands...)

@@ -23,7 +23,6 @@
 //   - schedule.go: job schedule, job dispatch
 //   - schedules.go: job schedule list; times of schedules
 //   - change.go: job scale, restart and wait
-//   - adopt.go: job adopt
 //   - history.go: job history, diff and tag
 //   - steer.go: job revert, pause, resume and fail; the rollout in job status
 package job
