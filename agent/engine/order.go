@@ -208,6 +208,9 @@ func checkVolumes(g *nusav1.Group) error {
 func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) (bad error) {
 	r := a.GetResources()
 	o.spec.Ask.CPUMilli, o.spec.Ask.MemoryBytes, o.spec.Ask.DiskBytes = r.GetCpuMilli(), r.GetMemoryBytes(), r.GetDiskBytes()
+	if gpu := r.GetGpu(); gpu.GetCount() < 0 || gpu.GetShareMilli() < 0 || gpu.GetShareMilli() > reconcile.WholeGPU {
+		bad = fmt.Errorf("resources.gpu: %d devices and %d thousandths of one: neither may be less than 0, and a share not more than %d", gpu.GetCount(), gpu.GetShareMilli(), reconcile.WholeGPU)
+	}
 	for _, g := range o.wire.GetGpus() {
 		if g.GetShareMilli() < 1 || g.GetShareMilli() > reconcile.WholeGPU {
 			bad = fmt.Errorf("resources.gpu: %d thousandths of accelerator %q: not within 1..%d", g.GetShareMilli(), g.GetDevice(), reconcile.WholeGPU)

@@ -157,7 +157,7 @@ func (r *run) status(i, item int) *nusav1.StepStatus {
 		out.Index, out.Item = &index, r.items[i][item]
 	}
 	out.State, out.Message, out.Attempts, out.Began, out.Ended, out.Until = rec.GetState(), rec.GetMessage(), rec.GetAttempts(), rec.GetBegan(), rec.GetEnded(), rec.GetUntil()
-	out.Output, out.Run, out.Region = rec.GetOutput(), rec.GetRun(), rec.GetRegion()
+	out.Output = rec.GetOutput()
 	if out.GetState() == nusav1.StepState_STEP_STATE_UNSPECIFIED {
 		out.State = nusav1.StepState_STEP_STATE_PENDING
 	}

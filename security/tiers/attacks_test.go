@@ -121,7 +121,7 @@ func (f *federation) attackAuthority(t *testing.T) {
 
 // attackAsAgent: who has the certificate of an agent calls every method. Only those of agents answer.
 func (f *federation) attackAsAgent(t *testing.T) {
-	may := []string{"/nusa.v1.Identity/Join", "/nusa.v1.Identity/Renew", "/nusa.v1.System/Info", "/nusa.v1.Dispatch/Session", "/nusa.v1.Dispatch/Tunnel"}
+	may := []string{"/nusa.v1.Discovery/Follow", "/nusa.v1.Identity/Join", "/nusa.v1.Identity/Renew", "/nusa.v1.System/Info", "/nusa.v1.Dispatch/Session", "/nusa.v1.Dispatch/Tunnel"}
 	conn := f.as("region/a/agent/n1", portA)
 	called := 0
 	protoregistry.GlobalFiles.RangeFilesByPackage("nusa.v1", func(file protoreflect.FileDescriptor) bool {

@@ -3,6 +3,8 @@ package world
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -264,6 +266,9 @@ func (v *watch) scheduled(name string, was, is *scheduleRecord) {
 			v.fail(scheduleKept, "a run of %s begins while %d have not ended; overlap is %s", name, active, o)
 		}
 	}
+	if is.state.Decided.Before(was.state.Decided) {
+		v.timesComeAgain(name, is.state.Decided)
+	}
 	for _, s := range is.did.Skipped {
 		v.fate(name, s.Time, "skipped")
 	}
@@ -276,6 +281,22 @@ func (v *watch) scheduled(name string, was, is *scheduleRecord) {
 		_, has := v.kids.fates[fmt.Sprintf("%s@%d", name, at.Unix())]
 		if waits := slices.ContainsFunc(is.state.Waiting, at.Equal); !has && !waits && !at.Before(late) {
 			v.fail(scheduleKept, "time %d of %s gets no run, and is only %s late", at.Unix(), name, is.wall.Sub(at))
+		}
+	}
+}
+
+// timesComeAgain forgets what became of the times of a schedule that are still to come. A server whose clock was
+// hours ahead has decided them: see plan.Step. In this world no history keeps the names of their runs.
+func (v *watch) timesComeAgain(name string, after time.Time) {
+	for run := range v.kids.began {
+		if k := v.w.kids[run]; schedulePrefix+k.of == name && k.at.After(after) {
+			delete(v.kids.began, run)
+		}
+	}
+	for key := range v.kids.fates {
+		of, at, _ := strings.Cut(key, "@")
+		if unix, err := strconv.ParseInt(at, 10, 64); err == nil && of == name && unix > after.Unix() {
+			delete(v.kids.fates, key)
 		}
 	}
 }

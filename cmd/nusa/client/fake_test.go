@@ -420,14 +420,6 @@ func (f *fake) Explain(_ context.Context, r *nusav1.ExplainRequest) (*nusav1.Exp
 	return e, nil
 }
 
-func (f *fake) Adopt(_ context.Context, r *nusav1.AdoptRequest) (*nusav1.SubmitResponse, error) {
-	f.note(r)
-	if r.GetName() == "later" {
-		return nil, status.Error(codes.Unimplemented, "adopting is not supported yet")
-	}
-	return &nusav1.SubmitResponse{Version: 1, Changed: true, Warnings: []string{"groups.web has a count of 0: nothing of it runs"}}, nil
-}
-
 func (f *fake) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse, error) {
 	if f.info != nil {
 		return f.info, nil

@@ -705,11 +705,7 @@ type WorkflowRun struct {
 	// Number of jobs that have not ended.
 	Active int32 `protobuf:"varint,12,opt,name=active,proto3" json:"active,omitempty"`
 	// Number of steps that failed, were lost or timed out.
-	StepsFailed int32 `protobuf:"varint,13,opt,name=steps_failed,json=stepsFailed,proto3" json:"steps_failed,omitempty"`
-	// The run of another workflow whose step is this run, and the name of the step. Empty: a caller or a
-	// schedule began the run.
-	Parent        string `protobuf:"bytes,14,opt,name=parent,proto3" json:"parent,omitempty"`
-	ParentStep    string `protobuf:"bytes,15,opt,name=parent_step,json=parentStep,proto3" json:"parent_step,omitempty"`
+	StepsFailed   int32 `protobuf:"varint,13,opt,name=steps_failed,json=stepsFailed,proto3" json:"steps_failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -835,20 +831,6 @@ func (x *WorkflowRun) GetStepsFailed() int32 {
 	return 0
 }
 
-func (x *WorkflowRun) GetParent() string {
-	if x != nil {
-		return x.Parent
-	}
-	return ""
-}
-
-func (x *WorkflowRun) GetParentStep() string {
-	if x != nil {
-		return x.ParentStep
-	}
-	return ""
-}
-
 // StepStatus is one step of a run, or one item of a step with foreach.
 type StepStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -870,11 +852,7 @@ type StepStatus struct {
 	// In state backoff: when the next attempt begins. In other states: when the attempt times out.
 	Until *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=until,proto3" json:"until,omitempty"`
 	// What the step's task wrote to NUSA_OUTPUT.
-	Output string `protobuf:"bytes,11,opt,name=output,proto3" json:"output,omitempty"`
-	// Name of the run that the step is, if it runs a workflow. Then job is empty.
-	Run string `protobuf:"bytes,12,opt,name=run,proto3" json:"run,omitempty"`
-	// Region in which the latest attempt ended.
-	Region        string `protobuf:"bytes,13,opt,name=region,proto3" json:"region,omitempty"`
+	Output        string `protobuf:"bytes,11,opt,name=output,proto3" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -982,20 +960,6 @@ func (x *StepStatus) GetUntil() *timestamppb.Timestamp {
 func (x *StepStatus) GetOutput() string {
 	if x != nil {
 		return x.Output
-	}
-	return ""
-}
-
-func (x *StepStatus) GetRun() string {
-	if x != nil {
-		return x.Run
-	}
-	return ""
-}
-
-func (x *StepStatus) GetRegion() string {
-	if x != nil {
-		return x.Region
 	}
 	return ""
 }
@@ -1228,11 +1192,7 @@ type WorkflowRunRecord struct {
 	// Counts the retries. A step whose record has another number has not been made ready yet.
 	Round int32 `protobuf:"varint,5,opt,name=round,proto3" json:"round,omitempty"`
 	// In state resetting: the step of the latest retry.
-	From string `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
-	// If a step of another run began this one: number of the item of the step, and the names of the
-	// workflows above, the topmost first.
-	ParentItem    int32    `protobuf:"varint,7,opt,name=parent_item,json=parentItem,proto3" json:"parent_item,omitempty"`
-	Path          []string `protobuf:"bytes,8,rep,name=path,proto3" json:"path,omitempty"`
+	From          string `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1309,20 +1269,6 @@ func (x *WorkflowRunRecord) GetFrom() string {
 	return ""
 }
 
-func (x *WorkflowRunRecord) GetParentItem() int32 {
-	if x != nil {
-		return x.ParentItem
-	}
-	return 0
-}
-
-func (x *WorkflowRunRecord) GetPath() []string {
-	if x != nil {
-		return x.Path
-	}
-	return nil
-}
-
 // WorkflowSpecRecord is what runs of a workflow have in common: its spec, stored once for each version that
 // has runs.
 type WorkflowSpecRecord struct {
@@ -1390,8 +1336,6 @@ type WorkflowStepRecord struct {
 	Round int32 `protobuf:"varint,10,opt,name=round,proto3" json:"round,omitempty"`
 	// See StepStatus. Output is stored without line breaks at its end.
 	Output        string `protobuf:"bytes,11,opt,name=output,proto3" json:"output,omitempty"`
-	Run           string `protobuf:"bytes,12,opt,name=run,proto3" json:"run,omitempty"`
-	Region        string `protobuf:"bytes,13,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1503,20 +1447,6 @@ func (x *WorkflowStepRecord) GetOutput() string {
 	return ""
 }
 
-func (x *WorkflowStepRecord) GetRun() string {
-	if x != nil {
-		return x.Run
-	}
-	return ""
-}
-
-func (x *WorkflowStepRecord) GetRegion() string {
-	if x != nil {
-		return x.Region
-	}
-	return ""
-}
-
 // WorkflowOutputRecord is the output of the job of a step, until the end of the step is stored.
 type WorkflowOutputRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1622,7 +1552,7 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"R\n" +
 	"\x15CancelWorkflowRequest\x12!\n" +
 	"\x03run\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03run\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xd2\x04\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x99\x04\n" +
 	"\vWorkflowRun\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
@@ -1640,13 +1570,10 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\vsteps_ended\x18\v \x01(\x05R\n" +
 	"stepsEnded\x12\x16\n" +
 	"\x06active\x18\f \x01(\x05R\x06active\x12!\n" +
-	"\fsteps_failed\x18\r \x01(\x05R\vstepsFailed\x12\x16\n" +
-	"\x06parent\x18\x0e \x01(\tR\x06parent\x12\x1f\n" +
-	"\vparent_step\x18\x0f \x01(\tR\n" +
-	"parentStep\x1a=\n" +
+	"\fsteps_failed\x18\r \x01(\x05R\vstepsFailed\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf9\x02\n" +
 	"\n" +
 	"StepStatus\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x19\n" +
@@ -1660,9 +1587,7 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x05ended\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x120\n" +
 	"\x05until\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
-	"\x06output\x18\v \x01(\tR\x06output\x12\x10\n" +
-	"\x03run\x18\f \x01(\tR\x03run\x12\x16\n" +
-	"\x06region\x18\r \x01(\tR\x06regionB\b\n" +
+	"\x06output\x18\v \x01(\tR\x06outputB\b\n" +
 	"\x06_index\"\x8e\x01\n" +
 	"\x11WorkflowRunStatus\x12&\n" +
 	"\x03run\x18\x01 \x01(\v2\x14.nusa.v1.WorkflowRunR\x03run\x12)\n" +
@@ -1679,19 +1604,16 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x05items\x18\x05 \x01(\x05R\x05items\x12\x1f\n" +
 	"\vitems_ended\x18\x06 \x01(\x05R\n" +
 	"itemsEnded\x12\x17\n" +
-	"\aon_exit\x18\a \x01(\bR\x06onExit\"\x85\x02\n" +
+	"\aon_exit\x18\a \x01(\bR\x06onExit\"\xd0\x01\n" +
 	"\x11WorkflowRunRecord\x12&\n" +
 	"\x03run\x18\x01 \x01(\v2\x14.nusa.v1.WorkflowRunR\x03run\x12\x12\n" +
 	"\x04spec\x18\x02 \x01(\tR\x04spec\x12 \n" +
 	"\vfingerprint\x18\x03 \x01(\fR\vfingerprint\x123\n" +
 	"\aoutcome\x18\x04 \x01(\x0e2\x19.nusa.v1.WorkflowRunStateR\aoutcome\x12\x14\n" +
 	"\x05round\x18\x05 \x01(\x05R\x05round\x12\x12\n" +
-	"\x04from\x18\x06 \x01(\tR\x04from\x12\x1f\n" +
-	"\vparent_item\x18\a \x01(\x05R\n" +
-	"parentItem\x12\x12\n" +
-	"\x04path\x18\b \x03(\tR\x04path\":\n" +
+	"\x04from\x18\x06 \x01(\tR\x04from\":\n" +
 	"\x12WorkflowSpecRecord\x12$\n" +
-	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\"\xba\x03\n" +
+	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\"\x90\x03\n" +
 	"\x12WorkflowStepRecord\x12(\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x12.nusa.v1.StepStateR\x05state\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1a\n" +
@@ -1704,9 +1626,7 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\bapproved\x18\t \x01(\bR\bapproved\x12\x14\n" +
 	"\x05round\x18\n" +
 	" \x01(\x05R\x05round\x12\x16\n" +
-	"\x06output\x18\v \x01(\tR\x06output\x12\x10\n" +
-	"\x03run\x18\f \x01(\tR\x03run\x12\x16\n" +
-	"\x06region\x18\r \x01(\tR\x06region\"X\n" +
+	"\x06output\x18\v \x01(\tR\x06output\"X\n" +
 	"\x14WorkflowOutputRecord\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x05R\x04from\x12\x16\n" +
