@@ -17,7 +17,7 @@ func (c *contract) valid(op rest.Operation) string {
 	switch op.Name {
 	case "Jobs.Submit", "Jobs.Plan":
 		if op.Verb == http.MethodPut {
-			return `{"name": "hello", "groups": {"web": {"count": 1, "tasks": {"main": {"driver": "process", "config": {"command": "/bin/sh", "args": ["-c", "echo hello > $NUSA_TASK_DIR/hello; exec sleep 600"]}, "resources": {"cpu": "50m", "memory": "16MiB"}}}}}}`
+			return `{"name": "hello", "groups": {"web": {"count": 1, "ports": {"http": {}}, "services": {"made-by-test": {"port": "http"}}, "tasks": {"main": {"driver": "process", "config": {"command": "/bin/sh", "args": ["-c", "echo hello > $NUSA_TASK_DIR/hello; exec sleep 600"]}, "resources": {"cpu": "50m", "memory": "16MiB"}}}}}}`
 		}
 		return spec
 	case "Jobs.SubmitMany":

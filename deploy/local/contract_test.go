@@ -63,6 +63,8 @@ const contractJob = `name: hello
 groups:
   web:
     count: 1
+    ports: {http: {}}
+    services: {made-by-test: {port: http}}
     tasks:
       main:
         driver: process
@@ -82,6 +84,15 @@ groups: {main: {tasks: {main: {driver: process, config: {command: /bin/true}}}}}
 `
 	// gatedJob is a workflow whose runs wait for an approval.
 	gatedJob = "name: gated\nworkflow: {steps: {gate: {approval: true}}}\n"
+	// brokenJob leaves three dead letters.
+	brokenJob = `name: broken
+type: batch
+groups:
+  part:
+    count: 3
+    retry: {rules: [{action: fail}]}
+    tasks: {main: {driver: process, config: {command: /bin/false}}}
+`
 )
 
 // contract holds requests that are made from the OpenAPI document.
@@ -93,7 +104,7 @@ type contract struct {
 	client *http.Client
 	// values are names of what exists, by the name of the parameter.
 	values map[string]string
-	// runs are runs of a workflow, by the operation that needs one.
+	// runs are runs of a workflow, or ids of dead letters, by the operation that needs one.
 	runs map[string]string
 	// got are the statuses of each operation. requests counts all.
 	got      map[string]map[int]int
@@ -122,14 +133,26 @@ func TestContract(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	for name, text := range map[string]string{"hello": contractJob, "timed": timedJob, "dispatched": dispatchedJob, "gated": gatedJob} {
+	for name, text := range map[string]string{"hello": contractJob, "timed": timedJob, "dispatched": dispatchedJob, "gated": gatedJob, "broken": brokenJob} {
 		job := filepath.Join(t.TempDir(), name+".yaml")
 		if err := os.WriteFile(job, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		if name == "broken" {
+			run("job", "run", "--detach", job)
+			continue
+		}
 		run("job", "run", "--timeout", "60s", job)
 	}
 	runs := map[string]string{}
+	var letters []string
+	for deadline := time.Now().Add(time.Minute); len(letters) < 3; <-time.After(100 * time.Millisecond) {
+		letters = strings.Fields(run("deadletter", "list", "-o", "name"))
+		if time.Now().After(deadline) {
+			t.Fatalf("%d dead letters after a minute", len(letters))
+		}
+	}
+	runs["DeadLetters.Get"], runs["DeadLetters.Redrive"], runs["DeadLetters.Drop"] = letters[0], letters[1], letters[2]
 	for _, op := range []string{"Get", "Graph", "Approve", "Retry", "Cancel"} {
 		var r struct{ Name string }
 		if err := json.Unmarshal([]byte(run("workflow", "run", "--detach", "-o", "json", "gated")), &r); err != nil {
@@ -319,6 +342,8 @@ func (c *contract) named(op rest.Operation, parameter string, values map[string]
 	case op.Name == "Workflows.Run" && parameter == "name":
 		return "gated"
 	case service == "Workflows" && parameter == "name":
+		return c.runs[op.Name]
+	case service == "DeadLetters" && parameter == "id":
 		return c.runs[op.Name]
 	case service == "Pools" && parameter == "region":
 		return "southeastasia"
