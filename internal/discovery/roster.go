@@ -133,7 +133,8 @@ func (s *Store) Lost() (since time.Duration, lost bool) {
 
 // age returns the time since a region's instances were last confirmed. s.mu is held.
 func (s *Store) age(region string) time.Duration {
-	now, oldest := s.clock(), s.clock()
+	now := s.clock()
+	oldest := now
 	if s.isLost {
 		oldest = min(oldest, s.lost)
 	}
