@@ -146,6 +146,7 @@ func Step(r Rule, s State, now time.Time, runs []Run) Plan {
 		// A server with a wrong clock has decided times that have not come. Each time has a name of its own, so
 		// those for which it began runs get no second one while the history has them.
 		p.State.Decided = now
+		p.State.Waiting = slices.DeleteFunc(p.State.Waiting, func(t time.Time) bool { return t.After(now) })
 	}
 	busy := activeRuns(runs)
 	if len(p.State.Waiting) > 0 && len(busy) == 0 {
