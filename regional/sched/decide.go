@@ -219,12 +219,17 @@ func overlapping(slots []*state.Slot) bool {
 // index decides about one wanted index with its live allocations. If the index needs a
 // node, index adds it to d.pending.
 func (d *decision) index(p pending, live []*state.Alloc) {
+	// The federation knows that the instances of this slot have ended, also if the region's log does not,
+	// because the log is new or an old copy.
+	ended := d.slot.State == state.SlotDone && d.job.Type == state.Batch
 	if p.record == nil && len(live) == 0 {
-		d.pending = append(d.pending, p)
+		if !ended {
+			d.pending = append(d.pending, p)
+		}
 		return
 	}
 	inst := d.instance(p)
-	if inst.Finished() {
+	if ended || inst.Finished() {
 		for _, a := range live {
 			d.out.stop(a, state.ReasonSuperseded, "the instance is finished")
 		}
