@@ -267,9 +267,8 @@ func EndedAlready(state nusav1.JobState) []string {
 	return nil
 }
 
-// MissingGPUs returns a problem for each task that asks for accelerators of which there is none. have
-// counts the accelerators by model, and where says which accelerators these are, such as "no node of
-// region a".
+// MissingGPUs returns a problem for each task that asks for accelerators that do not exist. have
+// counts the accelerators by model. where names the place that lacks them, such as "no node of region a".
 func MissingGPUs(spec *nusav1.JobSpec, have map[string]int32, where string) Errors {
 	if spec.GetWorkflow() != nil {
 		return ofSteps(spec, func(step *nusav1.JobSpec) Errors { return MissingGPUs(step, have, where) })

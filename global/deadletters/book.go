@@ -28,7 +28,7 @@ const (
 	sourceKind = "deadletter-sources"
 )
 
-// DefaultRetention and DefaultAlarm are those of a server without flags.
+// DefaultRetention and DefaultAlarm are the defaults of the flags of a server.
 const (
 	DefaultRetention = 30 * 24 * time.Hour
 	DefaultAlarm     = 100

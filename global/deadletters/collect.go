@@ -34,7 +34,7 @@ const (
 	labelRedrive = "nusa-redrive-of"
 )
 
-// retry says how long a region that did not answer is not asked.
+// retry is the back-off of a region whose calls fail.
 type retry struct {
 	pause time.Duration
 	until time.Time

@@ -133,7 +133,10 @@ func (b *Book) due(now time.Time) (out []string) {
 		return nil
 	}
 	for region, jobs := range b.wanted {
-		if len(jobs) == 0 {
+		if b.st.Regions[region] == nil { // the region was removed
+			delete(b.wanted, region)
+			delete(b.retries, region)
+		} else if len(jobs) == 0 {
 			delete(b.wanted, region)
 		} else if !b.asking[region] && !now.Before(b.retries[region].until) {
 			b.asking[region] = true

@@ -58,7 +58,8 @@ func specOf(ctx context.Context, b *Book, l *nusav1.DeadLetter) (*nusav1.JobSpec
 	return spec, vars, nil
 }
 
-// reduce makes a spec that of one instance of a group. It returns the reserved variables, and removes them.
+// reduce changes a spec into the spec of one instance of a group. It removes the reserved variables and returns
+// them.
 func reduce(spec *nusav1.JobSpec, l *nusav1.DeadLetter, g *nusav1.Group) variables {
 	base, _, _ := strings.Cut(l.GetJob(), string(job.RunMark))
 	spec.Namespace, spec.Name = l.GetNamespace(), base

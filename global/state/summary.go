@@ -66,7 +66,7 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 // Letters connects the state with package deadletters. The lock of the State guards it. The functions are
 // set before the term serves, and are called with the lock.
 type Letters struct {
-	// failed are the batch jobs of which a new summary counts failed instances. Wake is notified when one is
+	// failed are the batch jobs whose new summary counts failed instances. Wake is notified when one is
 	// added.
 	failed JobSet
 	Wake   notify.Signal

@@ -76,7 +76,7 @@ func takeOutput(b *Book, t *state.Tx, r *run, k state.JobKey, to *nusav1.Workflo
 	return nil
 }
 
-// unclaimed returns outputs of jobs that are not those of active steps. The lock is held.
+// unclaimed returns the outputs of jobs that belong to no active step. The lock is held.
 func unclaimed(b *Book) (names []string) {
 	for k, all := range b.outputs {
 		if r := b.runs[runOf(k)]; r != nil {
@@ -98,7 +98,8 @@ func notEnded(step string) string {
 	return "it needs the output of step " + step + ", which has not ended"
 }
 
-// outputOf returns the output of a step. That of a step with foreach is the JSON list of those of its items.
+// outputOf returns the output of a step. The output of a step with foreach is the
+// JSON list of the outputs of its items.
 func (r *run) outputOf(o steps.Output) (string, error) {
 	i, known := r.def.graph.Index(o.Step)
 	if !known {

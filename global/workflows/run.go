@@ -38,7 +38,8 @@ type run struct {
 	// recs are the records of the items of each step, and whole those about all items.
 	recs  [][]*nusav1.WorkflowStepRecord
 	whole map[int]*nusav1.WorkflowStepRecord
-	// size is the number of items of all steps, and bytes that of their outputs. bad and ended count the steps that have.
+	// size is the number of items of all steps, and bytes the size of their outputs. bad counts the steps that
+	// failed, were lost or timed out. ended counts the steps that have ended.
 	size, bytes, bad, ended int
 	// jobs are the active jobs, with the step and the item of each.
 	jobs map[string][2]int

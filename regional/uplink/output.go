@@ -7,7 +7,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// outputOf returns the output that an answer reports: that of the first of its instances that has one. Only
+// outputOf returns the output that an answer reports: the output of the first instance that has one. Only
 // the jobs of steps of workflows have outputs.
 func outputOf(view *state.View, a *state.Answer) string {
 	if a.State != state.SlotDone || !job.OfStep(a.Job) {

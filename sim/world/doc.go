@@ -18,8 +18,8 @@
 //
 // The federation:
 //
-//	world.go     a world and its run; many worlds on all processors; planted bugs (internal/plant), each
-//	             of which the worlds must find
+//	world.go     a world and its run; many worlds on all processors; planted bugs
+//	             (internal/plant): the worlds must find each of them
 //	life.go      retry policies, arrays and rollouts: their rules in jobs, and what must hold
 //	jobs.go      jobs, their versions and policies; slots and answers between the tiers
 //	campaign.go  the election of the active global server

@@ -15,11 +15,11 @@ type Limits struct {
 	Bytes int
 }
 
-// Forget returns how many dead letters to forget. all begins with the oldest one. count and bytes are those of all
-// stored ones, of which all may be only the beginning.
-func Forget(all []Stored, count, bytes int, l Limits, now time.Time) int {
+// Forget returns how many dead letters to forget. oldest holds the oldest ones, in order,
+// and may leave out later ones. count and bytes are the number and the size of all stored dead letters.
+func Forget(oldest []Stored, count, bytes int, l Limits, now time.Time) int {
 	n := 0
-	for _, s := range all {
+	for _, s := range oldest {
 		if count <= l.Most && bytes <= l.Bytes && now.Sub(s.At) < l.Age {
 			break
 		}

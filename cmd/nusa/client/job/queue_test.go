@@ -15,7 +15,7 @@ func TestQueueTable(t *testing.T) {
 		"web": {Queue: &nusav1.QueuePlace{Position: 3, Groups: 7, Higher: 8, Earlier: 4, Asked: &nusav1.Resources{CpuMilli: 6500, MemoryBytes: 3 << 30}}},
 		"db":  {},
 	}}, []string{"db", "web"})
-	want := "\nGROUP  QUEUE             BEFORE IT  CPU  MEMORY  OF WHICH\nweb    3 of 7 groups  12 instances  6.5   3 GiB  8 of a higher priority\n"
+	want := "\nGROUP  QUEUE             BEFORE IT  CPU  MEMORY  HIGHER PRIORITY\nweb    3 of 7 groups  12 instances  6.5   3 GiB  8 instances\n"
 	if out.String() != want {
 		t.Errorf("the table is\n%s\nwant\n%s", out.String(), want)
 	}

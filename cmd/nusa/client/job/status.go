@@ -230,23 +230,23 @@ func writeNotRunning(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 
 // writeQueue writes the places of groups in the queue of their region.
 func writeQueue(w *term.Screen, s *nusav1.JobStatus, groups []string) {
-	t := term.NewTable("GROUP", "QUEUE", ">BEFORE IT", ">CPU", ">MEMORY", "#OF WHICH")
+	t := term.NewTable("GROUP", "QUEUE", ">BEFORE IT", ">CPU", ">MEMORY", "#HIGHER PRIORITY")
 	for _, name := range groups {
 		q := s.GetGroups()[name].GetQueue()
 		if q == nil {
 			continue
 		}
-		which := ""
+		higher := ""
 		if q.GetHigher() > 0 {
-			which = fmt.Sprintf("%d of a higher priority", q.GetHigher())
+			higher = term.Plural(int32(min(q.GetHigher(), 1<<31-1)), "instance")
 		}
 		t.Row(name, fmt.Sprintf("%d of %s", q.GetPosition(), term.Plural(q.GetGroups(), "group")), term.Plural(int32(min(q.GetHigher()+q.GetEarlier(), 1<<31-1)), "instance"),
-			term.Cores(q.GetAsked().GetCpuMilli()), term.Size(q.GetAsked().GetMemoryBytes()), which)
+			term.Cores(q.GetAsked().GetCpuMilli()), term.Size(q.GetAsked().GetMemoryBytes()), higher)
 	}
 	if len(t.Rows) == 0 {
 		return
 	}
-	t.DropEmpty("OF WHICH")
+	t.DropEmpty("HIGHER PRIORITY")
 	fmt.Fprintln(w)
 	t.Write(w)
 }

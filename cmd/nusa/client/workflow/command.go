@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// pollPause is the time between two questions how a run stands, for each 1,000 steps that it has: an answer
-	// has all steps.
+	// pollPause is the time between two reads of the state of a run, for each 1,000 steps of the run: each
+	// response lists all steps.
 	pollPause = 500 * time.Millisecond
 	// runTimeout is the default of --timeout.
 	runTimeout = time.Hour
