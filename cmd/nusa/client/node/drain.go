@@ -42,7 +42,7 @@ if that takes longer than --timeout. The drain then continues.`,
 				return errors.New("--wait: nothing leaves the node with --off")
 			}
 			if off && (ignore || c.Cmd.Flags().Changed("deadline")) {
-				return errors.New("--deadline and --ignore-system: the drain ends with --off, and so do they")
+				return errors.New("--deadline and --ignore-system cannot be used with --off, which ends the drain")
 			}
 			req := &nusav1.DrainNodeRequest{Id: args[0], Region: c.Region, Drain: !off, IgnoreSystem: ignore}
 			if c.Cmd.Flags().Changed("deadline") {
