@@ -24,6 +24,8 @@ type Entry struct {
 	Due time.Time
 	// InFlight: an attempt is in progress.
 	InFlight bool
+	// again: another delivery was asked for during the attempt in progress.
+	again bool
 }
 
 // Saved is what a Queue stores.
@@ -111,10 +113,15 @@ func (q *Queue) Read(number uint64, selected bool, now time.Time) bool {
 		return true
 	}
 	if selected {
-		if _, has := q.find(number); !has && q.Room() == 0 {
+		i, has := q.find(number)
+		switch {
+		case has: // read before Rewind
+			q.entries[i].again = q.entries[i].InFlight
+		case q.Room() == 0:
 			return false
+		default:
+			q.insert(Entry{Number: number, Due: now})
 		}
-		q.insert(Entry{Number: number, Due: now})
 	}
 	q.cursor = number
 	return true
@@ -171,7 +178,8 @@ func (q *Queue) Done(number uint64, o Outcome, now time.Time, random float64) De
 		return Decision{Verdict: Delivered}
 	}
 	e := &q.entries[i]
-	e.InFlight = false
+	again := e.again
+	e.InFlight, e.again = false, false
 	q.inFlight--
 	d := Decide(e.Failed, o, random)
 	if until := now.Add(d.Pause); d.Pause > 0 && until.After(q.paused) {
@@ -180,7 +188,7 @@ func (q *Queue) Done(number uint64, o Outcome, now time.Time, random float64) De
 	switch d.Verdict {
 	case Delivered:
 		q.counts.Delivered++
-		q.entries = slices.Delete(q.entries, i, i+1)
+		q.remove(i, again, now)
 		if q.failures >= recovery {
 			q.Hurry(now)
 		}
@@ -188,7 +196,7 @@ func (q *Queue) Done(number uint64, o Outcome, now time.Time, random float64) De
 		return d
 	case GiveUp:
 		q.counts.GivenUp++
-		q.entries = slices.Delete(q.entries, i, i+1)
+		q.remove(i, again, now)
 	case Retry:
 		e.Failed++
 		e.Due = now.Add(d.Wait)
@@ -199,11 +207,20 @@ func (q *Queue) Done(number uint64, o Outcome, now time.Time, random float64) De
 	return d
 }
 
+// remove removes the entry at a position. again: the entry stays, and its next delivery is due now.
+func (q *Queue) remove(i int, again bool, now time.Time) {
+	if again {
+		q.entries[i].Failed, q.entries[i].Due = 0, now
+		return
+	}
+	q.entries = slices.Delete(q.entries, i, i+1)
+}
+
 // Interrupted notes that an attempt ended without an outcome, because the server stops or the event
 // could not be read. The next attempt is due at a time.
 func (q *Queue) Interrupted(number uint64, due time.Time) {
 	if i, has := q.find(number); has && q.entries[i].InFlight {
-		q.entries[i].InFlight, q.entries[i].Due = false, due
+		q.entries[i].InFlight, q.entries[i].again, q.entries[i].Due = false, false, due
 		q.inFlight--
 	}
 }
@@ -231,15 +248,16 @@ func (q *Queue) Hurry(now time.Time) {
 	}
 }
 
-// Again makes one event that was read due now, with all its attempts. It reports whether there is
-// room for the event.
+// Again makes one event that was read due now, with all its attempts. An event whose attempt is in
+// progress is sent once more after that attempt. Again reports whether there is room for the event.
 func (q *Queue) Again(number uint64, now time.Time) bool {
 	i, has := q.find(number)
 	switch {
 	case number == 0 || number > q.cursor:
 		return false
 	case has:
-		q.entries[i].Failed, q.entries[i].Due = 0, now
+		e := &q.entries[i]
+		e.Failed, e.Due, e.again = 0, now, e.InFlight
 		return true
 	case q.Room() == 0:
 		return false

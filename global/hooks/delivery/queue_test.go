@@ -47,6 +47,33 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestAgainDuringAnAttempt: an event that is asked for while its attempt is in progress is sent once more.
+func TestAgainDuringAnAttempt(t *testing.T) {
+	asks := map[string]func(*Queue) bool{
+		"again":  func(q *Queue) bool { return q.Again(1, start) },
+		"rewind": func(q *Queue) bool { q.Rewind(0); return q.Read(1, true, start) },
+	}
+	for name, ask := range asks {
+		for _, o := range []Outcome{{Status: 200}, {Status: 500}} {
+			q := New(Saved{}, 1, start)
+			q.Read(1, true, start)
+			q.Next(start)
+			if !ask(q) {
+				t.Fatalf("%s: no room", name)
+			}
+			q.Done(1, o, start, 0.5)
+			later := start.Add(time.Minute)
+			if e, ok := q.Next(later); !ok || e.Number != 1 {
+				t.Fatalf("%s after %d: %v, %t", name, o.Status, e, ok)
+			}
+			q.Done(1, Outcome{Status: 200}, later, 0.5)
+			if e, ok := q.Next(later); ok {
+				t.Errorf("%s after %d: sent a third time: %v", name, o.Status, e)
+			}
+		}
+	}
+}
+
 func TestOrderAndParallel(t *testing.T) {
 	q := New(Saved{Cursor: 10}, 2, start)
 	for n := uint64(11); n <= 14; n++ {
