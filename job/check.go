@@ -480,5 +480,8 @@ func checkRetryRule(c *checker, p string, r *nusav1.RetryRule) {
 	if r.GetAction() == nusav1.RetryAction_RETRY_ACTION_FAIL && (r.GetBackoff() != nil || r.Attempts != nil) {
 		c.fail(p, "a rule with action fail has neither attempts nor backoff")
 	}
+	if r.GetAction() == nusav1.RetryAction_RETRY_ACTION_FAIL && r.GetOther() != nusav1.RetryOther_RETRY_OTHER_UNSPECIFIED {
+		c.fail(c.join(p, "other"), "a rule with action fail has no next attempt")
+	}
 	c.backoff(c.join(p, "backoff"), r.GetBackoff())
 }

@@ -47,6 +47,7 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_NO_FITTING_NODE:     "no node fits",
 	nusav1.Reason_REASON_NO_NODES:            "the region has no nodes",
 	nusav1.Reason_REASON_RESERVED:            "the node is reserved for an instance that has waited longer",
+	nusav1.Reason_REASON_CONFIG_INVALID:      "the driver does not take the task's config",
 
 	nusav1.Reason_REASON_UNSUPPORTED:           "the driver cannot run it",
 	nusav1.Reason_REASON_START_FAILED:          "it did not start",
@@ -58,6 +59,7 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_RESTARTS_EXHAUSTED:    "it failed, and restart.attempts allows no further restart",
 	nusav1.Reason_REASON_RESCHEDULES_EXHAUSTED: "it failed, and reschedule.attempts allows no further attempt",
 	nusav1.Reason_REASON_RETRIES_EXHAUSTED:     "it failed, and its retry policy allows no further attempt",
+	nusav1.Reason_REASON_OTHER_REGION:          "it failed, and its retry policy asks for another region",
 	nusav1.Reason_REASON_PERMANENT_FAILURE:     "it failed twice with an error that a retry does not correct",
 	nusav1.Reason_REASON_OUTPUT_INVALID:        "its output is too large, not UTF-8, or no plain file",
 	nusav1.Reason_REASON_AGENT_BUSY:            "the agent is too busy",

@@ -1567,7 +1567,11 @@ type SlotAnswer struct {
 	StopTime *durationpb.Duration `protobuf:"bytes,13,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
 	// Only in state done: the output of the first of these instances that has one, at most 16 KiB: see
 	// AllocReport.output. A region of an earlier version does not send it.
-	Output        string `protobuf:"bytes,14,opt,name=output,proto3" json:"output,omitempty"`
+	Output string `protobuf:"bytes,14,opt,name=output,proto3" json:"output,omitempty"`
+	// Only in the states returned and revoked: the attempts that instances of the range have used, by
+	// index. Instances without failed attempts are not in the list. At most 1,024: of more, those with the
+	// most failures. A region of an earlier version does not send it.
+	Attempts      []*InstanceAttempts `protobuf:"bytes,15,rep,name=attempts,proto3" json:"attempts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1700,6 +1704,13 @@ func (x *SlotAnswer) GetOutput() string {
 	return ""
 }
 
+func (x *SlotAnswer) GetAttempts() []*InstanceAttempts {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
 // SlotOrder is one slot in the state that the global tier wants in the region.
 type SlotOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1708,7 +1719,11 @@ type SlotOrder struct {
 	Spec []byte `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
 	// etcd revision of the order. It is greater than the generation of the slot if only
 	// Slot.desired changed.
-	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The attempts that instances of the slot used in other regions, by index. At most 1,024. A region
+	// counts them when the order begins a new generation of the slot, and not otherwise. A region of an
+	// earlier version does not read it.
+	Attempts      []*InstanceAttempts `protobuf:"bytes,4,rep,name=attempts,proto3" json:"attempts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1762,6 +1777,13 @@ func (x *SlotOrder) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *SlotOrder) GetAttempts() []*InstanceAttempts {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
 }
 
 // SlotOrders is a batch of orders of at most 256 KiB. A larger order is a batch alone.
@@ -1955,7 +1977,10 @@ type JobSummary struct {
 	// Instances in slots of a version after JobSummary.version, by group. Only of groups whose slots have
 	// several versions, and only up to 256 instances a group. A region of an earlier version of Nusa does
 	// not send it.
-	Newer         map[string]*NewerInstances `protobuf:"bytes,11,rep,name=newer,proto3" json:"newer,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Newer map[string]*NewerInstances `protobuf:"bytes,11,rep,name=newer,proto3" json:"newer,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The attempts that instances of JobSummary.version have used, by group, for the case that the region is
+	// lost. A region of an earlier version of Nusa does not send it.
+	Attempts      map[string]*GroupAttempts `protobuf:"bytes,12,rep,name=attempts,proto3" json:"attempts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2067,6 +2092,60 @@ func (x *JobSummary) GetNewer() map[string]*NewerInstances {
 	return nil
 }
 
+func (x *JobSummary) GetAttempts() map[string]*GroupAttempts {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
+// GroupAttempts are the attempts that instances of a group have used.
+type GroupAttempts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By index, without instances that have used none. At most 1,024: of more, those with the most
+	// failures.
+	Instances     []*InstanceAttempts `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupAttempts) Reset() {
+	*x = GroupAttempts{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupAttempts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupAttempts) ProtoMessage() {}
+
+func (x *GroupAttempts) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupAttempts.ProtoReflect.Descriptor instead.
+func (*GroupAttempts) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *GroupAttempts) GetInstances() []*InstanceAttempts {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
 // NewerInstances counts the instances of a group in slots of its newest version.
 type NewerInstances struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2081,7 +2160,7 @@ type NewerInstances struct {
 
 func (x *NewerInstances) Reset() {
 	*x = NewerInstances{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2093,7 +2172,7 @@ func (x *NewerInstances) String() string {
 func (*NewerInstances) ProtoMessage() {}
 
 func (x *NewerInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,7 +2185,7 @@ func (x *NewerInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewerInstances.ProtoReflect.Descriptor instead.
 func (*NewerInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NewerInstances) GetVersion() int64 {
@@ -2148,7 +2227,7 @@ type DisconnectedInstances struct {
 
 func (x *DisconnectedInstances) Reset() {
 	*x = DisconnectedInstances{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2239,7 @@ func (x *DisconnectedInstances) String() string {
 func (*DisconnectedInstances) ProtoMessage() {}
 
 func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2252,7 @@ func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectedInstances.ProtoReflect.Descriptor instead.
 func (*DisconnectedInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DisconnectedInstances) GetGroup() string {
@@ -2221,7 +2300,7 @@ type GroupReasons struct {
 
 func (x *GroupReasons) Reset() {
 	*x = GroupReasons{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2312,7 @@ func (x *GroupReasons) String() string {
 func (*GroupReasons) ProtoMessage() {}
 
 func (x *GroupReasons) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2325,7 @@ func (x *GroupReasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupReasons.ProtoReflect.Descriptor instead.
 func (*GroupReasons) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GroupReasons) GetReasons() []*CountedReason {
@@ -2270,7 +2349,7 @@ type LatencyRow struct {
 
 func (x *LatencyRow) Reset() {
 	*x = LatencyRow{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2282,7 +2361,7 @@ func (x *LatencyRow) String() string {
 func (*LatencyRow) ProtoMessage() {}
 
 func (x *LatencyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2295,7 +2374,7 @@ func (x *LatencyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyRow.ProtoReflect.Descriptor instead.
 func (*LatencyRow) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LatencyRow) GetFull() bool {
@@ -2336,7 +2415,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2348,7 +2427,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2361,7 +2440,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -2423,7 +2502,7 @@ type EdgeTable struct {
 
 func (x *EdgeTable) Reset() {
 	*x = EdgeTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2514,7 @@ func (x *EdgeTable) String() string {
 func (*EdgeTable) ProtoMessage() {}
 
 func (x *EdgeTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2527,7 @@ func (x *EdgeTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EdgeTable.ProtoReflect.Descriptor instead.
 func (*EdgeTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EdgeTable) GetRegions() []string {
@@ -2563,7 +2642,7 @@ type RowChanges struct {
 
 func (x *RowChanges) Reset() {
 	*x = RowChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2575,7 +2654,7 @@ func (x *RowChanges) String() string {
 func (*RowChanges) ProtoMessage() {}
 
 func (x *RowChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2588,7 +2667,7 @@ func (x *RowChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowChanges.ProtoReflect.Descriptor instead.
 func (*RowChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RowChanges) GetFull() bool {
@@ -2645,7 +2724,7 @@ type FitCounts struct {
 
 func (x *FitCounts) Reset() {
 	*x = FitCounts{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2657,7 +2736,7 @@ func (x *FitCounts) String() string {
 func (*FitCounts) ProtoMessage() {}
 
 func (x *FitCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2670,7 +2749,7 @@ func (x *FitCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitCounts.ProtoReflect.Descriptor instead.
 func (*FitCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FitCounts) GetSequence() uint64 {
@@ -2716,7 +2795,7 @@ type GlobalMessage struct {
 
 func (x *GlobalMessage) Reset() {
 	*x = GlobalMessage{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2807,7 @@ func (x *GlobalMessage) String() string {
 func (*GlobalMessage) ProtoMessage() {}
 
 func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2820,7 @@ func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalMessage.ProtoReflect.Descriptor instead.
 func (*GlobalMessage) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GlobalMessage) GetKind() isGlobalMessage_Kind {
@@ -3043,7 +3122,7 @@ type PeerChanges struct {
 
 func (x *PeerChanges) Reset() {
 	*x = PeerChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3055,7 +3134,7 @@ func (x *PeerChanges) String() string {
 func (*PeerChanges) ProtoMessage() {}
 
 func (x *PeerChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3068,7 +3147,7 @@ func (x *PeerChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerChanges.ProtoReflect.Descriptor instead.
 func (*PeerChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PeerChanges) GetBuckets() []uint32 {
@@ -3112,7 +3191,7 @@ type ProbeDemand struct {
 
 func (x *ProbeDemand) Reset() {
 	*x = ProbeDemand{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	mi := &file_nusa_v1_federation_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3124,7 +3203,7 @@ func (x *ProbeDemand) String() string {
 func (*ProbeDemand) ProtoMessage() {}
 
 func (x *ProbeDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	mi := &file_nusa_v1_federation_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3137,7 +3216,7 @@ func (x *ProbeDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeDemand.ProtoReflect.Descriptor instead.
 func (*ProbeDemand) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ProbeDemand) GetRegions() []string {
@@ -3193,7 +3272,7 @@ type PeerTable struct {
 
 func (x *PeerTable) Reset() {
 	*x = PeerTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[33]
+	mi := &file_nusa_v1_federation_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3284,7 @@ func (x *PeerTable) String() string {
 func (*PeerTable) ProtoMessage() {}
 
 func (x *PeerTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[33]
+	mi := &file_nusa_v1_federation_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3297,7 @@ func (x *PeerTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerTable.ProtoReflect.Descriptor instead.
 func (*PeerTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PeerTable) GetNames() []string {
@@ -3350,7 +3429,7 @@ type LabelSet struct {
 
 func (x *LabelSet) Reset() {
 	*x = LabelSet{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[34]
+	mi := &file_nusa_v1_federation_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3362,7 +3441,7 @@ func (x *LabelSet) String() string {
 func (*LabelSet) ProtoMessage() {}
 
 func (x *LabelSet) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[34]
+	mi := &file_nusa_v1_federation_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3375,7 +3454,7 @@ func (x *LabelSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelSet.ProtoReflect.Descriptor instead.
 func (*LabelSet) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LabelSet) GetLabels() map[string]string {
@@ -3399,7 +3478,7 @@ type AskChanges struct {
 
 func (x *AskChanges) Reset() {
 	*x = AskChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[35]
+	mi := &file_nusa_v1_federation_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3411,7 +3490,7 @@ func (x *AskChanges) String() string {
 func (*AskChanges) ProtoMessage() {}
 
 func (x *AskChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[35]
+	mi := &file_nusa_v1_federation_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3424,7 +3503,7 @@ func (x *AskChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskChanges.ProtoReflect.Descriptor instead.
 func (*AskChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AskChanges) GetFull() bool {
@@ -3464,7 +3543,7 @@ type ColumnChanges struct {
 
 func (x *ColumnChanges) Reset() {
 	*x = ColumnChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[36]
+	mi := &file_nusa_v1_federation_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3476,7 +3555,7 @@ func (x *ColumnChanges) String() string {
 func (*ColumnChanges) ProtoMessage() {}
 
 func (x *ColumnChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[36]
+	mi := &file_nusa_v1_federation_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3489,7 +3568,7 @@ func (x *ColumnChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ColumnChanges.ProtoReflect.Descriptor instead.
 func (*ColumnChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ColumnChanges) GetEdges() []byte {
@@ -3547,7 +3626,7 @@ type MatrixChanges struct {
 
 func (x *MatrixChanges) Reset() {
 	*x = MatrixChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[37]
+	mi := &file_nusa_v1_federation_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3559,7 +3638,7 @@ func (x *MatrixChanges) String() string {
 func (*MatrixChanges) ProtoMessage() {}
 
 func (x *MatrixChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[37]
+	mi := &file_nusa_v1_federation_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3572,7 +3651,7 @@ func (x *MatrixChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixChanges.ProtoReflect.Descriptor instead.
 func (*MatrixChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MatrixChanges) GetFull() bool {
@@ -3621,7 +3700,7 @@ type OriginTable struct {
 
 func (x *OriginTable) Reset() {
 	*x = OriginTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[38]
+	mi := &file_nusa_v1_federation_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3633,7 +3712,7 @@ func (x *OriginTable) String() string {
 func (*OriginTable) ProtoMessage() {}
 
 func (x *OriginTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[38]
+	mi := &file_nusa_v1_federation_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3646,7 +3725,7 @@ func (x *OriginTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginTable.ProtoReflect.Descriptor instead.
 func (*OriginTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *OriginTable) GetRecords() []*OriginRecord {
@@ -3677,7 +3756,7 @@ type CompactMatrix struct {
 
 func (x *CompactMatrix) Reset() {
 	*x = CompactMatrix{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[39]
+	mi := &file_nusa_v1_federation_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3689,7 +3768,7 @@ func (x *CompactMatrix) String() string {
 func (*CompactMatrix) ProtoMessage() {}
 
 func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[39]
+	mi := &file_nusa_v1_federation_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3702,7 +3781,7 @@ func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactMatrix.ProtoReflect.Descriptor instead.
 func (*CompactMatrix) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CompactMatrix) GetRegions() []string {
@@ -3770,7 +3849,7 @@ type GlobalWelcome struct {
 
 func (x *GlobalWelcome) Reset() {
 	*x = GlobalWelcome{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[40]
+	mi := &file_nusa_v1_federation_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3782,7 +3861,7 @@ func (x *GlobalWelcome) String() string {
 func (*GlobalWelcome) ProtoMessage() {}
 
 func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[40]
+	mi := &file_nusa_v1_federation_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3795,7 +3874,7 @@ func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalWelcome.ProtoReflect.Descriptor instead.
 func (*GlobalWelcome) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GlobalWelcome) GetSession() string {
@@ -3898,7 +3977,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[41]
+	mi := &file_nusa_v1_federation_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3910,7 +3989,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[41]
+	mi := &file_nusa_v1_federation_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3923,7 +4002,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Refused) GetMessage() string {
@@ -3957,7 +4036,7 @@ type PeerRegions struct {
 
 func (x *PeerRegions) Reset() {
 	*x = PeerRegions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[42]
+	mi := &file_nusa_v1_federation_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3969,7 +4048,7 @@ func (x *PeerRegions) String() string {
 func (*PeerRegions) ProtoMessage() {}
 
 func (x *PeerRegions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[42]
+	mi := &file_nusa_v1_federation_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3982,7 +4061,7 @@ func (x *PeerRegions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegions.ProtoReflect.Descriptor instead.
 func (*PeerRegions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PeerRegions) GetRegions() []*PeerRegion {
@@ -4015,7 +4094,7 @@ type PeerRegion struct {
 
 func (x *PeerRegion) Reset() {
 	*x = PeerRegion{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[43]
+	mi := &file_nusa_v1_federation_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4027,7 +4106,7 @@ func (x *PeerRegion) String() string {
 func (*PeerRegion) ProtoMessage() {}
 
 func (x *PeerRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[43]
+	mi := &file_nusa_v1_federation_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4040,7 +4119,7 @@ func (x *PeerRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegion.ProtoReflect.Descriptor instead.
 func (*PeerRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PeerRegion) GetName() string {
@@ -4102,7 +4181,7 @@ type LatencyColumn struct {
 
 func (x *LatencyColumn) Reset() {
 	*x = LatencyColumn{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[44]
+	mi := &file_nusa_v1_federation_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4114,7 +4193,7 @@ func (x *LatencyColumn) String() string {
 func (*LatencyColumn) ProtoMessage() {}
 
 func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[44]
+	mi := &file_nusa_v1_federation_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4127,7 +4206,7 @@ func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyColumn.ProtoReflect.Descriptor instead.
 func (*LatencyColumn) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *LatencyColumn) GetEdges() []*Edge {
@@ -4149,7 +4228,7 @@ type ShapeSubscriptions struct {
 
 func (x *ShapeSubscriptions) Reset() {
 	*x = ShapeSubscriptions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[45]
+	mi := &file_nusa_v1_federation_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4161,7 +4240,7 @@ func (x *ShapeSubscriptions) String() string {
 func (*ShapeSubscriptions) ProtoMessage() {}
 
 func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[45]
+	mi := &file_nusa_v1_federation_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4174,7 +4253,7 @@ func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscriptions.ProtoReflect.Descriptor instead.
 func (*ShapeSubscriptions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ShapeSubscriptions) GetAsks() []*ShapeSubscription {
@@ -4213,7 +4292,7 @@ type ShapeSubscription struct {
 
 func (x *ShapeSubscription) Reset() {
 	*x = ShapeSubscription{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[46]
+	mi := &file_nusa_v1_federation_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4225,7 +4304,7 @@ func (x *ShapeSubscription) String() string {
 func (*ShapeSubscription) ProtoMessage() {}
 
 func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[46]
+	mi := &file_nusa_v1_federation_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4238,7 +4317,7 @@ func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscription.ProtoReflect.Descriptor instead.
 func (*ShapeSubscription) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ShapeSubscription) GetAsk() uint64 {
@@ -4329,7 +4408,7 @@ type TunnelRequest struct {
 
 func (x *TunnelRequest) Reset() {
 	*x = TunnelRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[47]
+	mi := &file_nusa_v1_federation_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4341,7 +4420,7 @@ func (x *TunnelRequest) String() string {
 func (*TunnelRequest) ProtoMessage() {}
 
 func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[47]
+	mi := &file_nusa_v1_federation_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4354,7 +4433,7 @@ func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelRequest.ProtoReflect.Descriptor instead.
 func (*TunnelRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TunnelRequest) GetId() string {
@@ -4486,7 +4565,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"regionLeft\x12#\n" +
 	"\rcontinue_only\x18\b \x01(\bR\fcontinueOnly\"<\n" +
 	"\vSlotAnswers\x12-\n" +
-	"\aanswers\x18\x01 \x03(\v2\x13.nusa.v1.SlotAnswerR\aanswers\"\xb2\x03\n" +
+	"\aanswers\x18\x01 \x03(\v2\x13.nusa.v1.SlotAnswerR\aanswers\"\xe9\x03\n" +
 	"\n" +
 	"SlotAnswer\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -4505,11 +4584,13 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x05bound\x18\v \x01(\bR\x05bound\x12\x17\n" +
 	"\amay_run\x18\f \x01(\bR\x06mayRun\x126\n" +
 	"\tstop_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\bstopTime\x12\x16\n" +
-	"\x06output\x18\x0e \x01(\tR\x06output\"^\n" +
+	"\x06output\x18\x0e \x01(\tR\x06output\x125\n" +
+	"\battempts\x18\x0f \x03(\v2\x19.nusa.v1.InstanceAttemptsR\battempts\"\x95\x01\n" +
 	"\tSlotOrder\x12!\n" +
 	"\x04slot\x18\x01 \x01(\v2\r.nusa.v1.SlotR\x04slot\x12\x12\n" +
 	"\x04spec\x18\x02 \x01(\fR\x04spec\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\xa9\x01\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x125\n" +
+	"\battempts\x18\x04 \x03(\v2\x19.nusa.v1.InstanceAttemptsR\battempts\"\xa9\x01\n" +
 	"\n" +
 	"SlotOrders\x12\x12\n" +
 	"\x04full\x18\x01 \x01(\bR\x04full\x12\x12\n" +
@@ -4522,7 +4603,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04last\x18\x02 \x01(\bR\x04last\x121\n" +
 	"\tsummaries\x18\x03 \x03(\v2\x13.nusa.v1.JobSummaryR\tsummaries\x12\x18\n" +
 	"\aremoved\x18\x04 \x03(\tR\aremoved\x12-\n" +
-	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\x9f\x05\n" +
+	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xb3\x06\n" +
 	"\n" +
 	"JobSummary\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -4536,7 +4617,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x03run\x18\t \x01(\x03R\x03run\x12B\n" +
 	"\fdisconnected\x18\n" +
 	" \x03(\v2\x1e.nusa.v1.DisconnectedInstancesR\fdisconnected\x124\n" +
-	"\x05newer\x18\v \x03(\v2\x1e.nusa.v1.JobSummary.NewerEntryR\x05newer\x1aR\n" +
+	"\x05newer\x18\v \x03(\v2\x1e.nusa.v1.JobSummary.NewerEntryR\x05newer\x12=\n" +
+	"\battempts\x18\f \x03(\v2!.nusa.v1.JobSummary.AttemptsEntryR\battempts\x1aR\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\x1aQ\n" +
@@ -4546,7 +4628,12 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"NewerEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
-	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.NewerInstancesR\x05value:\x028\x01\"`\n" +
+	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.NewerInstancesR\x05value:\x028\x01\x1aS\n" +
+	"\rAttemptsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.nusa.v1.GroupAttemptsR\x05value:\x028\x01\"H\n" +
+	"\rGroupAttempts\x127\n" +
+	"\tinstances\x18\x01 \x03(\v2\x19.nusa.v1.InstanceAttemptsR\tinstances\"`\n" +
 	"\x0eNewerInstances\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x18\n" +
 	"\arunning\x18\x02 \x01(\x05R\arunning\x12\x1a\n" +
@@ -4760,7 +4847,7 @@ func file_nusa_v1_federation_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_federation_proto_rawDescData
 }
 
-var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_nusa_v1_federation_proto_goTypes = []any{
 	(*StateRequest)(nil),           // 0: nusa.v1.StateRequest
 	(*StateDigest)(nil),            // 1: nusa.v1.StateDigest
@@ -4784,165 +4871,173 @@ var file_nusa_v1_federation_proto_goTypes = []any{
 	(*SlotOrders)(nil),             // 19: nusa.v1.SlotOrders
 	(*JobSummaries)(nil),           // 20: nusa.v1.JobSummaries
 	(*JobSummary)(nil),             // 21: nusa.v1.JobSummary
-	(*NewerInstances)(nil),         // 22: nusa.v1.NewerInstances
-	(*DisconnectedInstances)(nil),  // 23: nusa.v1.DisconnectedInstances
-	(*GroupReasons)(nil),           // 24: nusa.v1.GroupReasons
-	(*LatencyRow)(nil),             // 25: nusa.v1.LatencyRow
-	(*Coordinate)(nil),             // 26: nusa.v1.Coordinate
-	(*EdgeTable)(nil),              // 27: nusa.v1.EdgeTable
-	(*RowChanges)(nil),             // 28: nusa.v1.RowChanges
-	(*FitCounts)(nil),              // 29: nusa.v1.FitCounts
-	(*GlobalMessage)(nil),          // 30: nusa.v1.GlobalMessage
-	(*PeerChanges)(nil),            // 31: nusa.v1.PeerChanges
-	(*ProbeDemand)(nil),            // 32: nusa.v1.ProbeDemand
-	(*PeerTable)(nil),              // 33: nusa.v1.PeerTable
-	(*LabelSet)(nil),               // 34: nusa.v1.LabelSet
-	(*AskChanges)(nil),             // 35: nusa.v1.AskChanges
-	(*ColumnChanges)(nil),          // 36: nusa.v1.ColumnChanges
-	(*MatrixChanges)(nil),          // 37: nusa.v1.MatrixChanges
-	(*OriginTable)(nil),            // 38: nusa.v1.OriginTable
-	(*CompactMatrix)(nil),          // 39: nusa.v1.CompactMatrix
-	(*GlobalWelcome)(nil),          // 40: nusa.v1.GlobalWelcome
-	(*Refused)(nil),                // 41: nusa.v1.Refused
-	(*PeerRegions)(nil),            // 42: nusa.v1.PeerRegions
-	(*PeerRegion)(nil),             // 43: nusa.v1.PeerRegion
-	(*LatencyColumn)(nil),          // 44: nusa.v1.LatencyColumn
-	(*ShapeSubscriptions)(nil),     // 45: nusa.v1.ShapeSubscriptions
-	(*ShapeSubscription)(nil),      // 46: nusa.v1.ShapeSubscription
-	(*TunnelRequest)(nil),          // 47: nusa.v1.TunnelRequest
-	nil,                            // 48: nusa.v1.JobSummary.GroupsEntry
-	nil,                            // 49: nusa.v1.JobSummary.ReasonsEntry
-	nil,                            // 50: nusa.v1.JobSummary.NewerEntry
-	nil,                            // 51: nusa.v1.LabelSet.LabelsEntry
-	nil,                            // 52: nusa.v1.PeerRegion.LabelsEntry
-	(*durationpb.Duration)(nil),    // 53: google.protobuf.Duration
-	(*RegionReport)(nil),           // 54: nusa.v1.RegionReport
-	(*RegionDefinition)(nil),       // 55: nusa.v1.RegionDefinition
-	(*RegionalServer)(nil),         // 56: nusa.v1.RegionalServer
-	(SlotState)(0),                 // 57: nusa.v1.SlotState
-	(Reason)(0),                    // 58: nusa.v1.Reason
-	(*CountedReason)(nil),          // 59: nusa.v1.CountedReason
-	(*Slot)(nil),                   // 60: nusa.v1.Slot
-	(*Edge)(nil),                   // 61: nusa.v1.Edge
-	(*FitCount)(nil),               // 62: nusa.v1.FitCount
-	(*AuthSet)(nil),                // 63: nusa.v1.AuthSet
-	(*KeyGoal)(nil),                // 64: nusa.v1.KeyGoal
-	(*OriginRecord)(nil),           // 65: nusa.v1.OriginRecord
-	(*Location)(nil),               // 66: nusa.v1.Location
-	(*Resources)(nil),              // 67: nusa.v1.Resources
-	(*InstanceCounts)(nil),         // 68: nusa.v1.InstanceCounts
+	(*GroupAttempts)(nil),          // 22: nusa.v1.GroupAttempts
+	(*NewerInstances)(nil),         // 23: nusa.v1.NewerInstances
+	(*DisconnectedInstances)(nil),  // 24: nusa.v1.DisconnectedInstances
+	(*GroupReasons)(nil),           // 25: nusa.v1.GroupReasons
+	(*LatencyRow)(nil),             // 26: nusa.v1.LatencyRow
+	(*Coordinate)(nil),             // 27: nusa.v1.Coordinate
+	(*EdgeTable)(nil),              // 28: nusa.v1.EdgeTable
+	(*RowChanges)(nil),             // 29: nusa.v1.RowChanges
+	(*FitCounts)(nil),              // 30: nusa.v1.FitCounts
+	(*GlobalMessage)(nil),          // 31: nusa.v1.GlobalMessage
+	(*PeerChanges)(nil),            // 32: nusa.v1.PeerChanges
+	(*ProbeDemand)(nil),            // 33: nusa.v1.ProbeDemand
+	(*PeerTable)(nil),              // 34: nusa.v1.PeerTable
+	(*LabelSet)(nil),               // 35: nusa.v1.LabelSet
+	(*AskChanges)(nil),             // 36: nusa.v1.AskChanges
+	(*ColumnChanges)(nil),          // 37: nusa.v1.ColumnChanges
+	(*MatrixChanges)(nil),          // 38: nusa.v1.MatrixChanges
+	(*OriginTable)(nil),            // 39: nusa.v1.OriginTable
+	(*CompactMatrix)(nil),          // 40: nusa.v1.CompactMatrix
+	(*GlobalWelcome)(nil),          // 41: nusa.v1.GlobalWelcome
+	(*Refused)(nil),                // 42: nusa.v1.Refused
+	(*PeerRegions)(nil),            // 43: nusa.v1.PeerRegions
+	(*PeerRegion)(nil),             // 44: nusa.v1.PeerRegion
+	(*LatencyColumn)(nil),          // 45: nusa.v1.LatencyColumn
+	(*ShapeSubscriptions)(nil),     // 46: nusa.v1.ShapeSubscriptions
+	(*ShapeSubscription)(nil),      // 47: nusa.v1.ShapeSubscription
+	(*TunnelRequest)(nil),          // 48: nusa.v1.TunnelRequest
+	nil,                            // 49: nusa.v1.JobSummary.GroupsEntry
+	nil,                            // 50: nusa.v1.JobSummary.ReasonsEntry
+	nil,                            // 51: nusa.v1.JobSummary.NewerEntry
+	nil,                            // 52: nusa.v1.JobSummary.AttemptsEntry
+	nil,                            // 53: nusa.v1.LabelSet.LabelsEntry
+	nil,                            // 54: nusa.v1.PeerRegion.LabelsEntry
+	(*durationpb.Duration)(nil),    // 55: google.protobuf.Duration
+	(*RegionReport)(nil),           // 56: nusa.v1.RegionReport
+	(*RegionDefinition)(nil),       // 57: nusa.v1.RegionDefinition
+	(*RegionalServer)(nil),         // 58: nusa.v1.RegionalServer
+	(SlotState)(0),                 // 59: nusa.v1.SlotState
+	(Reason)(0),                    // 60: nusa.v1.Reason
+	(*CountedReason)(nil),          // 61: nusa.v1.CountedReason
+	(*InstanceAttempts)(nil),       // 62: nusa.v1.InstanceAttempts
+	(*Slot)(nil),                   // 63: nusa.v1.Slot
+	(*Edge)(nil),                   // 64: nusa.v1.Edge
+	(*FitCount)(nil),               // 65: nusa.v1.FitCount
+	(*AuthSet)(nil),                // 66: nusa.v1.AuthSet
+	(*KeyGoal)(nil),                // 67: nusa.v1.KeyGoal
+	(*OriginRecord)(nil),           // 68: nusa.v1.OriginRecord
+	(*Location)(nil),               // 69: nusa.v1.Location
+	(*Resources)(nil),              // 70: nusa.v1.Resources
+	(*InstanceCounts)(nil),         // 71: nusa.v1.InstanceCounts
 }
 var file_nusa_v1_federation_proto_depIdxs = []int32{
-	42,  // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
-	38,  // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
-	39,  // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
-	53,  // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
-	53,  // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
-	53,  // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
+	43,  // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
+	39,  // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
+	40,  // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
+	55,  // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
+	55,  // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
+	55,  // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
 	8,   // 6: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
 	14,  // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
 	5,   // 8: nusa.v1.RegionMessage.orders_ack:type_name -> nusa.v1.Position
 	16,  // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
-	54,  // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
+	56,  // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
 	20,  // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
-	25,  // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
+	26,  // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
 	12,  // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
 	13,  // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
-	28,  // 15: nusa.v1.RegionMessage.row:type_name -> nusa.v1.RowChanges
-	29,  // 16: nusa.v1.RegionMessage.fits:type_name -> nusa.v1.FitCounts
+	29,  // 15: nusa.v1.RegionMessage.row:type_name -> nusa.v1.RowChanges
+	30,  // 16: nusa.v1.RegionMessage.fits:type_name -> nusa.v1.FitCounts
 	7,   // 17: nusa.v1.RegionMessage.auth_ack:type_name -> nusa.v1.AuthAck
-	55,  // 18: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
-	56,  // 19: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
+	57,  // 18: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
+	58,  // 19: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
 	5,   // 20: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
 	11,  // 21: nusa.v1.RegionHello.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	53,  // 22: nusa.v1.RegionHello.lease_max:type_name -> google.protobuf.Duration
-	53,  // 23: nusa.v1.RegionHello.stop_time:type_name -> google.protobuf.Duration
+	55,  // 22: nusa.v1.RegionHello.lease_max:type_name -> google.protobuf.Duration
+	55,  // 23: nusa.v1.RegionHello.stop_time:type_name -> google.protobuf.Duration
 	10,  // 24: nusa.v1.RegionHello.known:type_name -> nusa.v1.KnownSets
-	26,  // 25: nusa.v1.RegionHello.coordinate:type_name -> nusa.v1.Coordinate
+	27,  // 25: nusa.v1.RegionHello.coordinate:type_name -> nusa.v1.Coordinate
 	9,   // 26: nusa.v1.RegionHello.work:type_name -> nusa.v1.RegionWork
 	5,   // 27: nusa.v1.KnownSets.column:type_name -> nusa.v1.Position
 	5,   // 28: nusa.v1.KnownSets.matrix:type_name -> nusa.v1.Position
-	56,  // 29: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
-	53,  // 30: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
-	53,  // 31: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
+	58,  // 29: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
+	55,  // 30: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
+	55,  // 31: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
 	11,  // 32: nusa.v1.LeaseGrant.leadership_term:type_name -> nusa.v1.LeadershipTerm
 	5,   // 33: nusa.v1.LeaseGrant.orders:type_name -> nusa.v1.Position
-	53,  // 34: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
+	55,  // 34: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
 	17,  // 35: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
-	57,  // 36: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
-	58,  // 37: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
-	59,  // 38: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
-	53,  // 39: nusa.v1.SlotAnswer.stop_time:type_name -> google.protobuf.Duration
-	60,  // 40: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
-	18,  // 41: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
-	5,   // 42: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
-	21,  // 43: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
-	5,   // 44: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
-	48,  // 45: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
-	49,  // 46: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
-	23,  // 47: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
-	50,  // 48: nusa.v1.JobSummary.newer:type_name -> nusa.v1.JobSummary.NewerEntry
-	59,  // 49: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
-	61,  // 50: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
-	26,  // 51: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
-	53,  // 52: nusa.v1.RowChanges.confirmed:type_name -> google.protobuf.Duration
-	26,  // 53: nusa.v1.RowChanges.coordinate:type_name -> nusa.v1.Coordinate
-	5,   // 54: nusa.v1.RowChanges.position:type_name -> nusa.v1.Position
-	62,  // 55: nusa.v1.FitCounts.fits:type_name -> nusa.v1.FitCount
-	40,  // 56: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
-	41,  // 57: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
-	15,  // 58: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
-	19,  // 59: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
-	5,   // 60: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
-	42,  // 61: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
-	45,  // 62: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
-	47,  // 63: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	44,  // 64: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
-	38,  // 65: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
-	39,  // 66: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
-	31,  // 67: nusa.v1.GlobalMessage.peer_changes:type_name -> nusa.v1.PeerChanges
-	35,  // 68: nusa.v1.GlobalMessage.ask_changes:type_name -> nusa.v1.AskChanges
-	36,  // 69: nusa.v1.GlobalMessage.column_changes:type_name -> nusa.v1.ColumnChanges
-	37,  // 70: nusa.v1.GlobalMessage.matrix_changes:type_name -> nusa.v1.MatrixChanges
-	63,  // 71: nusa.v1.GlobalMessage.auth:type_name -> nusa.v1.AuthSet
-	64,  // 72: nusa.v1.GlobalMessage.keys:type_name -> nusa.v1.KeyGoal
-	32,  // 73: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
-	34,  // 74: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
-	51,  // 75: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
-	46,  // 76: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
-	53,  // 77: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
-	5,   // 78: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
-	5,   // 79: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
-	65,  // 80: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
-	5,   // 81: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
-	53,  // 82: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
-	53,  // 83: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
-	5,   // 84: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
-	11,  // 85: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	5,   // 86: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
-	43,  // 87: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
-	66,  // 88: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
-	52,  // 89: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
-	26,  // 90: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
-	61,  // 91: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
-	46,  // 92: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
-	67,  // 93: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
-	68,  // 94: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
-	24,  // 95: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
-	22,  // 96: nusa.v1.JobSummary.NewerEntry.value:type_name -> nusa.v1.NewerInstances
-	6,   // 97: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
-	4,   // 98: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	2,   // 99: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
-	0,   // 100: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
-	30,  // 101: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
-	4,   // 102: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	3,   // 103: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
-	1,   // 104: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
-	101, // [101:105] is the sub-list for method output_type
-	97,  // [97:101] is the sub-list for method input_type
-	97,  // [97:97] is the sub-list for extension type_name
-	97,  // [97:97] is the sub-list for extension extendee
-	0,   // [0:97] is the sub-list for field type_name
+	59,  // 36: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
+	60,  // 37: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
+	61,  // 38: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
+	55,  // 39: nusa.v1.SlotAnswer.stop_time:type_name -> google.protobuf.Duration
+	62,  // 40: nusa.v1.SlotAnswer.attempts:type_name -> nusa.v1.InstanceAttempts
+	63,  // 41: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
+	62,  // 42: nusa.v1.SlotOrder.attempts:type_name -> nusa.v1.InstanceAttempts
+	18,  // 43: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
+	5,   // 44: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
+	21,  // 45: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
+	5,   // 46: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
+	49,  // 47: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
+	50,  // 48: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
+	24,  // 49: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
+	51,  // 50: nusa.v1.JobSummary.newer:type_name -> nusa.v1.JobSummary.NewerEntry
+	52,  // 51: nusa.v1.JobSummary.attempts:type_name -> nusa.v1.JobSummary.AttemptsEntry
+	62,  // 52: nusa.v1.GroupAttempts.instances:type_name -> nusa.v1.InstanceAttempts
+	61,  // 53: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
+	64,  // 54: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
+	27,  // 55: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
+	55,  // 56: nusa.v1.RowChanges.confirmed:type_name -> google.protobuf.Duration
+	27,  // 57: nusa.v1.RowChanges.coordinate:type_name -> nusa.v1.Coordinate
+	5,   // 58: nusa.v1.RowChanges.position:type_name -> nusa.v1.Position
+	65,  // 59: nusa.v1.FitCounts.fits:type_name -> nusa.v1.FitCount
+	41,  // 60: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
+	42,  // 61: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
+	15,  // 62: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
+	19,  // 63: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
+	5,   // 64: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
+	43,  // 65: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
+	46,  // 66: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
+	48,  // 67: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	45,  // 68: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
+	39,  // 69: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
+	40,  // 70: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
+	32,  // 71: nusa.v1.GlobalMessage.peer_changes:type_name -> nusa.v1.PeerChanges
+	36,  // 72: nusa.v1.GlobalMessage.ask_changes:type_name -> nusa.v1.AskChanges
+	37,  // 73: nusa.v1.GlobalMessage.column_changes:type_name -> nusa.v1.ColumnChanges
+	38,  // 74: nusa.v1.GlobalMessage.matrix_changes:type_name -> nusa.v1.MatrixChanges
+	66,  // 75: nusa.v1.GlobalMessage.auth:type_name -> nusa.v1.AuthSet
+	67,  // 76: nusa.v1.GlobalMessage.keys:type_name -> nusa.v1.KeyGoal
+	33,  // 77: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
+	35,  // 78: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
+	53,  // 79: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
+	47,  // 80: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
+	55,  // 81: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
+	5,   // 82: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
+	5,   // 83: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
+	68,  // 84: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
+	5,   // 85: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
+	55,  // 86: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
+	55,  // 87: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
+	5,   // 88: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
+	11,  // 89: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,   // 90: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
+	44,  // 91: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
+	69,  // 92: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
+	54,  // 93: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
+	27,  // 94: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
+	64,  // 95: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
+	47,  // 96: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
+	70,  // 97: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
+	71,  // 98: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
+	25,  // 99: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
+	23,  // 100: nusa.v1.JobSummary.NewerEntry.value:type_name -> nusa.v1.NewerInstances
+	22,  // 101: nusa.v1.JobSummary.AttemptsEntry.value:type_name -> nusa.v1.GroupAttempts
+	6,   // 102: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
+	4,   // 103: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
+	2,   // 104: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
+	0,   // 105: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
+	31,  // 106: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
+	4,   // 107: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
+	3,   // 108: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
+	1,   // 109: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
+	106, // [106:110] is the sub-list for method output_type
+	102, // [102:106] is the sub-list for method input_type
+	102, // [102:102] is the sub-list for extension type_name
+	102, // [102:102] is the sub-list for extension extendee
+	0,   // [0:102] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_federation_proto_init() }
@@ -4969,7 +5064,7 @@ func file_nusa_v1_federation_proto_init() {
 		(*RegionMessage_Fits)(nil),
 		(*RegionMessage_AuthAck)(nil),
 	}
-	file_nusa_v1_federation_proto_msgTypes[30].OneofWrappers = []any{
+	file_nusa_v1_federation_proto_msgTypes[31].OneofWrappers = []any{
 		(*GlobalMessage_Welcome)(nil),
 		(*GlobalMessage_Refused)(nil),
 		(*GlobalMessage_Lease)(nil),
@@ -4994,7 +5089,7 @@ func file_nusa_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_federation_proto_rawDesc), len(file_nusa_v1_federation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   53,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

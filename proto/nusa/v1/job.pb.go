@@ -598,6 +598,61 @@ func (LifecycleHook) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
+// RetryOther says where the attempt after a failure is.
+type RetryOther int32
+
+const (
+	RetryOther_RETRY_OTHER_UNSPECIFIED RetryOther = 0
+	// In the same region, preferably on a node on which the instance has not failed.
+	RetryOther_RETRY_OTHER_NODE RetryOther = 1
+	// In another region. After the back-off the region returns the instance, and gets no instances of the
+	// group for a minute, at most five after several returns. If no other region takes the instance, the
+	// region gets it again after that time. A region without contact to the global tier starts the attempt
+	// itself after 30 s. For a region's own jobs this is the same as node.
+	RetryOther_RETRY_OTHER_REGION RetryOther = 2
+)
+
+// Enum value maps for RetryOther.
+var (
+	RetryOther_name = map[int32]string{
+		0: "RETRY_OTHER_UNSPECIFIED",
+		1: "RETRY_OTHER_NODE",
+		2: "RETRY_OTHER_REGION",
+	}
+	RetryOther_value = map[string]int32{
+		"RETRY_OTHER_UNSPECIFIED": 0,
+		"RETRY_OTHER_NODE":        1,
+		"RETRY_OTHER_REGION":      2,
+	}
+)
+
+func (x RetryOther) Enum() *RetryOther {
+	p := new(RetryOther)
+	*p = x
+	return p
+}
+
+func (x RetryOther) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RetryOther) Descriptor() protoreflect.EnumDescriptor {
+	return file_nusa_v1_job_proto_enumTypes[10].Descriptor()
+}
+
+func (RetryOther) Type() protoreflect.EnumType {
+	return &file_nusa_v1_job_proto_enumTypes[10]
+}
+
+func (x RetryOther) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RetryOther.Descriptor instead.
+func (RetryOther) EnumDescriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
+}
+
 // RetryAction is what a rule does.
 type RetryAction int32
 
@@ -634,11 +689,11 @@ func (x RetryAction) String() string {
 }
 
 func (RetryAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[10].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[11].Descriptor()
 }
 
 func (RetryAction) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[10]
+	return &file_nusa_v1_job_proto_enumTypes[11]
 }
 
 func (x RetryAction) Number() protoreflect.EnumNumber {
@@ -647,7 +702,7 @@ func (x RetryAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RetryAction.Descriptor instead.
 func (RetryAction) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 // OnFailure says what follows when a new version fails in a region.
@@ -690,11 +745,11 @@ func (x OnFailure) String() string {
 }
 
 func (OnFailure) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[11].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[12].Descriptor()
 }
 
 func (OnFailure) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[11]
+	return &file_nusa_v1_job_proto_enumTypes[12]
 }
 
 func (x OnFailure) Number() protoreflect.EnumNumber {
@@ -703,7 +758,7 @@ func (x OnFailure) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnFailure.Descriptor instead.
 func (OnFailure) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 // SlotState advances from offered to accepted, rejected, returned or revoked. A slot that
@@ -767,11 +822,11 @@ func (x SlotState) String() string {
 }
 
 func (SlotState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[12].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[13].Descriptor()
 }
 
 func (SlotState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[12]
+	return &file_nusa_v1_job_proto_enumTypes[13]
 }
 
 func (x SlotState) Number() protoreflect.EnumNumber {
@@ -780,7 +835,7 @@ func (x SlotState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotState.Descriptor instead.
 func (SlotState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 // SlotDesired is what the global tier wants for a slot.
@@ -828,11 +883,11 @@ func (x SlotDesired) String() string {
 }
 
 func (SlotDesired) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[13].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[14].Descriptor()
 }
 
 func (SlotDesired) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[13]
+	return &file_nusa_v1_job_proto_enumTypes[14]
 }
 
 func (x SlotDesired) Number() protoreflect.EnumNumber {
@@ -841,7 +896,7 @@ func (x SlotDesired) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotDesired.Descriptor instead.
 func (SlotDesired) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 // JobState summarizes a job.
@@ -901,11 +956,11 @@ func (x JobState) String() string {
 }
 
 func (JobState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[14].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[15].Descriptor()
 }
 
 func (JobState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[14]
+	return &file_nusa_v1_job_proto_enumTypes[15]
 }
 
 func (x JobState) Number() protoreflect.EnumNumber {
@@ -914,7 +969,7 @@ func (x JobState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobState.Descriptor instead.
 func (JobState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 // RolloutState says how far a rollout is.
@@ -961,11 +1016,11 @@ func (x RolloutState) String() string {
 }
 
 func (RolloutState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[15].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[16].Descriptor()
 }
 
 func (RolloutState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[15]
+	return &file_nusa_v1_job_proto_enumTypes[16]
 }
 
 func (x RolloutState) Number() protoreflect.EnumNumber {
@@ -974,7 +1029,7 @@ func (x RolloutState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RolloutState.Descriptor instead.
 func (RolloutState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 // JobSpec is the canonical form of a job file, at most 1 MiB encoded. YAML and
@@ -4003,7 +4058,9 @@ type RetryRule struct {
 	// 5s to 10m.
 	Backoff *Backoff `protobuf:"bytes,6,opt,name=backoff,proto3" json:"backoff,omitempty"`
 	// More memory for the next attempt after a failure of the category oom. Only in groups with one task.
-	Memory        *RetryMemory `protobuf:"bytes,7,opt,name=memory,proto3" json:"memory,omitempty"`
+	Memory *RetryMemory `protobuf:"bytes,7,opt,name=memory,proto3" json:"memory,omitempty"`
+	// Where the next attempt is. Default node. Only with the action retry.
+	Other         RetryOther `protobuf:"varint,8,opt,name=other,proto3,enum=nusa.v1.RetryOther" json:"other,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4085,6 +4142,13 @@ func (x *RetryRule) GetMemory() *RetryMemory {
 		return x.Memory
 	}
 	return nil
+}
+
+func (x *RetryRule) GetOther() RetryOther {
+	if x != nil {
+		return x.Other
+	}
+	return RetryOther_RETRY_OTHER_UNSPECIFIED
 }
 
 // RetryMemory raises the memory of the task for the next attempts of an instance. If no node of the region
@@ -4671,6 +4735,97 @@ func (x *Slot) GetParallel() int32 {
 	return 0
 }
 
+// InstanceAttempts is what the failed attempts of one instance have used up of its retry policy, so that
+// the limits also hold after the instance has moved to another region.
+type InstanceAttempts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Index int32                  `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// Failed attempts in a row.
+	Failures int32 `protobuf:"varint,2,opt,name=failures,proto3" json:"failures,omitempty"`
+	// Retries because of each rule of the policy, in the order of the rules. At most 16.
+	ByRule []int32 `protobuf:"varint,3,rep,packed,name=by_rule,json=byRule,proto3" json:"by_rule,omitempty"`
+	// Permanent failures in a row.
+	Permanent int32 `protobuf:"varint,4,opt,name=permanent,proto3" json:"permanent,omitempty"`
+	// Memory of the next attempt in bytes. 0: what the group asks for.
+	MemoryBytes int64 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// No attempts are left. The instance is not tried again in this version.
+	Exhausted     bool `protobuf:"varint,6,opt,name=exhausted,proto3" json:"exhausted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstanceAttempts) Reset() {
+	*x = InstanceAttempts{}
+	mi := &file_nusa_v1_job_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstanceAttempts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstanceAttempts) ProtoMessage() {}
+
+func (x *InstanceAttempts) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstanceAttempts.ProtoReflect.Descriptor instead.
+func (*InstanceAttempts) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *InstanceAttempts) GetIndex() int32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *InstanceAttempts) GetFailures() int32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *InstanceAttempts) GetByRule() []int32 {
+	if x != nil {
+		return x.ByRule
+	}
+	return nil
+}
+
+func (x *InstanceAttempts) GetPermanent() int32 {
+	if x != nil {
+		return x.Permanent
+	}
+	return 0
+}
+
+func (x *InstanceAttempts) GetMemoryBytes() int64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *InstanceAttempts) GetExhausted() bool {
+	if x != nil {
+		return x.Exhausted
+	}
+	return false
+}
+
 // FormerOwner is a region that a verdict took a slot from.
 type FormerOwner struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -4693,7 +4848,7 @@ type FormerOwner struct {
 
 func (x *FormerOwner) Reset() {
 	*x = FormerOwner{}
-	mi := &file_nusa_v1_job_proto_msgTypes[44]
+	mi := &file_nusa_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4705,7 +4860,7 @@ func (x *FormerOwner) String() string {
 func (*FormerOwner) ProtoMessage() {}
 
 func (x *FormerOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[44]
+	mi := &file_nusa_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4718,7 +4873,7 @@ func (x *FormerOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormerOwner.ProtoReflect.Descriptor instead.
 func (*FormerOwner) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *FormerOwner) GetRegion() string {
@@ -4801,7 +4956,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_nusa_v1_job_proto_msgTypes[45]
+	mi := &file_nusa_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4813,7 +4968,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[45]
+	mi := &file_nusa_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4826,7 +4981,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Job) GetSpec() *JobSpec {
@@ -4907,7 +5062,7 @@ type Reverted struct {
 
 func (x *Reverted) Reset() {
 	*x = Reverted{}
-	mi := &file_nusa_v1_job_proto_msgTypes[46]
+	mi := &file_nusa_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4919,7 +5074,7 @@ func (x *Reverted) String() string {
 func (*Reverted) ProtoMessage() {}
 
 func (x *Reverted) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[46]
+	mi := &file_nusa_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4932,7 +5087,7 @@ func (x *Reverted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reverted.ProtoReflect.Descriptor instead.
 func (*Reverted) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Reverted) GetVersion() int64 {
@@ -4973,7 +5128,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[47]
+	mi := &file_nusa_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4985,7 +5140,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[47]
+	mi := &file_nusa_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4998,7 +5153,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *JobStatus) GetState() JobState {
@@ -5056,7 +5211,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[48]
+	mi := &file_nusa_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5068,7 +5223,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[48]
+	mi := &file_nusa_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5081,7 +5236,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Rollout) GetVersion() int64 {
@@ -5177,7 +5332,7 @@ type RegionRollout struct {
 
 func (x *RegionRollout) Reset() {
 	*x = RegionRollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[49]
+	mi := &file_nusa_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5189,7 +5344,7 @@ func (x *RegionRollout) String() string {
 func (*RegionRollout) ProtoMessage() {}
 
 func (x *RegionRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[49]
+	mi := &file_nusa_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5202,7 +5357,7 @@ func (x *RegionRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionRollout.ProtoReflect.Descriptor instead.
 func (*RegionRollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RegionRollout) GetDesired() int32 {
@@ -5280,7 +5435,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[50]
+	mi := &file_nusa_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5292,7 +5447,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[50]
+	mi := &file_nusa_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5305,7 +5460,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GroupStatus) GetDesired() int32 {
@@ -5385,7 +5540,7 @@ type QueuePlace struct {
 
 func (x *QueuePlace) Reset() {
 	*x = QueuePlace{}
-	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	mi := &file_nusa_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5397,7 +5552,7 @@ func (x *QueuePlace) String() string {
 func (*QueuePlace) ProtoMessage() {}
 
 func (x *QueuePlace) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	mi := &file_nusa_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5410,7 +5565,7 @@ func (x *QueuePlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuePlace.ProtoReflect.Descriptor instead.
 func (*QueuePlace) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *QueuePlace) GetPosition() int32 {
@@ -5471,7 +5626,7 @@ type UnknownInstances struct {
 
 func (x *UnknownInstances) Reset() {
 	*x = UnknownInstances{}
-	mi := &file_nusa_v1_job_proto_msgTypes[52]
+	mi := &file_nusa_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5483,7 +5638,7 @@ func (x *UnknownInstances) String() string {
 func (*UnknownInstances) ProtoMessage() {}
 
 func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[52]
+	mi := &file_nusa_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5496,7 +5651,7 @@ func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownInstances.ProtoReflect.Descriptor instead.
 func (*UnknownInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *UnknownInstances) GetRegion() string {
@@ -5573,7 +5728,7 @@ type InstanceCounts struct {
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[53]
+	mi := &file_nusa_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5585,7 +5740,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[53]
+	mi := &file_nusa_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5598,7 +5753,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *InstanceCounts) GetPending() int32 {
@@ -5690,7 +5845,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[54]
+	mi := &file_nusa_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5702,7 +5857,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[54]
+	mi := &file_nusa_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5715,7 +5870,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -6041,7 +6196,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x05Retry\x12\x1f\n" +
 	"\battempts\x18\x01 \x01(\x05H\x00R\battempts\x88\x01\x01\x12(\n" +
 	"\x05rules\x18\x02 \x03(\v2\x12.nusa.v1.RetryRuleR\x05rulesB\v\n" +
-	"\t_attempts\"\xb4\x02\n" +
+	"\t_attempts\"\xdf\x02\n" +
 	"\tRetryRule\x12\x1d\n" +
 	"\n" +
 	"exit_codes\x18\x01 \x03(\x05R\texitCodes\x12\x18\n" +
@@ -6052,7 +6207,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x06action\x18\x04 \x01(\x0e2\x14.nusa.v1.RetryActionR\x06action\x12\x1f\n" +
 	"\battempts\x18\x05 \x01(\x05H\x00R\battempts\x88\x01\x01\x12*\n" +
 	"\abackoff\x18\x06 \x01(\v2\x10.nusa.v1.BackoffR\abackoff\x12,\n" +
-	"\x06memory\x18\a \x01(\v2\x14.nusa.v1.RetryMemoryR\x06memoryB\v\n" +
+	"\x06memory\x18\a \x01(\v2\x14.nusa.v1.RetryMemoryR\x06memory\x12)\n" +
+	"\x05other\x18\b \x01(\x0e2\x13.nusa.v1.RetryOtherR\x05otherB\v\n" +
 	"\t_attempts\"F\n" +
 	"\vRetryMemory\x12\x16\n" +
 	"\x06factor\x18\x01 \x01(\x01R\x06factor\x12\x1f\n" +
@@ -6108,7 +6264,14 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x06vacant\x18\x16 \x01(\bR\x06vacant\x12\x1d\n" +
 	"\n" +
 	"run_begins\x18\x17 \x01(\bR\trunBegins\x12\x1a\n" +
-	"\bparallel\x18\x18 \x01(\x05R\bparallel\"\xf2\x01\n" +
+	"\bparallel\x18\x18 \x01(\x05R\bparallel\"\xbc\x01\n" +
+	"\x10InstanceAttempts\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x05R\x05index\x12\x1a\n" +
+	"\bfailures\x18\x02 \x01(\x05R\bfailures\x12\x17\n" +
+	"\aby_rule\x18\x03 \x03(\x05R\x06byRule\x12\x1c\n" +
+	"\tpermanent\x18\x04 \x01(\x05R\tpermanent\x12!\n" +
+	"\fmemory_bytes\x18\x05 \x01(\x03R\vmemoryBytes\x12\x1c\n" +
+	"\texhausted\x18\x06 \x01(\bR\texhausted\"\xf2\x01\n" +
 	"\vFormerOwner\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1e\n" +
 	"\n" +
@@ -6262,7 +6425,12 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x1aLIFECYCLE_HOOK_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17LIFECYCLE_HOOK_PRESTART\x10\x01\x12\x1c\n" +
 	"\x18LIFECYCLE_HOOK_POSTSTART\x10\x02\x12\x1b\n" +
-	"\x17LIFECYCLE_HOOK_POSTSTOP\x10\x03*Z\n" +
+	"\x17LIFECYCLE_HOOK_POSTSTOP\x10\x03*W\n" +
+	"\n" +
+	"RetryOther\x12\x1b\n" +
+	"\x17RETRY_OTHER_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10RETRY_OTHER_NODE\x10\x01\x12\x16\n" +
+	"\x12RETRY_OTHER_REGION\x10\x02*Z\n" +
 	"\vRetryAction\x12\x1c\n" +
 	"\x18RETRY_ACTION_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12RETRY_ACTION_RETRY\x10\x01\x12\x15\n" +
@@ -6316,8 +6484,8 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_job_proto_rawDescData
 }
 
-var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 17)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
 	(RetryReason)(0),              // 1: nusa.v1.RetryReason
@@ -6329,234 +6497,237 @@ var file_nusa_v1_job_proto_goTypes = []any{
 	(Reconcile)(0),                // 7: nusa.v1.Reconcile
 	(FailbackMode)(0),             // 8: nusa.v1.FailbackMode
 	(LifecycleHook)(0),            // 9: nusa.v1.LifecycleHook
-	(RetryAction)(0),              // 10: nusa.v1.RetryAction
-	(OnFailure)(0),                // 11: nusa.v1.OnFailure
-	(SlotState)(0),                // 12: nusa.v1.SlotState
-	(SlotDesired)(0),              // 13: nusa.v1.SlotDesired
-	(JobState)(0),                 // 14: nusa.v1.JobState
-	(RolloutState)(0),             // 15: nusa.v1.RolloutState
-	(*JobSpec)(nil),               // 16: nusa.v1.JobSpec
-	(*Workflow)(nil),              // 17: nusa.v1.Workflow
-	(*WorkflowParameter)(nil),     // 18: nusa.v1.WorkflowParameter
-	(*Step)(nil),                  // 19: nusa.v1.Step
-	(*StepRetry)(nil),             // 20: nusa.v1.StepRetry
-	(*Foreach)(nil),               // 21: nusa.v1.Foreach
-	(*Schedule)(nil),              // 22: nusa.v1.Schedule
-	(*Calendar)(nil),              // 23: nusa.v1.Calendar
-	(*Exclusion)(nil),             // 24: nusa.v1.Exclusion
-	(*RunHistory)(nil),            // 25: nusa.v1.RunHistory
-	(*Parameterized)(nil),         // 26: nusa.v1.Parameterized
-	(*Colocation)(nil),            // 27: nusa.v1.Colocation
-	(*RegionsSpec)(nil),           // 28: nusa.v1.RegionsSpec
-	(*RegionSelector)(nil),        // 29: nusa.v1.RegionSelector
-	(*Preference)(nil),            // 30: nusa.v1.Preference
-	(*Near)(nil),                  // 31: nusa.v1.Near
-	(*RegionSpread)(nil),          // 32: nusa.v1.RegionSpread
-	(*Group)(nil),                 // 33: nusa.v1.Group
-	(*GroupService)(nil),          // 34: nusa.v1.GroupService
-	(*Affinity)(nil),              // 35: nusa.v1.Affinity
-	(*NodeSpread)(nil),            // 36: nusa.v1.NodeSpread
-	(*Disconnect)(nil),            // 37: nusa.v1.Disconnect
-	(*DisconnectLevel)(nil),       // 38: nusa.v1.DisconnectLevel
-	(*Failback)(nil),              // 39: nusa.v1.Failback
-	(*Port)(nil),                  // 40: nusa.v1.Port
-	(*Volume)(nil),                // 41: nusa.v1.Volume
-	(*Task)(nil),                  // 42: nusa.v1.Task
-	(*Lifecycle)(nil),             // 43: nusa.v1.Lifecycle
-	(*Artifact)(nil),              // 44: nusa.v1.Artifact
-	(*Template)(nil),              // 45: nusa.v1.Template
-	(*Check)(nil),                 // 46: nusa.v1.Check
-	(*HTTPCheck)(nil),             // 47: nusa.v1.HTTPCheck
-	(*TCPCheck)(nil),              // 48: nusa.v1.TCPCheck
-	(*CommandCheck)(nil),          // 49: nusa.v1.CommandCheck
-	(*Logs)(nil),                  // 50: nusa.v1.Logs
-	(*Restart)(nil),               // 51: nusa.v1.Restart
-	(*Reschedule)(nil),            // 52: nusa.v1.Reschedule
-	(*Retry)(nil),                 // 53: nusa.v1.Retry
-	(*RetryRule)(nil),             // 54: nusa.v1.RetryRule
-	(*RetryMemory)(nil),           // 55: nusa.v1.RetryMemory
-	(*Backoff)(nil),               // 56: nusa.v1.Backoff
-	(*Update)(nil),                // 57: nusa.v1.Update
-	(*UpdateRegions)(nil),         // 58: nusa.v1.UpdateRegions
-	(*Slot)(nil),                  // 59: nusa.v1.Slot
-	(*FormerOwner)(nil),           // 60: nusa.v1.FormerOwner
-	(*Job)(nil),                   // 61: nusa.v1.Job
-	(*Reverted)(nil),              // 62: nusa.v1.Reverted
-	(*JobStatus)(nil),             // 63: nusa.v1.JobStatus
-	(*Rollout)(nil),               // 64: nusa.v1.Rollout
-	(*RegionRollout)(nil),         // 65: nusa.v1.RegionRollout
-	(*GroupStatus)(nil),           // 66: nusa.v1.GroupStatus
-	(*QueuePlace)(nil),            // 67: nusa.v1.QueuePlace
-	(*UnknownInstances)(nil),      // 68: nusa.v1.UnknownInstances
-	(*InstanceCounts)(nil),        // 69: nusa.v1.InstanceCounts
-	(*CountedReason)(nil),         // 70: nusa.v1.CountedReason
-	nil,                           // 71: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 72: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 73: nusa.v1.Workflow.StepsEntry
-	nil,                           // 74: nusa.v1.Workflow.ParametersEntry
-	nil,                           // 75: nusa.v1.Step.GroupsEntry
-	nil,                           // 76: nusa.v1.Step.MetaEntry
-	nil,                           // 77: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 78: nusa.v1.Group.PortsEntry
-	nil,                           // 79: nusa.v1.Group.VolumesEntry
-	nil,                           // 80: nusa.v1.Group.TasksEntry
-	nil,                           // 81: nusa.v1.Group.ServicesEntry
-	nil,                           // 82: nusa.v1.Task.EnvEntry
-	nil,                           // 83: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 84: nusa.v1.Rollout.RegionsEntry
-	nil,                           // 85: nusa.v1.GroupStatus.RegionsEntry
-	(*durationpb.Duration)(nil),   // 86: google.protobuf.Duration
-	(*Location)(nil),              // 87: nusa.v1.Location
-	(*structpb.Struct)(nil),       // 88: google.protobuf.Struct
-	(*Resources)(nil),             // 89: nusa.v1.Resources
-	(FailureCategory)(0),          // 90: nusa.v1.FailureCategory
-	(Reason)(0),                   // 91: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 92: google.protobuf.Timestamp
+	(RetryOther)(0),               // 10: nusa.v1.RetryOther
+	(RetryAction)(0),              // 11: nusa.v1.RetryAction
+	(OnFailure)(0),                // 12: nusa.v1.OnFailure
+	(SlotState)(0),                // 13: nusa.v1.SlotState
+	(SlotDesired)(0),              // 14: nusa.v1.SlotDesired
+	(JobState)(0),                 // 15: nusa.v1.JobState
+	(RolloutState)(0),             // 16: nusa.v1.RolloutState
+	(*JobSpec)(nil),               // 17: nusa.v1.JobSpec
+	(*Workflow)(nil),              // 18: nusa.v1.Workflow
+	(*WorkflowParameter)(nil),     // 19: nusa.v1.WorkflowParameter
+	(*Step)(nil),                  // 20: nusa.v1.Step
+	(*StepRetry)(nil),             // 21: nusa.v1.StepRetry
+	(*Foreach)(nil),               // 22: nusa.v1.Foreach
+	(*Schedule)(nil),              // 23: nusa.v1.Schedule
+	(*Calendar)(nil),              // 24: nusa.v1.Calendar
+	(*Exclusion)(nil),             // 25: nusa.v1.Exclusion
+	(*RunHistory)(nil),            // 26: nusa.v1.RunHistory
+	(*Parameterized)(nil),         // 27: nusa.v1.Parameterized
+	(*Colocation)(nil),            // 28: nusa.v1.Colocation
+	(*RegionsSpec)(nil),           // 29: nusa.v1.RegionsSpec
+	(*RegionSelector)(nil),        // 30: nusa.v1.RegionSelector
+	(*Preference)(nil),            // 31: nusa.v1.Preference
+	(*Near)(nil),                  // 32: nusa.v1.Near
+	(*RegionSpread)(nil),          // 33: nusa.v1.RegionSpread
+	(*Group)(nil),                 // 34: nusa.v1.Group
+	(*GroupService)(nil),          // 35: nusa.v1.GroupService
+	(*Affinity)(nil),              // 36: nusa.v1.Affinity
+	(*NodeSpread)(nil),            // 37: nusa.v1.NodeSpread
+	(*Disconnect)(nil),            // 38: nusa.v1.Disconnect
+	(*DisconnectLevel)(nil),       // 39: nusa.v1.DisconnectLevel
+	(*Failback)(nil),              // 40: nusa.v1.Failback
+	(*Port)(nil),                  // 41: nusa.v1.Port
+	(*Volume)(nil),                // 42: nusa.v1.Volume
+	(*Task)(nil),                  // 43: nusa.v1.Task
+	(*Lifecycle)(nil),             // 44: nusa.v1.Lifecycle
+	(*Artifact)(nil),              // 45: nusa.v1.Artifact
+	(*Template)(nil),              // 46: nusa.v1.Template
+	(*Check)(nil),                 // 47: nusa.v1.Check
+	(*HTTPCheck)(nil),             // 48: nusa.v1.HTTPCheck
+	(*TCPCheck)(nil),              // 49: nusa.v1.TCPCheck
+	(*CommandCheck)(nil),          // 50: nusa.v1.CommandCheck
+	(*Logs)(nil),                  // 51: nusa.v1.Logs
+	(*Restart)(nil),               // 52: nusa.v1.Restart
+	(*Reschedule)(nil),            // 53: nusa.v1.Reschedule
+	(*Retry)(nil),                 // 54: nusa.v1.Retry
+	(*RetryRule)(nil),             // 55: nusa.v1.RetryRule
+	(*RetryMemory)(nil),           // 56: nusa.v1.RetryMemory
+	(*Backoff)(nil),               // 57: nusa.v1.Backoff
+	(*Update)(nil),                // 58: nusa.v1.Update
+	(*UpdateRegions)(nil),         // 59: nusa.v1.UpdateRegions
+	(*Slot)(nil),                  // 60: nusa.v1.Slot
+	(*InstanceAttempts)(nil),      // 61: nusa.v1.InstanceAttempts
+	(*FormerOwner)(nil),           // 62: nusa.v1.FormerOwner
+	(*Job)(nil),                   // 63: nusa.v1.Job
+	(*Reverted)(nil),              // 64: nusa.v1.Reverted
+	(*JobStatus)(nil),             // 65: nusa.v1.JobStatus
+	(*Rollout)(nil),               // 66: nusa.v1.Rollout
+	(*RegionRollout)(nil),         // 67: nusa.v1.RegionRollout
+	(*GroupStatus)(nil),           // 68: nusa.v1.GroupStatus
+	(*QueuePlace)(nil),            // 69: nusa.v1.QueuePlace
+	(*UnknownInstances)(nil),      // 70: nusa.v1.UnknownInstances
+	(*InstanceCounts)(nil),        // 71: nusa.v1.InstanceCounts
+	(*CountedReason)(nil),         // 72: nusa.v1.CountedReason
+	nil,                           // 73: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 74: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 75: nusa.v1.Workflow.StepsEntry
+	nil,                           // 76: nusa.v1.Workflow.ParametersEntry
+	nil,                           // 77: nusa.v1.Step.GroupsEntry
+	nil,                           // 78: nusa.v1.Step.MetaEntry
+	nil,                           // 79: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 80: nusa.v1.Group.PortsEntry
+	nil,                           // 81: nusa.v1.Group.VolumesEntry
+	nil,                           // 82: nusa.v1.Group.TasksEntry
+	nil,                           // 83: nusa.v1.Group.ServicesEntry
+	nil,                           // 84: nusa.v1.Task.EnvEntry
+	nil,                           // 85: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 86: nusa.v1.Rollout.RegionsEntry
+	nil,                           // 87: nusa.v1.GroupStatus.RegionsEntry
+	(*durationpb.Duration)(nil),   // 88: google.protobuf.Duration
+	(*Location)(nil),              // 89: nusa.v1.Location
+	(*structpb.Struct)(nil),       // 90: google.protobuf.Struct
+	(*Resources)(nil),             // 91: nusa.v1.Resources
+	(FailureCategory)(0),          // 92: nusa.v1.FailureCategory
+	(Reason)(0),                   // 93: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 94: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,   // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
-	28,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	71,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
-	27,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	72,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
-	22,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
-	26,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
-	17,  // 7: nusa.v1.JobSpec.workflow:type_name -> nusa.v1.Workflow
-	73,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
-	74,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
-	25,  // 10: nusa.v1.Workflow.history:type_name -> nusa.v1.RunHistory
-	75,  // 11: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
-	28,  // 12: nusa.v1.Step.regions:type_name -> nusa.v1.RegionsSpec
-	76,  // 13: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
-	20,  // 14: nusa.v1.Step.retry:type_name -> nusa.v1.StepRetry
-	86,  // 15: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
-	21,  // 16: nusa.v1.Step.foreach:type_name -> nusa.v1.Foreach
-	86,  // 17: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
+	29,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
+	73,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	28,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
+	74,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	23,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
+	27,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
+	18,  // 7: nusa.v1.JobSpec.workflow:type_name -> nusa.v1.Workflow
+	75,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
+	76,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
+	26,  // 10: nusa.v1.Workflow.history:type_name -> nusa.v1.RunHistory
+	77,  // 11: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
+	29,  // 12: nusa.v1.Step.regions:type_name -> nusa.v1.RegionsSpec
+	78,  // 13: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
+	21,  // 14: nusa.v1.Step.retry:type_name -> nusa.v1.StepRetry
+	88,  // 15: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
+	22,  // 16: nusa.v1.Step.foreach:type_name -> nusa.v1.Foreach
+	88,  // 17: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
 	1,   // 18: nusa.v1.StepRetry.on:type_name -> nusa.v1.RetryReason
-	23,  // 19: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
-	86,  // 20: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
-	86,  // 21: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	24,  // 19: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
+	88,  // 20: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	88,  // 21: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
 	2,   // 22: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
-	86,  // 23: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
-	24,  // 24: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
-	25,  // 25: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
-	86,  // 26: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	88,  // 23: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	25,  // 24: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
+	26,  // 25: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
+	88,  // 26: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
 	3,   // 27: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
-	25,  // 28: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
-	29,  // 29: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
-	30,  // 30: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
-	31,  // 31: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
-	32,  // 32: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
+	26,  // 28: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
+	30,  // 29: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
+	31,  // 30: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
+	32,  // 31: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
+	33,  // 32: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
 	4,   // 33: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	77,  // 34: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
-	29,  // 35: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
-	29,  // 36: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	87,  // 37: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	86,  // 38: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	79,  // 34: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	30,  // 35: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
+	30,  // 36: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
+	89,  // 37: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	88,  // 38: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
 	5,   // 39: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
-	36,  // 40: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
-	37,  // 41: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	78,  // 42: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	79,  // 43: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	80,  // 44: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
-	52,  // 45: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	86,  // 46: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
-	57,  // 47: nusa.v1.Group.update:type_name -> nusa.v1.Update
-	28,  // 48: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
-	35,  // 49: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
-	53,  // 50: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
-	81,  // 51: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
-	38,  // 52: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
-	38,  // 53: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
+	37,  // 40: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
+	38,  // 41: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
+	80,  // 42: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	81,  // 43: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	82,  // 44: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	53,  // 45: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
+	88,  // 46: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	58,  // 47: nusa.v1.Group.update:type_name -> nusa.v1.Update
+	29,  // 48: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
+	36,  // 49: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
+	54,  // 50: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
+	83,  // 51: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
+	39,  // 52: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
+	39,  // 53: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
 	7,   // 54: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	86,  // 55: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	88,  // 55: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
 	6,   // 56: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
-	39,  // 57: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
+	40,  // 57: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
 	8,   // 58: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	86,  // 59: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	88,  // 60: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	89,  // 61: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	82,  // 62: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
-	44,  // 63: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
-	45,  // 64: nusa.v1.Task.templates:type_name -> nusa.v1.Template
-	46,  // 65: nusa.v1.Task.check:type_name -> nusa.v1.Check
-	50,  // 66: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	86,  // 67: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
-	51,  // 68: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
-	43,  // 69: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
-	86,  // 70: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
+	88,  // 59: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	90,  // 60: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	91,  // 61: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	84,  // 62: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	45,  // 63: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
+	46,  // 64: nusa.v1.Task.templates:type_name -> nusa.v1.Template
+	47,  // 65: nusa.v1.Task.check:type_name -> nusa.v1.Check
+	51,  // 66: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
+	88,  // 67: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	52,  // 68: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
+	44,  // 69: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
+	88,  // 70: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
 	9,   // 71: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
-	47,  // 72: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
-	48,  // 73: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
-	49,  // 74: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	86,  // 75: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	86,  // 76: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	86,  // 77: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	86,  // 78: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	86,  // 79: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
-	56,  // 80: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
-	54,  // 81: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
-	90,  // 82: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
-	10,  // 83: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
-	56,  // 84: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
-	55,  // 85: nusa.v1.RetryRule.memory:type_name -> nusa.v1.RetryMemory
-	86,  // 86: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	86,  // 87: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	86,  // 88: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
-	86,  // 89: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
-	86,  // 90: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
-	86,  // 91: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
-	58,  // 92: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
-	11,  // 93: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
-	86,  // 94: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
-	12,  // 95: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
-	13,  // 96: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	91,  // 97: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	86,  // 98: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
-	60,  // 99: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	86,  // 100: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	92,  // 101: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	86,  // 102: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
-	16,  // 103: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	92,  // 104: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	63,  // 105: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	62,  // 106: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	14,  // 107: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	83,  // 108: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	64,  // 109: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
-	15,  // 110: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
-	92,  // 111: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
-	86,  // 112: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
-	84,  // 113: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
-	86,  // 114: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
-	92,  // 115: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
-	69,  // 116: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	85,  // 117: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	70,  // 118: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	59,  // 119: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	68,  // 120: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	67,  // 121: nusa.v1.GroupStatus.queue:type_name -> nusa.v1.QueuePlace
-	89,  // 122: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
-	86,  // 123: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	69,  // 124: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	86,  // 125: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	91,  // 126: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	33,  // 127: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	19,  // 128: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
-	18,  // 129: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
-	33,  // 130: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
-	40,  // 131: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	41,  // 132: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	42,  // 133: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	34,  // 134: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
-	66,  // 135: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	65,  // 136: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
-	69,  // 137: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	138, // [138:138] is the sub-list for method output_type
-	138, // [138:138] is the sub-list for method input_type
-	138, // [138:138] is the sub-list for extension type_name
-	138, // [138:138] is the sub-list for extension extendee
-	0,   // [0:138] is the sub-list for field type_name
+	48,  // 72: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
+	49,  // 73: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
+	50,  // 74: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
+	88,  // 75: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	88,  // 76: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	88,  // 77: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	88,  // 78: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	88,  // 79: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	57,  // 80: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
+	55,  // 81: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
+	92,  // 82: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
+	11,  // 83: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
+	57,  // 84: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
+	56,  // 85: nusa.v1.RetryRule.memory:type_name -> nusa.v1.RetryMemory
+	10,  // 86: nusa.v1.RetryRule.other:type_name -> nusa.v1.RetryOther
+	88,  // 87: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	88,  // 88: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	88,  // 89: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
+	88,  // 90: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
+	88,  // 91: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
+	88,  // 92: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
+	59,  // 93: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
+	12,  // 94: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
+	88,  // 95: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
+	13,  // 96: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
+	14,  // 97: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
+	93,  // 98: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	88,  // 99: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	62,  // 100: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
+	88,  // 101: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	94,  // 102: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	88,  // 103: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	17,  // 104: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	94,  // 105: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	65,  // 106: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	64,  // 107: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	15,  // 108: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	85,  // 109: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	66,  // 110: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
+	16,  // 111: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
+	94,  // 112: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
+	88,  // 113: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
+	86,  // 114: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
+	88,  // 115: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
+	94,  // 116: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
+	71,  // 117: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	87,  // 118: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	72,  // 119: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	60,  // 120: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	70,  // 121: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	69,  // 122: nusa.v1.GroupStatus.queue:type_name -> nusa.v1.QueuePlace
+	91,  // 123: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
+	88,  // 124: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	71,  // 125: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	88,  // 126: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	93,  // 127: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	34,  // 128: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	20,  // 129: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
+	19,  // 130: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
+	34,  // 131: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
+	41,  // 132: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	42,  // 133: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	43,  // 134: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	35,  // 135: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
+	68,  // 136: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	67,  // 137: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
+	71,  // 138: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	139, // [139:139] is the sub-list for method output_type
+	139, // [139:139] is the sub-list for method input_type
+	139, // [139:139] is the sub-list for extension type_name
+	139, // [139:139] is the sub-list for extension extendee
+	0,   // [0:139] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -6584,8 +6755,8 @@ func file_nusa_v1_job_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
-			NumEnums:      16,
-			NumMessages:   70,
+			NumEnums:      17,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -863,6 +863,70 @@ func (x *RolloutRecord) GetUnpaused() *timestamppb.Timestamp {
 	return nil
 }
 
+// AttemptsRecord is what the instances of a group had used up of their retry policy when they last left a
+// region. Key: attempts/NAMESPACE/NAME/GROUP. Orders to the next regions have it. It belongs to one version
+// of a run. The next answer of another version or run replaces it.
+type AttemptsRecord struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Run     int64                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
+	Version int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// By index. At most 4,096: of more, those with the most failures.
+	Instances     []*InstanceAttempts `protobuf:"bytes,3,rep,name=instances,proto3" json:"instances,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttemptsRecord) Reset() {
+	*x = AttemptsRecord{}
+	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttemptsRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttemptsRecord) ProtoMessage() {}
+
+func (x *AttemptsRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttemptsRecord.ProtoReflect.Descriptor instead.
+func (*AttemptsRecord) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *AttemptsRecord) GetRun() int64 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *AttemptsRecord) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *AttemptsRecord) GetInstances() []*InstanceAttempts {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
 // RegionEnd says how the rollout of a version ended in a region.
 type RegionEnd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -875,7 +939,7 @@ type RegionEnd struct {
 
 func (x *RegionEnd) Reset() {
 	*x = RegionEnd{}
-	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	mi := &file_nusa_v1_records_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -887,7 +951,7 @@ func (x *RegionEnd) String() string {
 func (*RegionEnd) ProtoMessage() {}
 
 func (x *RegionEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[10]
+	mi := &file_nusa_v1_records_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,7 +964,7 @@ func (x *RegionEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionEnd.ProtoReflect.Descriptor instead.
 func (*RegionEnd) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RegionEnd) GetAt() *timestamppb.Timestamp {
@@ -934,7 +998,7 @@ type CanaryRecord struct {
 
 func (x *CanaryRecord) Reset() {
 	*x = CanaryRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[11]
+	mi := &file_nusa_v1_records_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +1010,7 @@ func (x *CanaryRecord) String() string {
 func (*CanaryRecord) ProtoMessage() {}
 
 func (x *CanaryRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[11]
+	mi := &file_nusa_v1_records_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1023,7 @@ func (x *CanaryRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanaryRecord.ProtoReflect.Descriptor instead.
 func (*CanaryRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CanaryRecord) GetFrom() int32 {
@@ -994,7 +1058,7 @@ type RolloutProgress struct {
 
 func (x *RolloutProgress) Reset() {
 	*x = RolloutProgress{}
-	mi := &file_nusa_v1_records_proto_msgTypes[12]
+	mi := &file_nusa_v1_records_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1070,7 @@ func (x *RolloutProgress) String() string {
 func (*RolloutProgress) ProtoMessage() {}
 
 func (x *RolloutProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[12]
+	mi := &file_nusa_v1_records_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1083,7 @@ func (x *RolloutProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutProgress.ProtoReflect.Descriptor instead.
 func (*RolloutProgress) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RolloutProgress) GetHealthy() int32 {
@@ -1080,7 +1144,7 @@ type LeadershipRecord struct {
 
 func (x *LeadershipRecord) Reset() {
 	*x = LeadershipRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[13]
+	mi := &file_nusa_v1_records_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1156,7 @@ func (x *LeadershipRecord) String() string {
 func (*LeadershipRecord) ProtoMessage() {}
 
 func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[13]
+	mi := &file_nusa_v1_records_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1169,7 @@ func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeadershipRecord.ProtoReflect.Descriptor instead.
 func (*LeadershipRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LeadershipRecord) GetTerm() *LeadershipTerm {
@@ -1197,7 +1261,7 @@ type StoreLog struct {
 
 func (x *StoreLog) Reset() {
 	*x = StoreLog{}
-	mi := &file_nusa_v1_records_proto_msgTypes[14]
+	mi := &file_nusa_v1_records_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1209,7 +1273,7 @@ func (x *StoreLog) String() string {
 func (*StoreLog) ProtoMessage() {}
 
 func (x *StoreLog) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[14]
+	mi := &file_nusa_v1_records_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1222,7 +1286,7 @@ func (x *StoreLog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreLog.ProtoReflect.Descriptor instead.
 func (*StoreLog) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StoreLog) GetSurplus() int64 {
@@ -1247,7 +1311,7 @@ type TermBeginning struct {
 
 func (x *TermBeginning) Reset() {
 	*x = TermBeginning{}
-	mi := &file_nusa_v1_records_proto_msgTypes[15]
+	mi := &file_nusa_v1_records_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1323,7 @@ func (x *TermBeginning) String() string {
 func (*TermBeginning) ProtoMessage() {}
 
 func (x *TermBeginning) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[15]
+	mi := &file_nusa_v1_records_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1336,7 @@ func (x *TermBeginning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermBeginning.ProtoReflect.Descriptor instead.
 func (*TermBeginning) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TermBeginning) GetTerm() *LeadershipTerm {
@@ -1311,7 +1375,7 @@ type Recovery struct {
 
 func (x *Recovery) Reset() {
 	*x = Recovery{}
-	mi := &file_nusa_v1_records_proto_msgTypes[16]
+	mi := &file_nusa_v1_records_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1323,7 +1387,7 @@ func (x *Recovery) String() string {
 func (*Recovery) ProtoMessage() {}
 
 func (x *Recovery) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[16]
+	mi := &file_nusa_v1_records_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1336,7 +1400,7 @@ func (x *Recovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recovery.ProtoReflect.Descriptor instead.
 func (*Recovery) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Recovery) GetStopTime() *durationpb.Duration {
@@ -1378,7 +1442,7 @@ type RevisionConflict struct {
 
 func (x *RevisionConflict) Reset() {
 	*x = RevisionConflict{}
-	mi := &file_nusa_v1_records_proto_msgTypes[17]
+	mi := &file_nusa_v1_records_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1454,7 @@ func (x *RevisionConflict) String() string {
 func (*RevisionConflict) ProtoMessage() {}
 
 func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[17]
+	mi := &file_nusa_v1_records_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1467,7 @@ func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevisionConflict.ProtoReflect.Descriptor instead.
 func (*RevisionConflict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RevisionConflict) GetRegion() string {
@@ -1476,7 +1540,7 @@ type IdempotencyRecord struct {
 
 func (x *IdempotencyRecord) Reset() {
 	*x = IdempotencyRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[18]
+	mi := &file_nusa_v1_records_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1488,7 +1552,7 @@ func (x *IdempotencyRecord) String() string {
 func (*IdempotencyRecord) ProtoMessage() {}
 
 func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[18]
+	mi := &file_nusa_v1_records_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1501,7 +1565,7 @@ func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyRecord.ProtoReflect.Descriptor instead.
 func (*IdempotencyRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *IdempotencyRecord) GetFingerprint() []byte {
@@ -1533,7 +1597,7 @@ type ResultRecord struct {
 
 func (x *ResultRecord) Reset() {
 	*x = ResultRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[19]
+	mi := &file_nusa_v1_records_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +1609,7 @@ func (x *ResultRecord) String() string {
 func (*ResultRecord) ProtoMessage() {}
 
 func (x *ResultRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[19]
+	mi := &file_nusa_v1_records_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +1622,7 @@ func (x *ResultRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultRecord.ProtoReflect.Descriptor instead.
 func (*ResultRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ResultRecord) GetVersion() int64 {
@@ -1599,7 +1663,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[20]
+	mi := &file_nusa_v1_records_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1675,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[20]
+	mi := &file_nusa_v1_records_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1688,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CheckpointRecord) GetPosition() *Position {
@@ -1673,7 +1737,7 @@ type HistoryRecord struct {
 
 func (x *HistoryRecord) Reset() {
 	*x = HistoryRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[21]
+	mi := &file_nusa_v1_records_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1749,7 @@ func (x *HistoryRecord) String() string {
 func (*HistoryRecord) ProtoMessage() {}
 
 func (x *HistoryRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[21]
+	mi := &file_nusa_v1_records_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1762,7 @@ func (x *HistoryRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRecord.ProtoReflect.Descriptor instead.
 func (*HistoryRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HistoryRecord) GetLine() []byte {
@@ -1735,7 +1799,7 @@ type HistoryBody struct {
 
 func (x *HistoryBody) Reset() {
 	*x = HistoryBody{}
-	mi := &file_nusa_v1_records_proto_msgTypes[22]
+	mi := &file_nusa_v1_records_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1811,7 @@ func (x *HistoryBody) String() string {
 func (*HistoryBody) ProtoMessage() {}
 
 func (x *HistoryBody) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[22]
+	mi := &file_nusa_v1_records_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1824,7 @@ func (x *HistoryBody) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryBody.ProtoReflect.Descriptor instead.
 func (*HistoryBody) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HistoryBody) GetJob() *JobRecord {
@@ -1858,7 +1922,11 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x15.nusa.v1.CanaryRecordR\x05value:\x028\x01\x1aN\n" +
 	"\fRegionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12(\n" +
-	"\x05value\x18\x02 \x01(\v2\x12.nusa.v1.RegionEndR\x05value:\x028\x01\"O\n" +
+	"\x05value\x18\x02 \x01(\v2\x12.nusa.v1.RegionEndR\x05value:\x028\x01\"u\n" +
+	"\x0eAttemptsRecord\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\x03R\x03run\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\x127\n" +
+	"\tinstances\x18\x03 \x03(\v2\x19.nusa.v1.InstanceAttemptsR\tinstances\"O\n" +
 	"\tRegionEnd\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
 	"\x06failed\x18\x02 \x01(\tR\x06failed\"P\n" +
@@ -1934,7 +2002,7 @@ func file_nusa_v1_records_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_records_proto_rawDescData
 }
 
-var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_nusa_v1_records_proto_goTypes = []any{
 	(*AuditRecord)(nil),           // 0: nusa.v1.AuditRecord
 	(*AuditCursor)(nil),           // 1: nusa.v1.AuditCursor
@@ -1946,84 +2014,87 @@ var file_nusa_v1_records_proto_goTypes = []any{
 	(*StoredVersion)(nil),         // 7: nusa.v1.StoredVersion
 	(*VersionRecord)(nil),         // 8: nusa.v1.VersionRecord
 	(*RolloutRecord)(nil),         // 9: nusa.v1.RolloutRecord
-	(*RegionEnd)(nil),             // 10: nusa.v1.RegionEnd
-	(*CanaryRecord)(nil),          // 11: nusa.v1.CanaryRecord
-	(*RolloutProgress)(nil),       // 12: nusa.v1.RolloutProgress
-	(*LeadershipRecord)(nil),      // 13: nusa.v1.LeadershipRecord
-	(*StoreLog)(nil),              // 14: nusa.v1.StoreLog
-	(*TermBeginning)(nil),         // 15: nusa.v1.TermBeginning
-	(*Recovery)(nil),              // 16: nusa.v1.Recovery
-	(*RevisionConflict)(nil),      // 17: nusa.v1.RevisionConflict
-	(*IdempotencyRecord)(nil),     // 18: nusa.v1.IdempotencyRecord
-	(*ResultRecord)(nil),          // 19: nusa.v1.ResultRecord
-	(*CheckpointRecord)(nil),      // 20: nusa.v1.CheckpointRecord
-	(*HistoryRecord)(nil),         // 21: nusa.v1.HistoryRecord
-	(*HistoryBody)(nil),           // 22: nusa.v1.HistoryBody
-	nil,                           // 23: nusa.v1.JobRecord.SinceEntry
-	nil,                           // 24: nusa.v1.RolloutRecord.GroupsEntry
-	nil,                           // 25: nusa.v1.RolloutRecord.CanariesEntry
-	nil,                           // 26: nusa.v1.RolloutRecord.RegionsEntry
-	(*Event)(nil),                 // 27: nusa.v1.Event
-	(*AuditTree)(nil),             // 28: nusa.v1.AuditTree
-	(*AuditEntry)(nil),            // 29: nusa.v1.AuditEntry
-	(*Job)(nil),                   // 30: nusa.v1.Job
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
-	(*Reverted)(nil),              // 32: nusa.v1.Reverted
-	(*LeadershipTerm)(nil),        // 33: nusa.v1.LeadershipTerm
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
-	(*SubmitResponse)(nil),        // 35: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),             // 36: nusa.v1.JobStatus
-	(*Position)(nil),              // 37: nusa.v1.Position
-	(*JobSummary)(nil),            // 38: nusa.v1.JobSummary
-	(*RegionReport)(nil),          // 39: nusa.v1.RegionReport
+	(*AttemptsRecord)(nil),        // 10: nusa.v1.AttemptsRecord
+	(*RegionEnd)(nil),             // 11: nusa.v1.RegionEnd
+	(*CanaryRecord)(nil),          // 12: nusa.v1.CanaryRecord
+	(*RolloutProgress)(nil),       // 13: nusa.v1.RolloutProgress
+	(*LeadershipRecord)(nil),      // 14: nusa.v1.LeadershipRecord
+	(*StoreLog)(nil),              // 15: nusa.v1.StoreLog
+	(*TermBeginning)(nil),         // 16: nusa.v1.TermBeginning
+	(*Recovery)(nil),              // 17: nusa.v1.Recovery
+	(*RevisionConflict)(nil),      // 18: nusa.v1.RevisionConflict
+	(*IdempotencyRecord)(nil),     // 19: nusa.v1.IdempotencyRecord
+	(*ResultRecord)(nil),          // 20: nusa.v1.ResultRecord
+	(*CheckpointRecord)(nil),      // 21: nusa.v1.CheckpointRecord
+	(*HistoryRecord)(nil),         // 22: nusa.v1.HistoryRecord
+	(*HistoryBody)(nil),           // 23: nusa.v1.HistoryBody
+	nil,                           // 24: nusa.v1.JobRecord.SinceEntry
+	nil,                           // 25: nusa.v1.RolloutRecord.GroupsEntry
+	nil,                           // 26: nusa.v1.RolloutRecord.CanariesEntry
+	nil,                           // 27: nusa.v1.RolloutRecord.RegionsEntry
+	(*Event)(nil),                 // 28: nusa.v1.Event
+	(*AuditTree)(nil),             // 29: nusa.v1.AuditTree
+	(*AuditEntry)(nil),            // 30: nusa.v1.AuditEntry
+	(*Job)(nil),                   // 31: nusa.v1.Job
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*Reverted)(nil),              // 33: nusa.v1.Reverted
+	(*InstanceAttempts)(nil),      // 34: nusa.v1.InstanceAttempts
+	(*LeadershipTerm)(nil),        // 35: nusa.v1.LeadershipTerm
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
+	(*SubmitResponse)(nil),        // 37: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),             // 38: nusa.v1.JobStatus
+	(*Position)(nil),              // 39: nusa.v1.Position
+	(*JobSummary)(nil),            // 40: nusa.v1.JobSummary
+	(*RegionReport)(nil),          // 41: nusa.v1.RegionReport
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
-	27, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
-	28, // 1: nusa.v1.AuditRecord.before:type_name -> nusa.v1.AuditTree
-	29, // 2: nusa.v1.AuditRecord.entries:type_name -> nusa.v1.AuditEntry
-	29, // 3: nusa.v1.AuditRecord.calls:type_name -> nusa.v1.AuditEntry
-	28, // 4: nusa.v1.AuditCursor.tree:type_name -> nusa.v1.AuditTree
-	28, // 5: nusa.v1.AuditState.tree:type_name -> nusa.v1.AuditTree
-	30, // 6: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
-	23, // 7: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
+	28, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
+	29, // 1: nusa.v1.AuditRecord.before:type_name -> nusa.v1.AuditTree
+	30, // 2: nusa.v1.AuditRecord.entries:type_name -> nusa.v1.AuditEntry
+	30, // 3: nusa.v1.AuditRecord.calls:type_name -> nusa.v1.AuditEntry
+	29, // 4: nusa.v1.AuditCursor.tree:type_name -> nusa.v1.AuditTree
+	29, // 5: nusa.v1.AuditState.tree:type_name -> nusa.v1.AuditTree
+	31, // 6: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
+	24, // 7: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
 	7,  // 8: nusa.v1.JobRecord.versions:type_name -> nusa.v1.StoredVersion
-	31, // 9: nusa.v1.StoredVersion.submitted:type_name -> google.protobuf.Timestamp
-	31, // 10: nusa.v1.StoredVersion.replaced:type_name -> google.protobuf.Timestamp
-	32, // 11: nusa.v1.StoredVersion.reverted:type_name -> nusa.v1.Reverted
-	31, // 12: nusa.v1.RolloutRecord.began:type_name -> google.protobuf.Timestamp
-	24, // 13: nusa.v1.RolloutRecord.groups:type_name -> nusa.v1.RolloutRecord.GroupsEntry
-	25, // 14: nusa.v1.RolloutRecord.canaries:type_name -> nusa.v1.RolloutRecord.CanariesEntry
-	26, // 15: nusa.v1.RolloutRecord.regions:type_name -> nusa.v1.RolloutRecord.RegionsEntry
-	31, // 16: nusa.v1.RolloutRecord.unpaused:type_name -> google.protobuf.Timestamp
-	31, // 17: nusa.v1.RegionEnd.at:type_name -> google.protobuf.Timestamp
-	31, // 18: nusa.v1.RolloutProgress.since:type_name -> google.protobuf.Timestamp
-	33, // 19: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
-	34, // 20: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
-	17, // 21: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
-	34, // 22: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
-	16, // 23: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
-	15, // 24: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
-	14, // 25: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
-	33, // 26: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
-	34, // 27: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
-	34, // 28: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
-	34, // 29: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
-	35, // 30: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	36, // 31: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	37, // 32: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	38, // 33: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	39, // 34: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	31, // 35: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
-	6,  // 36: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
-	19, // 37: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
-	12, // 38: nusa.v1.RolloutRecord.GroupsEntry.value:type_name -> nusa.v1.RolloutProgress
-	11, // 39: nusa.v1.RolloutRecord.CanariesEntry.value:type_name -> nusa.v1.CanaryRecord
-	10, // 40: nusa.v1.RolloutRecord.RegionsEntry.value:type_name -> nusa.v1.RegionEnd
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	32, // 9: nusa.v1.StoredVersion.submitted:type_name -> google.protobuf.Timestamp
+	32, // 10: nusa.v1.StoredVersion.replaced:type_name -> google.protobuf.Timestamp
+	33, // 11: nusa.v1.StoredVersion.reverted:type_name -> nusa.v1.Reverted
+	32, // 12: nusa.v1.RolloutRecord.began:type_name -> google.protobuf.Timestamp
+	25, // 13: nusa.v1.RolloutRecord.groups:type_name -> nusa.v1.RolloutRecord.GroupsEntry
+	26, // 14: nusa.v1.RolloutRecord.canaries:type_name -> nusa.v1.RolloutRecord.CanariesEntry
+	27, // 15: nusa.v1.RolloutRecord.regions:type_name -> nusa.v1.RolloutRecord.RegionsEntry
+	32, // 16: nusa.v1.RolloutRecord.unpaused:type_name -> google.protobuf.Timestamp
+	34, // 17: nusa.v1.AttemptsRecord.instances:type_name -> nusa.v1.InstanceAttempts
+	32, // 18: nusa.v1.RegionEnd.at:type_name -> google.protobuf.Timestamp
+	32, // 19: nusa.v1.RolloutProgress.since:type_name -> google.protobuf.Timestamp
+	35, // 20: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
+	36, // 21: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
+	18, // 22: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
+	36, // 23: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
+	17, // 24: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
+	16, // 25: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
+	15, // 26: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
+	35, // 27: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
+	36, // 28: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
+	36, // 29: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
+	36, // 30: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
+	37, // 31: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	38, // 32: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	39, // 33: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	40, // 34: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	41, // 35: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	32, // 36: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
+	6,  // 37: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
+	20, // 38: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
+	13, // 39: nusa.v1.RolloutRecord.GroupsEntry.value:type_name -> nusa.v1.RolloutProgress
+	12, // 40: nusa.v1.RolloutRecord.CanariesEntry.value:type_name -> nusa.v1.CanaryRecord
+	11, // 41: nusa.v1.RolloutRecord.RegionsEntry.value:type_name -> nusa.v1.RegionEnd
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }
@@ -2042,7 +2113,7 @@ func file_nusa_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_records_proto_rawDesc), len(file_nusa_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -74,6 +74,7 @@ const (
 	Reason_REASON_NO_FITTING_NODE     Reason = 37 // no node of the region passes every filter
 	Reason_REASON_NO_NODES            Reason = 38 // the region has no nodes
 	Reason_REASON_RESERVED            Reason = 39 // the node is reserved for an instance that has waited longer
+	Reason_REASON_CONFIG_INVALID      Reason = 40 // the driver of the node does not take the config of a task
 	// Task level (agent, driver).
 	Reason_REASON_UNSUPPORTED           Reason = 50 // the driver cannot do what the task asks
 	Reason_REASON_START_FAILED          Reason = 51 // the driver could not start the task
@@ -84,6 +85,7 @@ const (
 	Reason_REASON_RESTARTS_EXHAUSTED    Reason = 56 // restart.attempts allows no further restart within the window
 	Reason_REASON_RESCHEDULES_EXHAUSTED Reason = 57 // reschedule.attempts allows no further attempt
 	Reason_REASON_RETRIES_EXHAUSTED     Reason = 91 // the retry policy allows no further attempt
+	Reason_REASON_OTHER_REGION          Reason = 95 // its retry policy asks for the next attempt in another region
 	Reason_REASON_PERMANENT_FAILURE     Reason = 92 // it failed twice in a row with an error that a retry does not correct
 	Reason_REASON_OUTPUT_INVALID        Reason = 94 // the task succeeded, but its output is too large, not UTF-8, or no plain file
 	Reason_REASON_AGENT_BUSY            Reason = 58 // too many allocations are starting on the node
@@ -149,6 +151,7 @@ var (
 		37: "REASON_NO_FITTING_NODE",
 		38: "REASON_NO_NODES",
 		39: "REASON_RESERVED",
+		40: "REASON_CONFIG_INVALID",
 		50: "REASON_UNSUPPORTED",
 		51: "REASON_START_FAILED",
 		52: "REASON_EXITED",
@@ -158,6 +161,7 @@ var (
 		56: "REASON_RESTARTS_EXHAUSTED",
 		57: "REASON_RESCHEDULES_EXHAUSTED",
 		91: "REASON_RETRIES_EXHAUSTED",
+		95: "REASON_OTHER_REGION",
 		92: "REASON_PERMANENT_FAILURE",
 		94: "REASON_OUTPUT_INVALID",
 		58: "REASON_AGENT_BUSY",
@@ -219,6 +223,7 @@ var (
 		"REASON_NO_FITTING_NODE":       37,
 		"REASON_NO_NODES":              38,
 		"REASON_RESERVED":              39,
+		"REASON_CONFIG_INVALID":        40,
 		"REASON_UNSUPPORTED":           50,
 		"REASON_START_FAILED":          51,
 		"REASON_EXITED":                52,
@@ -228,6 +233,7 @@ var (
 		"REASON_RESTARTS_EXHAUSTED":    56,
 		"REASON_RESCHEDULES_EXHAUSTED": 57,
 		"REASON_RETRIES_EXHAUSTED":     91,
+		"REASON_OTHER_REGION":          95,
 		"REASON_PERMANENT_FAILURE":     92,
 		"REASON_OUTPUT_INVALID":        94,
 		"REASON_AGENT_BUSY":            58,
@@ -400,6 +406,75 @@ func (NodeState) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_types_proto_rawDescGZIP(), []int{2}
 }
 
+// ConfigType is the type of a field of a driver's `config`. The type of a later version, which the reader
+// does not know, allows every value.
+type ConfigType int32
+
+const (
+	ConfigType_CONFIG_TYPE_UNSPECIFIED ConfigType = 0 // any value
+	ConfigType_CONFIG_TYPE_TEXT        ConfigType = 1
+	ConfigType_CONFIG_TYPE_BOOL        ConfigType = 2
+	ConfigType_CONFIG_TYPE_INTEGER     ConfigType = 3 // a whole number
+	ConfigType_CONFIG_TYPE_NUMBER      ConfigType = 4
+	ConfigType_CONFIG_TYPE_TEXTS       ConfigType = 5 // a list of text
+	ConfigType_CONFIG_TYPE_TEXT_MAP    ConfigType = 6 // a map whose values are text
+	ConfigType_CONFIG_TYPE_SCALAR_MAP  ConfigType = 7 // a map whose values are text, numbers, true or false
+	ConfigType_CONFIG_TYPE_MAP         ConfigType = 8 // a map with any values
+)
+
+// Enum value maps for ConfigType.
+var (
+	ConfigType_name = map[int32]string{
+		0: "CONFIG_TYPE_UNSPECIFIED",
+		1: "CONFIG_TYPE_TEXT",
+		2: "CONFIG_TYPE_BOOL",
+		3: "CONFIG_TYPE_INTEGER",
+		4: "CONFIG_TYPE_NUMBER",
+		5: "CONFIG_TYPE_TEXTS",
+		6: "CONFIG_TYPE_TEXT_MAP",
+		7: "CONFIG_TYPE_SCALAR_MAP",
+		8: "CONFIG_TYPE_MAP",
+	}
+	ConfigType_value = map[string]int32{
+		"CONFIG_TYPE_UNSPECIFIED": 0,
+		"CONFIG_TYPE_TEXT":        1,
+		"CONFIG_TYPE_BOOL":        2,
+		"CONFIG_TYPE_INTEGER":     3,
+		"CONFIG_TYPE_NUMBER":      4,
+		"CONFIG_TYPE_TEXTS":       5,
+		"CONFIG_TYPE_TEXT_MAP":    6,
+		"CONFIG_TYPE_SCALAR_MAP":  7,
+		"CONFIG_TYPE_MAP":         8,
+	}
+)
+
+func (x ConfigType) Enum() *ConfigType {
+	p := new(ConfigType)
+	*p = x
+	return p
+}
+
+func (x ConfigType) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ConfigType) Descriptor() protoreflect.EnumDescriptor {
+	return file_nusa_v1_types_proto_enumTypes[3].Descriptor()
+}
+
+func (ConfigType) Type() protoreflect.EnumType {
+	return &file_nusa_v1_types_proto_enumTypes[3]
+}
+
+func (x ConfigType) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ConfigType.Descriptor instead.
+func (ConfigType) EnumDescriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{3}
+}
+
 // AllocState only advances: pending → starting → running → an end state.
 type AllocState int32
 
@@ -456,11 +531,11 @@ func (x AllocState) String() string {
 }
 
 func (AllocState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_types_proto_enumTypes[3].Descriptor()
+	return file_nusa_v1_types_proto_enumTypes[4].Descriptor()
 }
 
 func (AllocState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_types_proto_enumTypes[3]
+	return &file_nusa_v1_types_proto_enumTypes[4]
 }
 
 func (x AllocState) Number() protoreflect.EnumNumber {
@@ -469,7 +544,7 @@ func (x AllocState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AllocState.Descriptor instead.
 func (AllocState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 // AllocDesired is the state that the master wants for an allocation.
@@ -506,11 +581,11 @@ func (x AllocDesired) String() string {
 }
 
 func (AllocDesired) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_types_proto_enumTypes[4].Descriptor()
+	return file_nusa_v1_types_proto_enumTypes[5].Descriptor()
 }
 
 func (AllocDesired) Type() protoreflect.EnumType {
-	return &file_nusa_v1_types_proto_enumTypes[4]
+	return &file_nusa_v1_types_proto_enumTypes[5]
 }
 
 func (x AllocDesired) Number() protoreflect.EnumNumber {
@@ -519,7 +594,7 @@ func (x AllocDesired) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AllocDesired.Descriptor instead.
 func (AllocDesired) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
 // FailureCategory is the kind of a failure.
@@ -571,11 +646,11 @@ func (x FailureCategory) String() string {
 }
 
 func (FailureCategory) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_types_proto_enumTypes[5].Descriptor()
+	return file_nusa_v1_types_proto_enumTypes[6].Descriptor()
 }
 
 func (FailureCategory) Type() protoreflect.EnumType {
-	return &file_nusa_v1_types_proto_enumTypes[5]
+	return &file_nusa_v1_types_proto_enumTypes[6]
 }
 
 func (x FailureCategory) Number() protoreflect.EnumNumber {
@@ -584,7 +659,7 @@ func (x FailureCategory) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FailureCategory.Descriptor instead.
 func (FailureCategory) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 // HealthState is the result of the checks of a run.
@@ -624,11 +699,11 @@ func (x HealthState) String() string {
 }
 
 func (HealthState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_types_proto_enumTypes[6].Descriptor()
+	return file_nusa_v1_types_proto_enumTypes[7].Descriptor()
 }
 
 func (HealthState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_types_proto_enumTypes[6]
+	return &file_nusa_v1_types_proto_enumTypes[7]
 }
 
 func (x HealthState) Number() protoreflect.EnumNumber {
@@ -637,7 +712,7 @@ func (x HealthState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HealthState.Descriptor instead.
 func (HealthState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 // Resources is an amount that a node has or an instance asks for.
@@ -2462,7 +2537,10 @@ type DriverInfo struct {
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	// What the driver can do, for example "self_fencing", "exec", "cpu_limit" or
 	// "memory_limit".
-	Capabilities  []string `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	Capabilities []string `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	// The fields of a task's `config`. A region refuses jobs whose config does not have this form. Unset:
+	// the driver does not say, and refuses such tasks itself.
+	Config        *ConfigSchema `protobuf:"bytes,6,opt,name=config,proto3" json:"config,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2532,6 +2610,177 @@ func (x *DriverInfo) GetCapabilities() []string {
 	return nil
 }
 
+func (x *DriverInfo) GetConfig() *ConfigSchema {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
+// ConfigSchema is the form of a driver's `config` in job files. A field that it does not have is an
+// error.
+type ConfigSchema struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 64, each name once.
+	Fields        []*ConfigField `protobuf:"bytes,1,rep,name=fields,proto3" json:"fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigSchema) Reset() {
+	*x = ConfigSchema{}
+	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigSchema) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigSchema) ProtoMessage() {}
+
+func (x *ConfigSchema) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigSchema.ProtoReflect.Descriptor instead.
+func (*ConfigSchema) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ConfigSchema) GetFields() []*ConfigField {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+// ConfigField is one field of a driver's `config`. Conditions on text are checked again after the
+// variables in it are filled in: a text with ${NUSA_…} meets all of them until then.
+type ConfigField struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1..63 of [a-z0-9_], starting with a letter.
+	Name string     `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Type ConfigType `protobuf:"varint,2,opt,name=type,proto3,enum=nusa.v1.ConfigType" json:"type,omitempty"`
+	// The field must be there, and not empty.
+	Required bool `protobuf:"varint,3,opt,name=required,proto3" json:"required,omitempty"`
+	// Only for text: the value is one of these. At most 32, each at most 64 bytes. Empty: any text.
+	Values []string `protobuf:"bytes,4,rep,name=values,proto3" json:"values,omitempty"`
+	// Only for numbers: the least and the greatest value. Both 0: any.
+	Min float64 `protobuf:"fixed64,5,opt,name=min,proto3" json:"min,omitempty"`
+	Max float64 `protobuf:"fixed64,6,opt,name=max,proto3" json:"max,omitempty"`
+	// Only for text: an absolute path.
+	Absolute bool `protobuf:"varint,7,opt,name=absolute,proto3" json:"absolute,omitempty"`
+	// Messages never show the value.
+	Secret bool `protobuf:"varint,8,opt,name=secret,proto3" json:"secret,omitempty"`
+	// What the field is, in a few words, such as "the program to run". At most 128 bytes.
+	Help          string `protobuf:"bytes,9,opt,name=help,proto3" json:"help,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigField) Reset() {
+	*x = ConfigField{}
+	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigField) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigField) ProtoMessage() {}
+
+func (x *ConfigField) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigField.ProtoReflect.Descriptor instead.
+func (*ConfigField) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ConfigField) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ConfigField) GetType() ConfigType {
+	if x != nil {
+		return x.Type
+	}
+	return ConfigType_CONFIG_TYPE_UNSPECIFIED
+}
+
+func (x *ConfigField) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
+func (x *ConfigField) GetValues() []string {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *ConfigField) GetMin() float64 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+func (x *ConfigField) GetMax() float64 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *ConfigField) GetAbsolute() bool {
+	if x != nil {
+		return x.Absolute
+	}
+	return false
+}
+
+func (x *ConfigField) GetSecret() bool {
+	if x != nil {
+		return x.Secret
+	}
+	return false
+}
+
+func (x *ConfigField) GetHelp() string {
+	if x != nil {
+		return x.Help
+	}
+	return ""
+}
+
 // GPUDevice is one accelerator of a node.
 type GPUDevice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2551,7 +2800,7 @@ type GPUDevice struct {
 
 func (x *GPUDevice) Reset() {
 	*x = GPUDevice{}
-	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	mi := &file_nusa_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2563,7 +2812,7 @@ func (x *GPUDevice) String() string {
 func (*GPUDevice) ProtoMessage() {}
 
 func (x *GPUDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	mi := &file_nusa_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2576,7 +2825,7 @@ func (x *GPUDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUDevice.ProtoReflect.Descriptor instead.
 func (*GPUDevice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GPUDevice) GetId() string {
@@ -2635,7 +2884,7 @@ type GPUUse struct {
 
 func (x *GPUUse) Reset() {
 	*x = GPUUse{}
-	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	mi := &file_nusa_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2647,7 +2896,7 @@ func (x *GPUUse) String() string {
 func (*GPUUse) ProtoMessage() {}
 
 func (x *GPUUse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	mi := &file_nusa_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2660,7 +2909,7 @@ func (x *GPUUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUUse.ProtoReflect.Descriptor instead.
 func (*GPUUse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GPUUse) GetDevice() string {
@@ -2723,7 +2972,7 @@ type GPUTotals struct {
 
 func (x *GPUTotals) Reset() {
 	*x = GPUTotals{}
-	mi := &file_nusa_v1_types_proto_msgTypes[20]
+	mi := &file_nusa_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +2984,7 @@ func (x *GPUTotals) String() string {
 func (*GPUTotals) ProtoMessage() {}
 
 func (x *GPUTotals) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[20]
+	mi := &file_nusa_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +2997,7 @@ func (x *GPUTotals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUTotals.ProtoReflect.Descriptor instead.
 func (*GPUTotals) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GPUTotals) GetModels() map[string]int32 {
@@ -2771,7 +3020,7 @@ type GPUGrant struct {
 
 func (x *GPUGrant) Reset() {
 	*x = GPUGrant{}
-	mi := &file_nusa_v1_types_proto_msgTypes[21]
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +3032,7 @@ func (x *GPUGrant) String() string {
 func (*GPUGrant) ProtoMessage() {}
 
 func (x *GPUGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[21]
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +3045,7 @@ func (x *GPUGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUGrant.ProtoReflect.Descriptor instead.
 func (*GPUGrant) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GPUGrant) GetDevice() string {
@@ -2839,7 +3088,7 @@ type HostFacts struct {
 
 func (x *HostFacts) Reset() {
 	*x = HostFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[22]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +3100,7 @@ func (x *HostFacts) String() string {
 func (*HostFacts) ProtoMessage() {}
 
 func (x *HostFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[22]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +3113,7 @@ func (x *HostFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostFacts.ProtoReflect.Descriptor instead.
 func (*HostFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HostFacts) GetHostname() string {
@@ -3001,7 +3250,7 @@ type DiskFacts struct {
 
 func (x *DiskFacts) Reset() {
 	*x = DiskFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3013,7 +3262,7 @@ func (x *DiskFacts) String() string {
 func (*DiskFacts) ProtoMessage() {}
 
 func (x *DiskFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3026,7 +3275,7 @@ func (x *DiskFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskFacts.ProtoReflect.Descriptor instead.
 func (*DiskFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DiskFacts) GetDevice() string {
@@ -3073,7 +3322,7 @@ type NetworkFacts struct {
 
 func (x *NetworkFacts) Reset() {
 	*x = NetworkFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3334,7 @@ func (x *NetworkFacts) String() string {
 func (*NetworkFacts) ProtoMessage() {}
 
 func (x *NetworkFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3347,7 @@ func (x *NetworkFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkFacts.ProtoReflect.Descriptor instead.
 func (*NetworkFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NetworkFacts) GetName() string {
@@ -3152,7 +3401,7 @@ type NodeStats struct {
 
 func (x *NodeStats) Reset() {
 	*x = NodeStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[25]
+	mi := &file_nusa_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3413,7 @@ func (x *NodeStats) String() string {
 func (*NodeStats) ProtoMessage() {}
 
 func (x *NodeStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[25]
+	mi := &file_nusa_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3426,7 @@ func (x *NodeStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStats.ProtoReflect.Descriptor instead.
 func (*NodeStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NodeStats) GetCpu() float64 {
@@ -3284,7 +3533,7 @@ type DiskStats struct {
 
 func (x *DiskStats) Reset() {
 	*x = DiskStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	mi := &file_nusa_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3296,7 +3545,7 @@ func (x *DiskStats) String() string {
 func (*DiskStats) ProtoMessage() {}
 
 func (x *DiskStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	mi := &file_nusa_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3309,7 +3558,7 @@ func (x *DiskStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskStats.ProtoReflect.Descriptor instead.
 func (*DiskStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DiskStats) GetMount() string {
@@ -3352,7 +3601,7 @@ type NetworkStats struct {
 
 func (x *NetworkStats) Reset() {
 	*x = NetworkStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[27]
+	mi := &file_nusa_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3613,7 @@ func (x *NetworkStats) String() string {
 func (*NetworkStats) ProtoMessage() {}
 
 func (x *NetworkStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[27]
+	mi := &file_nusa_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3626,7 @@ func (x *NetworkStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkStats.ProtoReflect.Descriptor instead.
 func (*NetworkStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NetworkStats) GetName() string {
@@ -3494,7 +3743,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_nusa_v1_types_proto_msgTypes[28]
+	mi := &file_nusa_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3506,7 +3755,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[28]
+	mi := &file_nusa_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3519,7 +3768,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Allocation) GetId() string {
@@ -3742,7 +3991,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_nusa_v1_types_proto_msgTypes[29]
+	mi := &file_nusa_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3754,7 +4003,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[29]
+	mi := &file_nusa_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3767,7 +4016,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Failure) GetCategory() FailureCategory {
@@ -3825,7 +4074,7 @@ type RetryDecision struct {
 
 func (x *RetryDecision) Reset() {
 	*x = RetryDecision{}
-	mi := &file_nusa_v1_types_proto_msgTypes[30]
+	mi := &file_nusa_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3837,7 +4086,7 @@ func (x *RetryDecision) String() string {
 func (*RetryDecision) ProtoMessage() {}
 
 func (x *RetryDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[30]
+	mi := &file_nusa_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3850,7 +4099,7 @@ func (x *RetryDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryDecision.ProtoReflect.Descriptor instead.
 func (*RetryDecision) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RetryDecision) GetFailure() *Failure {
@@ -3926,7 +4175,7 @@ type TaskState struct {
 
 func (x *TaskState) Reset() {
 	*x = TaskState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[31]
+	mi := &file_nusa_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3938,7 +4187,7 @@ func (x *TaskState) String() string {
 func (*TaskState) ProtoMessage() {}
 
 func (x *TaskState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[31]
+	mi := &file_nusa_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3951,7 +4200,7 @@ func (x *TaskState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskState.ProtoReflect.Descriptor instead.
 func (*TaskState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TaskState) GetState() AllocState {
@@ -4064,7 +4313,7 @@ type CheckState struct {
 
 func (x *CheckState) Reset() {
 	*x = CheckState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[32]
+	mi := &file_nusa_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4076,7 +4325,7 @@ func (x *CheckState) String() string {
 func (*CheckState) ProtoMessage() {}
 
 func (x *CheckState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[32]
+	mi := &file_nusa_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4089,7 +4338,7 @@ func (x *CheckState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckState.ProtoReflect.Descriptor instead.
 func (*CheckState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CheckState) GetCheck() string {
@@ -4154,7 +4403,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_nusa_v1_types_proto_msgTypes[33]
+	mi := &file_nusa_v1_types_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4166,7 +4415,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[33]
+	mi := &file_nusa_v1_types_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4179,7 +4428,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TaskEvent) GetTime() *timestamppb.Timestamp {
@@ -4223,7 +4472,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_nusa_v1_types_proto_msgTypes[34]
+	mi := &file_nusa_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4235,7 +4484,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[34]
+	mi := &file_nusa_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4248,7 +4497,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Problem) GetField() string {
@@ -4466,14 +4715,27 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"(\n" +
 	"\fVolumesAllow\x12\x18\n" +
-	"\afolders\x18\x01 \x03(\tR\afolders\"\x92\x01\n" +
+	"\afolders\x18\x01 \x03(\tR\afolders\"\xc1\x01\n" +
 	"\n" +
 	"DriverInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\ahealthy\x18\x02 \x01(\bR\ahealthy\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\"\n" +
-	"\fcapabilities\x18\x05 \x03(\tR\fcapabilities\"\x88\x01\n" +
+	"\fcapabilities\x18\x05 \x03(\tR\fcapabilities\x12-\n" +
+	"\x06config\x18\x06 \x01(\v2\x15.nusa.v1.ConfigSchemaR\x06config\"<\n" +
+	"\fConfigSchema\x12,\n" +
+	"\x06fields\x18\x01 \x03(\v2\x14.nusa.v1.ConfigFieldR\x06fields\"\xea\x01\n" +
+	"\vConfigField\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
+	"\x04type\x18\x02 \x01(\x0e2\x13.nusa.v1.ConfigTypeR\x04type\x12\x1a\n" +
+	"\brequired\x18\x03 \x01(\bR\brequired\x12\x16\n" +
+	"\x06values\x18\x04 \x03(\tR\x06values\x12\x10\n" +
+	"\x03min\x18\x05 \x01(\x01R\x03min\x12\x10\n" +
+	"\x03max\x18\x06 \x01(\x01R\x03max\x12\x1a\n" +
+	"\babsolute\x18\a \x01(\bR\babsolute\x12\x16\n" +
+	"\x06secret\x18\b \x01(\bR\x06secret\x12\x12\n" +
+	"\x04help\x18\t \x01(\tR\x04help\"\x88\x01\n" +
 	"\tGPUDevice\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12!\n" +
@@ -4653,7 +4915,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
 	"\x06column\x18\x03 \x01(\x05R\x06column\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12'\n" +
-	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xdf\r\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\x93\x0e\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19REASON_REGION_NOT_ALLOWED\x10\x01\x12\x1a\n" +
@@ -4693,7 +4955,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x19REASON_CONTROL_PLANE_HOST\x10$\x12\x1a\n" +
 	"\x16REASON_NO_FITTING_NODE\x10%\x12\x13\n" +
 	"\x0fREASON_NO_NODES\x10&\x12\x13\n" +
-	"\x0fREASON_RESERVED\x10'\x12\x16\n" +
+	"\x0fREASON_RESERVED\x10'\x12\x19\n" +
+	"\x15REASON_CONFIG_INVALID\x10(\x12\x16\n" +
 	"\x12REASON_UNSUPPORTED\x102\x12\x17\n" +
 	"\x13REASON_START_FAILED\x103\x12\x11\n" +
 	"\rREASON_EXITED\x104\x12\x1b\n" +
@@ -4702,7 +4965,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x14REASON_LEASE_EXPIRED\x107\x12\x1d\n" +
 	"\x19REASON_RESTARTS_EXHAUSTED\x108\x12 \n" +
 	"\x1cREASON_RESCHEDULES_EXHAUSTED\x109\x12\x1c\n" +
-	"\x18REASON_RETRIES_EXHAUSTED\x10[\x12\x1c\n" +
+	"\x18REASON_RETRIES_EXHAUSTED\x10[\x12\x17\n" +
+	"\x13REASON_OTHER_REGION\x10_\x12\x1c\n" +
 	"\x18REASON_PERMANENT_FAILURE\x10\\\x12\x19\n" +
 	"\x15REASON_OUTPUT_INVALID\x10^\x12\x15\n" +
 	"\x11REASON_AGENT_BUSY\x10:\x12\x18\n" +
@@ -4735,7 +4999,18 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10NODE_STATE_READY\x10\x01\x12\x13\n" +
 	"\x0fNODE_STATE_LOST\x10\x02\x12\x13\n" +
-	"\x0fNODE_STATE_LEFT\x10\x03*\xd6\x01\n" +
+	"\x0fNODE_STATE_LEFT\x10\x03*\xe8\x01\n" +
+	"\n" +
+	"ConfigType\x12\x1b\n" +
+	"\x17CONFIG_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10CONFIG_TYPE_TEXT\x10\x01\x12\x14\n" +
+	"\x10CONFIG_TYPE_BOOL\x10\x02\x12\x17\n" +
+	"\x13CONFIG_TYPE_INTEGER\x10\x03\x12\x16\n" +
+	"\x12CONFIG_TYPE_NUMBER\x10\x04\x12\x15\n" +
+	"\x11CONFIG_TYPE_TEXTS\x10\x05\x12\x18\n" +
+	"\x14CONFIG_TYPE_TEXT_MAP\x10\x06\x12\x1a\n" +
+	"\x16CONFIG_TYPE_SCALAR_MAP\x10\a\x12\x13\n" +
+	"\x0fCONFIG_TYPE_MAP\x10\b*\xd6\x01\n" +
 	"\n" +
 	"AllocState\x12\x1b\n" +
 	"\x17ALLOC_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -4777,147 +5052,153 @@ func file_nusa_v1_types_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_types_proto_rawDescData
 }
 
-var file_nusa_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_nusa_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
+var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_nusa_v1_types_proto_goTypes = []any{
 	(Reason)(0),                   // 0: nusa.v1.Reason
 	(RegionState)(0),              // 1: nusa.v1.RegionState
 	(NodeState)(0),                // 2: nusa.v1.NodeState
-	(AllocState)(0),               // 3: nusa.v1.AllocState
-	(AllocDesired)(0),             // 4: nusa.v1.AllocDesired
-	(FailureCategory)(0),          // 5: nusa.v1.FailureCategory
-	(HealthState)(0),              // 6: nusa.v1.HealthState
-	(*Resources)(nil),             // 7: nusa.v1.Resources
-	(*GPU)(nil),                   // 8: nusa.v1.GPU
-	(*Location)(nil),              // 9: nusa.v1.Location
-	(*RegionDefinition)(nil),      // 10: nusa.v1.RegionDefinition
-	(*Region)(nil),                // 11: nusa.v1.Region
-	(*LostRegion)(nil),            // 12: nusa.v1.LostRegion
-	(*RegionalServer)(nil),        // 13: nusa.v1.RegionalServer
-	(*RegionReport)(nil),          // 14: nusa.v1.RegionReport
-	(*Utilisation)(nil),           // 15: nusa.v1.Utilisation
-	(*RegionShape)(nil),           // 16: nusa.v1.RegionShape
-	(*FitCount)(nil),              // 17: nusa.v1.FitCount
-	(*ShapeBin)(nil),              // 18: nusa.v1.ShapeBin
-	(*Node)(nil),                  // 19: nusa.v1.Node
-	(*NodeDrain)(nil),             // 20: nusa.v1.NodeDrain
-	(*LeavingGroup)(nil),          // 21: nusa.v1.LeavingGroup
-	(*NodeInventory)(nil),         // 22: nusa.v1.NodeInventory
-	(*VolumesAllow)(nil),          // 23: nusa.v1.VolumesAllow
-	(*DriverInfo)(nil),            // 24: nusa.v1.DriverInfo
-	(*GPUDevice)(nil),             // 25: nusa.v1.GPUDevice
-	(*GPUUse)(nil),                // 26: nusa.v1.GPUUse
-	(*GPUTotals)(nil),             // 27: nusa.v1.GPUTotals
-	(*GPUGrant)(nil),              // 28: nusa.v1.GPUGrant
-	(*HostFacts)(nil),             // 29: nusa.v1.HostFacts
-	(*DiskFacts)(nil),             // 30: nusa.v1.DiskFacts
-	(*NetworkFacts)(nil),          // 31: nusa.v1.NetworkFacts
-	(*NodeStats)(nil),             // 32: nusa.v1.NodeStats
-	(*DiskStats)(nil),             // 33: nusa.v1.DiskStats
-	(*NetworkStats)(nil),          // 34: nusa.v1.NetworkStats
-	(*Allocation)(nil),            // 35: nusa.v1.Allocation
-	(*Failure)(nil),               // 36: nusa.v1.Failure
-	(*RetryDecision)(nil),         // 37: nusa.v1.RetryDecision
-	(*TaskState)(nil),             // 38: nusa.v1.TaskState
-	(*CheckState)(nil),            // 39: nusa.v1.CheckState
-	(*TaskEvent)(nil),             // 40: nusa.v1.TaskEvent
-	(*Problem)(nil),               // 41: nusa.v1.Problem
-	nil,                           // 42: nusa.v1.RegionDefinition.LabelsEntry
-	nil,                           // 43: nusa.v1.RegionReport.AllocationsEntry
-	nil,                           // 44: nusa.v1.NodeInventory.LabelsEntry
-	nil,                           // 45: nusa.v1.GPUTotals.ModelsEntry
-	nil,                           // 46: nusa.v1.Allocation.TasksEntry
-	nil,                           // 47: nusa.v1.Allocation.PortsEntry
-	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
+	(ConfigType)(0),               // 3: nusa.v1.ConfigType
+	(AllocState)(0),               // 4: nusa.v1.AllocState
+	(AllocDesired)(0),             // 5: nusa.v1.AllocDesired
+	(FailureCategory)(0),          // 6: nusa.v1.FailureCategory
+	(HealthState)(0),              // 7: nusa.v1.HealthState
+	(*Resources)(nil),             // 8: nusa.v1.Resources
+	(*GPU)(nil),                   // 9: nusa.v1.GPU
+	(*Location)(nil),              // 10: nusa.v1.Location
+	(*RegionDefinition)(nil),      // 11: nusa.v1.RegionDefinition
+	(*Region)(nil),                // 12: nusa.v1.Region
+	(*LostRegion)(nil),            // 13: nusa.v1.LostRegion
+	(*RegionalServer)(nil),        // 14: nusa.v1.RegionalServer
+	(*RegionReport)(nil),          // 15: nusa.v1.RegionReport
+	(*Utilisation)(nil),           // 16: nusa.v1.Utilisation
+	(*RegionShape)(nil),           // 17: nusa.v1.RegionShape
+	(*FitCount)(nil),              // 18: nusa.v1.FitCount
+	(*ShapeBin)(nil),              // 19: nusa.v1.ShapeBin
+	(*Node)(nil),                  // 20: nusa.v1.Node
+	(*NodeDrain)(nil),             // 21: nusa.v1.NodeDrain
+	(*LeavingGroup)(nil),          // 22: nusa.v1.LeavingGroup
+	(*NodeInventory)(nil),         // 23: nusa.v1.NodeInventory
+	(*VolumesAllow)(nil),          // 24: nusa.v1.VolumesAllow
+	(*DriverInfo)(nil),            // 25: nusa.v1.DriverInfo
+	(*ConfigSchema)(nil),          // 26: nusa.v1.ConfigSchema
+	(*ConfigField)(nil),           // 27: nusa.v1.ConfigField
+	(*GPUDevice)(nil),             // 28: nusa.v1.GPUDevice
+	(*GPUUse)(nil),                // 29: nusa.v1.GPUUse
+	(*GPUTotals)(nil),             // 30: nusa.v1.GPUTotals
+	(*GPUGrant)(nil),              // 31: nusa.v1.GPUGrant
+	(*HostFacts)(nil),             // 32: nusa.v1.HostFacts
+	(*DiskFacts)(nil),             // 33: nusa.v1.DiskFacts
+	(*NetworkFacts)(nil),          // 34: nusa.v1.NetworkFacts
+	(*NodeStats)(nil),             // 35: nusa.v1.NodeStats
+	(*DiskStats)(nil),             // 36: nusa.v1.DiskStats
+	(*NetworkStats)(nil),          // 37: nusa.v1.NetworkStats
+	(*Allocation)(nil),            // 38: nusa.v1.Allocation
+	(*Failure)(nil),               // 39: nusa.v1.Failure
+	(*RetryDecision)(nil),         // 40: nusa.v1.RetryDecision
+	(*TaskState)(nil),             // 41: nusa.v1.TaskState
+	(*CheckState)(nil),            // 42: nusa.v1.CheckState
+	(*TaskEvent)(nil),             // 43: nusa.v1.TaskEvent
+	(*Problem)(nil),               // 44: nusa.v1.Problem
+	nil,                           // 45: nusa.v1.RegionDefinition.LabelsEntry
+	nil,                           // 46: nusa.v1.RegionReport.AllocationsEntry
+	nil,                           // 47: nusa.v1.NodeInventory.LabelsEntry
+	nil,                           // 48: nusa.v1.GPUTotals.ModelsEntry
+	nil,                           // 49: nusa.v1.Allocation.TasksEntry
+	nil,                           // 50: nusa.v1.Allocation.PortsEntry
+	(*durationpb.Duration)(nil),   // 51: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 52: google.protobuf.Timestamp
 }
 var file_nusa_v1_types_proto_depIdxs = []int32{
-	8,  // 0: nusa.v1.Resources.gpu:type_name -> nusa.v1.GPU
-	9,  // 1: nusa.v1.RegionDefinition.location:type_name -> nusa.v1.Location
-	42, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
-	10, // 3: nusa.v1.Region.definition:type_name -> nusa.v1.RegionDefinition
+	9,  // 0: nusa.v1.Resources.gpu:type_name -> nusa.v1.GPU
+	10, // 1: nusa.v1.RegionDefinition.location:type_name -> nusa.v1.Location
+	45, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
+	11, // 3: nusa.v1.Region.definition:type_name -> nusa.v1.RegionDefinition
 	1,  // 4: nusa.v1.Region.state:type_name -> nusa.v1.RegionState
-	13, // 5: nusa.v1.Region.servers:type_name -> nusa.v1.RegionalServer
-	14, // 6: nusa.v1.Region.report:type_name -> nusa.v1.RegionReport
-	48, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
-	12, // 8: nusa.v1.Region.lost:type_name -> nusa.v1.LostRegion
-	49, // 9: nusa.v1.Region.lost_at:type_name -> google.protobuf.Timestamp
-	48, // 10: nusa.v1.Region.silent:type_name -> google.protobuf.Duration
-	48, // 11: nusa.v1.Region.move_due:type_name -> google.protobuf.Duration
-	48, // 12: nusa.v1.Region.commit_blocked:type_name -> google.protobuf.Duration
-	48, // 13: nusa.v1.Region.awaited:type_name -> google.protobuf.Duration
-	48, // 14: nusa.v1.Region.policy_age:type_name -> google.protobuf.Duration
-	49, // 15: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
-	7,  // 16: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
-	7,  // 17: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
-	15, // 18: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
-	16, // 19: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
-	43, // 20: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
-	7,  // 21: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
-	27, // 22: nusa.v1.RegionReport.gpus:type_name -> nusa.v1.GPUTotals
-	17, // 23: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
-	18, // 24: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
+	14, // 5: nusa.v1.Region.servers:type_name -> nusa.v1.RegionalServer
+	15, // 6: nusa.v1.Region.report:type_name -> nusa.v1.RegionReport
+	51, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
+	13, // 8: nusa.v1.Region.lost:type_name -> nusa.v1.LostRegion
+	52, // 9: nusa.v1.Region.lost_at:type_name -> google.protobuf.Timestamp
+	51, // 10: nusa.v1.Region.silent:type_name -> google.protobuf.Duration
+	51, // 11: nusa.v1.Region.move_due:type_name -> google.protobuf.Duration
+	51, // 12: nusa.v1.Region.commit_blocked:type_name -> google.protobuf.Duration
+	51, // 13: nusa.v1.Region.awaited:type_name -> google.protobuf.Duration
+	51, // 14: nusa.v1.Region.policy_age:type_name -> google.protobuf.Duration
+	52, // 15: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
+	8,  // 16: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
+	8,  // 17: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
+	16, // 18: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
+	17, // 19: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
+	46, // 20: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
+	8,  // 21: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
+	30, // 22: nusa.v1.RegionReport.gpus:type_name -> nusa.v1.GPUTotals
+	18, // 23: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
+	19, // 24: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
 	0,  // 25: nusa.v1.FitCount.reason:type_name -> nusa.v1.Reason
-	7,  // 26: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
+	8,  // 26: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
 	2,  // 27: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
-	22, // 28: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
-	32, // 29: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
-	48, // 30: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
-	7,  // 31: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
-	49, // 32: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	48, // 33: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
-	21, // 34: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
-	26, // 35: nusa.v1.Node.gpu_uses:type_name -> nusa.v1.GPUUse
-	20, // 36: nusa.v1.Node.drain:type_name -> nusa.v1.NodeDrain
-	48, // 37: nusa.v1.NodeDrain.deadline:type_name -> google.protobuf.Duration
+	23, // 28: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
+	35, // 29: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
+	51, // 30: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
+	8,  // 31: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
+	52, // 32: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	51, // 33: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
+	22, // 34: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
+	29, // 35: nusa.v1.Node.gpu_uses:type_name -> nusa.v1.GPUUse
+	21, // 36: nusa.v1.Node.drain:type_name -> nusa.v1.NodeDrain
+	51, // 37: nusa.v1.NodeDrain.deadline:type_name -> google.protobuf.Duration
 	0,  // 38: nusa.v1.LeavingGroup.reason:type_name -> nusa.v1.Reason
-	7,  // 39: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
-	44, // 40: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
-	24, // 41: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
-	25, // 42: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
-	29, // 43: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
-	23, // 44: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
-	25, // 45: nusa.v1.NodeInventory.unusable_gpus:type_name -> nusa.v1.GPUDevice
-	45, // 46: nusa.v1.GPUTotals.models:type_name -> nusa.v1.GPUTotals.ModelsEntry
-	30, // 47: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
-	31, // 48: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
-	49, // 49: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
-	33, // 50: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
-	34, // 51: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
-	48, // 52: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
-	48, // 53: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
-	4,  // 54: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
-	3,  // 55: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
-	0,  // 56: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
-	46, // 57: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
-	7,  // 58: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
-	47, // 59: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
-	49, // 60: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	49, // 61: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
-	48, // 62: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
-	37, // 63: nusa.v1.Allocation.retry:type_name -> nusa.v1.RetryDecision
-	28, // 64: nusa.v1.Allocation.gpus:type_name -> nusa.v1.GPUGrant
-	5,  // 65: nusa.v1.Failure.category:type_name -> nusa.v1.FailureCategory
-	36, // 66: nusa.v1.RetryDecision.failure:type_name -> nusa.v1.Failure
-	49, // 67: nusa.v1.RetryDecision.next:type_name -> google.protobuf.Timestamp
-	3,  // 68: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
-	49, // 69: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
-	49, // 70: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
-	0,  // 71: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
-	40, // 72: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
-	39, // 73: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
-	6,  // 74: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
-	49, // 75: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
-	49, // 76: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
-	48, // 77: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
-	49, // 78: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	0,  // 79: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
-	38, // 80: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
-	81, // [81:81] is the sub-list for method output_type
-	81, // [81:81] is the sub-list for method input_type
-	81, // [81:81] is the sub-list for extension type_name
-	81, // [81:81] is the sub-list for extension extendee
-	0,  // [0:81] is the sub-list for field type_name
+	8,  // 39: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
+	47, // 40: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
+	25, // 41: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
+	28, // 42: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
+	32, // 43: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
+	24, // 44: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
+	28, // 45: nusa.v1.NodeInventory.unusable_gpus:type_name -> nusa.v1.GPUDevice
+	26, // 46: nusa.v1.DriverInfo.config:type_name -> nusa.v1.ConfigSchema
+	27, // 47: nusa.v1.ConfigSchema.fields:type_name -> nusa.v1.ConfigField
+	3,  // 48: nusa.v1.ConfigField.type:type_name -> nusa.v1.ConfigType
+	48, // 49: nusa.v1.GPUTotals.models:type_name -> nusa.v1.GPUTotals.ModelsEntry
+	33, // 50: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
+	34, // 51: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
+	52, // 52: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
+	36, // 53: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
+	37, // 54: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
+	51, // 55: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
+	51, // 56: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
+	5,  // 57: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
+	4,  // 58: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
+	0,  // 59: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
+	49, // 60: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
+	8,  // 61: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
+	50, // 62: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
+	52, // 63: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	52, // 64: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
+	51, // 65: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
+	40, // 66: nusa.v1.Allocation.retry:type_name -> nusa.v1.RetryDecision
+	31, // 67: nusa.v1.Allocation.gpus:type_name -> nusa.v1.GPUGrant
+	6,  // 68: nusa.v1.Failure.category:type_name -> nusa.v1.FailureCategory
+	39, // 69: nusa.v1.RetryDecision.failure:type_name -> nusa.v1.Failure
+	52, // 70: nusa.v1.RetryDecision.next:type_name -> google.protobuf.Timestamp
+	4,  // 71: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
+	52, // 72: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
+	52, // 73: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
+	0,  // 74: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
+	43, // 75: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
+	42, // 76: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
+	7,  // 77: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
+	52, // 78: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
+	52, // 79: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
+	51, // 80: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
+	52, // 81: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	0,  // 82: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
+	41, // 83: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
+	84, // [84:84] is the sub-list for method output_type
+	84, // [84:84] is the sub-list for method input_type
+	84, // [84:84] is the sub-list for extension type_name
+	84, // [84:84] is the sub-list for extension extendee
+	0,  // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_types_proto_init() }
@@ -4930,8 +5211,8 @@ func file_nusa_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_types_proto_rawDesc), len(file_nusa_v1_types_proto_rawDesc)),
-			NumEnums:      7,
-			NumMessages:   41,
+			NumEnums:      8,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
