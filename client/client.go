@@ -167,6 +167,9 @@ func (c *Client) Schedules() nusav1.SchedulesClient { return nusav1.NewSchedules
 // DeadLetters has what is left of instances of batch jobs that failed for good.
 func (c *Client) DeadLetters() nusav1.DeadLettersClient { return nusav1.NewDeadLettersClient(c.conn) }
 
+// Tasks has the history of allocations.
+func (c *Client) Tasks() nusav1.TasksClient { return nusav1.NewTasksClient(c.conn) }
+
 // Spares prepares spare hosts for an upgrade, and holds them.
 func (c *Client) Spares() nusav1.SparesClient { return nusav1.NewSparesClient(c.conn) }
 

@@ -33,6 +33,7 @@ var services = []binding{
 	bind(nusav1.NewReservationsClient, gateway.RegisterReservationsHandlerClient),
 	bind(nusav1.NewBusesClient, gateway.RegisterBusesHandlerClient),
 	bind(nusav1.NewDeadLettersClient, gateway.RegisterDeadLettersHandlerClient),
+	bind(nusav1.NewTasksClient, gateway.RegisterTasksHandlerClient),
 	bind(nusav1.NewSparesClient, gateway.RegisterSparesHandlerClient),
 	bind(nusav1.NewIntakesClient, gateway.RegisterIntakesHandlerClient),
 	bind(nusav1.NewRolloutsClient, gateway.RegisterRolloutsHandlerClient),

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // Services and calls that are not for operators have no HTTP paths.
 var (
 	internalServices = map[string]bool{"Federation": true, "Dispatch": true, "Siblings": true, "Driver": true, "Identity": true, "Discovery": true}
-	internalCalls    = map[string]bool{"Repairs.Slots": true, "Repairs.Orders": true, "Audit.Forward": true, "Reservations.Locate": true, "DeadLetters.Collect": true}
+	internalCalls    = map[string]bool{"Repairs.Slots": true, "Repairs.Orders": true, "Audit.Forward": true, "Reservations.Locate": true, "DeadLetters.Collect": true, "Tasks.Copy": true}
 )
 
 // TestEveryCallHasItsPath: each public RPC has a path, and the list of services has its service.

@@ -49,7 +49,7 @@ var findsItself = []string{
 	"Allocations/Stats", "Allocations/Stop", "DeadLetters/Drop", "DeadLetters/Get", "DeadLetters/Redrive", "Jobs/Plan", "Jobs/Submit", "Jobs/SubmitMany",
 	"Nodes/Cordon", "Nodes/Drain", "Nodes/Get", "Nodes/Remove",
 	"Reservations/Claim", "Reservations/Create", "Reservations/Get", "Reservations/Release", "Rollouts/Revert",
-	"Spares/Cancel", "Spares/Get", "Spares/Prepare", "Spares/Release",
+	"Spares/Cancel", "Spares/Get", "Spares/Prepare", "Spares/Release", "Tasks/Get",
 }
 
 // TestActions writes what each method needs, and which built-in roles have that. Each method that

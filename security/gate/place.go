@@ -118,6 +118,20 @@ func ofDefinition(req any) (place, bool) {
 // ofAllocations is for a list of allocations.
 func ofAllocations(req any) (place, bool) {
 	r, ok := req.(*nusav1.ListAllocationsRequest)
+	return jobAndRegion(r), ok
+}
+
+// ofTasks is for a list of the history of allocations.
+func ofTasks(req any) (place, bool) {
+	r, ok := req.(*nusav1.ListTasksRequest)
+	return jobAndRegion(r), ok
+}
+
+// jobAndRegion returns the place of a request that may name a job, a namespace or a region.
+func jobAndRegion(r interface {
+	GetRegion() string
+	GetJob() *nusav1.JobRef
+}) place {
 	p := place{region: r.GetRegion()}
 	if ref := r.GetJob(); ref.GetName() != "" || ref.GetNamespace() != "" {
 		p = refPlace(ref)
@@ -126,7 +140,7 @@ func ofAllocations(req any) (place, bool) {
 	if a, b := r.GetRegion(), r.GetJob().GetRegion(); a != "" && b != "" && a != b {
 		p.region = "" // the list may be that of both
 	}
-	return p, ok
+	return p
 }
 
 // ofNewNamespace is for the request that stores a namespace.

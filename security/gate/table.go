@@ -226,6 +226,9 @@ var table = []row{
 	{name: "/nusa.v1.Rollouts/Promote", may: users, verb: "submit", kind: "job", at: ofJob},
 	{name: "/nusa.v1.Rollouts/Fail", may: users, verb: "submit", kind: "job", at: ofJob},
 
+	{name: "/nusa.v1.Tasks/List", may: users, verb: "read", kind: "allocation", at: ofTasks, list: true},
+	{name: "/nusa.v1.Tasks/Get", may: users, verb: "read", kind: "allocation", at: unknown},
+	{name: "/nusa.v1.Tasks/Copy", may: ownServers},
 	{name: "/nusa.v1.DeadLetters/List", may: users, verb: "read", kind: "job", at: ofNamespace, list: true},
 	{name: "/nusa.v1.DeadLetters/Get", may: users, verb: "read", kind: "job", at: unknown},
 	{name: "/nusa.v1.DeadLetters/Redrive", may: users, verb: "submit", kind: "job", at: unknown},

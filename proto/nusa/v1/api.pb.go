@@ -1489,7 +1489,10 @@ type GroupExplanation struct {
 	// rule. Unspecified for a system job, and if a region responds.
 	Divide Divide `protobuf:"varint,10,opt,name=divide,proto3,enum=nusa.v1.Divide" json:"divide,omitempty"`
 	// Where that rule comes from, for example "the default of a batch job".
-	DivideWhy     string `protobuf:"bytes,11,opt,name=divide_why,json=divideWhy,proto3" json:"divide_why,omitempty"`
+	DivideWhy string `protobuf:"bytes,11,opt,name=divide_why,json=divideWhy,proto3" json:"divide_why,omitempty"`
+	// As in GroupStatus. Unset in a plan.
+	Queue         *QueuePlace `protobuf:"bytes,12,opt,name=queue,proto3" json:"queue,omitempty"`
+	GlobalQueue   *QueuePlace `protobuf:"bytes,13,opt,name=global_queue,json=globalQueue,proto3" json:"global_queue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1599,6 +1602,20 @@ func (x *GroupExplanation) GetDivideWhy() string {
 		return x.DivideWhy
 	}
 	return ""
+}
+
+func (x *GroupExplanation) GetQueue() *QueuePlace {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+func (x *GroupExplanation) GetGlobalQueue() *QueuePlace {
+	if x != nil {
+		return x.GlobalQueue
+	}
+	return nil
 }
 
 // NearFare is the result of a `near` clause for one region: the distance that the clause
@@ -8586,7 +8603,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\vExplanation\x121\n" +
 	"\x06groups\x18\x01 \x03(\v2\x19.nusa.v1.GroupExplanationR\x06groups\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x12\n" +
-	"\x04note\x18\x03 \x01(\tR\x04note\"\xa1\x03\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"\x84\x04\n" +
 	"\x10GroupExplanation\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\adesired\x18\x02 \x01(\x05R\adesired\x12\x1a\n" +
@@ -8600,7 +8617,9 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x06divide\x18\n" +
 	" \x01(\x0e2\x0f.nusa.v1.DivideR\x06divide\x12\x1d\n" +
 	"\n" +
-	"divide_why\x18\v \x01(\tR\tdivideWhy\"\xd2\x03\n" +
+	"divide_why\x18\v \x01(\tR\tdivideWhy\x12)\n" +
+	"\x05queue\x18\f \x01(\v2\x13.nusa.v1.QueuePlaceR\x05queue\x126\n" +
+	"\fglobal_queue\x18\r \x01(\v2\x13.nusa.v1.QueuePlaceR\vglobalQueue\"\xd2\x03\n" +
 	"\bNearFare\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05bound\x18\x02 \x01(\tR\x05bound\x12\x1a\n" +
@@ -9361,12 +9380,13 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*Job)(nil),                       // 125: nusa.v1.Job
 	(*CountedReason)(nil),             // 126: nusa.v1.CountedReason
 	(Divide)(0),                       // 127: nusa.v1.Divide
-	(Reason)(0),                       // 128: nusa.v1.Reason
-	(*Allocation)(nil),                // 129: nusa.v1.Allocation
-	(*RegionDefinition)(nil),          // 130: nusa.v1.RegionDefinition
-	(*Region)(nil),                    // 131: nusa.v1.Region
-	(*Node)(nil),                      // 132: nusa.v1.Node
-	(*Location)(nil),                  // 133: nusa.v1.Location
+	(*QueuePlace)(nil),                // 128: nusa.v1.QueuePlace
+	(Reason)(0),                       // 129: nusa.v1.Reason
+	(*Allocation)(nil),                // 130: nusa.v1.Allocation
+	(*RegionDefinition)(nil),          // 131: nusa.v1.RegionDefinition
+	(*Region)(nil),                    // 132: nusa.v1.Region
+	(*Node)(nil),                      // 133: nusa.v1.Node
+	(*Location)(nil),                  // 134: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
 	119, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
@@ -9398,225 +9418,227 @@ var file_nusa_v1_api_proto_depIdxs = []int32{
 	23,  // 26: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
 	22,  // 27: nusa.v1.GroupExplanation.near:type_name -> nusa.v1.NearFare
 	127, // 28: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
-	119, // 29: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
-	119, // 30: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
-	1,   // 31: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
-	0,   // 32: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
-	119, // 33: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
-	119, // 34: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
-	119, // 35: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
-	119, // 36: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
-	119, // 37: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
-	128, // 38: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
-	26,  // 39: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	27,  // 40: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	128, // 41: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
-	26,  // 42: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	27,  // 43: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	119, // 44: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
-	35,  // 45: nusa.v1.ListFilesResponse.file:type_name -> nusa.v1.FileInfo
-	35,  // 46: nusa.v1.ListFilesResponse.entries:type_name -> nusa.v1.FileInfo
-	124, // 47: nusa.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
-	35,  // 48: nusa.v1.FileChunk.file:type_name -> nusa.v1.FileInfo
-	8,   // 49: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	129, // 50: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
-	16,  // 51: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	115, // 52: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	44,  // 53: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
-	116, // 54: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
-	119, // 55: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
-	119, // 56: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
-	53,  // 57: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
-	57,  // 58: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
-	130, // 59: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	117, // 60: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	131, // 61: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	132, // 62: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	16,  // 63: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	119, // 64: nusa.v1.DrainNodeRequest.deadline:type_name -> google.protobuf.Duration
-	132, // 65: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
-	0,   // 66: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,   // 67: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	119, // 68: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	119, // 69: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	119, // 70: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	119, // 71: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	119, // 72: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	119, // 73: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	74,  // 74: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	131, // 75: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	132, // 76: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	16,  // 77: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	119, // 78: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
-	75,  // 79: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
-	71,  // 80: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	119, // 81: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
-	79,  // 82: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	119, // 83: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	119, // 84: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	81,  // 85: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	119, // 86: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
-	119, // 87: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 88: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	119, // 89: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 90: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	119, // 91: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	119, // 92: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	119, // 93: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	119, // 94: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	84,  // 95: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	118, // 96: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	119, // 97: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
-	119, // 98: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	119, // 99: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	124, // 100: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	124, // 101: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	119, // 102: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	89,  // 103: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	16,  // 104: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	87,  // 105: nusa.v1.HistoryResponse.block:type_name -> nusa.v1.HistoryBlock
-	124, // 106: nusa.v1.HistoryBlock.start:type_name -> google.protobuf.Timestamp
-	119, // 107: nusa.v1.HistoryBlock.step:type_name -> google.protobuf.Duration
-	88,  // 108: nusa.v1.HistoryBlock.columns:type_name -> nusa.v1.HistoryColumn
-	124, // 109: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	119, // 110: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	119, // 111: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	90,  // 112: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	91,  // 113: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	124, // 114: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	124, // 115: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	124, // 116: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	93,  // 117: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	94,  // 118: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	119, // 119: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	92,  // 120: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	92,  // 121: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	119, // 122: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	133, // 123: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	102, // 124: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	102, // 125: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	119, // 126: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	81,  // 127: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	105, // 128: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	119, // 129: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	119, // 130: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	133, // 131: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	105, // 132: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	119, // 133: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
-	119, // 134: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 135: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 136: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	119, // 137: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
-	124, // 138: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	110, // 139: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
-	110, // 140: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
-	44,  // 141: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	48,  // 142: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 143: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 144: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 145: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	13,  // 146: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	14,  // 147: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	17,  // 148: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	19,  // 149: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	28,  // 150: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	13,  // 151: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 152: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	38,  // 153: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	40,  // 154: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	40,  // 155: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	41,  // 156: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	43,  // 157: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	46,  // 158: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	29,  // 159: nusa.v1.Allocations.Restart:input_type -> nusa.v1.RestartAllocationRequest
-	31,  // 160: nusa.v1.Allocations.Signal:input_type -> nusa.v1.SignalAllocationRequest
-	33,  // 161: nusa.v1.Allocations.ListFiles:input_type -> nusa.v1.ListFilesRequest
-	36,  // 162: nusa.v1.Allocations.ReadFile:input_type -> nusa.v1.ReadFileRequest
-	58,  // 163: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	59,  // 164: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	61,  // 165: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	62,  // 166: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	61,  // 167: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	59,  // 168: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	61,  // 169: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	49,  // 170: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
-	50,  // 171: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
-	51,  // 172: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
-	54,  // 173: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
-	64,  // 174: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	66,  // 175: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	67,  // 176: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	68,  // 177: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	69,  // 178: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	72,  // 179: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	76,  // 180: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	78,  // 181: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	103, // 182: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	76,  // 183: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	82,  // 184: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	85,  // 185: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	95,  // 186: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	96,  // 187: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	98,  // 188: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	100, // 189: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	106, // 190: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	111, // 191: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	108, // 192: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
-	6,   // 193: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 194: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 195: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	125, // 196: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	15,  // 197: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	18,  // 198: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	20,  // 199: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 200: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	125, // 201: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 202: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	39,  // 203: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	129, // 204: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	129, // 205: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	42,  // 206: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	45,  // 207: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	47,  // 208: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	30,  // 209: nusa.v1.Allocations.Restart:output_type -> nusa.v1.RestartAllocationResponse
-	32,  // 210: nusa.v1.Allocations.Signal:output_type -> nusa.v1.SignalAllocationResponse
-	34,  // 211: nusa.v1.Allocations.ListFiles:output_type -> nusa.v1.ListFilesResponse
-	37,  // 212: nusa.v1.Allocations.ReadFile:output_type -> nusa.v1.FileChunk
-	131, // 213: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	60,  // 214: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	131, // 215: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	131, // 216: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	63,  // 217: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	131, // 218: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	56,  // 219: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	131, // 220: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
-	131, // 221: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
-	52,  // 222: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
-	55,  // 223: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
-	65,  // 224: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	132, // 225: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	132, // 226: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	132, // 227: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	70,  // 228: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	73,  // 229: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	77,  // 230: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	80,  // 231: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	104, // 232: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	77,  // 233: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	83,  // 234: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	86,  // 235: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	92,  // 236: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	97,  // 237: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	99,  // 238: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	101, // 239: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	107, // 240: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	112, // 241: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	109, // 242: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
-	193, // [193:243] is the sub-list for method output_type
-	143, // [143:193] is the sub-list for method input_type
-	143, // [143:143] is the sub-list for extension type_name
-	143, // [143:143] is the sub-list for extension extendee
-	0,   // [0:143] is the sub-list for field type_name
+	128, // 29: nusa.v1.GroupExplanation.queue:type_name -> nusa.v1.QueuePlace
+	128, // 30: nusa.v1.GroupExplanation.global_queue:type_name -> nusa.v1.QueuePlace
+	119, // 31: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
+	119, // 32: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
+	1,   // 33: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
+	0,   // 34: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
+	119, // 35: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
+	119, // 36: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	119, // 37: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	119, // 38: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	119, // 39: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	129, // 40: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	26,  // 41: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	27,  // 42: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
+	129, // 43: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	26,  // 44: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	27,  // 45: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
+	119, // 46: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	35,  // 47: nusa.v1.ListFilesResponse.file:type_name -> nusa.v1.FileInfo
+	35,  // 48: nusa.v1.ListFilesResponse.entries:type_name -> nusa.v1.FileInfo
+	124, // 49: nusa.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
+	35,  // 50: nusa.v1.FileChunk.file:type_name -> nusa.v1.FileInfo
+	8,   // 51: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
+	130, // 52: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	16,  // 53: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
+	115, // 54: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	44,  // 55: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
+	116, // 56: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
+	119, // 57: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
+	119, // 58: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
+	53,  // 59: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
+	57,  // 60: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
+	131, // 61: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	117, // 62: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	132, // 63: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	133, // 64: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	16,  // 65: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	119, // 66: nusa.v1.DrainNodeRequest.deadline:type_name -> google.protobuf.Duration
+	133, // 67: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	0,   // 68: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,   // 69: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	119, // 70: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	119, // 71: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	119, // 72: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	119, // 73: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	119, // 74: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	119, // 75: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	74,  // 76: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	132, // 77: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	133, // 78: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	16,  // 79: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	119, // 80: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
+	75,  // 81: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
+	71,  // 82: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	119, // 83: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
+	79,  // 84: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	119, // 85: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	119, // 86: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	81,  // 87: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	119, // 88: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
+	119, // 89: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 90: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	119, // 91: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 92: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	119, // 93: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	119, // 94: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	119, // 95: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	119, // 96: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	84,  // 97: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	118, // 98: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	119, // 99: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
+	119, // 100: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	119, // 101: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	124, // 102: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	124, // 103: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	119, // 104: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	89,  // 105: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	16,  // 106: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	87,  // 107: nusa.v1.HistoryResponse.block:type_name -> nusa.v1.HistoryBlock
+	124, // 108: nusa.v1.HistoryBlock.start:type_name -> google.protobuf.Timestamp
+	119, // 109: nusa.v1.HistoryBlock.step:type_name -> google.protobuf.Duration
+	88,  // 110: nusa.v1.HistoryBlock.columns:type_name -> nusa.v1.HistoryColumn
+	124, // 111: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	119, // 112: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	119, // 113: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	90,  // 114: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	91,  // 115: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	124, // 116: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	124, // 117: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	124, // 118: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	93,  // 119: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	94,  // 120: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	119, // 121: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	92,  // 122: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	92,  // 123: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	119, // 124: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	134, // 125: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	102, // 126: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	102, // 127: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	119, // 128: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	81,  // 129: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	105, // 130: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	119, // 131: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	119, // 132: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	134, // 133: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	105, // 134: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	119, // 135: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
+	119, // 136: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 137: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 138: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	119, // 139: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
+	124, // 140: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	110, // 141: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
+	110, // 142: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
+	44,  // 143: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	48,  // 144: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 145: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 146: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 147: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	13,  // 148: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	14,  // 149: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	17,  // 150: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	19,  // 151: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	28,  // 152: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	13,  // 153: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 154: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	38,  // 155: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	40,  // 156: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	40,  // 157: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	41,  // 158: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	43,  // 159: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	46,  // 160: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	29,  // 161: nusa.v1.Allocations.Restart:input_type -> nusa.v1.RestartAllocationRequest
+	31,  // 162: nusa.v1.Allocations.Signal:input_type -> nusa.v1.SignalAllocationRequest
+	33,  // 163: nusa.v1.Allocations.ListFiles:input_type -> nusa.v1.ListFilesRequest
+	36,  // 164: nusa.v1.Allocations.ReadFile:input_type -> nusa.v1.ReadFileRequest
+	58,  // 165: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	59,  // 166: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	61,  // 167: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	62,  // 168: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	61,  // 169: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	59,  // 170: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	61,  // 171: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	49,  // 172: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
+	50,  // 173: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
+	51,  // 174: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
+	54,  // 175: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
+	64,  // 176: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	66,  // 177: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	67,  // 178: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	68,  // 179: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	69,  // 180: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	72,  // 181: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	76,  // 182: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	78,  // 183: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	103, // 184: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	76,  // 185: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	82,  // 186: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	85,  // 187: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	95,  // 188: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	96,  // 189: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	98,  // 190: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	100, // 191: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	106, // 192: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	111, // 193: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	108, // 194: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
+	6,   // 195: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 196: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 197: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	125, // 198: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	15,  // 199: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	18,  // 200: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	20,  // 201: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 202: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	125, // 203: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 204: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	39,  // 205: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	130, // 206: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	130, // 207: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	42,  // 208: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	45,  // 209: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	47,  // 210: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	30,  // 211: nusa.v1.Allocations.Restart:output_type -> nusa.v1.RestartAllocationResponse
+	32,  // 212: nusa.v1.Allocations.Signal:output_type -> nusa.v1.SignalAllocationResponse
+	34,  // 213: nusa.v1.Allocations.ListFiles:output_type -> nusa.v1.ListFilesResponse
+	37,  // 214: nusa.v1.Allocations.ReadFile:output_type -> nusa.v1.FileChunk
+	132, // 215: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	60,  // 216: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	132, // 217: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	132, // 218: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	63,  // 219: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	132, // 220: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	56,  // 221: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	132, // 222: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
+	132, // 223: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
+	52,  // 224: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
+	55,  // 225: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
+	65,  // 226: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	133, // 227: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	133, // 228: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	133, // 229: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	70,  // 230: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	73,  // 231: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	77,  // 232: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	80,  // 233: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	104, // 234: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	77,  // 235: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	83,  // 236: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	86,  // 237: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	92,  // 238: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	97,  // 239: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	99,  // 240: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	101, // 241: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	107, // 242: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	112, // 243: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	109, // 244: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
+	195, // [195:245] is the sub-list for method output_type
+	145, // [145:195] is the sub-list for method input_type
+	145, // [145:145] is the sub-list for extension type_name
+	145, // [145:145] is the sub-list for extension extendee
+	0,   // [0:145] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }

@@ -5428,7 +5428,10 @@ type GroupStatus struct {
 	Unknown []*UnknownInstances `protobuf:"bytes,7,rep,name=unknown,proto3" json:"unknown,omitempty"`
 	// Place in the queue of the region whose server responds. Only if instances of the group wait for a
 	// node there. The global tier does not set it.
-	Queue         *QueuePlace `protobuf:"bytes,8,opt,name=queue,proto3" json:"queue,omitempty"`
+	Queue *QueuePlace `protobuf:"bytes,8,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Place in the queue of the global tier. Only from the global tier, and only if instances of the group
+	// wait for a region.
+	GlobalQueue   *QueuePlace `protobuf:"bytes,9,opt,name=global_queue,json=globalQueue,proto3" json:"global_queue,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5519,14 +5522,22 @@ func (x *GroupStatus) GetQueue() *QueuePlace {
 	return nil
 }
 
-// QueuePlace is the place of a group in a region's queue, and what stands before it. Groups with a
-// higher priority come first, then those that the region got first. Instances for which there is no
-// room do not stop later ones that fit.
+func (x *GroupStatus) GetGlobalQueue() *QueuePlace {
+	if x != nil {
+		return x.GlobalQueue
+	}
+	return nil
+}
+
+// QueuePlace is the place of a group in a queue, and what stands before it. Groups with a higher
+// priority come first. In the queue of a region, those follow that the region got first; in the queue of
+// the global tier, those that were submitted first. Instances for which there is no room do not stop
+// later ones that fit.
 type QueuePlace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Counts the groups with waiting instances, from 1.
 	Position int32 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
-	// Number of groups with waiting instances in the region.
+	// Number of groups with waiting instances in the queue.
 	Groups int32 `protobuf:"varint,2,opt,name=groups,proto3" json:"groups,omitempty"`
 	// Waiting instances before the group: those with a higher priority.
 	Higher int64 `protobuf:"varint,3,opt,name=higher,proto3" json:"higher,omitempty"`
@@ -6327,7 +6338,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x05waits\x18\x04 \x01(\tR\x05waits\x12\x12\n" +
 	"\x04turn\x18\x05 \x01(\x05R\x04turn\x120\n" +
 	"\x05ended\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12\x16\n" +
-	"\x06failed\x18\a \x01(\tR\x06failed\"\xbb\x03\n" +
+	"\x06failed\x18\a \x01(\tR\x06failed\"\xf3\x03\n" +
 	"\vGroupStatus\x12\x18\n" +
 	"\adesired\x18\x01 \x01(\x05R\adesired\x12/\n" +
 	"\x06counts\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x06counts\x12;\n" +
@@ -6336,7 +6347,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\apending\x18\x05 \x03(\v2\x16.nusa.v1.CountedReasonR\apending\x12#\n" +
 	"\x05slots\x18\x06 \x03(\v2\r.nusa.v1.SlotR\x05slots\x123\n" +
 	"\aunknown\x18\a \x03(\v2\x19.nusa.v1.UnknownInstancesR\aunknown\x12)\n" +
-	"\x05queue\x18\b \x01(\v2\x13.nusa.v1.QueuePlaceR\x05queue\x1aS\n" +
+	"\x05queue\x18\b \x01(\v2\x13.nusa.v1.QueuePlaceR\x05queue\x126\n" +
+	"\fglobal_queue\x18\t \x01(\v2\x13.nusa.v1.QueuePlaceR\vglobalQueue\x1aS\n" +
 	"\fRegionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\"\x9c\x01\n" +
@@ -6707,27 +6719,28 @@ var file_nusa_v1_job_proto_depIdxs = []int32{
 	60,  // 120: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
 	70,  // 121: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
 	69,  // 122: nusa.v1.GroupStatus.queue:type_name -> nusa.v1.QueuePlace
-	91,  // 123: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
-	88,  // 124: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	71,  // 125: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	88,  // 126: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	93,  // 127: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	34,  // 128: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	20,  // 129: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
-	19,  // 130: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
-	34,  // 131: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
-	41,  // 132: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	42,  // 133: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	43,  // 134: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	35,  // 135: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
-	68,  // 136: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	67,  // 137: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
-	71,  // 138: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	139, // [139:139] is the sub-list for method output_type
-	139, // [139:139] is the sub-list for method input_type
-	139, // [139:139] is the sub-list for extension type_name
-	139, // [139:139] is the sub-list for extension extendee
-	0,   // [0:139] is the sub-list for field type_name
+	69,  // 123: nusa.v1.GroupStatus.global_queue:type_name -> nusa.v1.QueuePlace
+	91,  // 124: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
+	88,  // 125: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	71,  // 126: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	88,  // 127: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	93,  // 128: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	34,  // 129: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	20,  // 130: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
+	19,  // 131: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
+	34,  // 132: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
+	41,  // 133: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	42,  // 134: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	43,  // 135: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	35,  // 136: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
+	68,  // 137: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	67,  // 138: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
+	71,  // 139: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	140, // [140:140] is the sub-list for method output_type
+	140, // [140:140] is the sub-list for method input_type
+	140, // [140:140] is the sub-list for extension type_name
+	140, // [140:140] is the sub-list for extension extendee
+	0,   // [0:140] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
