@@ -92,6 +92,11 @@ func (s sourceKey) String() string {
 	return fmt.Sprintf("%s/%d-%d", s.job, s.run, s.version)
 }
 
+// compare orders the sources of a job, the latest last.
+func (s sourceKey) compare(o sourceKey) int {
+	return cmp.Or(cmp.Compare(s.run, o.run), cmp.Compare(s.version, o.version))
+}
+
 // parseSource is the inverse of String.
 func parseSource(name string) (s sourceKey, ok bool) {
 	parts := strings.Split(name, "/")
@@ -111,6 +116,8 @@ type source struct {
 	collected []plan.Span
 	hasSpec   bool
 	letters   int
+	// full: an instance left no dead letter because of mostRanges.
+	full bool
 }
 
 func sourceOf(l *nusav1.DeadLetter) sourceKey {
@@ -209,6 +216,7 @@ func (b *Book) applySource(name string, m proto.Message) {
 	rec, _ := m.(*nusav1.DeadLetterSource)
 	if rec == nil {
 		delete(b.sources, k)
+		delete(b.pendingSpecs, k)
 		b.byJob[k.job] = slices.DeleteFunc(b.byJob[k.job], func(s sourceKey) bool { return s == k })
 		if len(b.byJob[k.job]) == 0 {
 			delete(b.byJob, k.job)

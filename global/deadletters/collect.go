@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,10 @@ const (
 	// jobsMost bounds the jobs of one call, mostSpans what it says about each of them, and mostInstances its
 	// response. callLimit is the time for it.
 	jobsMost, mostSpans, mostInstances = 100, 4096, 256
+	// mostRanges bounds the ranges of indices of a version of a job that have left dead letters: the record with
+	// them is written again with each batch, and a call must be able to name them besides those not stored yet.
+	// Further instances that fail leave no dead letter.
+	mostRanges = 2048
 	callLimit                          = 5 * time.Second
 	// After a call that failed, a region is not asked for retryFirst, and then for twice as long after each
 	// further one, at most for retryMost.
@@ -67,15 +72,23 @@ func (b *Book) askRegion(ctx context.Context, region string) {
 	b.st.Lock()
 	defer b.st.Unlock()
 	delete(b.retries, region)
+	b.noteAll(region, asked, resp, specs)
+}
+
+// noteAll notes the response of a region. If the region has more, the loop asks again, except about jobs of which
+// nothing in the response was new: the next response would be the same. The lock is held.
+func (b *Book) noteAll(region string, asked map[state.JobKey]mark, resp *nusav1.CollectResponse, specs map[sourceKey][]byte) {
+	fresh := map[state.JobKey]bool{}
 	for _, l := range resp.GetInstances() {
 		if _, of := asked[jobOf(l)]; of && checked(l, region) {
-			b.note(l, specs[sourceOf(l)])
+			fresh[jobOf(l)] = b.note(l, specs[sourceOf(l)]) || fresh[jobOf(l)]
 		}
 	}
-	if resp.GetMore() {
-		return // the loop asks again
-	}
 	for k, m := range asked {
+		isNew, named := fresh[k]
+		if resp.GetMore() && (isNew || !named && len(fresh) > 0) {
+			continue
+		}
 		b.seen[part{k, region}] = m
 		if a := b.wanted[region][k]; a != nil && a.mark == m {
 			delete(b.wanted[region], k)
@@ -94,7 +107,7 @@ func (b *Book) request(region string) (map[state.JobKey]mark, *nusav1.CollectReq
 		}
 		asked[k] = a.mark
 		job := &nusav1.CollectJob{Namespace: k.Namespace, Name: k.Name}
-		for _, s := range b.byJob[k] {
+		for _, s := range slices.SortedFunc(slices.Values(b.byJob[k]), sourceKey.compare) { // the latest are not cut off
 			job.Collected = append(job.Collected, spansOf(s, b.sources[s].collected)...)
 		}
 		for _, l := range b.pending[k] {
@@ -181,21 +194,30 @@ func checked(l *nusav1.DeadLetter, region string) bool {
 
 func cut(s string, most int) string { return strings.ToValidUTF8(s[:min(len(s), most)], "") }
 
-// note notes an instance that must be stored. spec is the packed spec, if it is not stored yet. The lock is held.
-func (b *Book) note(l *nusav1.DeadLetter, spec []byte) {
+// note notes an instance that must be stored. spec is the packed spec, if it is not stored yet. It returns false
+// if the instance is known, or if too many others of its job are. The lock is held.
+func (b *Book) note(l *nusav1.DeadLetter, spec []byte) bool {
 	k, s := jobOf(l), sourceOf(l)
-	if src := b.sources[s]; src != nil && plan.Has(src.collected, l.GetGroup(), l.GetIndex()) {
-		return
+	src := b.sources[s]
+	if src != nil && plan.Has(src.collected, l.GetGroup(), l.GetIndex()) {
+		return false
 	}
 	for _, p := range b.pending[k] {
 		if p.GetId() == l.GetId() {
-			return
+			return false
 		}
+	}
+	if src != nil && len(src.collected) >= mostRanges {
+		if !src.full {
+			src.full = true
+			b.cfg.Term.Log.Warn("further instances of a job that fail leave no dead letters: too many ranges of indices have", "job", k.String(), "most", mostRanges)
+		}
+		return false
 	}
 	if j := b.st.Jobs[k]; j != nil {
 		l.RedriveOf = j.Record.Labels()[labelRedrive]
 	}
-	if spec != nil {
+	if spec != nil && (src == nil || !src.hasSpec) { // it may have been stored since it was read
 		b.pendingSpecs[s] = spec
 	}
 	b.pending[k] = append(b.pending[k], l)
@@ -203,6 +225,7 @@ func (b *Book) note(l *nusav1.DeadLetter, spec []byte) {
 	if b.pendingSince.IsZero() {
 		b.pendingSince = time.Now()
 	}
+	return true
 }
 
 // failureText describes a failure in a few words, for example "app, exit code 3".

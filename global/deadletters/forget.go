@@ -24,6 +24,9 @@ func tidy(ctx context.Context, b *Book, now time.Time) {
 	if over := unused(b); len(over) > 0 {
 		if err := change(ctx, b, func(t *state.Tx) error {
 			for _, s := range over {
+				if src := b.sources[s]; src != nil && src.letters > 0 {
+					continue // one came meanwhile
+				}
 				if err := errors.Join(state.DeleteOther(t, specKey(s)), state.DeleteOther(t, spansKey(s))); err != nil {
 					return err
 				}

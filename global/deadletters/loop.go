@@ -48,7 +48,6 @@ func (b *Book) Run(ctx context.Context) error {
 	}
 	close(b.ready)
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(callsAtOnce + logReaders + 1)
 	for range logReaders {
 		g.Go(func() error { return readLogs(ctx, b) })
 	}
@@ -66,9 +65,7 @@ func (b *Book) loop(ctx context.Context, calls *errgroup.Group) error {
 		now := time.Now()
 		b.look(now)
 		for _, region := range b.due(now) {
-			if !calls.TryGo(func() error { b.askRegion(ctx, region); return nil }) {
-				b.asked(region)
-			}
+			calls.Go(func() error { b.askRegion(ctx, region); return nil })
 		}
 		b.keepDue(ctx, now)
 		if now.Sub(tidied) >= tidyEvery {
@@ -138,7 +135,7 @@ func (b *Book) due(now time.Time) (out []string) {
 			delete(b.retries, region)
 		} else if len(jobs) == 0 {
 			delete(b.wanted, region)
-		} else if !b.asking[region] && !now.Before(b.retries[region].until) {
+		} else if len(b.asking) < callsAtOnce && !b.asking[region] && !now.Before(b.retries[region].until) {
 			b.asking[region] = true
 			out = append(out, region)
 		}
@@ -162,7 +159,7 @@ func (b *Book) untilNext(now, next time.Time) time.Duration {
 		next = earlier(next, b.pendingSince.Add(pendingPause))
 	}
 	for region, jobs := range b.wanted {
-		if len(jobs) > 0 && !b.asking[region] {
+		if len(jobs) > 0 && !b.asking[region] && len(b.asking) < callsAtOnce && b.pendingCount < pendingMost {
 			next = earlier(next, b.retries[region].until)
 		}
 	}

@@ -1,10 +1,15 @@
 package deadletters
 
 import (
+	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/deadletters/plan"
 	"github.com/nusa-scheduler/nusa/global/state"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // TestRemovedRegionIsForgotten: after a region is removed, nobody asks it, and no result waits for it.
@@ -21,5 +26,86 @@ func TestRemovedRegionIsForgotten(t *testing.T) {
 	}
 	if b.wanted["gone"] != nil || len(b.retries) != 0 {
 		t.Errorf("the removed region is kept: %v, %v", b.wanted["gone"], b.retries)
+	}
+}
+
+// TestCallsAreBounded: while as many regions are asked as may be, nothing is due, so the loop waits.
+func TestCallsAreBounded(t *testing.T) {
+	st := state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	k, now := state.JobKey{Namespace: "default", Name: "j"}, time.Now()
+	b := &Book{st: st, asking: map[string]bool{}, wanted: map[string]map[state.JobKey]*ask{}}
+	for i := range 3 * callsAtOnce {
+		name := fmt.Sprintf("r%d", i)
+		st.Regions[name] = &state.Region{Name: name}
+		b.wanted[name] = map[state.JobKey]*ask{k: {mark{}, now}}
+	}
+	if n := len(b.due(now)); n != callsAtOnce {
+		t.Errorf("%d regions are asked at once, want %d", n, callsAtOnce)
+	}
+	if n := len(b.due(now)); n != 0 {
+		t.Errorf("%d further regions are asked while %d are", n, callsAtOnce)
+	}
+	if wait := b.untilNext(now, now.Add(tidyEvery)); wait != tidyEvery {
+		t.Errorf("the loop runs again after %s, although nothing is due", wait)
+	}
+	for region := range b.asking {
+		b.asked(region)
+		break
+	}
+	if n := len(b.due(now)); n != 1 {
+		t.Errorf("%d regions are asked after one of %d calls has ended, want 1", n, callsAtOnce)
+	}
+}
+
+// TestManyRanges: every second instance of a large array has failed. The calls end, and a smaller job of the same
+// region gets all its dead letters.
+func TestManyRanges(t *testing.T) {
+	st := state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	b := New(Config{Term: api.NewTerm(api.TermConfig{State: st, Log: slog.New(slog.DiscardHandler)})})
+	large, small := state.JobKey{Namespace: "default", Name: "large"}, state.JobKey{Namespace: "default", Name: "small"}
+	failed := map[state.JobKey]int{large: 50_000, small: 300}
+	b.wanted["r"] = map[state.JobKey]*ask{large: {mark{failed: 1}, time.Now()}, small: {mark{failed: 1}, time.Now()}}
+	left := map[state.JobKey]int{}
+	calls := 0
+	for ; len(b.wanted["r"]) > 0; calls++ {
+		if calls == 200 {
+			t.Fatal("the calls do not end")
+		}
+		asked, req := b.request("r")
+		resp := &nusav1.CollectResponse{}
+		for _, j := range req.GetJobs() {
+			k := state.JobKey{Namespace: j.GetNamespace(), Name: j.GetName()}
+			if len(j.GetCollected()) > mostSpans {
+				t.Fatalf("a call names %d ranges", len(j.GetCollected()))
+			}
+			known := map[int32]bool{}
+			for _, s := range j.GetCollected() {
+				for i := s.GetFrom(); i < s.GetTo(); i++ {
+					known[i] = true
+				}
+			}
+			for n := range failed[k] {
+				if i := int32(2 * n); !known[i] {
+					if len(resp.GetInstances()) == mostInstances {
+						resp.More = true
+						break
+					}
+					resp.Instances = append(resp.Instances, &nusav1.DeadLetter{Namespace: k.Namespace, Job: k.Name, Group: "g", Index: i, Run: 1, JobVersion: 1})
+				}
+			}
+		}
+		b.noteAll("r", asked, resp, nil)
+		for k, all := range b.pending {
+			spans := b.sourceAt(sourceKey{k, 1, 1}).collected
+			for _, l := range all {
+				spans = plan.Add(spans, l.GetGroup(), l.GetIndex())
+			}
+			left[k] += len(all)
+			b.applySource(sourceKey{k, 1, 1}.String(), &nusav1.DeadLetterSource{Collected: spansOf(sourceKey{k, 1, 1}, spans)})
+			b.prune([]state.JobKey{k})
+		}
+	}
+	if left[small] != failed[small] || left[large] < mostRanges || left[large] > mostRanges+mostInstances {
+		t.Errorf("%d and %d dead letters after %d calls, want %d and about %d", left[small], left[large], calls, failed[small], mostRanges)
 	}
 }

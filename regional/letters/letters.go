@@ -5,6 +5,7 @@
 package letters
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -50,15 +51,17 @@ func (s *Service) Collect(_ context.Context, req *nusav1.CollectRequest) (*nusav
 		if n := len(job.GetCollected()); n > mostSpans {
 			return nil, rpcerr.Invalid(&nusav1.Problem{Field: "jobs.collected", Message: fmt.Sprintf("has %d spans, at most %d are allowed", n, mostSpans)})
 		}
+		has := collected(job.GetCollected())
 		for g := range view.JobGroups(state.JobKey{Namespace: job.GetNamespace(), Job: job.GetName()}) {
 			for in := range view.InstancesIn(g) {
 				if !in.Exhausted {
 					continue
 				}
-				letter := s.letter(view, g.Key, in)
-				if letter == nil || collected(job.GetCollected(), letter) {
-					continue
+				all := slices.Collect(view.InstanceAllocs(g.Key, in.Index))
+				if len(all) == 0 || has(g.Key.Group, all[len(all)-1].JobVersion, in.Run, in.Index) {
+					continue // the region has forgotten the last attempt, or the global tier has the letter
 				}
+				letter := s.letter(view, g.Key, in, all)
 				bytes += proto.Size(letter)
 				if len(out.Instances) == mostInstances || bytes > mostBytes && len(out.Instances) > 0 {
 					out.More = true
@@ -71,23 +74,31 @@ func (s *Service) Collect(_ context.Context, req *nusav1.CollectRequest) (*nusav
 	return out, nil
 }
 
-// collected reports whether the global tier has an instance already.
-func collected(spans []*nusav1.CollectedSpan, l *nusav1.DeadLetter) bool {
-	return slices.ContainsFunc(spans, func(s *nusav1.CollectedSpan) bool {
-		return s.GetGroup() == l.GetGroup() && s.GetJobVersion() == l.GetJobVersion() && s.GetRun() == l.GetRun() &&
-			s.GetFrom() <= l.GetIndex() && l.GetIndex() < s.GetTo()
-	})
+// collected returns a function that reports whether the global tier has an instance already.
+func collected(spans []*nusav1.CollectedSpan) func(group string, version, run int64, index int32) bool {
+	type of struct {
+		group        string
+		version, run int64
+	}
+	sorted := map[of][]*nusav1.CollectedSpan{}
+	for _, s := range spans {
+		k := of{s.GetGroup(), s.GetJobVersion(), s.GetRun()}
+		sorted[k] = append(sorted[k], s)
+	}
+	for _, all := range sorted {
+		slices.SortFunc(all, func(a, b *nusav1.CollectedSpan) int {
+			return cmp.Or(cmp.Compare(a.GetFrom(), b.GetFrom()), cmp.Compare(a.GetTo(), b.GetTo()))
+		})
+	}
+	return func(group string, version, run int64, index int32) bool {
+		all := sorted[of{group, version, run}]
+		at, _ := slices.BinarySearchFunc(all, index+1, func(s *nusav1.CollectedSpan, from int32) int { return cmp.Compare(s.GetFrom(), from) })
+		return at > 0 && index < all[at-1].GetTo() // spans do not overlap, except with single instances that are not stored yet
+	}
 }
 
-// letter returns an instance without attempts left, or nil if the region has forgotten its last attempt.
-func (s *Service) letter(view *state.View, key state.GroupKey, in *state.Instance) *nusav1.DeadLetter {
-	var all []*state.Alloc
-	for a := range view.InstanceAllocs(key, in.Index) {
-		all = append(all, a)
-	}
-	if len(all) == 0 {
-		return nil
-	}
+// letter returns an instance without attempts left. all are its allocations, at least one.
+func (s *Service) letter(view *state.View, key state.GroupKey, in *state.Instance, all []*state.Alloc) *nusav1.DeadLetter {
 	last := all[len(all)-1]
 	out := &nusav1.DeadLetter{
 		Namespace: key.Namespace, Job: key.Job, Group: key.Group, Index: in.Index, JobVersion: last.JobVersion, Run: in.Run,
