@@ -29,7 +29,7 @@ const (
 	// them is written again with each batch, and a call must be able to name them besides those not stored yet.
 	// Further instances that fail leave no dead letter.
 	mostRanges = 2048
-	callLimit                          = 5 * time.Second
+	callLimit  = 5 * time.Second
 	// After a call that failed, a region is not asked for retryFirst, and then for twice as long after each
 	// further one, at most for retryMost.
 	retryFirst, retryMost = 100 * time.Millisecond, 5 * time.Second

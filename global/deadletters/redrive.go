@@ -83,7 +83,32 @@ func reduce(spec *nusav1.JobSpec, l *nusav1.DeadLetter, g *nusav1.Group) variabl
 			vars[name] = of
 		}
 	}
+	giveOutput(spec, l, vars)
 	return vars
+}
+
+const (
+	outputVariable = reserved + "OUTPUT"
+	// outputOfRedrive is a file in the folder of the task.
+	outputOfRedrive = "${" + reserved + "TASK_DIR}/nusa-output"
+)
+
+// giveOutput lets a job that replaces the job of a step of a workflow write an output. An agent gives the file only
+// to the jobs of steps. No step reads the output of a redrive.
+func giveOutput(spec *nusav1.JobSpec, l *nusav1.DeadLetter, vars variables) {
+	if !job.OfStep(l.GetJob()) {
+		return
+	}
+	for _, g := range spec.GetGroups() {
+		for name, t := range g.GetTasks() {
+			schedules.Fill(t, map[string]string{outputVariable: outputOfRedrive})
+			delete(t.Env, outputVariable) // complete sets it
+			if vars[name] == nil {
+				vars[name] = map[string]string{}
+			}
+			vars[name][outputVariable] = outputOfRedrive
+		}
+	}
 }
 
 // complete gives the tasks of a checked spec their reserved variables, and the number of the instance.
@@ -139,6 +164,10 @@ func (s *Service) Redrive(ctx context.Context, req *nusav1.RedriveRequest) (*nus
 	if given := req.GetSpec(); given != nil {
 		spec = proto.CloneOf(given)
 		spec.Namespace, spec.Name = l.GetNamespace(), base
+		if vars == nil {
+			vars = variables{}
+		}
+		giveOutput(spec, l, vars)
 		err = edited(spec)
 	}
 	if err != nil {

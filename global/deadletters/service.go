@@ -81,7 +81,7 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListDeadLettersRequest) 
 	defer b.st.Unlock()
 	out := &nusav1.ListDeadLettersResponse{Retention: &nusav1.DeadLetterRetention{
 		Age: durationpb.New(b.cfg.Retention), Most: mostLetters, MostBytes: mostBytes, Count: int64(len(b.order)), Bytes: int64(b.bytes),
-		Alarm: int64(b.cfg.Alarm), Open: int64(b.open),
+		Alarm: int64(max(0, b.cfg.Alarm)), Open: int64(b.open),
 	}}
 	for _, e := range slices.Backward(b.order) {
 		l := e.rec
