@@ -152,6 +152,9 @@ func (c *Client) Reservations() nusav1.ReservationsClient {
 	return nusav1.NewReservationsClient(c.conn)
 }
 
+// Overrides stops or scales what one region runs of a job of the federation.
+func (c *Client) Overrides() nusav1.OverridesClient { return nusav1.NewOverridesClient(c.conn) }
+
 // Pools keeps what counts in the scores of the nodes of a pool.
 func (c *Client) Pools() nusav1.PoolsClient { return nusav1.NewPoolsClient(c.conn) }
 

@@ -74,7 +74,6 @@ func TestRefusals(t *testing.T) {
 			return err
 		}, codes.InvalidArgument, "\"mars\" does not exist; there are alpha"},
 		{"list limit", func() error { _, err := jobs.List(ctx, &nusav1.ListJobsRequest{Limit: 5000}); return err }, codes.InvalidArgument, "limit"},
-		{"adopt", func() error { _, err := jobs.Adopt(ctx, &nusav1.AdoptRequest{}); return err }, codes.Unimplemented, "not supported yet"},
 		{"short allocation", func() error { _, err := allocs.Get(ctx, &nusav1.GetAllocationRequest{Id: "ab"}); return err }, codes.InvalidArgument, "id"},
 		{"allocations of an unknown region", func() error {
 			_, err := allocs.List(ctx, &nusav1.ListAllocationsRequest{Region: "mars"})

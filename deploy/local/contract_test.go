@@ -27,7 +27,9 @@ import (
 
 // refusedHere are operations that never succeed in the federation of the test, with the reason.
 var refusedHere = map[string]string{
-	"Jobs.Adopt":               "no region has a job of its own",
+	"Overrides.List":           "no server serves it yet",
+	"Overrides.Set":            "no server serves it yet",
+	"Overrides.Clear":          "no server serves it yet",
 	"Regions.Rebind":           "only a regional server serves it",
 	"Regions.Lose":             "every region is connected",
 	"System.Recover":           "the store is not restored",

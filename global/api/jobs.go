@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/placer"
@@ -175,11 +173,6 @@ func recalled(ctx context.Context, term *Term, k state.JobKey, change func(*stat
 		}
 	}
 	return revision, err
-}
-
-// Adopt implements nusav1.JobsServer.
-func (j *jobsAPI) Adopt(context.Context, *nusav1.AdoptRequest) (*nusav1.SubmitResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "adopting a region's job is not supported yet; stop it there and submit it here")
 }
 
 // Watch implements nusav1.JobsServer.

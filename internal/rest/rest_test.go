@@ -237,7 +237,7 @@ func TestRequests(t *testing.T) {
 		"an unserved call":      {"GET", "/v1/nodes", "", nil, 404, `UNIMPLEMENTED`},
 		"a stale ETag":          {"POST", "/v1/jobs", jobJSON, []string{jsonHeader, `If-Match: "5"`}, 412, `revision 6`},
 		"a bad ETag":            {"POST", "/v1/jobs", jobJSON, []string{jsonHeader, `If-Match: W/"x"`}, 400, `If-Match`},
-		"an ETag of nothing":    {"POST", "/v1/jobs/default/a:adopt", `{"region": "x"}`, []string{jsonHeader, `If-Match: "5"`}, 400, `does not check`},
+		"an ETag of nothing":    {"POST", "/v1/jobs/default/a:override", `{"region": "x"}`, []string{jsonHeader, `If-Match: "5"`}, 400, `does not check`},
 		"a full server":         {"POST", "/v1/jobs", jobJSON, []string{jsonHeader, `If-Match: "7"`}, 429, `"retry_after":1.5`},
 		"text that is no text":  {"GET", "/v1/jobs?namespace=%ff", "", nil, 400, `UTF-8`},
 		"a path that is none":   {"GET", "/v1/jobs/%ff/a", "", nil, 400, `UTF-8`},

@@ -36,6 +36,7 @@ var services = []binding{
 	bind(nusav1.NewTasksClient, gateway.RegisterTasksHandlerClient),
 	bind(nusav1.NewSparesClient, gateway.RegisterSparesHandlerClient),
 	bind(nusav1.NewIntakesClient, gateway.RegisterIntakesHandlerClient),
+	bind(nusav1.NewOverridesClient, gateway.RegisterOverridesHandlerClient),
 	bind(nusav1.NewRolloutsClient, gateway.RegisterRolloutsHandlerClient),
 	bind(nusav1.NewSchedulesClient, gateway.RegisterSchedulesHandlerClient),
 	bind(nusav1.NewWorkflowsClient, gateway.RegisterWorkflowsHandlerClient),

@@ -277,11 +277,6 @@ func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.Sto
 	return &nusav1.StopJobResponse{Revision: int64(r.Revision)}, nil
 }
 
-// Adopt would move a job of a region to the federation. No tier supports that yet.
-func (j jobs) Adopt(context.Context, *nusav1.AdoptRequest) (*nusav1.SubmitResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "job adopt is not supported yet: the job stays a job of its region; to run it in the federation, submit it there under another name")
-}
-
 // WatchGroups sends the counts of all groups that the request selects. Then it sends the
 // counts of each group that changes.
 func (j jobs) WatchGroups(req *nusav1.WatchGroupsRequest, stream groupStream) error {

@@ -20,7 +20,7 @@ type Kind struct {
 // kinds is the table of all kinds. The verb read shows objects, but never what a task wrote
 // (logs, files), what a task can be made to do (exec) or the value of a secret (reveal).
 var kinds = []Kind{
-	kind("job", "read plan submit dispatch stop adopt", true, true),
+	kind("job", "read plan submit dispatch stop override", true, true),
 	kind("allocation", "read stop restart signal logs files exec", true, true),
 	kind("reservation", "read create claim release", true, true),
 	kind("spare", "read prepare release cancel", true, true),

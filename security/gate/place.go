@@ -51,10 +51,18 @@ func ofWorkflowRun(req any) (place, bool) {
 	return p, true
 }
 
-// ofAdopted is for the request that adopts a region's own job.
-func ofAdopted(req any) (place, bool) {
-	r, ok := req.(*nusav1.AdoptRequest)
-	return refPlace(&nusav1.JobRef{Namespace: r.GetNamespace(), Name: r.GetName(), Region: r.GetRegion()}), ok
+// ofOverride is for requests about what one region runs of a job of the federation.
+func ofOverride(req any) (place, bool) {
+	r, ok := req.(interface {
+		GetJob() *nusav1.JobRef
+		GetRegion() string
+	})
+	if !ok {
+		return place{}, false
+	}
+	p := refPlace(r.GetJob())
+	p.region = r.GetRegion()
+	return p, true
 }
 
 // ofNamespace is for lists of one namespace, or of all.

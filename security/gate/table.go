@@ -90,7 +90,6 @@ var table = []row{
 	{name: "/nusa.v1.Jobs/List", may: users, verb: "read", kind: "job", at: ofNamespace, list: true},
 	{name: "/nusa.v1.Jobs/Stop", may: users, verb: "stop", kind: "job", at: ofJob},
 	{name: "/nusa.v1.Jobs/Explain", may: users, verb: "read", kind: "job", at: ofJob},
-	{name: "/nusa.v1.Jobs/Adopt", may: users, verb: "adopt", kind: "job", at: ofAdopted},
 	{name: "/nusa.v1.Jobs/Watch", may: users, verb: "read", kind: "job", at: ofJob},
 	{name: "/nusa.v1.Jobs/WatchGroups", may: users, verb: "read", kind: "job", at: ofNamespace},
 
@@ -229,6 +228,11 @@ var table = []row{
 	{name: "/nusa.v1.Tasks/List", may: users, verb: "read", kind: "allocation", at: ofTasks, list: true},
 	{name: "/nusa.v1.Tasks/Get", may: users, verb: "read", kind: "allocation", at: unknown},
 	{name: "/nusa.v1.Tasks/Copy", may: ownServers},
+
+	{name: "/nusa.v1.Overrides/List", may: users, verb: "read", kind: "job", at: ofNamespace, list: true},
+	{name: "/nusa.v1.Overrides/Set", may: users, verb: "override", kind: "job", at: ofOverride},
+	{name: "/nusa.v1.Overrides/Clear", may: users, verb: "override", kind: "job", at: ofOverride},
+
 	{name: "/nusa.v1.DeadLetters/List", may: users, verb: "read", kind: "job", at: ofNamespace, list: true},
 	{name: "/nusa.v1.DeadLetters/Get", may: users, verb: "read", kind: "job", at: unknown},
 	{name: "/nusa.v1.DeadLetters/Redrive", may: users, verb: "submit", kind: "job", at: unknown},

@@ -2217,67 +2217,6 @@ func (x *InputAge) GetAge() *durationpb.Duration {
 	return nil
 }
 
-// AdoptRequest names a region's own job.
-type AdoptRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Region        string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AdoptRequest) Reset() {
-	*x = AdoptRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[26]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AdoptRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AdoptRequest) ProtoMessage() {}
-
-func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[26]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
-func (*AdoptRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{26}
-}
-
-func (x *AdoptRequest) GetNamespace() string {
-	if x != nil {
-		return x.Namespace
-	}
-	return ""
-}
-
-func (x *AdoptRequest) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *AdoptRequest) GetRegion() string {
-	if x != nil {
-		return x.Region
-	}
-	return ""
-}
-
 // RestartAllocationRequest names tasks.
 type RestartAllocationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2291,7 +2230,7 @@ type RestartAllocationRequest struct {
 
 func (x *RestartAllocationRequest) Reset() {
 	*x = RestartAllocationRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[27]
+	mi := &file_nusa_v1_api_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +2242,7 @@ func (x *RestartAllocationRequest) String() string {
 func (*RestartAllocationRequest) ProtoMessage() {}
 
 func (x *RestartAllocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[27]
+	mi := &file_nusa_v1_api_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +2255,7 @@ func (x *RestartAllocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartAllocationRequest.ProtoReflect.Descriptor instead.
 func (*RestartAllocationRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RestartAllocationRequest) GetAllocation() string {
@@ -2346,7 +2285,7 @@ type RestartAllocationResponse struct {
 
 func (x *RestartAllocationResponse) Reset() {
 	*x = RestartAllocationResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[28]
+	mi := &file_nusa_v1_api_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2297,7 @@ func (x *RestartAllocationResponse) String() string {
 func (*RestartAllocationResponse) ProtoMessage() {}
 
 func (x *RestartAllocationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[28]
+	mi := &file_nusa_v1_api_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2310,7 @@ func (x *RestartAllocationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartAllocationResponse.ProtoReflect.Descriptor instead.
 func (*RestartAllocationResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RestartAllocationResponse) GetAllocation() string {
@@ -2403,7 +2342,7 @@ type SignalAllocationRequest struct {
 
 func (x *SignalAllocationRequest) Reset() {
 	*x = SignalAllocationRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[29]
+	mi := &file_nusa_v1_api_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2415,7 +2354,7 @@ func (x *SignalAllocationRequest) String() string {
 func (*SignalAllocationRequest) ProtoMessage() {}
 
 func (x *SignalAllocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[29]
+	mi := &file_nusa_v1_api_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2428,7 +2367,7 @@ func (x *SignalAllocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalAllocationRequest.ProtoReflect.Descriptor instead.
 func (*SignalAllocationRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SignalAllocationRequest) GetAllocation() string {
@@ -2465,7 +2404,7 @@ type SignalAllocationResponse struct {
 
 func (x *SignalAllocationResponse) Reset() {
 	*x = SignalAllocationResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[30]
+	mi := &file_nusa_v1_api_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2416,7 @@ func (x *SignalAllocationResponse) String() string {
 func (*SignalAllocationResponse) ProtoMessage() {}
 
 func (x *SignalAllocationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[30]
+	mi := &file_nusa_v1_api_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2429,7 @@ func (x *SignalAllocationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalAllocationResponse.ProtoReflect.Descriptor instead.
 func (*SignalAllocationResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SignalAllocationResponse) GetAllocation() string {
@@ -2524,7 +2463,7 @@ type ListFilesRequest struct {
 
 func (x *ListFilesRequest) Reset() {
 	*x = ListFilesRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	mi := &file_nusa_v1_api_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2475,7 @@ func (x *ListFilesRequest) String() string {
 func (*ListFilesRequest) ProtoMessage() {}
 
 func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[31]
+	mi := &file_nusa_v1_api_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2488,7 @@ func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListFilesRequest) GetAllocation() string {
@@ -2590,7 +2529,7 @@ type ListFilesResponse struct {
 
 func (x *ListFilesResponse) Reset() {
 	*x = ListFilesResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	mi := &file_nusa_v1_api_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2541,7 @@ func (x *ListFilesResponse) String() string {
 func (*ListFilesResponse) ProtoMessage() {}
 
 func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[32]
+	mi := &file_nusa_v1_api_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2554,7 @@ func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
 func (*ListFilesResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListFilesResponse) GetAllocation() string {
@@ -2663,7 +2602,7 @@ type FileInfo struct {
 
 func (x *FileInfo) Reset() {
 	*x = FileInfo{}
-	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	mi := &file_nusa_v1_api_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +2614,7 @@ func (x *FileInfo) String() string {
 func (*FileInfo) ProtoMessage() {}
 
 func (x *FileInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[33]
+	mi := &file_nusa_v1_api_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +2627,7 @@ func (x *FileInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileInfo.ProtoReflect.Descriptor instead.
 func (*FileInfo) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FileInfo) GetName() string {
@@ -2743,7 +2682,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	mi := &file_nusa_v1_api_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2755,7 +2694,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[34]
+	mi := &file_nusa_v1_api_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2768,7 +2707,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReadFileRequest) GetAllocation() string {
@@ -2812,7 +2751,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	mi := &file_nusa_v1_api_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2824,7 +2763,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[35]
+	mi := &file_nusa_v1_api_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2837,7 +2776,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FileChunk) GetFile() *FileInfo {
@@ -2870,7 +2809,7 @@ type ListAllocationsRequest struct {
 
 func (x *ListAllocationsRequest) Reset() {
 	*x = ListAllocationsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2882,7 +2821,7 @@ func (x *ListAllocationsRequest) String() string {
 func (*ListAllocationsRequest) ProtoMessage() {}
 
 func (x *ListAllocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[36]
+	mi := &file_nusa_v1_api_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2895,7 +2834,7 @@ func (x *ListAllocationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAllocationsRequest.ProtoReflect.Descriptor instead.
 func (*ListAllocationsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListAllocationsRequest) GetJob() *JobRef {
@@ -2947,7 +2886,7 @@ type ListAllocationsResponse struct {
 
 func (x *ListAllocationsResponse) Reset() {
 	*x = ListAllocationsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +2898,7 @@ func (x *ListAllocationsResponse) String() string {
 func (*ListAllocationsResponse) ProtoMessage() {}
 
 func (x *ListAllocationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +2911,7 @@ func (x *ListAllocationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAllocationsResponse.ProtoReflect.Descriptor instead.
 func (*ListAllocationsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListAllocationsResponse) GetAllocations() []*Allocation {
@@ -3007,7 +2946,7 @@ type GetAllocationRequest struct {
 
 func (x *GetAllocationRequest) Reset() {
 	*x = GetAllocationRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3019,7 +2958,7 @@ func (x *GetAllocationRequest) String() string {
 func (*GetAllocationRequest) ProtoMessage() {}
 
 func (x *GetAllocationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3032,7 +2971,7 @@ func (x *GetAllocationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAllocationRequest.ProtoReflect.Descriptor instead.
 func (*GetAllocationRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetAllocationRequest) GetId() string {
@@ -3068,7 +3007,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3080,7 +3019,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3093,7 +3032,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *LogsRequest) GetAllocation() string {
@@ -3158,7 +3097,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3170,7 +3109,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3183,7 +3122,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LogChunk) GetStderr() bool {
@@ -3216,7 +3155,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3228,7 +3167,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3241,7 +3180,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ExecRequest) GetStart() *ExecRequest_Start {
@@ -3285,7 +3224,7 @@ type TerminalSize struct {
 
 func (x *TerminalSize) Reset() {
 	*x = TerminalSize{}
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3297,7 +3236,7 @@ func (x *TerminalSize) String() string {
 func (*TerminalSize) ProtoMessage() {}
 
 func (x *TerminalSize) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3310,7 +3249,7 @@ func (x *TerminalSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
 func (*TerminalSize) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TerminalSize) GetColumns() int32 {
@@ -3343,7 +3282,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3355,7 +3294,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3368,7 +3307,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ExecResponse) GetStdout() []byte {
@@ -3410,7 +3349,7 @@ type AllocationStatsRequest struct {
 
 func (x *AllocationStatsRequest) Reset() {
 	*x = AllocationStatsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3422,7 +3361,7 @@ func (x *AllocationStatsRequest) String() string {
 func (*AllocationStatsRequest) ProtoMessage() {}
 
 func (x *AllocationStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3435,7 +3374,7 @@ func (x *AllocationStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocationStatsRequest.ProtoReflect.Descriptor instead.
 func (*AllocationStatsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AllocationStatsRequest) GetAllocation() string {
@@ -3458,7 +3397,7 @@ type AllocationStats struct {
 
 func (x *AllocationStats) Reset() {
 	*x = AllocationStats{}
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3470,7 +3409,7 @@ func (x *AllocationStats) String() string {
 func (*AllocationStats) ProtoMessage() {}
 
 func (x *AllocationStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3483,7 +3422,7 @@ func (x *AllocationStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocationStats.ProtoReflect.Descriptor instead.
 func (*AllocationStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AllocationStats) GetAllocation() string {
@@ -3522,7 +3461,7 @@ type TaskStats struct {
 
 func (x *TaskStats) Reset() {
 	*x = TaskStats{}
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3534,7 +3473,7 @@ func (x *TaskStats) String() string {
 func (*TaskStats) ProtoMessage() {}
 
 func (x *TaskStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3547,7 +3486,7 @@ func (x *TaskStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStats.ProtoReflect.Descriptor instead.
 func (*TaskStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TaskStats) GetMessage() string {
@@ -3604,7 +3543,7 @@ type DrainRegionRequest struct {
 
 func (x *DrainRegionRequest) Reset() {
 	*x = DrainRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3616,7 +3555,7 @@ func (x *DrainRegionRequest) String() string {
 func (*DrainRegionRequest) ProtoMessage() {}
 
 func (x *DrainRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3629,7 +3568,7 @@ func (x *DrainRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRegionRequest.ProtoReflect.Descriptor instead.
 func (*DrainRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DrainRegionRequest) GetName() string {
@@ -3662,7 +3601,7 @@ type LoseRegionRequest struct {
 
 func (x *LoseRegionRequest) Reset() {
 	*x = LoseRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3674,7 +3613,7 @@ func (x *LoseRegionRequest) String() string {
 func (*LoseRegionRequest) ProtoMessage() {}
 
 func (x *LoseRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3687,7 +3626,7 @@ func (x *LoseRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoseRegionRequest.ProtoReflect.Descriptor instead.
 func (*LoseRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *LoseRegionRequest) GetName() string {
@@ -3730,7 +3669,7 @@ type FailbackRequest struct {
 
 func (x *FailbackRequest) Reset() {
 	*x = FailbackRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3742,7 +3681,7 @@ func (x *FailbackRequest) String() string {
 func (*FailbackRequest) ProtoMessage() {}
 
 func (x *FailbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3755,7 +3694,7 @@ func (x *FailbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailbackRequest.ProtoReflect.Descriptor instead.
 func (*FailbackRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *FailbackRequest) GetName() string {
@@ -3785,7 +3724,7 @@ type FailbackResponse struct {
 
 func (x *FailbackResponse) Reset() {
 	*x = FailbackResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3797,7 +3736,7 @@ func (x *FailbackResponse) String() string {
 func (*FailbackResponse) ProtoMessage() {}
 
 func (x *FailbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3810,7 +3749,7 @@ func (x *FailbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailbackResponse.ProtoReflect.Descriptor instead.
 func (*FailbackResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *FailbackResponse) GetMoves() []*FailbackMove {
@@ -3848,7 +3787,7 @@ type FailbackMove struct {
 
 func (x *FailbackMove) Reset() {
 	*x = FailbackMove{}
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3860,7 +3799,7 @@ func (x *FailbackMove) String() string {
 func (*FailbackMove) ProtoMessage() {}
 
 func (x *FailbackMove) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3873,7 +3812,7 @@ func (x *FailbackMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailbackMove.ProtoReflect.Descriptor instead.
 func (*FailbackMove) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *FailbackMove) GetNamespace() string {
@@ -3943,7 +3882,7 @@ type RebindRegionRequest struct {
 
 func (x *RebindRegionRequest) Reset() {
 	*x = RebindRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3955,7 +3894,7 @@ func (x *RebindRegionRequest) String() string {
 func (*RebindRegionRequest) ProtoMessage() {}
 
 func (x *RebindRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3968,7 +3907,7 @@ func (x *RebindRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebindRegionRequest.ProtoReflect.Descriptor instead.
 func (*RebindRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RebindRegionRequest) GetFederationId() string {
@@ -3987,7 +3926,7 @@ type RebindRegionResponse struct {
 
 func (x *RebindRegionResponse) Reset() {
 	*x = RebindRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3999,7 +3938,7 @@ func (x *RebindRegionResponse) String() string {
 func (*RebindRegionResponse) ProtoMessage() {}
 
 func (x *RebindRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4012,7 +3951,7 @@ func (x *RebindRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RebindRegionResponse.ProtoReflect.Descriptor instead.
 func (*RebindRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
 }
 
 // VerifyRegionResponse is the result of the comparison.
@@ -4031,7 +3970,7 @@ type VerifyRegionResponse struct {
 
 func (x *VerifyRegionResponse) Reset() {
 	*x = VerifyRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4043,7 +3982,7 @@ func (x *VerifyRegionResponse) String() string {
 func (*VerifyRegionResponse) ProtoMessage() {}
 
 func (x *VerifyRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4056,7 +3995,7 @@ func (x *VerifyRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRegionResponse.ProtoReflect.Descriptor instead.
 func (*VerifyRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *VerifyRegionResponse) GetRegion() string {
@@ -4108,7 +4047,7 @@ type ServerState struct {
 
 func (x *ServerState) Reset() {
 	*x = ServerState{}
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4120,7 +4059,7 @@ func (x *ServerState) String() string {
 func (*ServerState) ProtoMessage() {}
 
 func (x *ServerState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4133,7 +4072,7 @@ func (x *ServerState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerState.ProtoReflect.Descriptor instead.
 func (*ServerState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ServerState) GetId() string {
@@ -4190,7 +4129,7 @@ type DefineRegionRequest struct {
 
 func (x *DefineRegionRequest) Reset() {
 	*x = DefineRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4202,7 +4141,7 @@ func (x *DefineRegionRequest) String() string {
 func (*DefineRegionRequest) ProtoMessage() {}
 
 func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4215,7 +4154,7 @@ func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefineRegionRequest.ProtoReflect.Descriptor instead.
 func (*DefineRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DefineRegionRequest) GetDefinition() *RegionDefinition {
@@ -4243,7 +4182,7 @@ type ListRegionsRequest struct {
 
 func (x *ListRegionsRequest) Reset() {
 	*x = ListRegionsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4255,7 +4194,7 @@ func (x *ListRegionsRequest) String() string {
 func (*ListRegionsRequest) ProtoMessage() {}
 
 func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4268,7 +4207,7 @@ func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsRequest.ProtoReflect.Descriptor instead.
 func (*ListRegionsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListRegionsRequest) GetLabels() map[string]string {
@@ -4288,7 +4227,7 @@ type ListRegionsResponse struct {
 
 func (x *ListRegionsResponse) Reset() {
 	*x = ListRegionsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4300,7 +4239,7 @@ func (x *ListRegionsResponse) String() string {
 func (*ListRegionsResponse) ProtoMessage() {}
 
 func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4313,7 +4252,7 @@ func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsResponse.ProtoReflect.Descriptor instead.
 func (*ListRegionsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListRegionsResponse) GetRegions() []*Region {
@@ -4333,7 +4272,7 @@ type GetRegionRequest struct {
 
 func (x *GetRegionRequest) Reset() {
 	*x = GetRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4345,7 +4284,7 @@ func (x *GetRegionRequest) String() string {
 func (*GetRegionRequest) ProtoMessage() {}
 
 func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4358,7 +4297,7 @@ func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegionRequest.ProtoReflect.Descriptor instead.
 func (*GetRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetRegionRequest) GetName() string {
@@ -4380,7 +4319,7 @@ type CordonRegionRequest struct {
 
 func (x *CordonRegionRequest) Reset() {
 	*x = CordonRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4392,7 +4331,7 @@ func (x *CordonRegionRequest) String() string {
 func (*CordonRegionRequest) ProtoMessage() {}
 
 func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4405,7 +4344,7 @@ func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonRegionRequest.ProtoReflect.Descriptor instead.
 func (*CordonRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CordonRegionRequest) GetName() string {
@@ -4431,7 +4370,7 @@ type RemoveRegionResponse struct {
 
 func (x *RemoveRegionResponse) Reset() {
 	*x = RemoveRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4443,7 +4382,7 @@ func (x *RemoveRegionResponse) String() string {
 func (*RemoveRegionResponse) ProtoMessage() {}
 
 func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4456,7 +4395,7 @@ func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRegionResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
 }
 
 // ListNodesRequest selects nodes.
@@ -4472,7 +4411,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4484,7 +4423,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4497,7 +4436,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListNodesRequest) GetRegion() string {
@@ -4526,7 +4465,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4538,7 +4477,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4551,7 +4490,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -4581,7 +4520,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4593,7 +4532,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4606,7 +4545,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *GetNodeRequest) GetId() string {
@@ -4643,7 +4582,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4655,7 +4594,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4668,7 +4607,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DrainNodeRequest) GetId() string {
@@ -4720,7 +4659,7 @@ type CordonNodeRequest struct {
 
 func (x *CordonNodeRequest) Reset() {
 	*x = CordonNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4732,7 +4671,7 @@ func (x *CordonNodeRequest) String() string {
 func (*CordonNodeRequest) ProtoMessage() {}
 
 func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4745,7 +4684,7 @@ func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonNodeRequest.ProtoReflect.Descriptor instead.
 func (*CordonNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *CordonNodeRequest) GetId() string {
@@ -4781,7 +4720,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4793,7 +4732,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4806,7 +4745,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *RemoveNodeRequest) GetId() string {
@@ -4834,7 +4773,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4846,7 +4785,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4859,7 +4798,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RemoveNodeResponse) GetNode() *Node {
@@ -4916,7 +4855,7 @@ type Edge struct {
 
 func (x *Edge) Reset() {
 	*x = Edge{}
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4928,7 +4867,7 @@ func (x *Edge) String() string {
 func (*Edge) ProtoMessage() {}
 
 func (x *Edge) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4941,7 +4880,7 @@ func (x *Edge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edge.ProtoReflect.Descriptor instead.
 func (*Edge) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Edge) GetFrom() string {
@@ -5088,7 +5027,7 @@ type GetTopologyRequest struct {
 
 func (x *GetTopologyRequest) Reset() {
 	*x = GetTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5100,7 +5039,7 @@ func (x *GetTopologyRequest) String() string {
 func (*GetTopologyRequest) ProtoMessage() {}
 
 func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5113,7 +5052,7 @@ func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopologyRequest.ProtoReflect.Descriptor instead.
 func (*GetTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GetTopologyRequest) GetNodes() bool {
@@ -5141,7 +5080,7 @@ type TopologyTree struct {
 
 func (x *TopologyTree) Reset() {
 	*x = TopologyTree{}
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5153,7 +5092,7 @@ func (x *TopologyTree) String() string {
 func (*TopologyTree) ProtoMessage() {}
 
 func (x *TopologyTree) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5166,7 +5105,7 @@ func (x *TopologyTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyTree.ProtoReflect.Descriptor instead.
 func (*TopologyTree) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *TopologyTree) GetServers() []*GlobalServer {
@@ -5231,7 +5170,7 @@ type GlobalServer struct {
 
 func (x *GlobalServer) Reset() {
 	*x = GlobalServer{}
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5243,7 +5182,7 @@ func (x *GlobalServer) String() string {
 func (*GlobalServer) ProtoMessage() {}
 
 func (x *GlobalServer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5256,7 +5195,7 @@ func (x *GlobalServer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalServer.ProtoReflect.Descriptor instead.
 func (*GlobalServer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *GlobalServer) GetName() string {
@@ -5326,7 +5265,7 @@ type StoreUsage struct {
 
 func (x *StoreUsage) Reset() {
 	*x = StoreUsage{}
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5338,7 +5277,7 @@ func (x *StoreUsage) String() string {
 func (*StoreUsage) ProtoMessage() {}
 
 func (x *StoreUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5351,7 +5290,7 @@ func (x *StoreUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreUsage.ProtoReflect.Descriptor instead.
 func (*StoreUsage) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *StoreUsage) GetKeys() int64 {
@@ -5433,7 +5372,7 @@ type MatrixRequest struct {
 
 func (x *MatrixRequest) Reset() {
 	*x = MatrixRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5445,7 +5384,7 @@ func (x *MatrixRequest) String() string {
 func (*MatrixRequest) ProtoMessage() {}
 
 func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5458,7 +5397,7 @@ func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixRequest.ProtoReflect.Descriptor instead.
 func (*MatrixRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *MatrixRequest) GetFrom() string {
@@ -5513,7 +5452,7 @@ type MatrixResponse struct {
 
 func (x *MatrixResponse) Reset() {
 	*x = MatrixResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5525,7 +5464,7 @@ func (x *MatrixResponse) String() string {
 func (*MatrixResponse) ProtoMessage() {}
 
 func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5538,7 +5477,7 @@ func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixResponse.ProtoReflect.Descriptor instead.
 func (*MatrixResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *MatrixResponse) GetRegions() []string {
@@ -5610,7 +5549,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5622,7 +5561,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5635,7 +5574,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *PathRequest) GetFrom() string {
@@ -5696,7 +5635,7 @@ type PathWeights struct {
 
 func (x *PathWeights) Reset() {
 	*x = PathWeights{}
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5708,7 +5647,7 @@ func (x *PathWeights) String() string {
 func (*PathWeights) ProtoMessage() {}
 
 func (x *PathWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5721,7 +5660,7 @@ func (x *PathWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathWeights.ProtoReflect.Descriptor instead.
 func (*PathWeights) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *PathWeights) GetCpu() *durationpb.Duration {
@@ -5751,7 +5690,7 @@ type PathResponse struct {
 
 func (x *PathResponse) Reset() {
 	*x = PathResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5763,7 +5702,7 @@ func (x *PathResponse) String() string {
 func (*PathResponse) ProtoMessage() {}
 
 func (x *PathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5776,7 +5715,7 @@ func (x *PathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathResponse.ProtoReflect.Descriptor instead.
 func (*PathResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *PathResponse) GetPaths() []*Path {
@@ -5832,7 +5771,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5844,7 +5783,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5857,7 +5796,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Path) GetRegions() []string {
@@ -5953,7 +5892,7 @@ type CheckTopologyRequest struct {
 
 func (x *CheckTopologyRequest) Reset() {
 	*x = CheckTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5965,7 +5904,7 @@ func (x *CheckTopologyRequest) String() string {
 func (*CheckTopologyRequest) ProtoMessage() {}
 
 func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5978,7 +5917,7 @@ func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyRequest.ProtoReflect.Descriptor instead.
 func (*CheckTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *CheckTopologyRequest) GetPercentile() int32 {
@@ -6023,7 +5962,7 @@ type CheckTopologyResponse struct {
 
 func (x *CheckTopologyResponse) Reset() {
 	*x = CheckTopologyResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[81]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6035,7 +5974,7 @@ func (x *CheckTopologyResponse) String() string {
 func (*CheckTopologyResponse) ProtoMessage() {}
 
 func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[81]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6048,7 +5987,7 @@ func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyResponse.ProtoReflect.Descriptor instead.
 func (*CheckTopologyResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *CheckTopologyResponse) GetFindings() []*TopologyFinding {
@@ -6121,7 +6060,7 @@ type TopologyFinding struct {
 
 func (x *TopologyFinding) Reset() {
 	*x = TopologyFinding{}
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6133,7 +6072,7 @@ func (x *TopologyFinding) String() string {
 func (*TopologyFinding) ProtoMessage() {}
 
 func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6146,7 +6085,7 @@ func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyFinding.ProtoReflect.Descriptor instead.
 func (*TopologyFinding) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *TopologyFinding) GetKind() string {
@@ -6236,7 +6175,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6248,7 +6187,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6261,7 +6200,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *HistoryRequest) GetKind() string {
@@ -6341,7 +6280,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6353,7 +6292,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6366,7 +6305,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *HistoryResponse) GetSeries() []*HistorySeries {
@@ -6407,7 +6346,7 @@ type HistoryBlock struct {
 
 func (x *HistoryBlock) Reset() {
 	*x = HistoryBlock{}
-	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6419,7 +6358,7 @@ func (x *HistoryBlock) String() string {
 func (*HistoryBlock) ProtoMessage() {}
 
 func (x *HistoryBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6432,7 +6371,7 @@ func (x *HistoryBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryBlock.ProtoReflect.Descriptor instead.
 func (*HistoryBlock) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *HistoryBlock) GetKeys() []string {
@@ -6486,7 +6425,7 @@ type HistoryColumn struct {
 
 func (x *HistoryColumn) Reset() {
 	*x = HistoryColumn{}
-	mi := &file_nusa_v1_api_proto_msgTypes[86]
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6498,7 +6437,7 @@ func (x *HistoryColumn) String() string {
 func (*HistoryColumn) ProtoMessage() {}
 
 func (x *HistoryColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[86]
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6511,7 +6450,7 @@ func (x *HistoryColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryColumn.ProtoReflect.Descriptor instead.
 func (*HistoryColumn) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *HistoryColumn) GetName() string {
@@ -6558,7 +6497,7 @@ type HistorySeries struct {
 
 func (x *HistorySeries) Reset() {
 	*x = HistorySeries{}
-	mi := &file_nusa_v1_api_proto_msgTypes[87]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6570,7 +6509,7 @@ func (x *HistorySeries) String() string {
 func (*HistorySeries) ProtoMessage() {}
 
 func (x *HistorySeries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[87]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6583,7 +6522,7 @@ func (x *HistorySeries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistorySeries.ProtoReflect.Descriptor instead.
 func (*HistorySeries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{87}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *HistorySeries) GetKind() string {
@@ -6665,7 +6604,7 @@ type HistoryField struct {
 
 func (x *HistoryField) Reset() {
 	*x = HistoryField{}
-	mi := &file_nusa_v1_api_proto_msgTypes[88]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6677,7 +6616,7 @@ func (x *HistoryField) String() string {
 func (*HistoryField) ProtoMessage() {}
 
 func (x *HistoryField) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[88]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6690,7 +6629,7 @@ func (x *HistoryField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryField.ProtoReflect.Descriptor instead.
 func (*HistoryField) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{88}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *HistoryField) GetName() string {
@@ -6748,7 +6687,7 @@ type HistoryTrend struct {
 
 func (x *HistoryTrend) Reset() {
 	*x = HistoryTrend{}
-	mi := &file_nusa_v1_api_proto_msgTypes[89]
+	mi := &file_nusa_v1_api_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6760,7 +6699,7 @@ func (x *HistoryTrend) String() string {
 func (*HistoryTrend) ProtoMessage() {}
 
 func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[89]
+	mi := &file_nusa_v1_api_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6773,7 +6712,7 @@ func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryTrend.ProtoReflect.Descriptor instead.
 func (*HistoryTrend) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{89}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *HistoryTrend) GetField() string {
@@ -6844,7 +6783,7 @@ type OriginRecord struct {
 
 func (x *OriginRecord) Reset() {
 	*x = OriginRecord{}
-	mi := &file_nusa_v1_api_proto_msgTypes[90]
+	mi := &file_nusa_v1_api_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6856,7 +6795,7 @@ func (x *OriginRecord) String() string {
 func (*OriginRecord) ProtoMessage() {}
 
 func (x *OriginRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[90]
+	mi := &file_nusa_v1_api_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6869,7 +6808,7 @@ func (x *OriginRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginRecord.ProtoReflect.Descriptor instead.
 func (*OriginRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{90}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *OriginRecord) GetDomain() string {
@@ -6919,7 +6858,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_nusa_v1_api_proto_msgTypes[91]
+	mi := &file_nusa_v1_api_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6931,7 +6870,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[91]
+	mi := &file_nusa_v1_api_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6944,7 +6883,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{91}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *Origin) GetRegion() string {
@@ -6997,7 +6936,7 @@ type OriginPolicy struct {
 
 func (x *OriginPolicy) Reset() {
 	*x = OriginPolicy{}
-	mi := &file_nusa_v1_api_proto_msgTypes[92]
+	mi := &file_nusa_v1_api_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7009,7 +6948,7 @@ func (x *OriginPolicy) String() string {
 func (*OriginPolicy) ProtoMessage() {}
 
 func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[92]
+	mi := &file_nusa_v1_api_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7022,7 +6961,7 @@ func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginPolicy.ProtoReflect.Descriptor instead.
 func (*OriginPolicy) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{92}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *OriginPolicy) GetPercentile() int32 {
@@ -7073,7 +7012,7 @@ type SetOriginsRequest struct {
 
 func (x *SetOriginsRequest) Reset() {
 	*x = SetOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[93]
+	mi := &file_nusa_v1_api_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7085,7 +7024,7 @@ func (x *SetOriginsRequest) String() string {
 func (*SetOriginsRequest) ProtoMessage() {}
 
 func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[93]
+	mi := &file_nusa_v1_api_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7098,7 +7037,7 @@ func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOriginsRequest.ProtoReflect.Descriptor instead.
 func (*SetOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{93}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *SetOriginsRequest) GetRecord() *OriginRecord {
@@ -7124,7 +7063,7 @@ type ListOriginsRequest struct {
 
 func (x *ListOriginsRequest) Reset() {
 	*x = ListOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[94]
+	mi := &file_nusa_v1_api_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7136,7 +7075,7 @@ func (x *ListOriginsRequest) String() string {
 func (*ListOriginsRequest) ProtoMessage() {}
 
 func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[94]
+	mi := &file_nusa_v1_api_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7149,7 +7088,7 @@ func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsRequest.ProtoReflect.Descriptor instead.
 func (*ListOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{94}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{93}
 }
 
 // ListOriginsResponse has records, sorted by domain.
@@ -7164,7 +7103,7 @@ type ListOriginsResponse struct {
 
 func (x *ListOriginsResponse) Reset() {
 	*x = ListOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[95]
+	mi := &file_nusa_v1_api_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7176,7 +7115,7 @@ func (x *ListOriginsResponse) String() string {
 func (*ListOriginsResponse) ProtoMessage() {}
 
 func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[95]
+	mi := &file_nusa_v1_api_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7189,7 +7128,7 @@ func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsResponse.ProtoReflect.Descriptor instead.
 func (*ListOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{95}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *ListOriginsResponse) GetRecords() []*OriginRecord {
@@ -7220,7 +7159,7 @@ type RemoveOriginsRequest struct {
 
 func (x *RemoveOriginsRequest) Reset() {
 	*x = RemoveOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[96]
+	mi := &file_nusa_v1_api_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7232,7 +7171,7 @@ func (x *RemoveOriginsRequest) String() string {
 func (*RemoveOriginsRequest) ProtoMessage() {}
 
 func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[96]
+	mi := &file_nusa_v1_api_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7245,7 +7184,7 @@ func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{96}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *RemoveOriginsRequest) GetDomain() string {
@@ -7271,7 +7210,7 @@ type RemoveOriginsResponse struct {
 
 func (x *RemoveOriginsResponse) Reset() {
 	*x = RemoveOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[97]
+	mi := &file_nusa_v1_api_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7283,7 +7222,7 @@ func (x *RemoveOriginsResponse) String() string {
 func (*RemoveOriginsResponse) ProtoMessage() {}
 
 func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[97]
+	mi := &file_nusa_v1_api_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7296,7 +7235,7 @@ func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{97}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{96}
 }
 
 // ResolveOriginRequest asks for the origin for a client.
@@ -7316,7 +7255,7 @@ type ResolveOriginRequest struct {
 
 func (x *ResolveOriginRequest) Reset() {
 	*x = ResolveOriginRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[98]
+	mi := &file_nusa_v1_api_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7328,7 +7267,7 @@ func (x *ResolveOriginRequest) String() string {
 func (*ResolveOriginRequest) ProtoMessage() {}
 
 func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[98]
+	mi := &file_nusa_v1_api_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7341,7 +7280,7 @@ func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginRequest.ProtoReflect.Descriptor instead.
 func (*ResolveOriginRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{98}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *ResolveOriginRequest) GetDomain() string {
@@ -7392,7 +7331,7 @@ type ResolveOriginResponse struct {
 
 func (x *ResolveOriginResponse) Reset() {
 	*x = ResolveOriginResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[99]
+	mi := &file_nusa_v1_api_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7404,7 +7343,7 @@ func (x *ResolveOriginResponse) String() string {
 func (*ResolveOriginResponse) ProtoMessage() {}
 
 func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[99]
+	mi := &file_nusa_v1_api_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7417,7 +7356,7 @@ func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginResponse.ProtoReflect.Descriptor instead.
 func (*ResolveOriginResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{99}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ResolveOriginResponse) GetRecord() string {
@@ -7477,7 +7416,7 @@ type OriginChoice struct {
 
 func (x *OriginChoice) Reset() {
 	*x = OriginChoice{}
-	mi := &file_nusa_v1_api_proto_msgTypes[100]
+	mi := &file_nusa_v1_api_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7489,7 +7428,7 @@ func (x *OriginChoice) String() string {
 func (*OriginChoice) ProtoMessage() {}
 
 func (x *OriginChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[100]
+	mi := &file_nusa_v1_api_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7502,7 +7441,7 @@ func (x *OriginChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginChoice.ProtoReflect.Descriptor instead.
 func (*OriginChoice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{100}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *OriginChoice) GetRegion() string {
@@ -7584,7 +7523,7 @@ type NearestRequest struct {
 
 func (x *NearestRequest) Reset() {
 	*x = NearestRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[101]
+	mi := &file_nusa_v1_api_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7596,7 +7535,7 @@ func (x *NearestRequest) String() string {
 func (*NearestRequest) ProtoMessage() {}
 
 func (x *NearestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[101]
+	mi := &file_nusa_v1_api_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7609,7 +7548,7 @@ func (x *NearestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestRequest.ProtoReflect.Descriptor instead.
 func (*NearestRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{101}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *NearestRequest) GetRegion() string {
@@ -7653,7 +7592,7 @@ type NearestResponse struct {
 
 func (x *NearestResponse) Reset() {
 	*x = NearestResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[102]
+	mi := &file_nusa_v1_api_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7665,7 +7604,7 @@ func (x *NearestResponse) String() string {
 func (*NearestResponse) ProtoMessage() {}
 
 func (x *NearestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[102]
+	mi := &file_nusa_v1_api_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7678,7 +7617,7 @@ func (x *NearestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestResponse.ProtoReflect.Descriptor instead.
 func (*NearestResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{102}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *NearestResponse) GetRegions() []*NearRegion {
@@ -7716,7 +7655,7 @@ type NearRegion struct {
 
 func (x *NearRegion) Reset() {
 	*x = NearRegion{}
-	mi := &file_nusa_v1_api_proto_msgTypes[103]
+	mi := &file_nusa_v1_api_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7728,7 +7667,7 @@ func (x *NearRegion) String() string {
 func (*NearRegion) ProtoMessage() {}
 
 func (x *NearRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[103]
+	mi := &file_nusa_v1_api_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7741,7 +7680,7 @@ func (x *NearRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearRegion.ProtoReflect.Descriptor instead.
 func (*NearRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{103}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *NearRegion) GetRegion() string {
@@ -7803,7 +7742,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[104]
+	mi := &file_nusa_v1_api_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7815,7 +7754,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[104]
+	mi := &file_nusa_v1_api_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7828,7 +7767,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{104}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *WatchEventsRequest) GetToken() string {
@@ -7914,7 +7853,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nusa_v1_api_proto_msgTypes[105]
+	mi := &file_nusa_v1_api_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7926,7 +7865,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[105]
+	mi := &file_nusa_v1_api_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7939,7 +7878,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{105}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *Event) GetToken() string {
@@ -8033,7 +7972,7 @@ type RecoverRequest struct {
 
 func (x *RecoverRequest) Reset() {
 	*x = RecoverRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[106]
+	mi := &file_nusa_v1_api_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8045,7 +7984,7 @@ func (x *RecoverRequest) String() string {
 func (*RecoverRequest) ProtoMessage() {}
 
 func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[106]
+	mi := &file_nusa_v1_api_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8058,7 +7997,7 @@ func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverRequest.ProtoReflect.Descriptor instead.
 func (*RecoverRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{106}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *RecoverRequest) GetFederationId() string {
@@ -8096,7 +8035,7 @@ type RecoverResponse struct {
 
 func (x *RecoverResponse) Reset() {
 	*x = RecoverResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[107]
+	mi := &file_nusa_v1_api_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8108,7 +8047,7 @@ func (x *RecoverResponse) String() string {
 func (*RecoverResponse) ProtoMessage() {}
 
 func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[107]
+	mi := &file_nusa_v1_api_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8121,7 +8060,7 @@ func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverResponse.ProtoReflect.Descriptor instead.
 func (*RecoverResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{107}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *RecoverResponse) GetRevision() int64 {
@@ -8179,7 +8118,7 @@ type LostWork struct {
 
 func (x *LostWork) Reset() {
 	*x = LostWork{}
-	mi := &file_nusa_v1_api_proto_msgTypes[108]
+	mi := &file_nusa_v1_api_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8191,7 +8130,7 @@ func (x *LostWork) String() string {
 func (*LostWork) ProtoMessage() {}
 
 func (x *LostWork) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[108]
+	mi := &file_nusa_v1_api_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8204,7 +8143,7 @@ func (x *LostWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostWork.ProtoReflect.Descriptor instead.
 func (*LostWork) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{108}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *LostWork) GetRegion() string {
@@ -8265,7 +8204,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[109]
+	mi := &file_nusa_v1_api_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8277,7 +8216,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[109]
+	mi := &file_nusa_v1_api_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8290,7 +8229,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{109}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{108}
 }
 
 // InfoResponse describes a server.
@@ -8325,7 +8264,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[110]
+	mi := &file_nusa_v1_api_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8337,7 +8276,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[110]
+	mi := &file_nusa_v1_api_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8350,7 +8289,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{110}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *InfoResponse) GetRole() string {
@@ -8442,7 +8381,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[113]
+	mi := &file_nusa_v1_api_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8454,7 +8393,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[113]
+	mi := &file_nusa_v1_api_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8467,7 +8406,7 @@ func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Start.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Start) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41, 0}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40, 0}
 }
 
 func (x *ExecRequest_Start) GetAllocation() string {
@@ -8671,11 +8610,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x06detail\x18\x03 \x01(\tR\x06detail\"K\n" +
 	"\bInputAge\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
-	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\"X\n" +
-	"\fAdoptRequest\x12\x1c\n" +
-	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
-	"\x06region\x18\x03 \x01(\tR\x06region\"N\n" +
+	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\"N\n" +
 	"\x18RestartAllocationRequest\x12\x1e\n" +
 	"\n" +
 	"allocation\x18\x01 \x01(\tR\n" +
@@ -9172,7 +9107,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x16RTT_SOURCE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13RTT_SOURCE_MEASURED\x10\x01\x12\x18\n" +
 	"\x14RTT_SOURCE_PREDICTED\x10\x02\x12\x18\n" +
-	"\x14RTT_SOURCE_ESTIMATED\x10\x032\xaa\b\n" +
+	"\x14RTT_SOURCE_ESTIMATED\x10\x032\xc3\a\n" +
 	"\x04Jobs\x12\x80\x01\n" +
 	"\x06Submit\x12\x16.nusa.v1.SubmitRequest\x1a\x17.nusa.v1.SubmitResponse\"E\x82\xd3\xe4\x93\x02?:\x04specZ-:\x04spec\x1a%/v1/jobs/{spec.namespace}/{spec.name}\"\b/v1/jobs\x12e\n" +
 	"\n" +
@@ -9182,8 +9117,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x04List\x12\x18.nusa.v1.ListJobsRequest\x1a\x19.nusa.v1.ListJobsResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
 	"\x12\b/v1/jobs\x12f\n" +
 	"\x04Stop\x12\x17.nusa.v1.StopJobRequest\x1a\x18.nusa.v1.StopJobResponse\"+\x82\xd3\xe4\x93\x02%*#/v1/jobs/{job.namespace}/{job.name}\x12\x9f\x01\n" +
-	"\aExplain\x12\x17.nusa.v1.ExplainRequest\x1a\x14.nusa.v1.Explanation\"e\x82\xd3\xe4\x93\x02_Z0:\x01*\"+/v1/jobs/{job.namespace}/{job.name}:explain\x12+/v1/jobs/{job.namespace}/{job.name}:explain\x12e\n" +
-	"\x05Adopt\x12\x15.nusa.v1.AdoptRequest\x1a\x17.nusa.v1.SubmitResponse\",\x82\xd3\xe4\x93\x02&:\x01*\"!/v1/jobs/{namespace}/{name}:adopt\x12b\n" +
+	"\aExplain\x12\x17.nusa.v1.ExplainRequest\x1a\x14.nusa.v1.Explanation\"e\x82\xd3\xe4\x93\x02_Z0:\x01*\"+/v1/jobs/{job.namespace}/{job.name}:explain\x12+/v1/jobs/{job.namespace}/{job.name}:explain\x12b\n" +
 	"\x05Watch\x12\x16.nusa.v1.GetJobRequest\x1a\f.nusa.v1.Job\"1\x82\xd3\xe4\x93\x02+\x12)/v1/jobs/{job.namespace}/{job.name}:watch0\x01\x12h\n" +
 	"\vWatchGroups\x12\x1b.nusa.v1.WatchGroupsRequest\x1a\x1c.nusa.v1.WatchGroupsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/jobs:watchGroups0\x012\xb4\b\n" +
 	"\vAllocations\x12b\n" +
@@ -9250,7 +9184,7 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 117)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 116)
 var file_nusa_v1_api_proto_goTypes = []any{
 	(EdgeState)(0),                    // 0: nusa.v1.EdgeState
 	(RTTSource)(0),                    // 1: nusa.v1.RTTSource
@@ -9280,260 +9214,259 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*NodeVerdict)(nil),               // 25: nusa.v1.NodeVerdict
 	(*ScoreTerm)(nil),                 // 26: nusa.v1.ScoreTerm
 	(*InputAge)(nil),                  // 27: nusa.v1.InputAge
-	(*AdoptRequest)(nil),              // 28: nusa.v1.AdoptRequest
-	(*RestartAllocationRequest)(nil),  // 29: nusa.v1.RestartAllocationRequest
-	(*RestartAllocationResponse)(nil), // 30: nusa.v1.RestartAllocationResponse
-	(*SignalAllocationRequest)(nil),   // 31: nusa.v1.SignalAllocationRequest
-	(*SignalAllocationResponse)(nil),  // 32: nusa.v1.SignalAllocationResponse
-	(*ListFilesRequest)(nil),          // 33: nusa.v1.ListFilesRequest
-	(*ListFilesResponse)(nil),         // 34: nusa.v1.ListFilesResponse
-	(*FileInfo)(nil),                  // 35: nusa.v1.FileInfo
-	(*ReadFileRequest)(nil),           // 36: nusa.v1.ReadFileRequest
-	(*FileChunk)(nil),                 // 37: nusa.v1.FileChunk
-	(*ListAllocationsRequest)(nil),    // 38: nusa.v1.ListAllocationsRequest
-	(*ListAllocationsResponse)(nil),   // 39: nusa.v1.ListAllocationsResponse
-	(*GetAllocationRequest)(nil),      // 40: nusa.v1.GetAllocationRequest
-	(*LogsRequest)(nil),               // 41: nusa.v1.LogsRequest
-	(*LogChunk)(nil),                  // 42: nusa.v1.LogChunk
-	(*ExecRequest)(nil),               // 43: nusa.v1.ExecRequest
-	(*TerminalSize)(nil),              // 44: nusa.v1.TerminalSize
-	(*ExecResponse)(nil),              // 45: nusa.v1.ExecResponse
-	(*AllocationStatsRequest)(nil),    // 46: nusa.v1.AllocationStatsRequest
-	(*AllocationStats)(nil),           // 47: nusa.v1.AllocationStats
-	(*TaskStats)(nil),                 // 48: nusa.v1.TaskStats
-	(*DrainRegionRequest)(nil),        // 49: nusa.v1.DrainRegionRequest
-	(*LoseRegionRequest)(nil),         // 50: nusa.v1.LoseRegionRequest
-	(*FailbackRequest)(nil),           // 51: nusa.v1.FailbackRequest
-	(*FailbackResponse)(nil),          // 52: nusa.v1.FailbackResponse
-	(*FailbackMove)(nil),              // 53: nusa.v1.FailbackMove
-	(*RebindRegionRequest)(nil),       // 54: nusa.v1.RebindRegionRequest
-	(*RebindRegionResponse)(nil),      // 55: nusa.v1.RebindRegionResponse
-	(*VerifyRegionResponse)(nil),      // 56: nusa.v1.VerifyRegionResponse
-	(*ServerState)(nil),               // 57: nusa.v1.ServerState
-	(*DefineRegionRequest)(nil),       // 58: nusa.v1.DefineRegionRequest
-	(*ListRegionsRequest)(nil),        // 59: nusa.v1.ListRegionsRequest
-	(*ListRegionsResponse)(nil),       // 60: nusa.v1.ListRegionsResponse
-	(*GetRegionRequest)(nil),          // 61: nusa.v1.GetRegionRequest
-	(*CordonRegionRequest)(nil),       // 62: nusa.v1.CordonRegionRequest
-	(*RemoveRegionResponse)(nil),      // 63: nusa.v1.RemoveRegionResponse
-	(*ListNodesRequest)(nil),          // 64: nusa.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),         // 65: nusa.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),            // 66: nusa.v1.GetNodeRequest
-	(*DrainNodeRequest)(nil),          // 67: nusa.v1.DrainNodeRequest
-	(*CordonNodeRequest)(nil),         // 68: nusa.v1.CordonNodeRequest
-	(*RemoveNodeRequest)(nil),         // 69: nusa.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),        // 70: nusa.v1.RemoveNodeResponse
-	(*Edge)(nil),                      // 71: nusa.v1.Edge
-	(*GetTopologyRequest)(nil),        // 72: nusa.v1.GetTopologyRequest
-	(*TopologyTree)(nil),              // 73: nusa.v1.TopologyTree
-	(*GlobalServer)(nil),              // 74: nusa.v1.GlobalServer
-	(*StoreUsage)(nil),                // 75: nusa.v1.StoreUsage
-	(*MatrixRequest)(nil),             // 76: nusa.v1.MatrixRequest
-	(*MatrixResponse)(nil),            // 77: nusa.v1.MatrixResponse
-	(*PathRequest)(nil),               // 78: nusa.v1.PathRequest
-	(*PathWeights)(nil),               // 79: nusa.v1.PathWeights
-	(*PathResponse)(nil),              // 80: nusa.v1.PathResponse
-	(*Path)(nil),                      // 81: nusa.v1.Path
-	(*CheckTopologyRequest)(nil),      // 82: nusa.v1.CheckTopologyRequest
-	(*CheckTopologyResponse)(nil),     // 83: nusa.v1.CheckTopologyResponse
-	(*TopologyFinding)(nil),           // 84: nusa.v1.TopologyFinding
-	(*HistoryRequest)(nil),            // 85: nusa.v1.HistoryRequest
-	(*HistoryResponse)(nil),           // 86: nusa.v1.HistoryResponse
-	(*HistoryBlock)(nil),              // 87: nusa.v1.HistoryBlock
-	(*HistoryColumn)(nil),             // 88: nusa.v1.HistoryColumn
-	(*HistorySeries)(nil),             // 89: nusa.v1.HistorySeries
-	(*HistoryField)(nil),              // 90: nusa.v1.HistoryField
-	(*HistoryTrend)(nil),              // 91: nusa.v1.HistoryTrend
-	(*OriginRecord)(nil),              // 92: nusa.v1.OriginRecord
-	(*Origin)(nil),                    // 93: nusa.v1.Origin
-	(*OriginPolicy)(nil),              // 94: nusa.v1.OriginPolicy
-	(*SetOriginsRequest)(nil),         // 95: nusa.v1.SetOriginsRequest
-	(*ListOriginsRequest)(nil),        // 96: nusa.v1.ListOriginsRequest
-	(*ListOriginsResponse)(nil),       // 97: nusa.v1.ListOriginsResponse
-	(*RemoveOriginsRequest)(nil),      // 98: nusa.v1.RemoveOriginsRequest
-	(*RemoveOriginsResponse)(nil),     // 99: nusa.v1.RemoveOriginsResponse
-	(*ResolveOriginRequest)(nil),      // 100: nusa.v1.ResolveOriginRequest
-	(*ResolveOriginResponse)(nil),     // 101: nusa.v1.ResolveOriginResponse
-	(*OriginChoice)(nil),              // 102: nusa.v1.OriginChoice
-	(*NearestRequest)(nil),            // 103: nusa.v1.NearestRequest
-	(*NearestResponse)(nil),           // 104: nusa.v1.NearestResponse
-	(*NearRegion)(nil),                // 105: nusa.v1.NearRegion
-	(*WatchEventsRequest)(nil),        // 106: nusa.v1.WatchEventsRequest
-	(*Event)(nil),                     // 107: nusa.v1.Event
-	(*RecoverRequest)(nil),            // 108: nusa.v1.RecoverRequest
-	(*RecoverResponse)(nil),           // 109: nusa.v1.RecoverResponse
-	(*LostWork)(nil),                  // 110: nusa.v1.LostWork
-	(*InfoRequest)(nil),               // 111: nusa.v1.InfoRequest
-	(*InfoResponse)(nil),              // 112: nusa.v1.InfoResponse
-	nil,                               // 113: nusa.v1.PlanResponse.UnplacedEntry
-	nil,                               // 114: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),         // 115: nusa.v1.ExecRequest.Start
-	nil,                               // 116: nusa.v1.AllocationStats.TasksEntry
-	nil,                               // 117: nusa.v1.ListRegionsRequest.LabelsEntry
-	nil,                               // 118: nusa.v1.CheckTopologyResponse.TotalsEntry
-	(*durationpb.Duration)(nil),       // 119: google.protobuf.Duration
-	(*InstanceCounts)(nil),            // 120: nusa.v1.InstanceCounts
-	(*JobSpec)(nil),                   // 121: nusa.v1.JobSpec
-	(*Problem)(nil),                   // 122: nusa.v1.Problem
-	(*Slot)(nil),                      // 123: nusa.v1.Slot
-	(*timestamppb.Timestamp)(nil),     // 124: google.protobuf.Timestamp
-	(*Job)(nil),                       // 125: nusa.v1.Job
-	(*CountedReason)(nil),             // 126: nusa.v1.CountedReason
-	(Divide)(0),                       // 127: nusa.v1.Divide
-	(*QueuePlace)(nil),                // 128: nusa.v1.QueuePlace
-	(Reason)(0),                       // 129: nusa.v1.Reason
-	(*Allocation)(nil),                // 130: nusa.v1.Allocation
-	(*RegionDefinition)(nil),          // 131: nusa.v1.RegionDefinition
-	(*Region)(nil),                    // 132: nusa.v1.Region
-	(*Node)(nil),                      // 133: nusa.v1.Node
-	(*Location)(nil),                  // 134: nusa.v1.Location
+	(*RestartAllocationRequest)(nil),  // 28: nusa.v1.RestartAllocationRequest
+	(*RestartAllocationResponse)(nil), // 29: nusa.v1.RestartAllocationResponse
+	(*SignalAllocationRequest)(nil),   // 30: nusa.v1.SignalAllocationRequest
+	(*SignalAllocationResponse)(nil),  // 31: nusa.v1.SignalAllocationResponse
+	(*ListFilesRequest)(nil),          // 32: nusa.v1.ListFilesRequest
+	(*ListFilesResponse)(nil),         // 33: nusa.v1.ListFilesResponse
+	(*FileInfo)(nil),                  // 34: nusa.v1.FileInfo
+	(*ReadFileRequest)(nil),           // 35: nusa.v1.ReadFileRequest
+	(*FileChunk)(nil),                 // 36: nusa.v1.FileChunk
+	(*ListAllocationsRequest)(nil),    // 37: nusa.v1.ListAllocationsRequest
+	(*ListAllocationsResponse)(nil),   // 38: nusa.v1.ListAllocationsResponse
+	(*GetAllocationRequest)(nil),      // 39: nusa.v1.GetAllocationRequest
+	(*LogsRequest)(nil),               // 40: nusa.v1.LogsRequest
+	(*LogChunk)(nil),                  // 41: nusa.v1.LogChunk
+	(*ExecRequest)(nil),               // 42: nusa.v1.ExecRequest
+	(*TerminalSize)(nil),              // 43: nusa.v1.TerminalSize
+	(*ExecResponse)(nil),              // 44: nusa.v1.ExecResponse
+	(*AllocationStatsRequest)(nil),    // 45: nusa.v1.AllocationStatsRequest
+	(*AllocationStats)(nil),           // 46: nusa.v1.AllocationStats
+	(*TaskStats)(nil),                 // 47: nusa.v1.TaskStats
+	(*DrainRegionRequest)(nil),        // 48: nusa.v1.DrainRegionRequest
+	(*LoseRegionRequest)(nil),         // 49: nusa.v1.LoseRegionRequest
+	(*FailbackRequest)(nil),           // 50: nusa.v1.FailbackRequest
+	(*FailbackResponse)(nil),          // 51: nusa.v1.FailbackResponse
+	(*FailbackMove)(nil),              // 52: nusa.v1.FailbackMove
+	(*RebindRegionRequest)(nil),       // 53: nusa.v1.RebindRegionRequest
+	(*RebindRegionResponse)(nil),      // 54: nusa.v1.RebindRegionResponse
+	(*VerifyRegionResponse)(nil),      // 55: nusa.v1.VerifyRegionResponse
+	(*ServerState)(nil),               // 56: nusa.v1.ServerState
+	(*DefineRegionRequest)(nil),       // 57: nusa.v1.DefineRegionRequest
+	(*ListRegionsRequest)(nil),        // 58: nusa.v1.ListRegionsRequest
+	(*ListRegionsResponse)(nil),       // 59: nusa.v1.ListRegionsResponse
+	(*GetRegionRequest)(nil),          // 60: nusa.v1.GetRegionRequest
+	(*CordonRegionRequest)(nil),       // 61: nusa.v1.CordonRegionRequest
+	(*RemoveRegionResponse)(nil),      // 62: nusa.v1.RemoveRegionResponse
+	(*ListNodesRequest)(nil),          // 63: nusa.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),         // 64: nusa.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),            // 65: nusa.v1.GetNodeRequest
+	(*DrainNodeRequest)(nil),          // 66: nusa.v1.DrainNodeRequest
+	(*CordonNodeRequest)(nil),         // 67: nusa.v1.CordonNodeRequest
+	(*RemoveNodeRequest)(nil),         // 68: nusa.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),        // 69: nusa.v1.RemoveNodeResponse
+	(*Edge)(nil),                      // 70: nusa.v1.Edge
+	(*GetTopologyRequest)(nil),        // 71: nusa.v1.GetTopologyRequest
+	(*TopologyTree)(nil),              // 72: nusa.v1.TopologyTree
+	(*GlobalServer)(nil),              // 73: nusa.v1.GlobalServer
+	(*StoreUsage)(nil),                // 74: nusa.v1.StoreUsage
+	(*MatrixRequest)(nil),             // 75: nusa.v1.MatrixRequest
+	(*MatrixResponse)(nil),            // 76: nusa.v1.MatrixResponse
+	(*PathRequest)(nil),               // 77: nusa.v1.PathRequest
+	(*PathWeights)(nil),               // 78: nusa.v1.PathWeights
+	(*PathResponse)(nil),              // 79: nusa.v1.PathResponse
+	(*Path)(nil),                      // 80: nusa.v1.Path
+	(*CheckTopologyRequest)(nil),      // 81: nusa.v1.CheckTopologyRequest
+	(*CheckTopologyResponse)(nil),     // 82: nusa.v1.CheckTopologyResponse
+	(*TopologyFinding)(nil),           // 83: nusa.v1.TopologyFinding
+	(*HistoryRequest)(nil),            // 84: nusa.v1.HistoryRequest
+	(*HistoryResponse)(nil),           // 85: nusa.v1.HistoryResponse
+	(*HistoryBlock)(nil),              // 86: nusa.v1.HistoryBlock
+	(*HistoryColumn)(nil),             // 87: nusa.v1.HistoryColumn
+	(*HistorySeries)(nil),             // 88: nusa.v1.HistorySeries
+	(*HistoryField)(nil),              // 89: nusa.v1.HistoryField
+	(*HistoryTrend)(nil),              // 90: nusa.v1.HistoryTrend
+	(*OriginRecord)(nil),              // 91: nusa.v1.OriginRecord
+	(*Origin)(nil),                    // 92: nusa.v1.Origin
+	(*OriginPolicy)(nil),              // 93: nusa.v1.OriginPolicy
+	(*SetOriginsRequest)(nil),         // 94: nusa.v1.SetOriginsRequest
+	(*ListOriginsRequest)(nil),        // 95: nusa.v1.ListOriginsRequest
+	(*ListOriginsResponse)(nil),       // 96: nusa.v1.ListOriginsResponse
+	(*RemoveOriginsRequest)(nil),      // 97: nusa.v1.RemoveOriginsRequest
+	(*RemoveOriginsResponse)(nil),     // 98: nusa.v1.RemoveOriginsResponse
+	(*ResolveOriginRequest)(nil),      // 99: nusa.v1.ResolveOriginRequest
+	(*ResolveOriginResponse)(nil),     // 100: nusa.v1.ResolveOriginResponse
+	(*OriginChoice)(nil),              // 101: nusa.v1.OriginChoice
+	(*NearestRequest)(nil),            // 102: nusa.v1.NearestRequest
+	(*NearestResponse)(nil),           // 103: nusa.v1.NearestResponse
+	(*NearRegion)(nil),                // 104: nusa.v1.NearRegion
+	(*WatchEventsRequest)(nil),        // 105: nusa.v1.WatchEventsRequest
+	(*Event)(nil),                     // 106: nusa.v1.Event
+	(*RecoverRequest)(nil),            // 107: nusa.v1.RecoverRequest
+	(*RecoverResponse)(nil),           // 108: nusa.v1.RecoverResponse
+	(*LostWork)(nil),                  // 109: nusa.v1.LostWork
+	(*InfoRequest)(nil),               // 110: nusa.v1.InfoRequest
+	(*InfoResponse)(nil),              // 111: nusa.v1.InfoResponse
+	nil,                               // 112: nusa.v1.PlanResponse.UnplacedEntry
+	nil,                               // 113: nusa.v1.ListJobsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),         // 114: nusa.v1.ExecRequest.Start
+	nil,                               // 115: nusa.v1.AllocationStats.TasksEntry
+	nil,                               // 116: nusa.v1.ListRegionsRequest.LabelsEntry
+	nil,                               // 117: nusa.v1.CheckTopologyResponse.TotalsEntry
+	(*durationpb.Duration)(nil),       // 118: google.protobuf.Duration
+	(*InstanceCounts)(nil),            // 119: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                   // 120: nusa.v1.JobSpec
+	(*Problem)(nil),                   // 121: nusa.v1.Problem
+	(*Slot)(nil),                      // 122: nusa.v1.Slot
+	(*timestamppb.Timestamp)(nil),     // 123: google.protobuf.Timestamp
+	(*Job)(nil),                       // 124: nusa.v1.Job
+	(*CountedReason)(nil),             // 125: nusa.v1.CountedReason
+	(Divide)(0),                       // 126: nusa.v1.Divide
+	(*QueuePlace)(nil),                // 127: nusa.v1.QueuePlace
+	(Reason)(0),                       // 128: nusa.v1.Reason
+	(*Allocation)(nil),                // 129: nusa.v1.Allocation
+	(*RegionDefinition)(nil),          // 130: nusa.v1.RegionDefinition
+	(*Region)(nil),                    // 131: nusa.v1.Region
+	(*Node)(nil),                      // 132: nusa.v1.Node
+	(*Location)(nil),                  // 133: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	119, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	118, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
 	4,   // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
 	8,   // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
-	120, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
-	121, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	119, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	120, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
 	6,   // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	122, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	121, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	121, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	120, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
 	12,  // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	123, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
-	113, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
+	122, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	112, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
 	20,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
-	124, // 12: nusa.v1.PlanResponse.next_runs:type_name -> google.protobuf.Timestamp
+	123, // 12: nusa.v1.PlanResponse.next_runs:type_name -> google.protobuf.Timestamp
 	11,  // 13: nusa.v1.PlanResponse.changes:type_name -> nusa.v1.GroupChange
 	8,   // 14: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	114, // 15: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	125, // 16: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	113, // 15: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	124, // 16: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
 	16,  // 17: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
 	8,   // 18: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
 	8,   // 19: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	121, // 20: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	120, // 20: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
 	21,  // 21: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	119, // 22: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	118, // 22: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
 	24,  // 23: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
 	25,  // 24: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	126, // 25: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	125, // 25: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
 	23,  // 26: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
 	22,  // 27: nusa.v1.GroupExplanation.near:type_name -> nusa.v1.NearFare
-	127, // 28: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
-	128, // 29: nusa.v1.GroupExplanation.queue:type_name -> nusa.v1.QueuePlace
-	128, // 30: nusa.v1.GroupExplanation.global_queue:type_name -> nusa.v1.QueuePlace
-	119, // 31: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
-	119, // 32: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
+	126, // 28: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
+	127, // 29: nusa.v1.GroupExplanation.queue:type_name -> nusa.v1.QueuePlace
+	127, // 30: nusa.v1.GroupExplanation.global_queue:type_name -> nusa.v1.QueuePlace
+	118, // 31: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
+	118, // 32: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
 	1,   // 33: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
 	0,   // 34: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
-	119, // 35: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
-	119, // 36: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
-	119, // 37: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
-	119, // 38: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
-	119, // 39: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
-	129, // 40: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	118, // 35: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
+	118, // 36: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	118, // 37: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	118, // 38: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	118, // 39: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	128, // 40: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
 	26,  // 41: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	27,  // 42: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	129, // 43: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	128, // 43: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
 	26,  // 44: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	27,  // 45: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	119, // 46: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
-	35,  // 47: nusa.v1.ListFilesResponse.file:type_name -> nusa.v1.FileInfo
-	35,  // 48: nusa.v1.ListFilesResponse.entries:type_name -> nusa.v1.FileInfo
-	124, // 49: nusa.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
-	35,  // 50: nusa.v1.FileChunk.file:type_name -> nusa.v1.FileInfo
+	118, // 46: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	34,  // 47: nusa.v1.ListFilesResponse.file:type_name -> nusa.v1.FileInfo
+	34,  // 48: nusa.v1.ListFilesResponse.entries:type_name -> nusa.v1.FileInfo
+	123, // 49: nusa.v1.FileInfo.modified:type_name -> google.protobuf.Timestamp
+	34,  // 50: nusa.v1.FileChunk.file:type_name -> nusa.v1.FileInfo
 	8,   // 51: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	130, // 52: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	129, // 52: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
 	16,  // 53: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	115, // 54: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	44,  // 55: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
-	116, // 56: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
-	119, // 57: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
-	119, // 58: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
-	53,  // 59: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
-	57,  // 60: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
-	131, // 61: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	117, // 62: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	132, // 63: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	133, // 64: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	114, // 54: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	43,  // 55: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
+	115, // 56: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
+	118, // 57: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
+	118, // 58: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
+	52,  // 59: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
+	56,  // 60: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
+	130, // 61: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	116, // 62: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	131, // 63: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	132, // 64: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
 	16,  // 65: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	119, // 66: nusa.v1.DrainNodeRequest.deadline:type_name -> google.protobuf.Duration
-	133, // 67: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	118, // 66: nusa.v1.DrainNodeRequest.deadline:type_name -> google.protobuf.Duration
+	132, // 67: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
 	0,   // 68: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
 	1,   // 69: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	119, // 70: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	119, // 71: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	119, // 72: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	119, // 73: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	119, // 74: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	119, // 75: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	74,  // 76: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	132, // 77: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	133, // 78: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	118, // 70: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	118, // 71: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	118, // 72: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	118, // 73: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	118, // 74: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	118, // 75: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	73,  // 76: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	131, // 77: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	132, // 78: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
 	16,  // 79: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	119, // 80: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
-	75,  // 81: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
-	71,  // 82: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	119, // 83: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
-	79,  // 84: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	119, // 85: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	119, // 86: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	81,  // 87: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	119, // 88: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
-	119, // 89: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	118, // 80: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
+	74,  // 81: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
+	70,  // 82: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	118, // 83: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
+	78,  // 84: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	118, // 85: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	118, // 86: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	80,  // 87: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	118, // 88: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
+	118, // 89: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
 	1,   // 90: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	119, // 91: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	118, // 91: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
 	0,   // 92: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	119, // 93: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	119, // 94: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	119, // 95: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	119, // 96: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	84,  // 97: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	118, // 98: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	119, // 99: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
-	119, // 100: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	119, // 101: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	124, // 102: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	124, // 103: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	119, // 104: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	89,  // 105: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	118, // 93: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	118, // 94: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	118, // 95: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	118, // 96: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	83,  // 97: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	117, // 98: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	118, // 99: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
+	118, // 100: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	118, // 101: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	123, // 102: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	123, // 103: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	118, // 104: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	88,  // 105: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
 	16,  // 106: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	87,  // 107: nusa.v1.HistoryResponse.block:type_name -> nusa.v1.HistoryBlock
-	124, // 108: nusa.v1.HistoryBlock.start:type_name -> google.protobuf.Timestamp
-	119, // 109: nusa.v1.HistoryBlock.step:type_name -> google.protobuf.Duration
-	88,  // 110: nusa.v1.HistoryBlock.columns:type_name -> nusa.v1.HistoryColumn
-	124, // 111: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	119, // 112: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	119, // 113: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	90,  // 114: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	91,  // 115: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	124, // 116: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	124, // 117: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	124, // 118: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	93,  // 119: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	94,  // 120: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	119, // 121: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	92,  // 122: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	92,  // 123: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	119, // 124: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	134, // 125: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	102, // 126: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	102, // 127: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	119, // 128: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	81,  // 129: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	105, // 130: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	119, // 131: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	119, // 132: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	134, // 133: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	105, // 134: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	119, // 135: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
-	119, // 136: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	86,  // 107: nusa.v1.HistoryResponse.block:type_name -> nusa.v1.HistoryBlock
+	123, // 108: nusa.v1.HistoryBlock.start:type_name -> google.protobuf.Timestamp
+	118, // 109: nusa.v1.HistoryBlock.step:type_name -> google.protobuf.Duration
+	87,  // 110: nusa.v1.HistoryBlock.columns:type_name -> nusa.v1.HistoryColumn
+	123, // 111: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	118, // 112: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	118, // 113: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	89,  // 114: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	90,  // 115: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	123, // 116: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	123, // 117: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	123, // 118: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	92,  // 119: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	93,  // 120: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	118, // 121: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	91,  // 122: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	91,  // 123: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	118, // 124: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	133, // 125: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	101, // 126: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	101, // 127: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	118, // 128: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	80,  // 129: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	104, // 130: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	118, // 131: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	118, // 132: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	133, // 133: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	104, // 134: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	118, // 135: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
+	118, // 136: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
 	1,   // 137: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
 	0,   // 138: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	119, // 139: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
-	124, // 140: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	110, // 141: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
-	110, // 142: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
-	44,  // 143: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	48,  // 144: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	118, // 139: nusa.v1.WatchEventsRequest.since:type_name -> google.protobuf.Duration
+	123, // 140: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	109, // 141: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
+	109, // 142: nusa.v1.RecoverResponse.starts:type_name -> nusa.v1.LostWork
+	43,  // 143: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	47,  // 144: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
 	5,   // 145: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
 	5,   // 146: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
 	9,   // 147: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
@@ -9541,101 +9474,99 @@ var file_nusa_v1_api_proto_depIdxs = []int32{
 	14,  // 149: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
 	17,  // 150: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
 	19,  // 151: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	28,  // 152: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	13,  // 153: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 154: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	38,  // 155: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	40,  // 156: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	40,  // 157: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	41,  // 158: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	43,  // 159: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	46,  // 160: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	29,  // 161: nusa.v1.Allocations.Restart:input_type -> nusa.v1.RestartAllocationRequest
-	31,  // 162: nusa.v1.Allocations.Signal:input_type -> nusa.v1.SignalAllocationRequest
-	33,  // 163: nusa.v1.Allocations.ListFiles:input_type -> nusa.v1.ListFilesRequest
-	36,  // 164: nusa.v1.Allocations.ReadFile:input_type -> nusa.v1.ReadFileRequest
-	58,  // 165: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	59,  // 166: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	61,  // 167: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	62,  // 168: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	61,  // 169: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	59,  // 170: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	61,  // 171: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	49,  // 172: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
-	50,  // 173: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
-	51,  // 174: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
-	54,  // 175: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
-	64,  // 176: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	66,  // 177: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	67,  // 178: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	68,  // 179: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	69,  // 180: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	72,  // 181: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	76,  // 182: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	78,  // 183: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	103, // 184: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	76,  // 185: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	82,  // 186: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	85,  // 187: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	95,  // 188: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	96,  // 189: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	98,  // 190: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	100, // 191: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	106, // 192: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	111, // 193: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	108, // 194: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
-	6,   // 195: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 196: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 197: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	125, // 198: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	15,  // 199: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	18,  // 200: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	20,  // 201: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 202: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	125, // 203: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 204: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	39,  // 205: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	130, // 206: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	130, // 207: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	42,  // 208: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	45,  // 209: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	47,  // 210: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	30,  // 211: nusa.v1.Allocations.Restart:output_type -> nusa.v1.RestartAllocationResponse
-	32,  // 212: nusa.v1.Allocations.Signal:output_type -> nusa.v1.SignalAllocationResponse
-	34,  // 213: nusa.v1.Allocations.ListFiles:output_type -> nusa.v1.ListFilesResponse
-	37,  // 214: nusa.v1.Allocations.ReadFile:output_type -> nusa.v1.FileChunk
-	132, // 215: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	60,  // 216: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	132, // 217: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	132, // 218: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	63,  // 219: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	132, // 220: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	56,  // 221: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	132, // 222: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
-	132, // 223: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
-	52,  // 224: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
-	55,  // 225: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
-	65,  // 226: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	133, // 227: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	133, // 228: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	133, // 229: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	70,  // 230: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	73,  // 231: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	77,  // 232: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	80,  // 233: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	104, // 234: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	77,  // 235: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	83,  // 236: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	86,  // 237: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	92,  // 238: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	97,  // 239: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	99,  // 240: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	101, // 241: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	107, // 242: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	112, // 243: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	109, // 244: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
-	195, // [195:245] is the sub-list for method output_type
-	145, // [145:195] is the sub-list for method input_type
+	13,  // 152: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 153: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	37,  // 154: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	39,  // 155: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	39,  // 156: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	40,  // 157: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	42,  // 158: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	45,  // 159: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	28,  // 160: nusa.v1.Allocations.Restart:input_type -> nusa.v1.RestartAllocationRequest
+	30,  // 161: nusa.v1.Allocations.Signal:input_type -> nusa.v1.SignalAllocationRequest
+	32,  // 162: nusa.v1.Allocations.ListFiles:input_type -> nusa.v1.ListFilesRequest
+	35,  // 163: nusa.v1.Allocations.ReadFile:input_type -> nusa.v1.ReadFileRequest
+	57,  // 164: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	58,  // 165: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	60,  // 166: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	61,  // 167: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	60,  // 168: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	58,  // 169: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	60,  // 170: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	48,  // 171: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
+	49,  // 172: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
+	50,  // 173: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
+	53,  // 174: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
+	63,  // 175: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	65,  // 176: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	66,  // 177: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	67,  // 178: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	68,  // 179: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	71,  // 180: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	75,  // 181: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	77,  // 182: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	102, // 183: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	75,  // 184: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	81,  // 185: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	84,  // 186: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	94,  // 187: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	95,  // 188: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	97,  // 189: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	99,  // 190: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	105, // 191: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	110, // 192: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	107, // 193: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
+	6,   // 194: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 195: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 196: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	124, // 197: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	15,  // 198: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	18,  // 199: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	20,  // 200: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	124, // 201: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 202: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	38,  // 203: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	129, // 204: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	129, // 205: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	41,  // 206: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	44,  // 207: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	46,  // 208: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	29,  // 209: nusa.v1.Allocations.Restart:output_type -> nusa.v1.RestartAllocationResponse
+	31,  // 210: nusa.v1.Allocations.Signal:output_type -> nusa.v1.SignalAllocationResponse
+	33,  // 211: nusa.v1.Allocations.ListFiles:output_type -> nusa.v1.ListFilesResponse
+	36,  // 212: nusa.v1.Allocations.ReadFile:output_type -> nusa.v1.FileChunk
+	131, // 213: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	59,  // 214: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	131, // 215: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	131, // 216: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	62,  // 217: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	131, // 218: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	55,  // 219: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	131, // 220: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
+	131, // 221: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
+	51,  // 222: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
+	54,  // 223: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
+	64,  // 224: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	132, // 225: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	132, // 226: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	132, // 227: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	69,  // 228: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	72,  // 229: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	76,  // 230: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	79,  // 231: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	103, // 232: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	76,  // 233: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	82,  // 234: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	85,  // 235: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	91,  // 236: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	96,  // 237: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	98,  // 238: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	100, // 239: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	106, // 240: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	111, // 241: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	108, // 242: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
+	194, // [194:243] is the sub-list for method output_type
+	145, // [145:194] is the sub-list for method input_type
 	145, // [145:145] is the sub-list for extension type_name
 	145, // [145:145] is the sub-list for extension extendee
 	0,   // [0:145] is the sub-list for field type_name
@@ -9654,7 +9585,7 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   117,
+			NumMessages:   116,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

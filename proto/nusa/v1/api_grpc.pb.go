@@ -46,7 +46,6 @@ const (
 	Jobs_List_FullMethodName        = "/nusa.v1.Jobs/List"
 	Jobs_Stop_FullMethodName        = "/nusa.v1.Jobs/Stop"
 	Jobs_Explain_FullMethodName     = "/nusa.v1.Jobs/Explain"
-	Jobs_Adopt_FullMethodName       = "/nusa.v1.Jobs/Adopt"
 	Jobs_Watch_FullMethodName       = "/nusa.v1.Jobs/Watch"
 	Jobs_WatchGroups_FullMethodName = "/nusa.v1.Jobs/WatchGroups"
 )
@@ -81,9 +80,6 @@ type JobsClient interface {
 	// Explain says why each region has instances of a job or none. With `region` it also says
 	// this for each node of that region.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*Explanation, error)
-	// Adopt gives a region's own job (name@region) to the global tier.
-	// UNIMPLEMENTED: no server supports it yet.
-	Adopt(ctx context.Context, in *AdoptRequest, opts ...grpc.CallOption) (*SubmitResponse, error)
 	// Watch sends the job at once and after each change, at most ten times a second.
 	// It ends when the job is purged.
 	Watch(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Job], error)
@@ -176,16 +172,6 @@ func (c *jobsClient) Explain(ctx context.Context, in *ExplainRequest, opts ...gr
 	return out, nil
 }
 
-func (c *jobsClient) Adopt(ctx context.Context, in *AdoptRequest, opts ...grpc.CallOption) (*SubmitResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SubmitResponse)
-	err := c.cc.Invoke(ctx, Jobs_Adopt_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *jobsClient) Watch(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Job], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Jobs_ServiceDesc.Streams[1], Jobs_Watch_FullMethodName, cOpts...)
@@ -254,9 +240,6 @@ type JobsServer interface {
 	// Explain says why each region has instances of a job or none. With `region` it also says
 	// this for each node of that region.
 	Explain(context.Context, *ExplainRequest) (*Explanation, error)
-	// Adopt gives a region's own job (name@region) to the global tier.
-	// UNIMPLEMENTED: no server supports it yet.
-	Adopt(context.Context, *AdoptRequest) (*SubmitResponse, error)
 	// Watch sends the job at once and after each change, at most ten times a second.
 	// It ends when the job is purged.
 	Watch(*GetJobRequest, grpc.ServerStreamingServer[Job]) error
@@ -296,9 +279,6 @@ func (UnimplementedJobsServer) Stop(context.Context, *StopJobRequest) (*StopJobR
 }
 func (UnimplementedJobsServer) Explain(context.Context, *ExplainRequest) (*Explanation, error) {
 	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
-}
-func (UnimplementedJobsServer) Adopt(context.Context, *AdoptRequest) (*SubmitResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Adopt not implemented")
 }
 func (UnimplementedJobsServer) Watch(*GetJobRequest, grpc.ServerStreamingServer[Job]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
@@ -442,24 +422,6 @@ func _Jobs_Explain_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
-func _Jobs_Adopt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(AdoptRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(JobsServer).Adopt(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Jobs_Adopt_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(JobsServer).Adopt(ctx, req.(*AdoptRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _Jobs_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(GetJobRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -512,10 +474,6 @@ var Jobs_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Explain",
 			Handler:    _Jobs_Explain_Handler,
-		},
-		{
-			MethodName: "Adopt",
-			Handler:    _Jobs_Adopt_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

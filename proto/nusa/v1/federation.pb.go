@@ -1980,7 +1980,10 @@ type JobSummary struct {
 	Newer map[string]*NewerInstances `protobuf:"bytes,11,rep,name=newer,proto3" json:"newer,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The attempts that instances of JobSummary.version have used, by group, for the case that the region is
 	// lost. A region of an earlier version of Nusa does not send it.
-	Attempts      map[string]*GroupAttempts `protobuf:"bytes,12,rep,name=attempts,proto3" json:"attempts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Attempts map[string]*GroupAttempts `protobuf:"bytes,12,rep,name=attempts,proto3" json:"attempts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The override that the region has for the job. Unset: none. The counts of `groups` say how many
+	// instances it keeps stopped.
+	Override      *Override `protobuf:"bytes,13,opt,name=override,proto3" json:"override,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2095,6 +2098,13 @@ func (x *JobSummary) GetNewer() map[string]*NewerInstances {
 func (x *JobSummary) GetAttempts() map[string]*GroupAttempts {
 	if x != nil {
 		return x.Attempts
+	}
+	return nil
+}
+
+func (x *JobSummary) GetOverride() *Override {
+	if x != nil {
+		return x.Override
 	}
 	return nil
 }
@@ -4603,7 +4613,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04last\x18\x02 \x01(\bR\x04last\x121\n" +
 	"\tsummaries\x18\x03 \x03(\v2\x13.nusa.v1.JobSummaryR\tsummaries\x12\x18\n" +
 	"\aremoved\x18\x04 \x03(\tR\aremoved\x12-\n" +
-	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xb3\x06\n" +
+	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xe2\x06\n" +
 	"\n" +
 	"JobSummary\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -4618,7 +4628,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\fdisconnected\x18\n" +
 	" \x03(\v2\x1e.nusa.v1.DisconnectedInstancesR\fdisconnected\x124\n" +
 	"\x05newer\x18\v \x03(\v2\x1e.nusa.v1.JobSummary.NewerEntryR\x05newer\x12=\n" +
-	"\battempts\x18\f \x03(\v2!.nusa.v1.JobSummary.AttemptsEntryR\battempts\x1aR\n" +
+	"\battempts\x18\f \x03(\v2!.nusa.v1.JobSummary.AttemptsEntryR\battempts\x12-\n" +
+	"\boverride\x18\r \x01(\v2\x11.nusa.v1.OverrideR\boverride\x1aR\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\x1aQ\n" +
@@ -4913,14 +4924,15 @@ var file_nusa_v1_federation_proto_goTypes = []any{
 	(*CountedReason)(nil),          // 61: nusa.v1.CountedReason
 	(*InstanceAttempts)(nil),       // 62: nusa.v1.InstanceAttempts
 	(*Slot)(nil),                   // 63: nusa.v1.Slot
-	(*Edge)(nil),                   // 64: nusa.v1.Edge
-	(*FitCount)(nil),               // 65: nusa.v1.FitCount
-	(*AuthSet)(nil),                // 66: nusa.v1.AuthSet
-	(*KeyGoal)(nil),                // 67: nusa.v1.KeyGoal
-	(*OriginRecord)(nil),           // 68: nusa.v1.OriginRecord
-	(*Location)(nil),               // 69: nusa.v1.Location
-	(*Resources)(nil),              // 70: nusa.v1.Resources
-	(*InstanceCounts)(nil),         // 71: nusa.v1.InstanceCounts
+	(*Override)(nil),               // 64: nusa.v1.Override
+	(*Edge)(nil),                   // 65: nusa.v1.Edge
+	(*FitCount)(nil),               // 66: nusa.v1.FitCount
+	(*AuthSet)(nil),                // 67: nusa.v1.AuthSet
+	(*KeyGoal)(nil),                // 68: nusa.v1.KeyGoal
+	(*OriginRecord)(nil),           // 69: nusa.v1.OriginRecord
+	(*Location)(nil),               // 70: nusa.v1.Location
+	(*Resources)(nil),              // 71: nusa.v1.Resources
+	(*InstanceCounts)(nil),         // 72: nusa.v1.InstanceCounts
 }
 var file_nusa_v1_federation_proto_depIdxs = []int32{
 	43,  // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
@@ -4975,69 +4987,70 @@ var file_nusa_v1_federation_proto_depIdxs = []int32{
 	24,  // 49: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
 	51,  // 50: nusa.v1.JobSummary.newer:type_name -> nusa.v1.JobSummary.NewerEntry
 	52,  // 51: nusa.v1.JobSummary.attempts:type_name -> nusa.v1.JobSummary.AttemptsEntry
-	62,  // 52: nusa.v1.GroupAttempts.instances:type_name -> nusa.v1.InstanceAttempts
-	61,  // 53: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
-	64,  // 54: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
-	27,  // 55: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
-	55,  // 56: nusa.v1.RowChanges.confirmed:type_name -> google.protobuf.Duration
-	27,  // 57: nusa.v1.RowChanges.coordinate:type_name -> nusa.v1.Coordinate
-	5,   // 58: nusa.v1.RowChanges.position:type_name -> nusa.v1.Position
-	65,  // 59: nusa.v1.FitCounts.fits:type_name -> nusa.v1.FitCount
-	41,  // 60: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
-	42,  // 61: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
-	15,  // 62: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
-	19,  // 63: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
-	5,   // 64: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
-	43,  // 65: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
-	46,  // 66: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
-	48,  // 67: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	45,  // 68: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
-	39,  // 69: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
-	40,  // 70: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
-	32,  // 71: nusa.v1.GlobalMessage.peer_changes:type_name -> nusa.v1.PeerChanges
-	36,  // 72: nusa.v1.GlobalMessage.ask_changes:type_name -> nusa.v1.AskChanges
-	37,  // 73: nusa.v1.GlobalMessage.column_changes:type_name -> nusa.v1.ColumnChanges
-	38,  // 74: nusa.v1.GlobalMessage.matrix_changes:type_name -> nusa.v1.MatrixChanges
-	66,  // 75: nusa.v1.GlobalMessage.auth:type_name -> nusa.v1.AuthSet
-	67,  // 76: nusa.v1.GlobalMessage.keys:type_name -> nusa.v1.KeyGoal
-	33,  // 77: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
-	35,  // 78: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
-	53,  // 79: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
-	47,  // 80: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
-	55,  // 81: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
-	5,   // 82: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
-	5,   // 83: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
-	68,  // 84: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
-	5,   // 85: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
-	55,  // 86: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
-	55,  // 87: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
-	5,   // 88: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
-	11,  // 89: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	5,   // 90: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
-	44,  // 91: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
-	69,  // 92: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
-	54,  // 93: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
-	27,  // 94: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
-	64,  // 95: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
-	47,  // 96: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
-	70,  // 97: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
-	71,  // 98: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
-	25,  // 99: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
-	23,  // 100: nusa.v1.JobSummary.NewerEntry.value:type_name -> nusa.v1.NewerInstances
-	22,  // 101: nusa.v1.JobSummary.AttemptsEntry.value:type_name -> nusa.v1.GroupAttempts
-	6,   // 102: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
-	4,   // 103: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	2,   // 104: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
-	0,   // 105: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
-	31,  // 106: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
-	4,   // 107: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	3,   // 108: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
-	1,   // 109: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
-	106, // [106:110] is the sub-list for method output_type
-	102, // [102:106] is the sub-list for method input_type
-	102, // [102:102] is the sub-list for extension type_name
-	102, // [102:102] is the sub-list for extension extendee
-	0,   // [0:102] is the sub-list for field type_name
+	64,  // 52: nusa.v1.JobSummary.override:type_name -> nusa.v1.Override
+	62,  // 53: nusa.v1.GroupAttempts.instances:type_name -> nusa.v1.InstanceAttempts
+	61,  // 54: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
+	65,  // 55: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
+	27,  // 56: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
+	55,  // 57: nusa.v1.RowChanges.confirmed:type_name -> google.protobuf.Duration
+	27,  // 58: nusa.v1.RowChanges.coordinate:type_name -> nusa.v1.Coordinate
+	5,   // 59: nusa.v1.RowChanges.position:type_name -> nusa.v1.Position
+	66,  // 60: nusa.v1.FitCounts.fits:type_name -> nusa.v1.FitCount
+	41,  // 61: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
+	42,  // 62: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
+	15,  // 63: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
+	19,  // 64: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
+	5,   // 65: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
+	43,  // 66: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
+	46,  // 67: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
+	48,  // 68: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	45,  // 69: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
+	39,  // 70: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
+	40,  // 71: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
+	32,  // 72: nusa.v1.GlobalMessage.peer_changes:type_name -> nusa.v1.PeerChanges
+	36,  // 73: nusa.v1.GlobalMessage.ask_changes:type_name -> nusa.v1.AskChanges
+	37,  // 74: nusa.v1.GlobalMessage.column_changes:type_name -> nusa.v1.ColumnChanges
+	38,  // 75: nusa.v1.GlobalMessage.matrix_changes:type_name -> nusa.v1.MatrixChanges
+	67,  // 76: nusa.v1.GlobalMessage.auth:type_name -> nusa.v1.AuthSet
+	68,  // 77: nusa.v1.GlobalMessage.keys:type_name -> nusa.v1.KeyGoal
+	33,  // 78: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
+	35,  // 79: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
+	53,  // 80: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
+	47,  // 81: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
+	55,  // 82: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
+	5,   // 83: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
+	5,   // 84: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
+	69,  // 85: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
+	5,   // 86: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
+	55,  // 87: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
+	55,  // 88: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
+	5,   // 89: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
+	11,  // 90: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,   // 91: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
+	44,  // 92: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
+	70,  // 93: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
+	54,  // 94: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
+	27,  // 95: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
+	65,  // 96: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
+	47,  // 97: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
+	71,  // 98: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
+	72,  // 99: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
+	25,  // 100: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
+	23,  // 101: nusa.v1.JobSummary.NewerEntry.value:type_name -> nusa.v1.NewerInstances
+	22,  // 102: nusa.v1.JobSummary.AttemptsEntry.value:type_name -> nusa.v1.GroupAttempts
+	6,   // 103: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
+	4,   // 104: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
+	2,   // 105: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
+	0,   // 106: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
+	31,  // 107: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
+	4,   // 108: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
+	3,   // 109: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
+	1,   // 110: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
+	107, // [107:111] is the sub-list for method output_type
+	103, // [103:107] is the sub-list for method input_type
+	103, // [103:103] is the sub-list for extension type_name
+	103, // [103:103] is the sub-list for extension extendee
+	0,   // [0:103] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_federation_proto_init() }

@@ -5121,7 +5121,10 @@ type JobStatus struct {
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// The rollout of a version that changes the work of groups. Unset: there was none in this run, or
 	// it is done. Only in jobs of the federation.
-	Rollout       *Rollout `protobuf:"bytes,4,opt,name=rollout,proto3" json:"rollout,omitempty"`
+	Rollout *Rollout `protobuf:"bytes,4,opt,name=rollout,proto3" json:"rollout,omitempty"`
+	// Overrides of the regions, sorted by region: see the service Overrides. Only in jobs of the federation.
+	// Of a region that is cut off they are what the region reported last.
+	Overrides     []*Override `protobuf:"bytes,5,rep,name=overrides,proto3" json:"overrides,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5180,6 +5183,13 @@ func (x *JobStatus) GetMessage() string {
 func (x *JobStatus) GetRollout() *Rollout {
 	if x != nil {
 		return x.Rollout
+	}
+	return nil
+}
+
+func (x *JobStatus) GetOverrides() []*Override {
+	if x != nil {
+		return x.Overrides
 	}
 	return nil
 }
@@ -5732,7 +5742,11 @@ type InstanceCounts struct {
 	// state includes them.
 	Stopping int32 `protobuf:"varint,9,opt,name=stopping,proto3" json:"stopping,omitempty"`
 	// Instances of regions that are cut off. No other count includes them.
-	Unknown       int32 `protobuf:"varint,10,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	Unknown int32 `protobuf:"varint,10,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	// Instances that an override keeps stopped in their region. Of the other counts only `stopping` may
+	// include them, until they have stopped. A system job counts as one. A region of an earlier version of
+	// Nusa has no overrides.
+	Held          int32 `protobuf:"varint,11,opt,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5837,6 +5851,193 @@ func (x *InstanceCounts) GetUnknown() int32 {
 	return 0
 }
 
+func (x *InstanceCounts) GetHeld() int32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+// Override says that a region does not run all of its part of a job of the federation, because an operator
+// stopped or scaled the job in that region.
+type Override struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Job       string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	Region    string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
+	// All groups are stopped, except those in `groups`.
+	Stopped bool `protobuf:"varint,4,opt,name=stopped,proto3" json:"stopped,omitempty"`
+	// Groups with a bound of their own, sorted by name.
+	Groups []*GroupOverride `protobuf:"bytes,5,rep,name=groups,proto3" json:"groups,omitempty"`
+	// Why, according to the operator.
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Who set it last. Empty: the region has no identities.
+	By string `protobuf:"bytes,7,opt,name=by,proto3" json:"by,omitempty"`
+	// When it was set last.
+	Set *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=set,proto3" json:"set,omitempty"`
+	// Run of the job to which it belongs, like Job.run. It ends when the region gets a later run. 0: unknown.
+	Run int64 `protobuf:"varint,9,opt,name=run,proto3" json:"run,omitempty"`
+	// Number of instances that it keeps stopped now. 0: the region has no part of the job at present, or
+	// runs fewer instances than the override allows.
+	Held          int32 `protobuf:"varint,10,opt,name=held,proto3" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Override) Reset() {
+	*x = Override{}
+	mi := &file_nusa_v1_job_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Override) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Override) ProtoMessage() {}
+
+func (x *Override) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Override.ProtoReflect.Descriptor instead.
+func (*Override) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *Override) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Override) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Override) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *Override) GetStopped() bool {
+	if x != nil {
+		return x.Stopped
+	}
+	return false
+}
+
+func (x *Override) GetGroups() []*GroupOverride {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *Override) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Override) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Override) GetSet() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *Override) GetRun() int64 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *Override) GetHeld() int32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+// GroupOverride bounds the instances of one group in a region.
+type GroupOverride struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// Greatest number of instances that run. -1: no bound, although the job is stopped.
+	Count         int32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupOverride) Reset() {
+	*x = GroupOverride{}
+	mi := &file_nusa_v1_job_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupOverride) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupOverride) ProtoMessage() {}
+
+func (x *GroupOverride) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupOverride.ProtoReflect.Descriptor instead.
+func (*GroupOverride) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *GroupOverride) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupOverride) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 // CountedReason is a reason and the number of things that it applies to.
 type CountedReason struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -5856,7 +6057,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[55]
+	mi := &file_nusa_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5868,7 +6069,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[55]
+	mi := &file_nusa_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5881,7 +6082,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -6306,12 +6507,13 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\bReverted\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\x03R\x02to\x12\x10\n" +
-	"\x03why\x18\x03 \x01(\tR\x03why\"\x83\x02\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"\xb4\x02\n" +
 	"\tJobStatus\x12'\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x11.nusa.v1.JobStateR\x05state\x126\n" +
 	"\x06groups\x18\x02 \x03(\v2\x1e.nusa.v1.JobStatus.GroupsEntryR\x06groups\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12*\n" +
-	"\arollout\x18\x04 \x01(\v2\x10.nusa.v1.RolloutR\arollout\x1aO\n" +
+	"\arollout\x18\x04 \x01(\v2\x10.nusa.v1.RolloutR\arollout\x12/\n" +
+	"\toverrides\x18\x05 \x03(\v2\x11.nusa.v1.OverrideR\toverrides\x1aO\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12*\n" +
 	"\x05value\x18\x02 \x01(\v2\x14.nusa.v1.GroupStatusR\x05value:\x028\x01\"\x8c\x04\n" +
@@ -6366,7 +6568,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x04last\x18\x04 \x01(\v2\x17.nusa.v1.InstanceCountsR\x04last\x12\x16\n" +
 	"\x06former\x18\x05 \x01(\bR\x06former\x124\n" +
 	"\bmove_due\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\amoveDue\x12\x18\n" +
-	"\amessage\x18\a \x01(\tR\amessage\"\x94\x02\n" +
+	"\amessage\x18\a \x01(\tR\amessage\"\xa8\x02\n" +
 	"\x0eInstanceCounts\x12\x18\n" +
 	"\apending\x18\x01 \x01(\x05R\apending\x12\x1a\n" +
 	"\bstarting\x18\x02 \x01(\x05R\bstarting\x12\x18\n" +
@@ -6378,7 +6580,23 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\boutdated\x18\b \x01(\x05R\boutdated\x12\x1a\n" +
 	"\bstopping\x18\t \x01(\x05R\bstopping\x12\x18\n" +
 	"\aunknown\x18\n" +
-	" \x01(\x05R\aunknown\"\x94\x01\n" +
+	" \x01(\x05R\aunknown\x12\x12\n" +
+	"\x04held\x18\v \x01(\x05R\x04held\"\x98\x02\n" +
+	"\bOverride\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\x12\x16\n" +
+	"\x06region\x18\x03 \x01(\tR\x06region\x12\x18\n" +
+	"\astopped\x18\x04 \x01(\bR\astopped\x12.\n" +
+	"\x06groups\x18\x05 \x03(\v2\x16.nusa.v1.GroupOverrideR\x06groups\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x0e\n" +
+	"\x02by\x18\a \x01(\tR\x02by\x12,\n" +
+	"\x03set\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x03set\x12\x10\n" +
+	"\x03run\x18\t \x01(\x03R\x03run\x12\x12\n" +
+	"\x04held\x18\n" +
+	" \x01(\x05R\x04held\";\n" +
+	"\rGroupOverride\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x05R\x05count\"\x94\x01\n" +
 	"\rCountedReason\x12'\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x18\n" +
@@ -6497,7 +6715,7 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 17)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
 	(RetryReason)(0),              // 1: nusa.v1.RetryReason
@@ -6571,58 +6789,60 @@ var file_nusa_v1_job_proto_goTypes = []any{
 	(*QueuePlace)(nil),            // 69: nusa.v1.QueuePlace
 	(*UnknownInstances)(nil),      // 70: nusa.v1.UnknownInstances
 	(*InstanceCounts)(nil),        // 71: nusa.v1.InstanceCounts
-	(*CountedReason)(nil),         // 72: nusa.v1.CountedReason
-	nil,                           // 73: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 74: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 75: nusa.v1.Workflow.StepsEntry
-	nil,                           // 76: nusa.v1.Workflow.ParametersEntry
-	nil,                           // 77: nusa.v1.Step.GroupsEntry
-	nil,                           // 78: nusa.v1.Step.MetaEntry
-	nil,                           // 79: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 80: nusa.v1.Group.PortsEntry
-	nil,                           // 81: nusa.v1.Group.VolumesEntry
-	nil,                           // 82: nusa.v1.Group.TasksEntry
-	nil,                           // 83: nusa.v1.Group.ServicesEntry
-	nil,                           // 84: nusa.v1.Task.EnvEntry
-	nil,                           // 85: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 86: nusa.v1.Rollout.RegionsEntry
-	nil,                           // 87: nusa.v1.GroupStatus.RegionsEntry
-	(*durationpb.Duration)(nil),   // 88: google.protobuf.Duration
-	(*Location)(nil),              // 89: nusa.v1.Location
-	(*structpb.Struct)(nil),       // 90: google.protobuf.Struct
-	(*Resources)(nil),             // 91: nusa.v1.Resources
-	(FailureCategory)(0),          // 92: nusa.v1.FailureCategory
-	(Reason)(0),                   // 93: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 94: google.protobuf.Timestamp
+	(*Override)(nil),              // 72: nusa.v1.Override
+	(*GroupOverride)(nil),         // 73: nusa.v1.GroupOverride
+	(*CountedReason)(nil),         // 74: nusa.v1.CountedReason
+	nil,                           // 75: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 76: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 77: nusa.v1.Workflow.StepsEntry
+	nil,                           // 78: nusa.v1.Workflow.ParametersEntry
+	nil,                           // 79: nusa.v1.Step.GroupsEntry
+	nil,                           // 80: nusa.v1.Step.MetaEntry
+	nil,                           // 81: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 82: nusa.v1.Group.PortsEntry
+	nil,                           // 83: nusa.v1.Group.VolumesEntry
+	nil,                           // 84: nusa.v1.Group.TasksEntry
+	nil,                           // 85: nusa.v1.Group.ServicesEntry
+	nil,                           // 86: nusa.v1.Task.EnvEntry
+	nil,                           // 87: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 88: nusa.v1.Rollout.RegionsEntry
+	nil,                           // 89: nusa.v1.GroupStatus.RegionsEntry
+	(*durationpb.Duration)(nil),   // 90: google.protobuf.Duration
+	(*Location)(nil),              // 91: nusa.v1.Location
+	(*structpb.Struct)(nil),       // 92: google.protobuf.Struct
+	(*Resources)(nil),             // 93: nusa.v1.Resources
+	(FailureCategory)(0),          // 94: nusa.v1.FailureCategory
+	(Reason)(0),                   // 95: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 96: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,   // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
 	29,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	73,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	75,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
 	28,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	74,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	76,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
 	23,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
 	27,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
 	18,  // 7: nusa.v1.JobSpec.workflow:type_name -> nusa.v1.Workflow
-	75,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
-	76,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
+	77,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
+	78,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
 	26,  // 10: nusa.v1.Workflow.history:type_name -> nusa.v1.RunHistory
-	77,  // 11: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
+	79,  // 11: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
 	29,  // 12: nusa.v1.Step.regions:type_name -> nusa.v1.RegionsSpec
-	78,  // 13: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
+	80,  // 13: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
 	21,  // 14: nusa.v1.Step.retry:type_name -> nusa.v1.StepRetry
-	88,  // 15: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
+	90,  // 15: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
 	22,  // 16: nusa.v1.Step.foreach:type_name -> nusa.v1.Foreach
-	88,  // 17: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
+	90,  // 17: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
 	1,   // 18: nusa.v1.StepRetry.on:type_name -> nusa.v1.RetryReason
 	24,  // 19: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
-	88,  // 20: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
-	88,  // 21: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	90,  // 20: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	90,  // 21: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
 	2,   // 22: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
-	88,  // 23: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	90,  // 23: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
 	25,  // 24: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
 	26,  // 25: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
-	88,  // 26: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	90,  // 26: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
 	3,   // 27: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
 	26,  // 28: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
 	30,  // 29: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
@@ -6630,117 +6850,120 @@ var file_nusa_v1_job_proto_depIdxs = []int32{
 	32,  // 31: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
 	33,  // 32: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
 	4,   // 33: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	79,  // 34: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	81,  // 34: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
 	30,  // 35: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
 	30,  // 36: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	89,  // 37: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	88,  // 38: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	91,  // 37: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	90,  // 38: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
 	5,   // 39: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
 	37,  // 40: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
 	38,  // 41: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	80,  // 42: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	81,  // 43: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	82,  // 44: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	82,  // 42: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	83,  // 43: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	84,  // 44: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
 	53,  // 45: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	88,  // 46: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	90,  // 46: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
 	58,  // 47: nusa.v1.Group.update:type_name -> nusa.v1.Update
 	29,  // 48: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
 	36,  // 49: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
 	54,  // 50: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
-	83,  // 51: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
+	85,  // 51: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
 	39,  // 52: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
 	39,  // 53: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
 	7,   // 54: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	88,  // 55: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	90,  // 55: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
 	6,   // 56: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
 	40,  // 57: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
 	8,   // 58: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	88,  // 59: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	90,  // 60: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	91,  // 61: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	84,  // 62: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	90,  // 59: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	92,  // 60: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	93,  // 61: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	86,  // 62: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
 	45,  // 63: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
 	46,  // 64: nusa.v1.Task.templates:type_name -> nusa.v1.Template
 	47,  // 65: nusa.v1.Task.check:type_name -> nusa.v1.Check
 	51,  // 66: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	88,  // 67: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	90,  // 67: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
 	52,  // 68: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
 	44,  // 69: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
-	88,  // 70: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
+	90,  // 70: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
 	9,   // 71: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
 	48,  // 72: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
 	49,  // 73: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
 	50,  // 74: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	88,  // 75: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	88,  // 76: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	88,  // 77: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	88,  // 78: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	88,  // 79: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	90,  // 75: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	90,  // 76: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	90,  // 77: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	90,  // 78: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	90,  // 79: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
 	57,  // 80: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
 	55,  // 81: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
-	92,  // 82: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
+	94,  // 82: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
 	11,  // 83: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
 	57,  // 84: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
 	56,  // 85: nusa.v1.RetryRule.memory:type_name -> nusa.v1.RetryMemory
 	10,  // 86: nusa.v1.RetryRule.other:type_name -> nusa.v1.RetryOther
-	88,  // 87: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	88,  // 88: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	88,  // 89: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
-	88,  // 90: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
-	88,  // 91: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
-	88,  // 92: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
+	90,  // 87: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	90,  // 88: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	90,  // 89: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
+	90,  // 90: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
+	90,  // 91: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
+	90,  // 92: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
 	59,  // 93: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
 	12,  // 94: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
-	88,  // 95: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
+	90,  // 95: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
 	13,  // 96: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
 	14,  // 97: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	93,  // 98: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	88,  // 99: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	95,  // 98: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	90,  // 99: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
 	62,  // 100: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	88,  // 101: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	94,  // 102: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	88,  // 103: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	90,  // 101: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	96,  // 102: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	90,  // 103: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
 	17,  // 104: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	94,  // 105: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	96,  // 105: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
 	65,  // 106: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
 	64,  // 107: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
 	15,  // 108: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	85,  // 109: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	87,  // 109: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
 	66,  // 110: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
-	16,  // 111: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
-	94,  // 112: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
-	88,  // 113: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
-	86,  // 114: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
-	88,  // 115: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
-	94,  // 116: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
-	71,  // 117: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	87,  // 118: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	72,  // 119: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	60,  // 120: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	70,  // 121: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	69,  // 122: nusa.v1.GroupStatus.queue:type_name -> nusa.v1.QueuePlace
-	69,  // 123: nusa.v1.GroupStatus.global_queue:type_name -> nusa.v1.QueuePlace
-	91,  // 124: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
-	88,  // 125: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	71,  // 126: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	88,  // 127: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	93,  // 128: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	34,  // 129: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	20,  // 130: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
-	19,  // 131: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
-	34,  // 132: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
-	41,  // 133: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	42,  // 134: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	43,  // 135: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	35,  // 136: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
-	68,  // 137: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	67,  // 138: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
-	71,  // 139: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	140, // [140:140] is the sub-list for method output_type
-	140, // [140:140] is the sub-list for method input_type
-	140, // [140:140] is the sub-list for extension type_name
-	140, // [140:140] is the sub-list for extension extendee
-	0,   // [0:140] is the sub-list for field type_name
+	72,  // 111: nusa.v1.JobStatus.overrides:type_name -> nusa.v1.Override
+	16,  // 112: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
+	96,  // 113: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
+	90,  // 114: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
+	88,  // 115: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
+	90,  // 116: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
+	96,  // 117: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
+	71,  // 118: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	89,  // 119: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	74,  // 120: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	60,  // 121: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	70,  // 122: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	69,  // 123: nusa.v1.GroupStatus.queue:type_name -> nusa.v1.QueuePlace
+	69,  // 124: nusa.v1.GroupStatus.global_queue:type_name -> nusa.v1.QueuePlace
+	93,  // 125: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
+	90,  // 126: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	71,  // 127: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	90,  // 128: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	73,  // 129: nusa.v1.Override.groups:type_name -> nusa.v1.GroupOverride
+	96,  // 130: nusa.v1.Override.set:type_name -> google.protobuf.Timestamp
+	95,  // 131: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	34,  // 132: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	20,  // 133: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
+	19,  // 134: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
+	34,  // 135: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
+	41,  // 136: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	42,  // 137: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	43,  // 138: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	35,  // 139: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
+	68,  // 140: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	67,  // 141: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
+	71,  // 142: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	143, // [143:143] is the sub-list for method output_type
+	143, // [143:143] is the sub-list for method input_type
+	143, // [143:143] is the sub-list for extension type_name
+	143, // [143:143] is the sub-list for extension extendee
+	0,   // [0:143] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -6769,7 +6992,7 @@ func file_nusa_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
 			NumEnums:      17,
-			NumMessages:   71,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
