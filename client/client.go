@@ -167,6 +167,9 @@ func (c *Client) Workflows() nusav1.WorkflowsClient { return nusav1.NewWorkflows
 // Schedules begins runs of jobs with a schedule, and of jobs that are dispatched.
 func (c *Client) Schedules() nusav1.SchedulesClient { return nusav1.NewSchedulesClient(c.conn) }
 
+// Semaphores limits how many steps of workflows run at once.
+func (c *Client) Semaphores() nusav1.SemaphoresClient { return nusav1.NewSemaphoresClient(c.conn) }
+
 // DeadLetters has what is left of instances of batch jobs that failed for good.
 func (c *Client) DeadLetters() nusav1.DeadLettersClient { return nusav1.NewDeadLettersClient(c.conn) }
 

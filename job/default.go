@@ -140,6 +140,11 @@ func defaultRuns(spec *nusav1.JobSpec) {
 			if s.GetRetry() != nil {
 				orDuration(&s.Retry.Backoff, defaultStepBackoff)
 			}
+			for _, of := range s.GetSemaphores() {
+				if of != nil {
+					or(&of.Units, 1)
+				}
+			}
 			if s.GetForeach() != nil {
 				or(&s.Foreach.MaxParallel, defaultItemsAtOnce)
 			}

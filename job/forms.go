@@ -28,6 +28,7 @@ var forms = map[protoreflect.FullName]string{
 	"nusa.v1.Workflow.parameters": "{day: {default: today}}", "nusa.v1.WorkflowParameter": "{default: today}",
 	"nusa.v1.Step.groups": "{main: {tasks: {main: {driver: process, config: {command: sleep}}}}}", "nusa.v1.Step.meta": "{size: large}",
 	"nusa.v1.StepRetry": "{limit: 3, backoff: 10s, on: [lost]}", "nusa.v1.StepRetry.on": "[failed, lost]",
+	"nusa.v1.Step.semaphores": "[{name: licenses, units: 2}]", "nusa.v1.StepSemaphore": "{name: licenses, units: 2}", "nusa.v1.StepData": "{from: fetch, size: 50GiB}",
 	"nusa.v1.Foreach": "{items: [eu, us], max_parallel: 2}", "nusa.v1.Foreach.items": "[eu, us]",
 
 	"nusa.v1.RegionsSpec":       "{allow: [{name: japaneast}], spread: {max: 2}}",

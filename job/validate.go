@@ -356,6 +356,10 @@ func (c *checker) near(path string, n *nusav1.Near) {
 		c.selector(path, s, "region")
 	}
 	switch {
+	case n.GetDataBytes() != 0 && (n.MaxRtt != nil || n.GetRequired()):
+		c.fail(c.join(path, "data"), "not together with max_rtt and required: it says how much the distance counts")
+	case n.GetDataBytes() != 0:
+		checkData(c, c.join(path, "data"), n.GetDataBytes())
 	case n.MaxRtt != nil:
 		c.duration(c.join(path, "max_rtt"), n.MaxRtt, time.Microsecond, maxRTT)
 	case n.GetRequired():

@@ -31,6 +31,13 @@ const (
 	maxStepRetries = 100
 	maxBackoff     = time.Hour
 	maxTimeout     = 8760 * time.Hour
+	// maxSemaphores bounds the semaphores of a step.
+	maxSemaphores = 8
+	// minData and maxData bound how much data a step reads.
+	minData, maxData = 1 << 20, 1 << 60
+
+	// MaxSemaphoreUnits bounds the units of a semaphore.
+	MaxSemaphoreUnits = 1_000_000
 
 	workflowType = nusav1.JobType_JOB_TYPE_WORKFLOW
 )
@@ -212,7 +219,7 @@ func checkStep(c *checker, spec *nusav1.JobSpec, name string) steps.Step {
 		c.fail(at, "has groups and ref: give one")
 	case !work && !s.GetApproval():
 		c.fail(at, "does nothing: give groups, ref or approval")
-	case !work && (s.GetRetry() != nil || s.GetForeach() != nil || len(s.GetMeta()) > 0 || s.GetRegions() != nil):
+	case !work && (s.GetRetry() != nil || s.GetForeach() != nil || len(s.GetMeta()) > 0 || s.GetRegions() != nil || len(s.GetSemaphores()) > 0 || s.GetData() != nil):
 		c.fail(at, "an approval alone has only depends, when and timeout")
 	case s.GetApproval() && s.GetForeach() != nil:
 		c.fail(c.join(at, "approval"), "not together with foreach: let another step wait for it")
@@ -233,6 +240,7 @@ func checkStep(c *checker, spec *nusav1.JobSpec, name string) steps.Step {
 	}
 	c.duration(c.join(at, "timeout"), s.GetTimeout(), time.Second, maxTimeout)
 	checkStepValues(c, at, w, name)
+	checkStepNeeds(c, at, w, name)
 	if r := s.GetRetry(); r != nil {
 		c.number(c.under(at, ".retry.limit"), r.GetLimit(), 1, maxStepRetries)
 		c.duration(c.under(at, ".retry.backoff"), r.GetBackoff(), 0, maxBackoff)
@@ -260,6 +268,45 @@ func checkUse(c *checker, at string, w *nusav1.Workflow, name, of string) {
 	case err == nil && !slices.Contains(depends.Steps(), of):
 		c.fail(at, "takes something from step %s: name it in depends, such as %s.succeeded", of, of)
 	}
+}
+
+// checkStepNeeds validates the semaphores and the data of a step.
+func checkStepNeeds(c *checker, at string, w *nusav1.Workflow, name string) {
+	s := present(w.GetSteps()[name])
+	c.count(c.join(at, "semaphores"), len(s.GetSemaphores()), maxSemaphores, "semaphores")
+	seen := map[string]bool{}
+	for i, of := range s.GetSemaphores() {
+		p := fmt.Sprintf("%s.semaphores[%d]", at, i)
+		c.name(c.join(p, "name"), of.GetName())
+		if n := of.GetUnits(); n != 0 {
+			c.number(c.join(p, "units"), n, 1, MaxSemaphoreUnits)
+		}
+		if seen[of.GetName()] {
+			c.fail(c.join(p, "name"), "%s is there twice: add the units", of.GetName())
+		}
+		seen[of.GetName()] = true
+	}
+	if d := s.GetData(); d != nil {
+		checkData(c, c.join(c.join(at, "data"), "size"), d.GetSizeBytes())
+		checkUse(c, c.join(c.join(at, "data"), "from"), w, name, d.GetFrom())
+	}
+}
+
+// checkData validates how much data is to be read.
+func checkData(c *checker, at string, size int64) {
+	if size < minData || size > maxData {
+		c.fail(at, "%s is not within %s..%s", FormatBytes(size), FormatBytes(minData), FormatBytes(maxData))
+	}
+}
+
+// StepNeeds returns the first step of a workflow that has semaphores or data, or "".
+func StepNeeds(spec *nusav1.JobSpec) string {
+	for _, name := range sorted(spec.GetWorkflow().GetSteps()) {
+		if s := spec.GetWorkflow().GetSteps()[name]; len(s.GetSemaphores()) > 0 || s.GetData() != nil {
+			return name
+		}
+	}
+	return ""
 }
 
 // UsesOf returns the outputs that a step uses: in its values, and for its items.

@@ -298,6 +298,9 @@ func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 	if step := job.UsingOutputs(spec); step != "" && term.State.GlobalLevel < state.OutputLevel {
 		return job.Errors{{Field: "workflow.steps." + step, Message: "some global servers have an earlier version of Nusa, which knows no outputs: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
 	}
+	if step := job.StepNeeds(spec); step != "" && term.State.GlobalLevel < state.StepNeedsLevel {
+		return job.Errors{{Field: "workflow.steps." + step, Message: "some global servers have an earlier version of Nusa, which knows neither semaphores nor data: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
+	}
 	for name, g := range spec.GetGroups() {
 		if g.GetParallel() > 0 && term.State.GlobalLevel < state.ParallelLevel {
 			return job.Errors{{Field: "groups." + name + ".parallel", Message: "some global servers have an earlier version of Nusa, which does not know it: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}

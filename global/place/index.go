@@ -296,7 +296,7 @@ func (g *Group) appendRules(b []byte) []byte {
 	for k := range g.Regions.Near {
 		n := &g.Regions.Near[k]
 		b = appendNumber(n.appendTarget(b), uint64(n.MaxRTT))
-		b = appendWord(appendNumber(b, uint64(n.Weight)), string(n.Unknown))
+		b = appendWord(appendNumber(appendNumber(b, uint64(n.Data)), uint64(n.Weight)), string(n.Unknown))
 		flag(n.Required)
 	}
 	return b

@@ -245,7 +245,10 @@ func (n *Near) closeness(t target) float64 {
 		return 0
 	}
 	scale := float64(defaultScale)
-	if n.MaxRTT > 0 {
+	switch {
+	case n.Data > 0:
+		scale = float64(dataHalf) * dataEachTrip / float64(n.Data)
+	case n.MaxRTT > 0:
 		scale = float64(n.MaxRTT)
 	}
 	trust := 1.0
@@ -257,6 +260,23 @@ func (n *Near) closeness(t target) float64 {
 	}
 	return trust * scale / (scale + float64(t.RTT))
 }
+
+// The throughput of a path is not measured, but it falls with the round trips: a sender has a window of some
+// MiB in flight. So each round trip is taken to move dataEachTrip, which is the largest window that Linux gives
+// a connection by default. dataHalf is the time to move data at which a clause adds half of its weight.
+const (
+	dataEachTrip = 4 << 20
+	dataHalf     = 10 * time.Minute
+)
+
+// moving returns about how long it takes to move the data of a clause over a distance.
+func (n *Near) moving(rtt time.Duration) time.Duration {
+	took := float64(n.Data) / dataEachTrip * float64(rtt)
+	return time.Duration(min(took, float64(maxMoving)))
+}
+
+// maxMoving bounds what moving returns: a year.
+const maxMoving = 8760 * time.Hour
 
 // String prints the bound, for example "p99 at most 40ms to southeastasia".
 func (n *Near) String() string {
@@ -304,6 +324,10 @@ func (n *Near) say(t target) string {
 		return "is " + to
 	case t.State == topology.Stale:
 		return fmt.Sprintf("p%d %s stale to %s", p, round(t.RTT), to)
+	}
+	if n.Data > 0 {
+		took := n.moving(t.RTT)
+		return fmt.Sprintf("p%d %s %s to %s: moving the data takes about %s", p, round(t.RTT), t.Source, to, took.Round(max(time.Millisecond, min(time.Second, took/10))))
 	}
 	return fmt.Sprintf("p%d %s %s to %s", p, round(t.RTT), t.Source, to)
 }

@@ -360,6 +360,9 @@ type Near struct {
 	// MaxRTT is the bound, if Required. It is also the distance at which the clause adds half of
 	// Weight to the score. 0: no bound, and half of Weight at 100 ms.
 	MaxRTT time.Duration
+	// Data, if not 0, is used instead of MaxRTT: the bytes that an instance reads from the target. The clause
+	// adds half of Weight where moving them takes dataHalf.
+	Data int64
 	// Percentile is 50, 90 or 99; 0 means 50.
 	Percentile topology.Percentile
 	Required   bool

@@ -247,6 +247,9 @@ const WorkflowLevel = 7
 // OutputLevel is the feature level from which servers know the outputs of steps of workflows.
 const OutputLevel = 9
 
+// StepNeedsLevel is the feature level from which servers know the semaphores and the data of steps.
+const StepNeedsLevel = 12
+
 // MaxTemplates bounds the jobs that begin runs.
 const MaxTemplates = 10_000
 

@@ -139,7 +139,7 @@ func regionsToPlace(r *nusav1.RegionsSpec) place.RegionsSpec {
 	}
 	for _, n := range r.GetNear() {
 		near := place.Near{
-			Selector: selectorToPlace(n.GetSelector()), MaxRTT: n.GetMaxRtt().AsDuration(),
+			Selector: selectorToPlace(n.GetSelector()), MaxRTT: n.GetMaxRtt().AsDuration(), Data: n.GetDataBytes(),
 			Percentile: topology.Percentile(n.GetPercentile()), Required: n.GetRequired(),
 			Unknown: place.UnknownRefuse, Weight: int(n.GetWeight()),
 		}

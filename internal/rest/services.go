@@ -34,6 +34,7 @@ var services = []binding{
 	bind(nusav1.NewBusesClient, gateway.RegisterBusesHandlerClient),
 	bind(nusav1.NewDeadLettersClient, gateway.RegisterDeadLettersHandlerClient),
 	bind(nusav1.NewTasksClient, gateway.RegisterTasksHandlerClient),
+	bind(nusav1.NewSemaphoresClient, gateway.RegisterSemaphoresHandlerClient),
 	bind(nusav1.NewSparesClient, gateway.RegisterSparesHandlerClient),
 	bind(nusav1.NewIntakesClient, gateway.RegisterIntakesHandlerClient),
 	bind(nusav1.NewOverridesClient, gateway.RegisterOverridesHandlerClient),

@@ -24,6 +24,7 @@ var kinds = []Kind{
 	kind("allocation", "read stop restart signal logs files exec", true, true),
 	kind("reservation", "read create claim release", true, true),
 	kind("spare", "read prepare release cancel", true, true),
+	kind("semaphore", "read set remove", true, false),
 	kind("provisioner", "read set remove", false, false),
 	kind("secret", "read reveal set remove", true, true),
 	kind("event", "read", true, true),

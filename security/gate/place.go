@@ -80,6 +80,18 @@ func ofService(req any) (place, bool) {
 	return place{namespace: cmp.Or(r.GetNamespace(), job.DefaultNamespace), name: r.GetName()}, ok
 }
 
+// ofSemaphore is for requests about a semaphore of a namespace.
+func ofSemaphore(req any) (place, bool) {
+	r, ok := req.(interface {
+		GetNamespace() string
+		GetName() string
+	})
+	if !ok {
+		return place{}, false
+	}
+	return place{namespace: cmp.Or(r.GetNamespace(), job.DefaultNamespace), name: r.GetName()}, true
+}
+
 // ofRegion is for requests that name a region, or none.
 func ofRegion(req any) (place, bool) {
 	r, ok := req.(interface{ GetRegion() string })

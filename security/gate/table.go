@@ -233,6 +233,11 @@ var table = []row{
 	{name: "/nusa.v1.Overrides/Set", may: users, verb: "override", kind: "job", at: ofOverride},
 	{name: "/nusa.v1.Overrides/Clear", may: users, verb: "override", kind: "job", at: ofOverride},
 
+	{name: "/nusa.v1.Semaphores/Set", may: users, verb: "set", kind: "semaphore", at: ofSemaphore},
+	{name: "/nusa.v1.Semaphores/Get", may: users, verb: "read", kind: "semaphore", at: ofSemaphore},
+	{name: "/nusa.v1.Semaphores/List", may: users, verb: "read", kind: "semaphore", at: ofNamespace, list: true},
+	{name: "/nusa.v1.Semaphores/Remove", may: users, verb: "remove", kind: "semaphore", at: ofSemaphore},
+
 	{name: "/nusa.v1.DeadLetters/List", may: users, verb: "read", kind: "job", at: ofNamespace, list: true},
 	{name: "/nusa.v1.DeadLetters/Get", may: users, verb: "read", kind: "job", at: unknown},
 	{name: "/nusa.v1.DeadLetters/Redrive", may: users, verb: "submit", kind: "job", at: unknown},

@@ -1340,7 +1340,12 @@ type Step struct {
 	// The step runs once for each item.
 	Foreach *Foreach `protobuf:"bytes,9,opt,name=foreach,proto3" json:"foreach,omitempty"`
 	// The step waits until a caller approves it.
-	Approval      bool `protobuf:"varint,10,opt,name=approval,proto3" json:"approval,omitempty"`
+	Approval bool `protobuf:"varint,10,opt,name=approval,proto3" json:"approval,omitempty"`
+	// Semaphores of the namespace. The job of the step starts once all of them have room, and holds them
+	// until it has ended; each item of foreach does so for itself. At most 8, each name once.
+	Semaphores []*StepSemaphore `protobuf:"bytes,11,rep,name=semaphores,proto3" json:"semaphores,omitempty"`
+	// Data that a former step has left behind. Regions close to it are preferred.
+	Data          *StepData `protobuf:"bytes,12,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1445,6 +1450,132 @@ func (x *Step) GetApproval() bool {
 	return false
 }
 
+func (x *Step) GetSemaphores() []*StepSemaphore {
+	if x != nil {
+		return x.Semaphores
+	}
+	return nil
+}
+
+func (x *Step) GetData() *StepData {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+// StepSemaphore is what a step needs of a semaphore.
+type StepSemaphore struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the semaphore, see Semaphores.Set.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// 1..1,000,000, at most the units of the semaphore. Default 1.
+	Units         int32 `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepSemaphore) Reset() {
+	*x = StepSemaphore{}
+	mi := &file_nusa_v1_job_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepSemaphore) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepSemaphore) ProtoMessage() {}
+
+func (x *StepSemaphore) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepSemaphore.ProtoReflect.Descriptor instead.
+func (*StepSemaphore) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *StepSemaphore) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StepSemaphore) GetUnits() int32 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+// StepData says how much data a step reads from the region of a former step. That region becomes a soft
+// rule of `regions.near` with `data`, see Near.data_bytes.
+type StepData struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the step, which `depends` must name. If it ran in several regions, the one with the most of
+	// its instances counts. If it ran nothing, there is no rule.
+	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// How much, in bytes, 1 MiB..1 EiB.
+	SizeBytes     int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepData) Reset() {
+	*x = StepData{}
+	mi := &file_nusa_v1_job_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepData) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepData) ProtoMessage() {}
+
+func (x *StepData) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepData.ProtoReflect.Descriptor instead.
+func (*StepData) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *StepData) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *StepData) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
 // StepRetry says when a step is tried again. Each attempt is a job of its own.
 type StepRetry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1460,7 +1591,7 @@ type StepRetry struct {
 
 func (x *StepRetry) Reset() {
 	*x = StepRetry{}
-	mi := &file_nusa_v1_job_proto_msgTypes[4]
+	mi := &file_nusa_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1472,7 +1603,7 @@ func (x *StepRetry) String() string {
 func (*StepRetry) ProtoMessage() {}
 
 func (x *StepRetry) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[4]
+	mi := &file_nusa_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1485,7 +1616,7 @@ func (x *StepRetry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRetry.ProtoReflect.Descriptor instead.
 func (*StepRetry) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StepRetry) GetLimit() int32 {
@@ -1528,7 +1659,7 @@ type Foreach struct {
 
 func (x *Foreach) Reset() {
 	*x = Foreach{}
-	mi := &file_nusa_v1_job_proto_msgTypes[5]
+	mi := &file_nusa_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1671,7 @@ func (x *Foreach) String() string {
 func (*Foreach) ProtoMessage() {}
 
 func (x *Foreach) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[5]
+	mi := &file_nusa_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1684,7 @@ func (x *Foreach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Foreach.ProtoReflect.Descriptor instead.
 func (*Foreach) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Foreach) GetItems() []string {
@@ -1621,7 +1752,7 @@ type Schedule struct {
 
 func (x *Schedule) Reset() {
 	*x = Schedule{}
-	mi := &file_nusa_v1_job_proto_msgTypes[6]
+	mi := &file_nusa_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1764,7 @@ func (x *Schedule) String() string {
 func (*Schedule) ProtoMessage() {}
 
 func (x *Schedule) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[6]
+	mi := &file_nusa_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1777,7 @@ func (x *Schedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Schedule.ProtoReflect.Descriptor instead.
 func (*Schedule) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Schedule) GetCron() []string {
@@ -1759,7 +1890,7 @@ type Calendar struct {
 
 func (x *Calendar) Reset() {
 	*x = Calendar{}
-	mi := &file_nusa_v1_job_proto_msgTypes[7]
+	mi := &file_nusa_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +1902,7 @@ func (x *Calendar) String() string {
 func (*Calendar) ProtoMessage() {}
 
 func (x *Calendar) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[7]
+	mi := &file_nusa_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +1915,7 @@ func (x *Calendar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calendar.ProtoReflect.Descriptor instead.
 func (*Calendar) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Calendar) GetAt() []string {
@@ -1843,7 +1974,7 @@ type Exclusion struct {
 
 func (x *Exclusion) Reset() {
 	*x = Exclusion{}
-	mi := &file_nusa_v1_job_proto_msgTypes[8]
+	mi := &file_nusa_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1855,7 +1986,7 @@ func (x *Exclusion) String() string {
 func (*Exclusion) ProtoMessage() {}
 
 func (x *Exclusion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[8]
+	mi := &file_nusa_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1868,7 +1999,7 @@ func (x *Exclusion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
 func (*Exclusion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Exclusion) GetFrom() string {
@@ -1926,7 +2057,7 @@ type RunHistory struct {
 
 func (x *RunHistory) Reset() {
 	*x = RunHistory{}
-	mi := &file_nusa_v1_job_proto_msgTypes[9]
+	mi := &file_nusa_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2069,7 @@ func (x *RunHistory) String() string {
 func (*RunHistory) ProtoMessage() {}
 
 func (x *RunHistory) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[9]
+	mi := &file_nusa_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2082,7 @@ func (x *RunHistory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunHistory.ProtoReflect.Descriptor instead.
 func (*RunHistory) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RunHistory) GetCount() int32 {
@@ -1986,7 +2117,7 @@ type Parameterized struct {
 
 func (x *Parameterized) Reset() {
 	*x = Parameterized{}
-	mi := &file_nusa_v1_job_proto_msgTypes[10]
+	mi := &file_nusa_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2129,7 @@ func (x *Parameterized) String() string {
 func (*Parameterized) ProtoMessage() {}
 
 func (x *Parameterized) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[10]
+	mi := &file_nusa_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2142,7 @@ func (x *Parameterized) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parameterized.ProtoReflect.Descriptor instead.
 func (*Parameterized) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Parameterized) GetPayload() Payload {
@@ -2060,7 +2191,7 @@ type Colocation struct {
 
 func (x *Colocation) Reset() {
 	*x = Colocation{}
-	mi := &file_nusa_v1_job_proto_msgTypes[11]
+	mi := &file_nusa_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2203,7 @@ func (x *Colocation) String() string {
 func (*Colocation) ProtoMessage() {}
 
 func (x *Colocation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[11]
+	mi := &file_nusa_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2216,7 @@ func (x *Colocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Colocation.ProtoReflect.Descriptor instead.
 func (*Colocation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Colocation) GetGroups() []string {
@@ -2114,7 +2245,7 @@ type RegionsSpec struct {
 
 func (x *RegionsSpec) Reset() {
 	*x = RegionsSpec{}
-	mi := &file_nusa_v1_job_proto_msgTypes[12]
+	mi := &file_nusa_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2257,7 @@ func (x *RegionsSpec) String() string {
 func (*RegionsSpec) ProtoMessage() {}
 
 func (x *RegionsSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[12]
+	mi := &file_nusa_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2270,7 @@ func (x *RegionsSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionsSpec.ProtoReflect.Descriptor instead.
 func (*RegionsSpec) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RegionsSpec) GetAllow() []*RegionSelector {
@@ -2190,7 +2321,7 @@ type RegionSelector struct {
 
 func (x *RegionSelector) Reset() {
 	*x = RegionSelector{}
-	mi := &file_nusa_v1_job_proto_msgTypes[13]
+	mi := &file_nusa_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2333,7 @@ func (x *RegionSelector) String() string {
 func (*RegionSelector) ProtoMessage() {}
 
 func (x *RegionSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[13]
+	mi := &file_nusa_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2346,7 @@ func (x *RegionSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionSelector.ProtoReflect.Descriptor instead.
 func (*RegionSelector) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RegionSelector) GetName() string {
@@ -2244,7 +2375,7 @@ type Preference struct {
 
 func (x *Preference) Reset() {
 	*x = Preference{}
-	mi := &file_nusa_v1_job_proto_msgTypes[14]
+	mi := &file_nusa_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2256,7 +2387,7 @@ func (x *Preference) String() string {
 func (*Preference) ProtoMessage() {}
 
 func (x *Preference) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[14]
+	mi := &file_nusa_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2269,7 +2400,7 @@ func (x *Preference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preference.ProtoReflect.Descriptor instead.
 func (*Preference) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Preference) GetSelector() *RegionSelector {
@@ -2306,14 +2437,18 @@ type Near struct {
 	Weight *int32 `protobuf:"varint,7,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
 	// A domain whose origin record names the regions. The nearest of these regions that is
 	// not drained counts.
-	Domain        string `protobuf:"bytes,8,opt,name=domain,proto3" json:"domain,omitempty"`
+	Domain string `protobuf:"bytes,8,opt,name=domain,proto3" json:"domain,omitempty"`
+	// Instead of max_rtt, in a soft rule: how much data an instance reads from the target, in bytes,
+	// 1 MiB..1 EiB. The score falls with the time to move it: a region that needs 10 minutes counts half as
+	// much as the target itself. Each round trip is taken to move 4 MiB.
+	DataBytes     int64 `protobuf:"varint,9,opt,name=data_bytes,json=dataBytes,proto3" json:"data_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Near) Reset() {
 	*x = Near{}
-	mi := &file_nusa_v1_job_proto_msgTypes[15]
+	mi := &file_nusa_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +2460,7 @@ func (x *Near) String() string {
 func (*Near) ProtoMessage() {}
 
 func (x *Near) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[15]
+	mi := &file_nusa_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +2473,7 @@ func (x *Near) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Near.ProtoReflect.Descriptor instead.
 func (*Near) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Near) GetSelector() *RegionSelector {
@@ -2397,6 +2532,13 @@ func (x *Near) GetDomain() string {
 	return ""
 }
 
+func (x *Near) GetDataBytes() int64 {
+	if x != nil {
+		return x.DataBytes
+	}
+	return 0
+}
+
 // RegionSpread limits the number of regions that a group uses.
 type RegionSpread struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2410,7 +2552,7 @@ type RegionSpread struct {
 
 func (x *RegionSpread) Reset() {
 	*x = RegionSpread{}
-	mi := &file_nusa_v1_job_proto_msgTypes[16]
+	mi := &file_nusa_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +2564,7 @@ func (x *RegionSpread) String() string {
 func (*RegionSpread) ProtoMessage() {}
 
 func (x *RegionSpread) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[16]
+	mi := &file_nusa_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +2577,7 @@ func (x *RegionSpread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionSpread.ProtoReflect.Descriptor instead.
 func (*RegionSpread) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RegionSpread) GetMin() int32 {
@@ -2503,7 +2645,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_nusa_v1_job_proto_msgTypes[17]
+	mi := &file_nusa_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2657,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[17]
+	mi := &file_nusa_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2670,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Group) GetCount() int32 {
@@ -2680,7 +2822,7 @@ type GroupService struct {
 
 func (x *GroupService) Reset() {
 	*x = GroupService{}
-	mi := &file_nusa_v1_job_proto_msgTypes[18]
+	mi := &file_nusa_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2692,7 +2834,7 @@ func (x *GroupService) String() string {
 func (*GroupService) ProtoMessage() {}
 
 func (x *GroupService) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[18]
+	mi := &file_nusa_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2705,7 +2847,7 @@ func (x *GroupService) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupService.ProtoReflect.Descriptor instead.
 func (*GroupService) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GroupService) GetPort() string {
@@ -2742,7 +2884,7 @@ type Affinity struct {
 
 func (x *Affinity) Reset() {
 	*x = Affinity{}
-	mi := &file_nusa_v1_job_proto_msgTypes[19]
+	mi := &file_nusa_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2754,7 +2896,7 @@ func (x *Affinity) String() string {
 func (*Affinity) ProtoMessage() {}
 
 func (x *Affinity) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[19]
+	mi := &file_nusa_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2767,7 +2909,7 @@ func (x *Affinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
 func (*Affinity) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Affinity) GetExpression() string {
@@ -2796,7 +2938,7 @@ type NodeSpread struct {
 
 func (x *NodeSpread) Reset() {
 	*x = NodeSpread{}
-	mi := &file_nusa_v1_job_proto_msgTypes[20]
+	mi := &file_nusa_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2808,7 +2950,7 @@ func (x *NodeSpread) String() string {
 func (*NodeSpread) ProtoMessage() {}
 
 func (x *NodeSpread) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[20]
+	mi := &file_nusa_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2821,7 +2963,7 @@ func (x *NodeSpread) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeSpread.ProtoReflect.Descriptor instead.
 func (*NodeSpread) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NodeSpread) GetBy() string {
@@ -2846,7 +2988,7 @@ type Disconnect struct {
 
 func (x *Disconnect) Reset() {
 	*x = Disconnect{}
-	mi := &file_nusa_v1_job_proto_msgTypes[21]
+	mi := &file_nusa_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +3000,7 @@ func (x *Disconnect) String() string {
 func (*Disconnect) ProtoMessage() {}
 
 func (x *Disconnect) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[21]
+	mi := &file_nusa_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +3013,7 @@ func (x *Disconnect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disconnect.ProtoReflect.Descriptor instead.
 func (*Disconnect) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Disconnect) GetNode() *DisconnectLevel {
@@ -2912,7 +3054,7 @@ type DisconnectLevel struct {
 
 func (x *DisconnectLevel) Reset() {
 	*x = DisconnectLevel{}
-	mi := &file_nusa_v1_job_proto_msgTypes[22]
+	mi := &file_nusa_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2924,7 +3066,7 @@ func (x *DisconnectLevel) String() string {
 func (*DisconnectLevel) ProtoMessage() {}
 
 func (x *DisconnectLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[22]
+	mi := &file_nusa_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2937,7 +3079,7 @@ func (x *DisconnectLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectLevel.ProtoReflect.Descriptor instead.
 func (*DisconnectLevel) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DisconnectLevel) GetAfter() *durationpb.Duration {
@@ -2982,7 +3124,7 @@ type Failback struct {
 
 func (x *Failback) Reset() {
 	*x = Failback{}
-	mi := &file_nusa_v1_job_proto_msgTypes[23]
+	mi := &file_nusa_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2994,7 +3136,7 @@ func (x *Failback) String() string {
 func (*Failback) ProtoMessage() {}
 
 func (x *Failback) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[23]
+	mi := &file_nusa_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3007,7 +3149,7 @@ func (x *Failback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failback.ProtoReflect.Descriptor instead.
 func (*Failback) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Failback) GetMode() FailbackMode {
@@ -3037,7 +3179,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_nusa_v1_job_proto_msgTypes[24]
+	mi := &file_nusa_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3049,7 +3191,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[24]
+	mi := &file_nusa_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3062,7 +3204,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Port) GetTo() int32 {
@@ -3095,7 +3237,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_nusa_v1_job_proto_msgTypes[25]
+	mi := &file_nusa_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3249,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[25]
+	mi := &file_nusa_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3262,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Volume) GetSource() string {
@@ -3188,7 +3330,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_nusa_v1_job_proto_msgTypes[26]
+	mi := &file_nusa_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3200,7 +3342,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[26]
+	mi := &file_nusa_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3213,7 +3355,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Task) GetDriver() string {
@@ -3335,7 +3477,7 @@ type Lifecycle struct {
 
 func (x *Lifecycle) Reset() {
 	*x = Lifecycle{}
-	mi := &file_nusa_v1_job_proto_msgTypes[27]
+	mi := &file_nusa_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3347,7 +3489,7 @@ func (x *Lifecycle) String() string {
 func (*Lifecycle) ProtoMessage() {}
 
 func (x *Lifecycle) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[27]
+	mi := &file_nusa_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3360,7 +3502,7 @@ func (x *Lifecycle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lifecycle.ProtoReflect.Descriptor instead.
 func (*Lifecycle) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Lifecycle) GetHook() LifecycleHook {
@@ -3398,7 +3540,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	mi := &file_nusa_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3552,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	mi := &file_nusa_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,7 +3565,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Artifact) GetSource() string {
@@ -3469,7 +3611,7 @@ type Template struct {
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_nusa_v1_job_proto_msgTypes[29]
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3481,7 +3623,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[29]
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3494,7 +3636,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Template) GetText() string {
@@ -3546,7 +3688,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_nusa_v1_job_proto_msgTypes[30]
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3558,7 +3700,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[30]
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3571,7 +3713,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Check) GetKind() isCheck_Kind {
@@ -3671,7 +3813,7 @@ type HTTPCheck struct {
 
 func (x *HTTPCheck) Reset() {
 	*x = HTTPCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3683,7 +3825,7 @@ func (x *HTTPCheck) String() string {
 func (*HTTPCheck) ProtoMessage() {}
 
 func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3696,7 +3838,7 @@ func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPCheck.ProtoReflect.Descriptor instead.
 func (*HTTPCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HTTPCheck) GetPort() string {
@@ -3724,7 +3866,7 @@ type TCPCheck struct {
 
 func (x *TCPCheck) Reset() {
 	*x = TCPCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	mi := &file_nusa_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3736,7 +3878,7 @@ func (x *TCPCheck) String() string {
 func (*TCPCheck) ProtoMessage() {}
 
 func (x *TCPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	mi := &file_nusa_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3749,7 +3891,7 @@ func (x *TCPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPCheck.ProtoReflect.Descriptor instead.
 func (*TCPCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TCPCheck) GetPort() string {
@@ -3771,7 +3913,7 @@ type CommandCheck struct {
 
 func (x *CommandCheck) Reset() {
 	*x = CommandCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[33]
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3783,7 +3925,7 @@ func (x *CommandCheck) String() string {
 func (*CommandCheck) ProtoMessage() {}
 
 func (x *CommandCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[33]
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3796,7 +3938,7 @@ func (x *CommandCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandCheck.ProtoReflect.Descriptor instead.
 func (*CommandCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CommandCheck) GetCommand() []string {
@@ -3819,7 +3961,7 @@ type Logs struct {
 
 func (x *Logs) Reset() {
 	*x = Logs{}
-	mi := &file_nusa_v1_job_proto_msgTypes[34]
+	mi := &file_nusa_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3831,7 +3973,7 @@ func (x *Logs) String() string {
 func (*Logs) ProtoMessage() {}
 
 func (x *Logs) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[34]
+	mi := &file_nusa_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3844,7 +3986,7 @@ func (x *Logs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Logs.ProtoReflect.Descriptor instead.
 func (*Logs) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Logs) GetFiles() int32 {
@@ -3876,7 +4018,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	mi := &file_nusa_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3888,7 +4030,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[35]
+	mi := &file_nusa_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3901,7 +4043,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Restart) GetAttempts() int32 {
@@ -3939,7 +4081,7 @@ type Reschedule struct {
 
 func (x *Reschedule) Reset() {
 	*x = Reschedule{}
-	mi := &file_nusa_v1_job_proto_msgTypes[36]
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3951,7 +4093,7 @@ func (x *Reschedule) String() string {
 func (*Reschedule) ProtoMessage() {}
 
 func (x *Reschedule) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[36]
+	mi := &file_nusa_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3964,7 +4106,7 @@ func (x *Reschedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reschedule.ProtoReflect.Descriptor instead.
 func (*Reschedule) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Reschedule) GetAttempts() int32 {
@@ -3997,7 +4139,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_nusa_v1_job_proto_msgTypes[37]
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4009,7 +4151,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[37]
+	mi := &file_nusa_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4022,7 +4164,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Retry) GetAttempts() int32 {
@@ -4067,7 +4209,7 @@ type RetryRule struct {
 
 func (x *RetryRule) Reset() {
 	*x = RetryRule{}
-	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4079,7 +4221,7 @@ func (x *RetryRule) String() string {
 func (*RetryRule) ProtoMessage() {}
 
 func (x *RetryRule) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[38]
+	mi := &file_nusa_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4092,7 +4234,7 @@ func (x *RetryRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryRule.ProtoReflect.Descriptor instead.
 func (*RetryRule) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RetryRule) GetExitCodes() []int32 {
@@ -4165,7 +4307,7 @@ type RetryMemory struct {
 
 func (x *RetryMemory) Reset() {
 	*x = RetryMemory{}
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4177,7 +4319,7 @@ func (x *RetryMemory) String() string {
 func (*RetryMemory) ProtoMessage() {}
 
 func (x *RetryMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[39]
+	mi := &file_nusa_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4190,7 +4332,7 @@ func (x *RetryMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryMemory.ProtoReflect.Descriptor instead.
 func (*RetryMemory) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RetryMemory) GetFactor() float64 {
@@ -4220,7 +4362,7 @@ type Backoff struct {
 
 func (x *Backoff) Reset() {
 	*x = Backoff{}
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4232,7 +4374,7 @@ func (x *Backoff) String() string {
 func (*Backoff) ProtoMessage() {}
 
 func (x *Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[40]
+	mi := &file_nusa_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4245,7 +4387,7 @@ func (x *Backoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backoff.ProtoReflect.Descriptor instead.
 func (*Backoff) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Backoff) GetFrom() *durationpb.Duration {
@@ -4304,7 +4446,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_nusa_v1_job_proto_msgTypes[41]
+	mi := &file_nusa_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4316,7 +4458,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[41]
+	mi := &file_nusa_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4329,7 +4471,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Update) GetMaxParallel() int32 {
@@ -4418,7 +4560,7 @@ type UpdateRegions struct {
 
 func (x *UpdateRegions) Reset() {
 	*x = UpdateRegions{}
-	mi := &file_nusa_v1_job_proto_msgTypes[42]
+	mi := &file_nusa_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4430,7 +4572,7 @@ func (x *UpdateRegions) String() string {
 func (*UpdateRegions) ProtoMessage() {}
 
 func (x *UpdateRegions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[42]
+	mi := &file_nusa_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4443,7 +4585,7 @@ func (x *UpdateRegions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRegions.ProtoReflect.Descriptor instead.
 func (*UpdateRegions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *UpdateRegions) GetMaxParallel() int32 {
@@ -4539,7 +4681,7 @@ type Slot struct {
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_nusa_v1_job_proto_msgTypes[43]
+	mi := &file_nusa_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4551,7 +4693,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[43]
+	mi := &file_nusa_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4564,7 +4706,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Slot) GetNamespace() string {
@@ -4756,7 +4898,7 @@ type InstanceAttempts struct {
 
 func (x *InstanceAttempts) Reset() {
 	*x = InstanceAttempts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[44]
+	mi := &file_nusa_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4768,7 +4910,7 @@ func (x *InstanceAttempts) String() string {
 func (*InstanceAttempts) ProtoMessage() {}
 
 func (x *InstanceAttempts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[44]
+	mi := &file_nusa_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4781,7 +4923,7 @@ func (x *InstanceAttempts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceAttempts.ProtoReflect.Descriptor instead.
 func (*InstanceAttempts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *InstanceAttempts) GetIndex() int32 {
@@ -4848,7 +4990,7 @@ type FormerOwner struct {
 
 func (x *FormerOwner) Reset() {
 	*x = FormerOwner{}
-	mi := &file_nusa_v1_job_proto_msgTypes[45]
+	mi := &file_nusa_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4860,7 +5002,7 @@ func (x *FormerOwner) String() string {
 func (*FormerOwner) ProtoMessage() {}
 
 func (x *FormerOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[45]
+	mi := &file_nusa_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4873,7 +5015,7 @@ func (x *FormerOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormerOwner.ProtoReflect.Descriptor instead.
 func (*FormerOwner) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *FormerOwner) GetRegion() string {
@@ -4956,7 +5098,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_nusa_v1_job_proto_msgTypes[46]
+	mi := &file_nusa_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4968,7 +5110,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[46]
+	mi := &file_nusa_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4981,7 +5123,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Job) GetSpec() *JobSpec {
@@ -5062,7 +5204,7 @@ type Reverted struct {
 
 func (x *Reverted) Reset() {
 	*x = Reverted{}
-	mi := &file_nusa_v1_job_proto_msgTypes[47]
+	mi := &file_nusa_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5074,7 +5216,7 @@ func (x *Reverted) String() string {
 func (*Reverted) ProtoMessage() {}
 
 func (x *Reverted) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[47]
+	mi := &file_nusa_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5087,7 +5229,7 @@ func (x *Reverted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reverted.ProtoReflect.Descriptor instead.
 func (*Reverted) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Reverted) GetVersion() int64 {
@@ -5131,7 +5273,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[48]
+	mi := &file_nusa_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5143,7 +5285,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[48]
+	mi := &file_nusa_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5156,7 +5298,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *JobStatus) GetState() JobState {
@@ -5221,7 +5363,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[49]
+	mi := &file_nusa_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5233,7 +5375,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[49]
+	mi := &file_nusa_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5246,7 +5388,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Rollout) GetVersion() int64 {
@@ -5342,7 +5484,7 @@ type RegionRollout struct {
 
 func (x *RegionRollout) Reset() {
 	*x = RegionRollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[50]
+	mi := &file_nusa_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5354,7 +5496,7 @@ func (x *RegionRollout) String() string {
 func (*RegionRollout) ProtoMessage() {}
 
 func (x *RegionRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[50]
+	mi := &file_nusa_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5367,7 +5509,7 @@ func (x *RegionRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionRollout.ProtoReflect.Descriptor instead.
 func (*RegionRollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RegionRollout) GetDesired() int32 {
@@ -5448,7 +5590,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	mi := &file_nusa_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5460,7 +5602,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	mi := &file_nusa_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5473,7 +5615,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GroupStatus) GetDesired() int32 {
@@ -5561,7 +5703,7 @@ type QueuePlace struct {
 
 func (x *QueuePlace) Reset() {
 	*x = QueuePlace{}
-	mi := &file_nusa_v1_job_proto_msgTypes[52]
+	mi := &file_nusa_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5573,7 +5715,7 @@ func (x *QueuePlace) String() string {
 func (*QueuePlace) ProtoMessage() {}
 
 func (x *QueuePlace) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[52]
+	mi := &file_nusa_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5586,7 +5728,7 @@ func (x *QueuePlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuePlace.ProtoReflect.Descriptor instead.
 func (*QueuePlace) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *QueuePlace) GetPosition() int32 {
@@ -5647,7 +5789,7 @@ type UnknownInstances struct {
 
 func (x *UnknownInstances) Reset() {
 	*x = UnknownInstances{}
-	mi := &file_nusa_v1_job_proto_msgTypes[53]
+	mi := &file_nusa_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5659,7 +5801,7 @@ func (x *UnknownInstances) String() string {
 func (*UnknownInstances) ProtoMessage() {}
 
 func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[53]
+	mi := &file_nusa_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5672,7 +5814,7 @@ func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownInstances.ProtoReflect.Descriptor instead.
 func (*UnknownInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *UnknownInstances) GetRegion() string {
@@ -5753,7 +5895,7 @@ type InstanceCounts struct {
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[54]
+	mi := &file_nusa_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5765,7 +5907,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[54]
+	mi := &file_nusa_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5778,7 +5920,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *InstanceCounts) GetPending() int32 {
@@ -5886,7 +6028,7 @@ type Override struct {
 
 func (x *Override) Reset() {
 	*x = Override{}
-	mi := &file_nusa_v1_job_proto_msgTypes[55]
+	mi := &file_nusa_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5898,7 +6040,7 @@ func (x *Override) String() string {
 func (*Override) ProtoMessage() {}
 
 func (x *Override) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[55]
+	mi := &file_nusa_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5911,7 +6053,7 @@ func (x *Override) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Override.ProtoReflect.Descriptor instead.
 func (*Override) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Override) GetNamespace() string {
@@ -5996,7 +6138,7 @@ type GroupOverride struct {
 
 func (x *GroupOverride) Reset() {
 	*x = GroupOverride{}
-	mi := &file_nusa_v1_job_proto_msgTypes[56]
+	mi := &file_nusa_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6008,7 +6150,7 @@ func (x *GroupOverride) String() string {
 func (*GroupOverride) ProtoMessage() {}
 
 func (x *GroupOverride) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[56]
+	mi := &file_nusa_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6021,7 +6163,7 @@ func (x *GroupOverride) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOverride.ProtoReflect.Descriptor instead.
 func (*GroupOverride) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GroupOverride) GetGroup() string {
@@ -6057,7 +6199,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[57]
+	mi := &file_nusa_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6069,7 +6211,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[57]
+	mi := &file_nusa_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6082,7 +6224,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -6165,7 +6307,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x11WorkflowParameter\x12\x1d\n" +
 	"\adefault\x18\x01 \x01(\tH\x00R\adefault\x88\x01\x01B\n" +
 	"\n" +
-	"\b_default\"\x81\x04\n" +
+	"\b_default\"\xe0\x04\n" +
 	"\x04Step\x12\x18\n" +
 	"\adepends\x18\x01 \x01(\tR\adepends\x12\x12\n" +
 	"\x04when\x18\x02 \x01(\tR\x04when\x121\n" +
@@ -6177,13 +6319,24 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\atimeout\x18\b \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12*\n" +
 	"\aforeach\x18\t \x01(\v2\x10.nusa.v1.ForeachR\aforeach\x12\x1a\n" +
 	"\bapproval\x18\n" +
-	" \x01(\bR\bapproval\x1aI\n" +
+	" \x01(\bR\bapproval\x126\n" +
+	"\n" +
+	"semaphores\x18\v \x03(\v2\x16.nusa.v1.StepSemaphoreR\n" +
+	"semaphores\x12%\n" +
+	"\x04data\x18\f \x01(\v2\x11.nusa.v1.StepDataR\x04data\x1aI\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12$\n" +
 	"\x05value\x18\x02 \x01(\v2\x0e.nusa.v1.GroupR\x05value:\x028\x01\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"|\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"9\n" +
+	"\rStepSemaphore\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05units\x18\x02 \x01(\x05R\x05units\"=\n" +
+	"\bStepData\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\"|\n" +
 	"\tStepRetry\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x05R\x05limit\x123\n" +
 	"\abackoff\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\abackoff\x12$\n" +
@@ -6249,7 +6402,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"Preference\x123\n" +
 	"\bselector\x18\x01 \x01(\v2\x17.nusa.v1.RegionSelectorR\bselector\x12\x16\n" +
-	"\x06weight\x18\x02 \x01(\x05R\x06weight\"\xc6\x02\n" +
+	"\x06weight\x18\x02 \x01(\x05R\x06weight\"\xe5\x02\n" +
 	"\x04Near\x123\n" +
 	"\bselector\x18\x01 \x01(\v2\x17.nusa.v1.RegionSelectorR\bselector\x12-\n" +
 	"\blocation\x18\x02 \x01(\v2\x11.nusa.v1.LocationR\blocation\x122\n" +
@@ -6260,7 +6413,9 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\brequired\x18\x05 \x01(\bR\brequired\x12*\n" +
 	"\aunknown\x18\x06 \x01(\x0e2\x10.nusa.v1.UnknownR\aunknown\x12\x1b\n" +
 	"\x06weight\x18\a \x01(\x05H\x00R\x06weight\x88\x01\x01\x12\x16\n" +
-	"\x06domain\x18\b \x01(\tR\x06domainB\t\n" +
+	"\x06domain\x18\b \x01(\tR\x06domain\x12\x1d\n" +
+	"\n" +
+	"data_bytes\x18\t \x01(\x03R\tdataBytesB\t\n" +
 	"\a_weight\"2\n" +
 	"\fRegionSpread\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\x05R\x03min\x12\x10\n" +
@@ -6715,7 +6870,7 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 17)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
 	(RetryReason)(0),              // 1: nusa.v1.RetryReason
@@ -6738,232 +6893,236 @@ var file_nusa_v1_job_proto_goTypes = []any{
 	(*Workflow)(nil),              // 18: nusa.v1.Workflow
 	(*WorkflowParameter)(nil),     // 19: nusa.v1.WorkflowParameter
 	(*Step)(nil),                  // 20: nusa.v1.Step
-	(*StepRetry)(nil),             // 21: nusa.v1.StepRetry
-	(*Foreach)(nil),               // 22: nusa.v1.Foreach
-	(*Schedule)(nil),              // 23: nusa.v1.Schedule
-	(*Calendar)(nil),              // 24: nusa.v1.Calendar
-	(*Exclusion)(nil),             // 25: nusa.v1.Exclusion
-	(*RunHistory)(nil),            // 26: nusa.v1.RunHistory
-	(*Parameterized)(nil),         // 27: nusa.v1.Parameterized
-	(*Colocation)(nil),            // 28: nusa.v1.Colocation
-	(*RegionsSpec)(nil),           // 29: nusa.v1.RegionsSpec
-	(*RegionSelector)(nil),        // 30: nusa.v1.RegionSelector
-	(*Preference)(nil),            // 31: nusa.v1.Preference
-	(*Near)(nil),                  // 32: nusa.v1.Near
-	(*RegionSpread)(nil),          // 33: nusa.v1.RegionSpread
-	(*Group)(nil),                 // 34: nusa.v1.Group
-	(*GroupService)(nil),          // 35: nusa.v1.GroupService
-	(*Affinity)(nil),              // 36: nusa.v1.Affinity
-	(*NodeSpread)(nil),            // 37: nusa.v1.NodeSpread
-	(*Disconnect)(nil),            // 38: nusa.v1.Disconnect
-	(*DisconnectLevel)(nil),       // 39: nusa.v1.DisconnectLevel
-	(*Failback)(nil),              // 40: nusa.v1.Failback
-	(*Port)(nil),                  // 41: nusa.v1.Port
-	(*Volume)(nil),                // 42: nusa.v1.Volume
-	(*Task)(nil),                  // 43: nusa.v1.Task
-	(*Lifecycle)(nil),             // 44: nusa.v1.Lifecycle
-	(*Artifact)(nil),              // 45: nusa.v1.Artifact
-	(*Template)(nil),              // 46: nusa.v1.Template
-	(*Check)(nil),                 // 47: nusa.v1.Check
-	(*HTTPCheck)(nil),             // 48: nusa.v1.HTTPCheck
-	(*TCPCheck)(nil),              // 49: nusa.v1.TCPCheck
-	(*CommandCheck)(nil),          // 50: nusa.v1.CommandCheck
-	(*Logs)(nil),                  // 51: nusa.v1.Logs
-	(*Restart)(nil),               // 52: nusa.v1.Restart
-	(*Reschedule)(nil),            // 53: nusa.v1.Reschedule
-	(*Retry)(nil),                 // 54: nusa.v1.Retry
-	(*RetryRule)(nil),             // 55: nusa.v1.RetryRule
-	(*RetryMemory)(nil),           // 56: nusa.v1.RetryMemory
-	(*Backoff)(nil),               // 57: nusa.v1.Backoff
-	(*Update)(nil),                // 58: nusa.v1.Update
-	(*UpdateRegions)(nil),         // 59: nusa.v1.UpdateRegions
-	(*Slot)(nil),                  // 60: nusa.v1.Slot
-	(*InstanceAttempts)(nil),      // 61: nusa.v1.InstanceAttempts
-	(*FormerOwner)(nil),           // 62: nusa.v1.FormerOwner
-	(*Job)(nil),                   // 63: nusa.v1.Job
-	(*Reverted)(nil),              // 64: nusa.v1.Reverted
-	(*JobStatus)(nil),             // 65: nusa.v1.JobStatus
-	(*Rollout)(nil),               // 66: nusa.v1.Rollout
-	(*RegionRollout)(nil),         // 67: nusa.v1.RegionRollout
-	(*GroupStatus)(nil),           // 68: nusa.v1.GroupStatus
-	(*QueuePlace)(nil),            // 69: nusa.v1.QueuePlace
-	(*UnknownInstances)(nil),      // 70: nusa.v1.UnknownInstances
-	(*InstanceCounts)(nil),        // 71: nusa.v1.InstanceCounts
-	(*Override)(nil),              // 72: nusa.v1.Override
-	(*GroupOverride)(nil),         // 73: nusa.v1.GroupOverride
-	(*CountedReason)(nil),         // 74: nusa.v1.CountedReason
-	nil,                           // 75: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 76: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 77: nusa.v1.Workflow.StepsEntry
-	nil,                           // 78: nusa.v1.Workflow.ParametersEntry
-	nil,                           // 79: nusa.v1.Step.GroupsEntry
-	nil,                           // 80: nusa.v1.Step.MetaEntry
-	nil,                           // 81: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 82: nusa.v1.Group.PortsEntry
-	nil,                           // 83: nusa.v1.Group.VolumesEntry
-	nil,                           // 84: nusa.v1.Group.TasksEntry
-	nil,                           // 85: nusa.v1.Group.ServicesEntry
-	nil,                           // 86: nusa.v1.Task.EnvEntry
-	nil,                           // 87: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 88: nusa.v1.Rollout.RegionsEntry
-	nil,                           // 89: nusa.v1.GroupStatus.RegionsEntry
-	(*durationpb.Duration)(nil),   // 90: google.protobuf.Duration
-	(*Location)(nil),              // 91: nusa.v1.Location
-	(*structpb.Struct)(nil),       // 92: google.protobuf.Struct
-	(*Resources)(nil),             // 93: nusa.v1.Resources
-	(FailureCategory)(0),          // 94: nusa.v1.FailureCategory
-	(Reason)(0),                   // 95: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 96: google.protobuf.Timestamp
+	(*StepSemaphore)(nil),         // 21: nusa.v1.StepSemaphore
+	(*StepData)(nil),              // 22: nusa.v1.StepData
+	(*StepRetry)(nil),             // 23: nusa.v1.StepRetry
+	(*Foreach)(nil),               // 24: nusa.v1.Foreach
+	(*Schedule)(nil),              // 25: nusa.v1.Schedule
+	(*Calendar)(nil),              // 26: nusa.v1.Calendar
+	(*Exclusion)(nil),             // 27: nusa.v1.Exclusion
+	(*RunHistory)(nil),            // 28: nusa.v1.RunHistory
+	(*Parameterized)(nil),         // 29: nusa.v1.Parameterized
+	(*Colocation)(nil),            // 30: nusa.v1.Colocation
+	(*RegionsSpec)(nil),           // 31: nusa.v1.RegionsSpec
+	(*RegionSelector)(nil),        // 32: nusa.v1.RegionSelector
+	(*Preference)(nil),            // 33: nusa.v1.Preference
+	(*Near)(nil),                  // 34: nusa.v1.Near
+	(*RegionSpread)(nil),          // 35: nusa.v1.RegionSpread
+	(*Group)(nil),                 // 36: nusa.v1.Group
+	(*GroupService)(nil),          // 37: nusa.v1.GroupService
+	(*Affinity)(nil),              // 38: nusa.v1.Affinity
+	(*NodeSpread)(nil),            // 39: nusa.v1.NodeSpread
+	(*Disconnect)(nil),            // 40: nusa.v1.Disconnect
+	(*DisconnectLevel)(nil),       // 41: nusa.v1.DisconnectLevel
+	(*Failback)(nil),              // 42: nusa.v1.Failback
+	(*Port)(nil),                  // 43: nusa.v1.Port
+	(*Volume)(nil),                // 44: nusa.v1.Volume
+	(*Task)(nil),                  // 45: nusa.v1.Task
+	(*Lifecycle)(nil),             // 46: nusa.v1.Lifecycle
+	(*Artifact)(nil),              // 47: nusa.v1.Artifact
+	(*Template)(nil),              // 48: nusa.v1.Template
+	(*Check)(nil),                 // 49: nusa.v1.Check
+	(*HTTPCheck)(nil),             // 50: nusa.v1.HTTPCheck
+	(*TCPCheck)(nil),              // 51: nusa.v1.TCPCheck
+	(*CommandCheck)(nil),          // 52: nusa.v1.CommandCheck
+	(*Logs)(nil),                  // 53: nusa.v1.Logs
+	(*Restart)(nil),               // 54: nusa.v1.Restart
+	(*Reschedule)(nil),            // 55: nusa.v1.Reschedule
+	(*Retry)(nil),                 // 56: nusa.v1.Retry
+	(*RetryRule)(nil),             // 57: nusa.v1.RetryRule
+	(*RetryMemory)(nil),           // 58: nusa.v1.RetryMemory
+	(*Backoff)(nil),               // 59: nusa.v1.Backoff
+	(*Update)(nil),                // 60: nusa.v1.Update
+	(*UpdateRegions)(nil),         // 61: nusa.v1.UpdateRegions
+	(*Slot)(nil),                  // 62: nusa.v1.Slot
+	(*InstanceAttempts)(nil),      // 63: nusa.v1.InstanceAttempts
+	(*FormerOwner)(nil),           // 64: nusa.v1.FormerOwner
+	(*Job)(nil),                   // 65: nusa.v1.Job
+	(*Reverted)(nil),              // 66: nusa.v1.Reverted
+	(*JobStatus)(nil),             // 67: nusa.v1.JobStatus
+	(*Rollout)(nil),               // 68: nusa.v1.Rollout
+	(*RegionRollout)(nil),         // 69: nusa.v1.RegionRollout
+	(*GroupStatus)(nil),           // 70: nusa.v1.GroupStatus
+	(*QueuePlace)(nil),            // 71: nusa.v1.QueuePlace
+	(*UnknownInstances)(nil),      // 72: nusa.v1.UnknownInstances
+	(*InstanceCounts)(nil),        // 73: nusa.v1.InstanceCounts
+	(*Override)(nil),              // 74: nusa.v1.Override
+	(*GroupOverride)(nil),         // 75: nusa.v1.GroupOverride
+	(*CountedReason)(nil),         // 76: nusa.v1.CountedReason
+	nil,                           // 77: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 78: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 79: nusa.v1.Workflow.StepsEntry
+	nil,                           // 80: nusa.v1.Workflow.ParametersEntry
+	nil,                           // 81: nusa.v1.Step.GroupsEntry
+	nil,                           // 82: nusa.v1.Step.MetaEntry
+	nil,                           // 83: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 84: nusa.v1.Group.PortsEntry
+	nil,                           // 85: nusa.v1.Group.VolumesEntry
+	nil,                           // 86: nusa.v1.Group.TasksEntry
+	nil,                           // 87: nusa.v1.Group.ServicesEntry
+	nil,                           // 88: nusa.v1.Task.EnvEntry
+	nil,                           // 89: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 90: nusa.v1.Rollout.RegionsEntry
+	nil,                           // 91: nusa.v1.GroupStatus.RegionsEntry
+	(*durationpb.Duration)(nil),   // 92: google.protobuf.Duration
+	(*Location)(nil),              // 93: nusa.v1.Location
+	(*structpb.Struct)(nil),       // 94: google.protobuf.Struct
+	(*Resources)(nil),             // 95: nusa.v1.Resources
+	(FailureCategory)(0),          // 96: nusa.v1.FailureCategory
+	(Reason)(0),                   // 97: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 98: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,   // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
-	29,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	75,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
-	28,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	76,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
-	23,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
-	27,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
+	31,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
+	77,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	30,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
+	78,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	25,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
+	29,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
 	18,  // 7: nusa.v1.JobSpec.workflow:type_name -> nusa.v1.Workflow
-	77,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
-	78,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
-	26,  // 10: nusa.v1.Workflow.history:type_name -> nusa.v1.RunHistory
-	79,  // 11: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
-	29,  // 12: nusa.v1.Step.regions:type_name -> nusa.v1.RegionsSpec
-	80,  // 13: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
-	21,  // 14: nusa.v1.Step.retry:type_name -> nusa.v1.StepRetry
-	90,  // 15: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
-	22,  // 16: nusa.v1.Step.foreach:type_name -> nusa.v1.Foreach
-	90,  // 17: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
-	1,   // 18: nusa.v1.StepRetry.on:type_name -> nusa.v1.RetryReason
-	24,  // 19: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
-	90,  // 20: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
-	90,  // 21: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
-	2,   // 22: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
-	90,  // 23: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
-	25,  // 24: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
-	26,  // 25: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
-	90,  // 26: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
-	3,   // 27: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
-	26,  // 28: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
-	30,  // 29: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
-	31,  // 30: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
-	32,  // 31: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
-	33,  // 32: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
-	4,   // 33: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	81,  // 34: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
-	30,  // 35: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
-	30,  // 36: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	91,  // 37: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	90,  // 38: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
-	5,   // 39: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
-	37,  // 40: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
-	38,  // 41: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	82,  // 42: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	83,  // 43: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	84,  // 44: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
-	53,  // 45: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	90,  // 46: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
-	58,  // 47: nusa.v1.Group.update:type_name -> nusa.v1.Update
-	29,  // 48: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
-	36,  // 49: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
-	54,  // 50: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
-	85,  // 51: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
-	39,  // 52: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
-	39,  // 53: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
-	7,   // 54: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	90,  // 55: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
-	6,   // 56: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
-	40,  // 57: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
-	8,   // 58: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	90,  // 59: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	92,  // 60: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	93,  // 61: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	86,  // 62: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
-	45,  // 63: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
-	46,  // 64: nusa.v1.Task.templates:type_name -> nusa.v1.Template
-	47,  // 65: nusa.v1.Task.check:type_name -> nusa.v1.Check
-	51,  // 66: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	90,  // 67: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
-	52,  // 68: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
-	44,  // 69: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
-	90,  // 70: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
-	9,   // 71: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
-	48,  // 72: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
-	49,  // 73: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
-	50,  // 74: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	90,  // 75: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	90,  // 76: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	90,  // 77: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	90,  // 78: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	90,  // 79: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
-	57,  // 80: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
-	55,  // 81: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
-	94,  // 82: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
-	11,  // 83: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
-	57,  // 84: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
-	56,  // 85: nusa.v1.RetryRule.memory:type_name -> nusa.v1.RetryMemory
-	10,  // 86: nusa.v1.RetryRule.other:type_name -> nusa.v1.RetryOther
-	90,  // 87: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	90,  // 88: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	90,  // 89: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
-	90,  // 90: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
-	90,  // 91: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
-	90,  // 92: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
-	59,  // 93: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
-	12,  // 94: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
-	90,  // 95: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
-	13,  // 96: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
-	14,  // 97: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	95,  // 98: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	90,  // 99: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
-	62,  // 100: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	90,  // 101: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	96,  // 102: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	90,  // 103: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
-	17,  // 104: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	96,  // 105: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	65,  // 106: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	64,  // 107: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	15,  // 108: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	87,  // 109: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	66,  // 110: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
-	72,  // 111: nusa.v1.JobStatus.overrides:type_name -> nusa.v1.Override
-	16,  // 112: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
-	96,  // 113: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
-	90,  // 114: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
-	88,  // 115: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
-	90,  // 116: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
-	96,  // 117: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
-	71,  // 118: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	89,  // 119: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	74,  // 120: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	60,  // 121: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	70,  // 122: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	69,  // 123: nusa.v1.GroupStatus.queue:type_name -> nusa.v1.QueuePlace
-	69,  // 124: nusa.v1.GroupStatus.global_queue:type_name -> nusa.v1.QueuePlace
-	93,  // 125: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
-	90,  // 126: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	71,  // 127: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	90,  // 128: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	73,  // 129: nusa.v1.Override.groups:type_name -> nusa.v1.GroupOverride
-	96,  // 130: nusa.v1.Override.set:type_name -> google.protobuf.Timestamp
-	95,  // 131: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	34,  // 132: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	20,  // 133: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
-	19,  // 134: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
-	34,  // 135: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
-	41,  // 136: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	42,  // 137: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	43,  // 138: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	35,  // 139: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
-	68,  // 140: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	67,  // 141: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
-	71,  // 142: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	143, // [143:143] is the sub-list for method output_type
-	143, // [143:143] is the sub-list for method input_type
-	143, // [143:143] is the sub-list for extension type_name
-	143, // [143:143] is the sub-list for extension extendee
-	0,   // [0:143] is the sub-list for field type_name
+	79,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
+	80,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
+	28,  // 10: nusa.v1.Workflow.history:type_name -> nusa.v1.RunHistory
+	81,  // 11: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
+	31,  // 12: nusa.v1.Step.regions:type_name -> nusa.v1.RegionsSpec
+	82,  // 13: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
+	23,  // 14: nusa.v1.Step.retry:type_name -> nusa.v1.StepRetry
+	92,  // 15: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
+	24,  // 16: nusa.v1.Step.foreach:type_name -> nusa.v1.Foreach
+	21,  // 17: nusa.v1.Step.semaphores:type_name -> nusa.v1.StepSemaphore
+	22,  // 18: nusa.v1.Step.data:type_name -> nusa.v1.StepData
+	92,  // 19: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
+	1,   // 20: nusa.v1.StepRetry.on:type_name -> nusa.v1.RetryReason
+	26,  // 21: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
+	92,  // 22: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	92,  // 23: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	2,   // 24: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
+	92,  // 25: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	27,  // 26: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
+	28,  // 27: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
+	92,  // 28: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	3,   // 29: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
+	28,  // 30: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
+	32,  // 31: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
+	33,  // 32: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
+	34,  // 33: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
+	35,  // 34: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
+	4,   // 35: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
+	83,  // 36: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	32,  // 37: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
+	32,  // 38: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
+	93,  // 39: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	92,  // 40: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	5,   // 41: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
+	39,  // 42: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
+	40,  // 43: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
+	84,  // 44: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	85,  // 45: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	86,  // 46: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	55,  // 47: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
+	92,  // 48: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	60,  // 49: nusa.v1.Group.update:type_name -> nusa.v1.Update
+	31,  // 50: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
+	38,  // 51: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
+	56,  // 52: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
+	87,  // 53: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
+	41,  // 54: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
+	41,  // 55: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
+	7,   // 56: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
+	92,  // 57: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	6,   // 58: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
+	42,  // 59: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
+	8,   // 60: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
+	92,  // 61: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	94,  // 62: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	95,  // 63: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	88,  // 64: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	47,  // 65: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
+	48,  // 66: nusa.v1.Task.templates:type_name -> nusa.v1.Template
+	49,  // 67: nusa.v1.Task.check:type_name -> nusa.v1.Check
+	53,  // 68: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
+	92,  // 69: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	54,  // 70: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
+	46,  // 71: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
+	92,  // 72: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
+	9,   // 73: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
+	50,  // 74: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
+	51,  // 75: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
+	52,  // 76: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
+	92,  // 77: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	92,  // 78: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	92,  // 79: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	92,  // 80: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	92,  // 81: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	59,  // 82: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
+	57,  // 83: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
+	96,  // 84: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
+	11,  // 85: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
+	59,  // 86: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
+	58,  // 87: nusa.v1.RetryRule.memory:type_name -> nusa.v1.RetryMemory
+	10,  // 88: nusa.v1.RetryRule.other:type_name -> nusa.v1.RetryOther
+	92,  // 89: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	92,  // 90: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	92,  // 91: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
+	92,  // 92: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
+	92,  // 93: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
+	92,  // 94: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
+	61,  // 95: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
+	12,  // 96: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
+	92,  // 97: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
+	13,  // 98: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
+	14,  // 99: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
+	97,  // 100: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	92,  // 101: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	64,  // 102: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
+	92,  // 103: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	98,  // 104: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	92,  // 105: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	17,  // 106: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	98,  // 107: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	67,  // 108: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	66,  // 109: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	15,  // 110: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	89,  // 111: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	68,  // 112: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
+	74,  // 113: nusa.v1.JobStatus.overrides:type_name -> nusa.v1.Override
+	16,  // 114: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
+	98,  // 115: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
+	92,  // 116: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
+	90,  // 117: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
+	92,  // 118: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
+	98,  // 119: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
+	73,  // 120: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	91,  // 121: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	76,  // 122: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	62,  // 123: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	72,  // 124: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	71,  // 125: nusa.v1.GroupStatus.queue:type_name -> nusa.v1.QueuePlace
+	71,  // 126: nusa.v1.GroupStatus.global_queue:type_name -> nusa.v1.QueuePlace
+	95,  // 127: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
+	92,  // 128: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	73,  // 129: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	92,  // 130: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	75,  // 131: nusa.v1.Override.groups:type_name -> nusa.v1.GroupOverride
+	98,  // 132: nusa.v1.Override.set:type_name -> google.protobuf.Timestamp
+	97,  // 133: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	36,  // 134: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	20,  // 135: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
+	19,  // 136: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
+	36,  // 137: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
+	43,  // 138: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	44,  // 139: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	45,  // 140: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	37,  // 141: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
+	70,  // 142: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	69,  // 143: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
+	73,  // 144: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	145, // [145:145] is the sub-list for method output_type
+	145, // [145:145] is the sub-list for method input_type
+	145, // [145:145] is the sub-list for extension type_name
+	145, // [145:145] is the sub-list for extension extendee
+	0,   // [0:145] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -6974,25 +7133,25 @@ func file_nusa_v1_job_proto_init() {
 	file_nusa_v1_types_proto_init()
 	file_nusa_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[2].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[15].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[17].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[22].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[30].OneofWrappers = []any{
+	file_nusa_v1_job_proto_msgTypes[19].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[24].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[32].OneofWrappers = []any{
 		(*Check_Http)(nil),
 		(*Check_Tcp)(nil),
 		(*Check_Command)(nil),
 	}
-	file_nusa_v1_job_proto_msgTypes[35].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[36].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[37].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[38].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[39].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[40].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
 			NumEnums:      17,
-			NumMessages:   73,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
