@@ -34,8 +34,7 @@ func store(t *testing.T) *discovery.Store {
 		"singapore": {instance("singapore", "10.0.0.1", 0), instance("singapore", "10.0.0.1", 1), instance("singapore", "fd00::1", 2)},
 		"jakarta":   {instance("jakarta", "10.1.0.1", 0, "blue")},
 	} {
-		s.Begin(region, "e")
-		if err := s.Update(region, of, nil); err != nil {
+		if err := s.Begin(region, "e", of); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -145,6 +144,13 @@ func TestManyInstances(t *testing.T) {
 	if err != nil || !m.Truncated || len(m.Answer) == 0 {
 		t.Errorf("UDP: truncated %v, %d records, %v", m.Truncated, len(m.Answer), err)
 	}
+	large := new(dns.Msg).SetQuestion("web.default.service.nusa.", dns.TypeSRV)
+	large.SetEdns0(dns.DefaultMsgSize, false)
+	m, _, err = (&dns.Client{Timeout: time.Minute}).Exchange(large, addr)
+	m.Compress = true // as it was sent
+	if err != nil || m.Len() > 1232 {
+		t.Errorf("UDP with a large size: %d bytes, %v", m.Len(), err)
+	}
 	m, _, err = (&dns.Client{Net: "tcp", Timeout: time.Minute}).Exchange(ask, addr)
 	if err != nil || m.Truncated || len(m.Answer) != 64 {
 		t.Errorf("TCP: truncated %v, %d records, %v", m.Truncated, len(m.Answer), err)
@@ -174,8 +180,7 @@ func FuzzReply(f *testing.F) {
 	}
 	s := discovery.New(func() time.Duration { return 0 })
 	s.SetRoster(discovery.Roster{Own: "singapore", Regions: []discovery.Region{{Name: "singapore"}}})
-	s.Begin("singapore", "e")
-	if err := s.Update("singapore", []*catalog.Instance{instance("singapore", "10.0.0.1", 0)}, nil); err != nil {
+	if err := s.Begin("singapore", "e", []*catalog.Instance{instance("singapore", "10.0.0.1", 0)}); err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

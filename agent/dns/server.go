@@ -26,6 +26,9 @@ const (
 	// idle is how long a TCP connection may be silent. ioLimit bounds one read or write.
 	idle    = 10 * time.Second
 	ioLimit = 2 * time.Second
+	// maxDatagram bounds a reply over UDP. Such a reply passes most networks in one piece, and the address that
+	// asks may be forged: then somebody else gets the reply. A client with a larger one asks again over TCP.
+	maxDatagram = 1232
 )
 
 // Server answers DNS questions over UDP and TCP.
@@ -112,7 +115,7 @@ func (s *Server) handle(w dns.ResponseWriter, r *dns.Msg) {
 // sizeFor returns how many bytes a reply over UDP may have.
 func sizeFor(r *dns.Msg) int {
 	if o := r.IsEdns0(); o != nil {
-		return min(max(int(o.UDPSize()), dns.MinMsgSize), dns.DefaultMsgSize)
+		return min(max(int(o.UDPSize()), dns.MinMsgSize), maxDatagram)
 	}
 	return dns.MinMsgSize
 }

@@ -70,8 +70,8 @@ func (i *Instance) Check() error {
 	return nil
 }
 
-// compare orders the instances of one service in one region.
-func compare(a, b *Instance) int {
+// Compare orders the instances of one service in one region.
+func Compare(a, b *Instance) int {
 	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), cmp.Compare(a.Alloc, b.Alloc))
 }
 

@@ -61,7 +61,7 @@ func Order(all []*Instance, q Query) []RegionInstances {
 	}
 	for i := range out {
 		of := out[i].Instances
-		slices.SortFunc(of, compare)
+		slices.SortFunc(of, Compare)
 		first := int(q.Turn % uint64(len(of)))
 		out[i].Instances = slices.Concat(of[first:], of[:first])
 	}

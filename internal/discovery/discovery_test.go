@@ -74,8 +74,7 @@ func TestCopiesConverge(t *testing.T) {
 				regions[name] = New(c.read)
 				regions[name].SetRoster(Roster{Own: name, Regions: []Region{{Name: name}}})
 			}
-			regions[name].Begin(name, fmt.Sprintf("%s/%d", name, terms))
-			if err := regions[name].Update(name, keep, nil); err != nil {
+			if err := regions[name].Begin(name, fmt.Sprintf("%s/%d", name, terms), keep); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -169,9 +168,7 @@ func TestCopiesConverge(t *testing.T) {
 
 func TestRegionsThatAreGoneAreForgotten(t *testing.T) {
 	s := New((&clock{}).read)
-	s.Begin("a", "e")
-	s.Begin("b", "e")
-	if err := errors.Join(s.Update("a", []*catalog.Instance{instance("a", "web", 0)}, nil), s.Update("b", []*catalog.Instance{instance("b", "web", 0)}, nil)); err != nil {
+	if err := errors.Join(s.Begin("a", "e", []*catalog.Instance{instance("a", "web", 0)}), s.Begin("b", "e", []*catalog.Instance{instance("b", "web", 0)})); err != nil {
 		t.Fatal(err)
 	}
 	s.SetRoster(Roster{Own: "a", Regions: []Region{{Name: "a"}}})
@@ -182,12 +179,11 @@ func TestRegionsThatAreGoneAreForgotten(t *testing.T) {
 
 func TestBoundsAreErrors(t *testing.T) {
 	s := New((&clock{}).read)
-	s.Begin("a", "e")
 	all := make([]*catalog.Instance, MaxRegionInstances+1)
 	for i := range all {
 		all[i] = instance("a", "web", int32(i))
 	}
-	if err := s.Update("a", all, nil); !errors.Is(err, ErrFull) || s.Len() != MaxRegionInstances {
+	if err := s.Begin("a", "e", all); !errors.Is(err, ErrFull) || s.Len() != MaxRegionInstances {
 		t.Errorf("%d instances, %v", s.Len(), err)
 	}
 	// One may still be replaced, and after a removal there is room again.
@@ -221,9 +217,7 @@ func TestAges(t *testing.T) {
 	}
 	roster := Roster{Own: "a", Regions: []Region{{Name: "a"}, {Name: "b", Distance: catalog.Distance{RTT: 12 * time.Millisecond, Source: topology.Measured}}}}
 	s.SetRoster(roster)
-	s.Begin("a", "e")
-	s.Begin("b", "e")
-	if err := errors.Join(s.Update("a", []*catalog.Instance{instance("a", "web", 0)}, nil), s.Update("b", []*catalog.Instance{instance("b", "web", 0)}, nil)); err != nil {
+	if err := errors.Join(s.Begin("a", "e", []*catalog.Instance{instance("a", "web", 0)}), s.Begin("b", "e", []*catalog.Instance{instance("b", "web", 0)})); err != nil {
 		t.Fatal(err)
 	}
 	ages := func() string {
@@ -281,5 +275,105 @@ func TestAges(t *testing.T) {
 	again.Connected()
 	if a, _ := again.Answer("default", "web", "", "", nil); a.Age != 0 {
 		t.Errorf("age %v after a connection", a.Age)
+	}
+}
+
+// fill makes a store full except for some instances.
+func fill(t *testing.T, s *Store, left int) {
+	t.Helper()
+	for n := range MaxInstances / MaxRegionInstances {
+		name := fmt.Sprintf("other%d", n)
+		all := make([]*catalog.Instance, min(MaxRegionInstances, MaxInstances-left-n*MaxRegionInstances))
+		for i := range all {
+			all[i] = instance(name, "web", int32(i))
+		}
+		if err := s.Begin(name, "e", all); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestChangeThatDoesNotFit: the instances that fit are there, and removals count. Once there is room, the others come
+// with the next connection, although the region does not change any more.
+func TestChangeThatDoesNotFit(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		region, server, receiver := New((&clock{}).read), New((&clock{}).read), New((&clock{}).read)
+		fill(t, server, 2)
+		server.SetRoster(Roster{Regions: []Region{{Name: "a"}, {Name: "other0"}, {Name: "other1"}, {Name: "other2"}, {Name: "other3"}, {Name: "other4"}}})
+		connect := func() error {
+			f, in := newFollower(region, map[string]link.Position{"a": server.Position("a")}), NewInbox(server)
+			for m := f.next(false); m != nil; m = f.next(false) {
+				if _, err := in.Add(m); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		four := []*catalog.Instance{instance("a", "web", 0), instance("a", "web", 1), instance("a", "web", 2), instance("a", "web", 3)}
+		first := 1
+		if full {
+			first = 4
+		}
+		_ = region.Begin("a", "1", four[:first])
+		err := connect()
+		if !full {
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = region.Update("a", four[1:], []string{four[0].Key()})
+			err = connect()
+		}
+		if !errors.Is(err, ErrFull) {
+			t.Fatalf("four instances where two fit: %v", err)
+		}
+		has := func(s *Store) int { return len(s.Keys("a")) }
+		if has(server) != 2 || server.Len() != MaxInstances {
+			t.Errorf("%d instances where two fit, %d in all", has(server), server.Len())
+		}
+		down := newFollower(server, nil)
+		pass(t, down, NewInbox(receiver), -1)
+		if err := connect(); !errors.Is(err, ErrFull) || has(server) != 2 {
+			t.Errorf("another connection while there is no room: %v, %d instances", err, has(server))
+		}
+		if m := down.next(true); m != nil {
+			t.Errorf("the receiver gets again what it has: %d instances", len(m.GetInstances()))
+		}
+		server.SetRoster(Roster{Regions: []Region{{Name: "a"}}})
+		if err := connect(); err != nil || show(server) != show(region) {
+			t.Errorf("with room: %v, the server has %s, the region %s", err, show(server), show(region))
+		}
+		pass(t, down, NewInbox(receiver), -1)
+		if show(receiver) != show(region) {
+			t.Errorf("the receiver has %s, the region %s", show(receiver), show(region))
+		}
+	}
+}
+
+// TestMasterIgnoresAnEarlierOne: the stream from the master before may end after the new term has begun.
+func TestMasterIgnoresAnEarlierOne(t *testing.T) {
+	c := &clock{now: time.Hour}
+	s := New(c.read)
+	s.SetRoster(Roster{Own: "a", Regions: []Region{{Name: "a"}, {Name: "b"}}})
+	in := NewInbox(s)
+	if _, err := in.Add(&nusav1.ServiceChanges{Region: "a", Full: true, Last: true, Position: &nusav1.Position{Epoch: "1", Sequence: 4}}); err != nil {
+		t.Fatal(err)
+	}
+	s.Lead(true)
+	if err := s.Begin("a", "2", []*catalog.Instance{instance("a", "web", 0)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Add(&nusav1.ServiceChanges{Region: "a", Full: true, Last: true, Position: &nusav1.Position{Epoch: "1", Sequence: 5}}); err == nil || show(s) != "a:a-0/web" {
+		t.Errorf("the earlier master has changed the instances: %v, %s", err, show(s))
+	}
+	s.Disconnected()
+	c.now += time.Hour
+	if a, err := s.Answer("default", "web", "", "", nil); err != nil || a.Age != 0 {
+		t.Errorf("the age at the master is %v, %v", a.Age, err)
+	}
+	s.Lead(false)
+	s.Disconnected()
+	c.now += time.Minute
+	if a, err := s.Answer("default", "web", "", "", nil); err != nil || a.Age != time.Minute {
+		t.Errorf("the age without a master is %v, %v", a.Age, err)
 	}
 }

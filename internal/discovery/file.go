@@ -49,8 +49,21 @@ func copied(s *Store) *nusav1.ServiceCopy {
 }
 
 // Load fills an empty store from the file that an earlier process wrote, for the region own. A file
-// that does not exist is no error.
+// that does not exist is no error. After an error the store is empty.
 func Load(s *Store, path, own string) error {
+	err := load(s, path, own)
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for name := range s.regions {
+			s.drop(name)
+		}
+		s.roster, s.known = Roster{}, false
+	}
+	return err
+}
+
+func load(s *Store, path, own string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

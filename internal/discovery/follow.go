@@ -3,7 +3,6 @@ package discovery
 import (
 	"context"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/catalog"
@@ -31,6 +30,9 @@ type follower struct {
 	// sent is the roster that was sent last. hasRoster says that there was one.
 	sent      Roster
 	hasRoster bool
+	// seen is the version of the store of which the receiver has everything, and dropped the number of removed
+	// regions that were looked at.
+	seen, dropped uint64
 }
 
 // place is where a receiver is in the instances of one region.
@@ -58,16 +60,20 @@ func (f *follower) next(roster bool) *nusav1.ServiceChanges {
 		f.sent, f.hasRoster = s.roster, true
 		return &nusav1.ServiceChanges{Regions: rosterMessage(&s.roster, s.clock())}
 	}
-	// A region that has not reached this server yet keeps its place.
-	maps.DeleteFunc(f.at, func(region string, p *place) bool { return p.outbox != nil && s.regions[region] == nil })
-	for _, region := range slices.Sorted(maps.Keys(s.regions)) {
-		if region == f.except || f.only != "" && region != f.only {
+	if f.dropped != s.dropped {
+		f.dropped = s.dropped
+		// A region that has not reached this server yet keeps its place.
+		maps.DeleteFunc(f.at, func(region string, p *place) bool { return p.outbox != nil && s.regions[region] == nil })
+	}
+	for _, set := range s.inOrder() { // there may be thousands of regions, and of receivers
+		if set.version <= f.seen || set.name == f.except || f.only != "" && set.name != f.only {
 			continue
 		}
-		if m := f.nextOf(region, s.regions[region].outbox); m != nil {
+		if m := f.nextOf(set.name, set.outbox); m != nil {
 			return m
 		}
 	}
+	f.seen = s.version
 	return nil
 }
 

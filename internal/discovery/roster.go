@@ -108,18 +108,20 @@ func (s *Store) Connected() {
 	}
 }
 
-// Lead says that no connection fills the store from now on: its owner itself knows how old it is.
-func (s *Store) Lead() {
+// Lead says whether the store's owner leads its region from now on. Then it registers the region's instances, and
+// knows how old the others are: the end of an earlier connection does not count any more.
+func (s *Store) Lead(leads bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.isLost = false
+	s.leads = leads
+	s.isLost = s.isLost && !leads
 }
 
 // Disconnected says that the connection that fills the store has ended.
 func (s *Store) Disconnected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.isLost {
+	if !s.isLost && !s.leads {
 		s.isLost, s.lost = true, s.clock()
 	}
 }

@@ -1,10 +1,12 @@
 package discovery
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,26 +37,46 @@ type Store struct {
 	// clock is monotonic. Ages count on it.
 	clock func() time.Duration
 
-	mu       sync.Mutex
-	regions  map[string]*regionSet
-	services map[serviceKey]map[*catalog.Instance]struct{}
-	count    int
-	bytes    int
-	turn     uint64
-	roster   Roster
+	mu      sync.Mutex
+	regions map[string]*regionSet
+	// sorted has the regions by name. nil: they have changed.
+	sorted []*regionSet
+	// version counts the changes of instances, and dropped the removals of regions.
+	version, dropped uint64
+	services         map[serviceKey]*serviceSet
+	count            int
+	bytes            int
+	turn             uint64
+	roster           Roster
 	// known: a roster was set, or a file was read. Before that the store does not answer.
-	known   bool
-	lost    time.Duration // when the connection that fills the store ended
-	isLost  bool
+	known  bool
+	lost   time.Duration // when the connection that fills the store ended
+	isLost bool
+	// leads: the store's owner registers the instances of its region itself, and knows how old the store is.
+	leads   bool
 	changed notify.Signal
 }
 
 type serviceKey struct{ namespace, name string }
 
+// serviceSet has the instances of one service.
+type serviceSet struct {
+	all map[*catalog.Instance]struct{}
+	// sorted has them in the order of catalog.Compare, because many questions follow each other. nil: all has
+	// changed.
+	sorted []*catalog.Instance
+}
+
 // regionSet has the instances of one region. A full set replaces the whole regionSet.
 type regionSet struct {
+	name   string
 	outbox *link.Outbox[*catalog.Instance]
 	bytes  int
+	// version is that of the store after the latest change.
+	version uint64
+	// partial says that some instances did not fit. The positions then have an epoch of their own, so that the
+	// sender sends the full set again.
+	partial bool
 	// loaded says that the set came from a file at the time at, and was not confirmed since then.
 	loaded bool
 	at     time.Duration
@@ -62,20 +84,34 @@ type regionSet struct {
 
 // New returns an empty store. clock is monotonic.
 func New(clock func() time.Duration) *Store {
-	return &Store{clock: clock, regions: map[string]*regionSet{}, services: map[serviceKey]map[*catalog.Instance]struct{}{}}
+	return &Store{clock: clock, regions: map[string]*regionSet{}, services: map[serviceKey]*serviceSet{}}
 }
 
 // Changed returns a channel that is closed at the next change.
 func (s *Store) Changed() <-chan struct{} { return s.changed.C() }
 
-// Begin makes an empty set of a region, whose positions have the given epoch. The caller then adds
-// instances with Update.
-func (s *Store) Begin(region, epoch string) {
+// Begin replaces the set of a region by other instances, whose positions have the given epoch. The caller then
+// changes them with Update. ErrFull names the first instance that did not fit. The others are stored.
+func (s *Store) Begin(region, epoch string, all []*catalog.Instance) error {
 	s.mu.Lock()
+	defer s.changed.Notify()
+	defer s.mu.Unlock()
 	s.drop(region)
-	s.regions[region] = &regionSet{outbox: link.NewOutbox[*catalog.Instance](epoch, maxTombstones)}
-	s.mu.Unlock()
-	s.changed.Notify()
+	return s.put(s.add(region, epoch), all)
+}
+
+// add makes an empty set of a region that has none. s.mu is held.
+func (s *Store) add(region, epoch string) *regionSet {
+	set := &regionSet{name: region, outbox: link.NewOutbox[*catalog.Instance](epoch, maxTombstones)}
+	s.regions[region], s.sorted = set, nil
+	s.touch(set)
+	return set
+}
+
+// touch notes a change of a set. s.mu is held.
+func (s *Store) touch(set *regionSet) {
+	s.version++
+	set.version = s.version
 }
 
 // Update changes instances of a region that Begin made. Keys of removed that do not exist are ignored.
@@ -88,14 +124,26 @@ func (s *Store) Update(region string, put []*catalog.Instance, removed []string)
 	if set == nil {
 		return nil
 	}
-	for _, key := range removed {
+	s.remove(set, removed)
+	return s.put(set, put)
+}
+
+// remove removes instances. Each removal gets the next position. s.mu is held.
+func (s *Store) remove(set *regionSet, keys []string) {
+	s.touch(set)
+	for _, key := range keys {
 		if old, held := set.outbox.Get(key); held {
 			s.forget(set, old)
 			set.outbox.Delete(key)
 		}
 	}
-	var full error
-	for _, i := range put {
+}
+
+// put adds and changes instances, in their order. Each change gets the next position. The error is that of the
+// first one that did not fit, and those that did not fit are not in the set. s.mu is held.
+func (s *Store) put(set *regionSet, all []*catalog.Instance) (full error) {
+	s.touch(set)
+	for _, i := range all {
 		old, held := set.outbox.Get(i.Key())
 		if held && old.Equal(i) {
 			continue
@@ -103,13 +151,11 @@ func (s *Store) Update(region string, put []*catalog.Instance, removed []string)
 		if held {
 			s.forget(set, old)
 		}
-		if err := s.room(region, set, set.outbox.Len(), i, held); err != nil {
+		if err := s.room(set, set.outbox.Len(), i, held); err != nil {
 			if held {
 				set.outbox.Delete(i.Key())
 			}
-			if full == nil {
-				full = err
-			}
+			full = cmp.Or(full, err)
 			continue
 		}
 		s.remember(set, i)
@@ -169,11 +215,22 @@ func (s *Store) drop(region string) {
 		s.forget(set, i)
 	}
 	delete(s.regions, region)
+	s.sorted = nil
+	s.version++
+	s.dropped++
+}
+
+// inOrder returns the sets of all regions, sorted by name. s.mu is held.
+func (s *Store) inOrder() []*regionSet {
+	if s.sorted == nil {
+		s.sorted = slices.SortedFunc(maps.Values(s.regions), func(a, b *regionSet) int { return strings.Compare(a.name, b.name) })
+	}
+	return s.sorted
 }
 
 // room returns ErrFull if another instance does not fit. replaces: it replaces one that was forgotten
 // already, and that the number of the region's instances still includes. s.mu is held.
-func (s *Store) room(region string, set *regionSet, inRegion int, i *catalog.Instance, replaces bool) error {
+func (s *Store) room(set *regionSet, inRegion int, i *catalog.Instance, replaces bool) error {
 	if replaces {
 		inRegion--
 	}
@@ -181,7 +238,7 @@ func (s *Store) room(region string, set *regionSet, inRegion int, i *catalog.Ins
 	switch {
 	case inRegion >= MaxRegionInstances || set.bytes+size > MaxRegionBytes:
 		return fmt.Errorf("%w: region %q has %d of %d bytes, at most %d of %d bytes; service %q in namespace %q is not complete",
-			ErrFull, region, inRegion, set.bytes, MaxRegionInstances, MaxRegionBytes, i.Service, i.Namespace)
+			ErrFull, set.name, inRegion, set.bytes, MaxRegionInstances, MaxRegionBytes, i.Service, i.Namespace)
 	case s.count >= MaxInstances || s.bytes+size > MaxBytes:
 		return fmt.Errorf("%w: all regions have %d of %d bytes, at most %d of %d bytes; service %q in namespace %q is not complete",
 			ErrFull, s.count, s.bytes, MaxInstances, MaxBytes, i.Service, i.Namespace)
@@ -193,23 +250,34 @@ func (s *Store) room(region string, set *regionSet, inRegion int, i *catalog.Ins
 func (s *Store) remember(set *regionSet, i *catalog.Instance) {
 	s.count, s.bytes, set.bytes = s.count+1, s.bytes+i.Size(), set.bytes+i.Size()
 	key := serviceKey{i.Namespace, i.Service}
-	if s.services[key] == nil {
-		s.services[key] = map[*catalog.Instance]struct{}{}
+	of := s.services[key]
+	if of == nil {
+		of = &serviceSet{all: map[*catalog.Instance]struct{}{}}
+		s.services[key] = of
 	}
-	s.services[key][i] = struct{}{}
+	of.all[i], of.sorted = struct{}{}, nil
 }
 
 // forget undoes remember. s.mu is held.
 func (s *Store) forget(set *regionSet, i *catalog.Instance) {
 	s.count, s.bytes, set.bytes = s.count-1, s.bytes-i.Size(), set.bytes-i.Size()
 	key := serviceKey{i.Namespace, i.Service}
-	delete(s.services[key], i)
-	if len(s.services[key]) == 0 {
+	of := s.services[key]
+	delete(of.all, i)
+	of.sorted = nil
+	if len(of.all) == 0 {
 		delete(s.services, key)
 	}
 }
 
-// find returns the instances of a service in no order. s.mu is held.
+// find returns the instances of a service, sorted. Nobody may change the result. s.mu is held.
 func (s *Store) find(namespace, name string) []*catalog.Instance {
-	return slices.Collect(maps.Keys(s.services[serviceKey{namespace, name}]))
+	of := s.services[serviceKey{namespace, name}]
+	if of == nil {
+		return nil
+	}
+	if of.sorted == nil {
+		of.sorted = slices.SortedFunc(maps.Keys(of.all), catalog.Compare)
+	}
+	return of.sorted
 }

@@ -75,6 +75,7 @@ func (c *Copier) follow(ctx context.Context, conn *grpc.ClientConn) error {
 			}
 		}
 	}()
+	c.Store.Lead(false)
 	source := &discovery.Source{
 		Client: nusav1.NewDiscoveryClient(conn), Store: c.Store, Own: c.Region,
 		Roster: c.Store.SetRoster, Up: c.Store.Connected, Down: c.Store.Disconnected,

@@ -53,7 +53,7 @@ func (e *Exchange) Begin() {
 	if r := e.Store.Roster(); r.Silent {
 		e.lost = min(e.lost, r.Since)
 	}
-	e.Store.Lead()
+	e.Store.Lead(true)
 	e.update()
 }
 

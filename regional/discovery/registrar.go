@@ -59,10 +59,11 @@ type Registrar struct {
 	warned time.Time
 }
 
-// spec names the services of a group in one version of its job.
+// spec names the services of a group in one version of its job. A job that is removed and submitted again may have
+// other services in a version of the same number.
 type spec struct {
-	group   state.GroupKey
-	version int64
+	job   *state.Job
+	group string
 }
 
 // NewRegistrar returns the Registrar of a term.
@@ -91,11 +92,15 @@ func (r *Registrar) GroupsChanged(groups []state.GroupKey) {
 
 // Run updates the store until ctx ends.
 func (r *Registrar) Run(ctx context.Context) error {
-	r.cfg.Store.Begin(r.cfg.Region, r.cfg.Epoch)
+	// All instances come at once. Other regions and the agents have those of the term before until then, and they
+	// would see a service disappear if a part came first.
 	view := r.cfg.View()
+	var all []*catalog.Instance
 	for g := range view.Groups() {
-		r.update(view, g.Key, true)
+		put, _ := r.derive(view, g.Key, true)
+		all = append(all, put...)
 	}
+	r.warn(r.cfg.Store.Begin(r.cfg.Region, r.cfg.Epoch, all))
 	pace := wait.NewPace(coalesce, burst)
 	renew := time.NewTicker(renewEach)
 	defer renew.Stop()
@@ -138,15 +143,22 @@ func (r *Registrar) updateDirty() {
 	}
 }
 
-// update makes the store equal to the state of one group. Unless all is true, it skips a group that has
-// no services in the versions that its slots want.
+// update makes the store equal to the state of one group.
 func (r *Registrar) update(view *state.View, key state.GroupKey, all bool) {
+	if put, removed := r.derive(view, key, all); len(put)+len(removed) > 0 {
+		r.warn(r.cfg.Store.Update(r.cfg.Region, put, removed))
+	}
+}
+
+// derive returns the instances of one group, and the keys of those that it has no more. Unless all is true, it skips
+// a group that has no services in the versions that its slots want.
+func (r *Registrar) derive(view *state.View, key state.GroupKey, all bool) (put []*catalog.Instance, removed []string) {
 	was := r.keys[key]
 	g, found := view.Group(key)
 	if found && !all && len(was) == 0 && !slices.ContainsFunc(g.Slots, func(s *state.Slot) bool { return len(r.services(view, key, s.JobVersion)) > 0 }) {
-		return
+		return nil, nil
 	}
-	put := register.Instances(view.GroupAllocs(key), register.Group{
+	put = register.Instances(view.GroupAllocs(key), register.Group{
 		Region: r.cfg.Region, Job: wire.JobName(key.Job, key.Local, r.cfg.Region),
 		Services: func(version int64) []register.Service { return r.services(view, key, version) },
 		Up:       tasksAreUp,
@@ -159,7 +171,7 @@ func (r *Registrar) update(view *state.View, key state.GroupKey, all bool) {
 		},
 	})
 	now := map[string]bool{}
-	var keys, removed []string
+	var keys []string
 	for _, i := range put {
 		now[i.Key()], keys = true, append(keys, i.Key())
 	}
@@ -173,10 +185,12 @@ func (r *Registrar) update(view *state.View, key state.GroupKey, all bool) {
 	} else {
 		delete(r.keys, key)
 	}
-	if len(put)+len(removed) == 0 {
-		return
-	}
-	if err := r.cfg.Store.Update(r.cfg.Region, put, removed); err != nil && errors.Is(err, discovery.ErrFull) && time.Since(r.warned) >= warnEach {
+	return put, removed
+}
+
+// warn says that instances did not fit, at most once in warnEach.
+func (r *Registrar) warn(err error) {
+	if errors.Is(err, discovery.ErrFull) && time.Since(r.warned) >= warnEach {
 		r.warned = time.Now()
 		r.cfg.Log.Warn("services are not complete: name fewer services, or run fewer instances with services", "error", err)
 		if r.cfg.Full != nil {
@@ -187,17 +201,18 @@ func (r *Registrar) update(view *state.View, key state.GroupKey, all bool) {
 
 // services returns the services of a group in a version of its job, sorted by name.
 func (r *Registrar) services(view *state.View, key state.GroupKey, version int64) []register.Service {
-	at := spec{key, version}
+	j, found := view.Job(key.JobKey(), version)
+	if !found {
+		return nil
+	}
+	at := spec{j, key.Group}
 	if out, cached := r.specs[at]; cached {
 		return out
 	}
 	if len(r.specs) >= maxSpecs {
 		clear(r.specs)
 	}
-	var out []register.Service
-	if j, found := view.Job(key.JobKey(), version); found {
-		out = servicesOf(j.Spec, key.Group)
-	}
+	out := servicesOf(j.Spec, key.Group)
 	r.specs[at] = out
 	return out
 }
