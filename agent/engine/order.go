@@ -124,7 +124,9 @@ func (o *order) readGroup(node Node) error {
 			return fmt.Errorf("task %q: the name is not valid", name)
 		}
 		t := g.GetTasks()[name]
-		o.spec.Tasks = append(o.spec.Tasks, taskFromProto(name, t))
+		plan := taskFromProto(name, t)
+		plan.Limits.MemoryBytes = memoryOf(a, &g, t)
+		o.spec.Tasks = append(o.spec.Tasks, plan)
 		o.spec.Ask.Drivers = append(o.spec.Ask.Drivers, t.GetDriver())
 		to, err := o.readTask(name, t, &g, node)
 		if err != nil {

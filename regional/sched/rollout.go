@@ -152,43 +152,45 @@ const liveResources = "live_resources"
 // resize gives an allocation the resources of the present version while it runs, if that is possible.
 // Otherwise it returns false, and the allocation must be replaced.
 func (d *decision) resize(a *state.Alloc) bool {
-	n, problem := d.resizable(a)
+	n, to, problem := d.resizable(a)
 	if problem != "" {
 		return false
 	}
-	d.p.cache.nodes.grow(n, d.spec.Ask.Resources.Sub(a.Resources))
+	d.p.cache.nodes.grow(n, to.Sub(a.Resources))
 	d.p.plan.Resizes = append(d.p.plan.Resizes, Resize{
 		AllocID: a.ID, Key: d.g.Key, Index: a.Index, NodeName: a.NodeName, JobVersion: d.slot.JobVersion,
-		From: a.Resources, To: d.spec.Ask.Resources,
+		From: a.Resources, To: to,
 	})
 	return true
 }
 
-// resizable returns the node of an allocation, or why the allocation cannot get the resources of the
-// present version while it runs.
-func (d *decision) resizable(a *state.Alloc) (n *node, problem string) {
+// resizable returns the node of an allocation and the resources that it gets, or why the allocation
+// cannot get the resources of the present version while it runs.
+func (d *decision) resizable(a *state.Alloc) (n *node, to state.Resources, problem string) {
+	was := d.onlyResources(a)
 	switch {
 	case a.JobVersion == d.slot.JobVersion:
-		return nil, "it has the version"
+		return nil, to, "it has the version"
 	case a.Moving:
-		return nil, "node " + a.NodeName + " is being drained"
+		return nil, to, "node " + a.NodeName + " is being drained"
 	case a.Disconnected:
-		return nil, "node " + a.NodeName + " is not connected"
-	case !d.onlyResources(a):
-		return nil, "more than resources changes"
+		return nil, to, "node " + a.NodeName + " is not connected"
+	case was == nil:
+		return nil, to, "more than resources changes"
 	case !d.canResize(a):
-		return nil, "a driver of node " + a.NodeName + " cannot change the resources of a running task"
+		return nil, to, "a driver of node " + a.NodeName + " cannot change the resources of a running task"
 	}
+	to = state.ResizedTo(a, was, d.spec)
 	t := d.p.cache.table(d.p.in.View, d.p.in.Load)
 	pos, ok := t.position(a.NodeID)
 	if !ok {
-		return nil, "node " + a.NodeName + " is gone"
+		return nil, to, "node " + a.NodeName + " is gone"
 	}
 	n = &t.nodes[pos]
-	if n.Status != state.NodeReady || n.Draining || t.reservedFor(pos) != nil || !d.spec.Ask.Resources.Sub(a.Resources).Fits(n.free) {
-		return nil, "node " + a.NodeName + " has no room for " + resizeText(a.Resources, d.spec.Ask.Resources)
+	if n.Status != state.NodeReady || n.Draining || t.reservedFor(pos) != nil || !to.Sub(a.Resources).Fits(n.free) {
+		return nil, to, "node " + a.NodeName + " has no room for " + resizeText(a.Resources, to)
 	}
-	return n, ""
+	return n, to, ""
 }
 
 // InstanceChange says what the present versions of slots do to an instance that runs.
@@ -218,26 +220,30 @@ func Changes(in Input, key state.GroupKey) (out []InstanceChange) {
 		if slot == nil || a.Desired != state.Run || !d.enter(slot) || a.JobVersion == slot.JobVersion {
 			continue
 		}
-		n, problem := d.resizable(a)
+		n, to, problem := d.resizable(a)
 		if problem == "" {
-			k.nodes.grow(n, d.spec.Ask.Resources.Sub(a.Resources))
+			k.nodes.grow(n, to.Sub(a.Resources))
 		}
 		out = append(out, InstanceChange{a.Index, a.NodeName, problem})
 	}
 	return out
 }
 
-// onlyResources reports whether the present version differs from that of an allocation only in resources.
-func (d *decision) onlyResources(a *state.Alloc) bool {
+// onlyResources returns the group in the version of an allocation if the present version differs from it only in
+// resources. Otherwise it returns nil.
+func (d *decision) onlyResources(a *state.Alloc) *state.Group {
 	if d.p.in.View.Cluster().FeatureLevel < state.ResizeLevel {
-		return false
+		return nil
 	}
 	was, ok := d.p.in.View.Job(a.Key().JobKey(), a.JobVersion)
 	if !ok {
-		return false
+		return nil
 	}
 	g := was.Group(a.Group)
-	return state.OnlyResources(g, d.spec) && g.Binding(a.Local) == d.spec.Binding(a.Local)
+	if !state.OnlyResources(g, d.spec) || g.Binding(a.Local) != d.spec.Binding(a.Local) {
+		return nil
+	}
+	return g
 }
 
 // canResize reports whether the drivers of an allocation's node can change the resources of its tasks

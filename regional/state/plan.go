@@ -249,12 +249,13 @@ func applyResize(t *txn, c ResizeAlloc) {
 		t.skip(c.ID, ReasonNodeLost, "no node %s", old.NodeName)
 		return
 	}
-	if more, free := spec.Ask.Resources.Sub(old.Resources), n.Capacity.Sub(t.useOf(n.Num).Resources); !more.Fits(free) {
+	to := ResizedTo(old, groupSpec(&t.View, g.key, old.JobVersion), spec)
+	if more, free := to.Sub(old.Resources), n.Capacity.Sub(t.useOf(n.Num).Resources); !more.Fits(free) {
 		t.skip(c.ID, ReasonInsufficientMemory, "node %s has no room for %+v more", n.Name, more)
 		return
 	}
 	a, p := *old, *old.Placement
-	p.JobVersion, p.GroupHash, p.Resources, p.Resized = c.JobVersion, spec.Hash, spec.Ask.Resources, true
+	p.JobVersion, p.GroupHash, p.Resources, p.Resized = c.JobVersion, spec.Hash, to, true
 	a.Placement = g.sharePlacement(p)
 	a.Limits, a.Proving = LimitsOrdered, true
 	if old.Charged {
@@ -277,6 +278,16 @@ func resized(t *txn, g *group, a *Alloc, version int64) (*Group, error) {
 		return nil, fmt.Errorf("versions %d and %d of %s differ in more than resources", a.JobVersion, version, g.key)
 	}
 	return is, nil
+}
+
+// ResizedTo returns the resources of an allocation after a change from one version of its group to another. An
+// attempt that has more memory because earlier ones failed for lack of it keeps it.
+func ResizedTo(a *Alloc, was, is *Group) Resources {
+	out := is.Ask.Resources
+	if a.Resources.MemoryBytes > was.Ask.Resources.MemoryBytes && hasMemory(is) {
+		out.MemoryBytes = max(out.MemoryBytes, a.Resources.MemoryBytes)
+	}
+	return out
 }
 
 func groupSpec(v *View, key GroupKey, version int64) *Group {
