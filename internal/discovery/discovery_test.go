@@ -371,6 +371,14 @@ func TestMasterIgnoresAnEarlierOne(t *testing.T) {
 		t.Errorf("the age at the master is %v, %v", a.Age, err)
 	}
 	s.Lead(false)
+	// A connection to another master begins before the one to the master before has ended.
+	s.Connected()
+	s.Connected()
+	s.Disconnected()
+	c.now += time.Minute
+	if a, err := s.Answer("default", "web", "", "", nil); err != nil || a.Age != 0 {
+		t.Errorf("the age with a connection is %v, %v", a.Age, err)
+	}
 	s.Disconnected()
 	c.now += time.Minute
 	if a, err := s.Answer("default", "web", "", "", nil); err != nil || a.Age != time.Minute {

@@ -122,14 +122,15 @@ func SaveEach(ctx context.Context, s *Store, path string, log *slog.Logger) erro
 		<-ctx.Done()
 		return nil
 	}
+	changed := s.changed.C()
 	for ctx.Err() == nil {
-		changed := s.changed.C()
 		if wait.For(ctx, saveEvery) {
 			select {
 			case <-changed:
 			case <-ctx.Done():
 			}
 		}
+		changed = s.changed.C() // before the copy is made, so that no later change is missed
 		if err := write(s, path); err != nil {
 			log.Warn("the copy of the services is not saved", "path", path, "error", err)
 		}

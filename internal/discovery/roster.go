@@ -97,12 +97,24 @@ func (s *Store) Roster() Roster {
 	return s.roster
 }
 
-// Connected says that the connection that fills the store is complete: the store is confirmed now and
-// until Disconnected.
+// Connected says that a connection fills the store: the store is confirmed now and until Disconnected. A new
+// connection may begin before the one to an earlier master has ended.
 func (s *Store) Connected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.connections++
 	s.isLost = false
+	s.confirm()
+}
+
+// Confirm says that all instances are confirmed now. Only the owner of a store that leads calls it.
+func (s *Store) Confirm() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.confirm()
+}
+
+func (s *Store) confirm() {
 	for _, set := range s.regions {
 		set.loaded = false
 	}
@@ -117,11 +129,12 @@ func (s *Store) Lead(leads bool) {
 	s.isLost = s.isLost && !leads
 }
 
-// Disconnected says that the connection that fills the store has ended.
+// Disconnected says that a connection that fills the store has ended, or that there is none.
 func (s *Store) Disconnected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.isLost && !s.leads {
+	s.connections = max(0, s.connections-1)
+	if s.connections == 0 && !s.isLost && !s.leads {
 		s.isLost, s.lost = true, s.clock()
 	}
 }

@@ -49,9 +49,11 @@ type Store struct {
 	turn             uint64
 	roster           Roster
 	// known: a roster was set, or a file was read. Before that the store does not answer.
-	known  bool
-	lost   time.Duration // when the connection that fills the store ended
-	isLost bool
+	known bool
+	// connections is the number of connections that fill the store. isLost: the last one ended at the time lost.
+	connections int
+	lost        time.Duration
+	isLost      bool
 	// leads: the store's owner registers the instances of its region itself, and knows how old the store is.
 	leads   bool
 	changed notify.Signal

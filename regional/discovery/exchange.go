@@ -77,7 +77,7 @@ func (e *Exchange) Connect(ctx context.Context, client nusav1.DiscoveryClient, s
 		},
 		Up: func() {
 			e.set(true)
-			e.Store.Connected()
+			e.Store.Confirm()
 		},
 		Down: func() { e.set(false) },
 	}
