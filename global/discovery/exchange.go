@@ -108,9 +108,9 @@ func (e *Exchange) noteFull(region string, err error) {
 	e.mu.Lock()
 	e.fullAt, e.isFull = e.state.Clock(), true
 	e.mu.Unlock()
-	text := "services of region " + region + " are unknown in the other regions: " + status.Convert(err).Message()
+	text := "not all services of region " + region + " are known in the other regions: " + status.Convert(err).Message()
 	if state.SetObjectAlarm(e.state, alarmKind, text) {
-		e.log.Warn("the services of a region are not passed on", "region", region, "error", err)
+		e.log.Warn("not all services of a region are passed on", "region", region, "error", err)
 	}
 }
 
