@@ -27,7 +27,7 @@ const (
 	idle    = 10 * time.Second
 	ioLimit = 2 * time.Second
 	// maxDatagram bounds a reply over UDP. Such a reply passes most networks in one piece, and the address that
-	// asks may be forged: then somebody else gets the reply. A client with a larger one asks again over TCP.
+	// asks may be forged: then another machine gets the reply. A client with a larger one asks again over TCP.
 	maxDatagram = 1232
 )
 

@@ -85,6 +85,8 @@ func (f *Source) Follow(ctx context.Context) error {
 // Publish sends the instances of a region to a global server, until ctx ends or the stream breaks.
 // session is the id of the region's session.
 func Publish(ctx context.Context, client nusav1.DiscoveryClient, s *Store, region, session string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	stream, err := client.Publish(ctx)
 	if err != nil {
