@@ -42,6 +42,7 @@ var cores = map[string][]string{
 	"global/spares/step":     {},
 	"global/schedules/plan":  {"internal/plant"},
 	"global/workflows/flow":  {"job/steps", "internal/plant"},
+	"job/config":             {"internal/suggest"},
 	"job/times":              {"github.com/robfig/cron/v3"},
 	"job/steps":              {},
 	"regional/state":         {"topology", "internal/folder", "regional/state/persist", "regional/state/retry", "internal/plant", "security/audit"},

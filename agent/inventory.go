@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/engine"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/internal/notify"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -136,7 +137,7 @@ func (inv *inventory) inspect(ctx context.Context) (*nusav1.NodeInventory, error
 			own = append(own, driver.CapLiveResources)
 		}
 		f.Capabilities = slices.Sorted(slices.Values(append(own, f.Capabilities...)))
-		out.Drivers = append(out.Drivers, &nusav1.DriverInfo{Name: name, Healthy: f.Healthy, Version: f.Version, Message: engine.Clip(f.Message), Capabilities: f.Capabilities})
+		out.Drivers = append(out.Drivers, &nusav1.DriverInfo{Name: name, Healthy: f.Healthy, Version: f.Version, Message: engine.Clip(f.Message), Capabilities: f.Capabilities, Config: job.ConfigSchemaToProto(f.Config)})
 	}
 	return out, nil
 }

@@ -14,7 +14,7 @@
 //   - default.go: defaults; export.go: a file without them, and a commented job file to start from
 //   - validate.go, validate_group.go, validate_files.go: the limits of a spec, also of services
 //   - check.go: the limits of health checks, of schedules, of parameterized jobs and of retry policies
-//   - driver.go, driver_engine.go: the settings of the known drivers
+//   - driver.go, driver_engine.go: the settings of the drivers, also of plugins
 //   - variables.go: references of the form ${NUSA_…}
 //   - support.go: what is not supported yet; accelerators that nobody has; warnings and notes for the author
 //   - origin.go: origin records
@@ -25,8 +25,8 @@
 //   - disconnect.go: what happens on lost contact: which leases bind, and the limits
 //   - workflow.go: the limits of workflows, and the jobs of their steps
 //
-// The folder doc reads YAML and JSON into a tree with positions, and writes such trees. The folder
-// vars fills in the variables of a file. The folder times says when a schedule fires, the folder steps which
-// steps of a workflow depend on which others, and the folder confine compares a job with the limits of its
-// namespace.
+// The folder config has the forms of the drivers' configs. The folder doc reads YAML and JSON into a tree
+// with positions, and writes such trees. The folder vars fills in the variables of a file. The folder times
+// says when a schedule fires, the folder steps which steps of a workflow depend on which others, and the
+// folder confine compares a job with the limits of its namespace.
 package job

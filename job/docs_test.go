@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/nusa-scheduler/nusa/job/config"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -37,13 +38,19 @@ func TestJobFileReference(t *testing.T) {
 			t.Errorf("docs/job-file.md has no row for %s", p)
 		}
 	}
-	settings := []string{"command", "args", "user", "dir", "cpu_hard_limit", "ulimits"} // of processes, a row each
+	names := func(form config.Schema) (out []string) {
+		for _, f := range form {
+			out = append(out, f.Name)
+		}
+		return out
+	}
+	settings := names(config.Process) // a row each
 	for row := range rows {
 		if !fields[row] && !slices.Contains(settings, row) && !strings.HasPrefix(row, "node.") {
 			t.Errorf("docs/job-file.md has %s, which is no field", row)
 		}
 	}
-	for _, name := range slices.Concat(settings, dockerFields, incusFields, Ulimits) {
+	for _, name := range slices.Concat(settings, names(config.Docker), names(config.Incus), names(config.Reserve), config.Ulimits) {
 		if !strings.Contains(string(text), "`"+name+"`") && !strings.Contains(rows["ulimits"], name) {
 			t.Errorf("docs/job-file.md does not name the setting %s", name)
 		}

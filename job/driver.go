@@ -1,15 +1,11 @@
 package job
 
 import (
-	"errors"
 	"fmt"
-	"math"
-	"slices"
-	"strconv"
+	"iter"
 	"strings"
 
-	"google.golang.org/protobuf/types/known/structpb"
-
+	"github.com/nusa-scheduler/nusa/job/config"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -38,12 +34,16 @@ func ProcessConfigOf(t *nusav1.Task) ProcessConfig {
 	return out
 }
 
-// checkConfig validates the config of a task of a built-in driver. A plugin validates the
-// config of its own tasks.
+// checkConfig validates the config of a task of a built-in driver. A plugin's config has the
+// form that its nodes report: see ConfigProblems.
 func checkConfig(c *checker, p string, t *nusav1.Task, g *nusav1.Group) {
+	form, known := config.Of(t.GetDriver())
+	if !known {
+		return
+	}
+	values := t.GetConfig().AsMap()
+	form.Check(values, config.Submitted, func(at, text string) { c.fail(c.under(p, at), "%s", text) })
 	switch t.GetDriver() {
-	case "process":
-		checkProcessConfig(c, p, t)
 	case "docker":
 		checkDockerConfig(c, p, t, g)
 	case "incus":
@@ -51,119 +51,78 @@ func checkConfig(c *checker, p string, t *nusav1.Task, g *nusav1.Group) {
 	}
 }
 
-// checkConfigField reports whether a field is known, and adds a problem if not.
-func checkConfigField(c *checker, at, k string, known []string) bool {
-	if slices.Contains(known, k) {
-		return true
-	}
-	hint := didYouMean(k, known)
-	if hint == "" {
-		hint = ", known here are " + strings.Join(known, ", ")
-	}
-	c.fail(at, "unknown field%s", hint)
-	return false
+// ConfigForm is the form of a plugin's config on a node. Schema is nil if the plugin does not report one.
+type ConfigForm struct {
+	Node   string
+	Schema config.Schema
 }
 
-func checkProcessConfig(c *checker, p string, t *nusav1.Task) {
-	fields := t.GetConfig().GetFields()
-	known := []string{"command", "args", "user", "dir", "cpu_hard_limit", "ulimits"}
-	for _, k := range sorted(fields) {
-		at := join(p, k)
-		switch {
-		case !checkConfigField(c, at, k, known):
-		case k == "args":
-			checkArgs(c, at, fields[k])
-		case k == "cpu_hard_limit":
-			if _, ok := fields[k].GetKind().(*structpb.Value_BoolValue); !ok {
-				c.fail(at, "must be true or false")
+// ConfigProblems returns the problems of the configs of plugins. forms returns the nodes with a driver. A
+// config is refused if there is such a node and each of them refuses it. The problems are those of the
+// first node.
+func ConfigProblems(spec *nusav1.JobSpec, forms func(driver string) iter.Seq[ConfigForm]) (out Errors) {
+	for _, group := range sorted(spec.GetGroups()) {
+		tasks := spec.GetGroups()[group].GetTasks()
+		for _, name := range sorted(tasks) {
+			driver := tasks[name].GetDriver()
+			if _, builtin := config.Of(driver); !builtin {
+				out = append(out, formProblems("groups."+group+".tasks."+name+".config", tasks[name], forms(driver))...)
 			}
-		case k == "ulimits":
-			checkUlimits(c, at, fields[k])
-		default:
-			s, ok := fields[k].GetKind().(*structpb.Value_StringValue)
-			if !ok {
-				c.fail(at, "must be text")
-				continue
-			}
-			c.text(at, s.StringValue, 4096)
 		}
 	}
-	if f, ok := fields["command"]; !ok || isText(f) && f.GetStringValue() == "" {
-		c.fail(join(p, "command"), "is missing: the program to run")
-	}
+	return out[:min(len(out), maxProblems)]
 }
 
-// Ulimits are the names of the limits of a process, as in ulimit and limits.conf.
-var Ulimits = []string{"as", "core", "cpu", "data", "fsize", "memlock", "nofile", "nproc", "stack"}
-
-// checkUlimits validates a map of limits. A limit is a number, "unlimited", or two of
-// these as "soft:hard".
-func checkUlimits(c *checker, p string, v *structpb.Value) {
-	m, ok := v.GetKind().(*structpb.Value_StructValue)
-	if !ok {
-		c.fail(p, "must be a map such as {nofile: 4096}")
-		return
-	}
-	fields := m.StructValue.GetFields()
-	for _, k := range sorted(fields) {
-		at := join(p, k)
-		if !checkConfigField(c, at, k, Ulimits) {
+func formProblems(p string, t *nusav1.Task, forms iter.Seq[ConfigForm]) (out Errors) {
+	values := t.GetConfig().AsMap()
+	for f := range forms {
+		if f.Schema == nil || f.Schema.Error(values, config.Submitted) == nil {
+			return nil
+		}
+		if len(out) > 0 {
 			continue
 		}
-		if _, _, err := ParseUlimit(fields[k].AsInterface()); err != nil {
-			c.fail(at, "%v", err)
-		}
+		f.Schema.Check(values, config.Submitted, func(at, text string) {
+			out = append(out, Problem{Field: p + at, Reason: nusav1.Reason_REASON_CONFIG_INVALID,
+				Message: fmt.Sprintf("%s (driver %s on node %s)", text, t.GetDriver(), f.Node)})
+		})
 	}
+	return out
 }
 
-// ParseUlimit reads a limit. The soft limit is not greater than the hard limit.
-// "unlimited" is math.MaxUint64.
-func ParseUlimit(v any) (soft, hard uint64, err error) {
-	one := func(s string) uint64 {
-		if s == "unlimited" {
-			return math.MaxUint64
-		}
-		n, e := strconv.ParseUint(s, 10, 63)
-		err = errors.Join(err, e)
-		return n
+// ConfigSchemaToProto converts the form of a plugin's config. nil: the driver has no form.
+func ConfigSchemaToProto(s config.Schema) *nusav1.ConfigSchema {
+	if s == nil {
+		return nil
 	}
-	switch v := v.(type) {
-	case float64:
-		if v < 0 || v != math.Trunc(v) || v >= 1<<53 {
-			break
-		}
-		return uint64(v), uint64(v), nil
-	case string:
-		s, h, two := strings.Cut(v, ":")
-		if !two {
-			h = s
-		}
-		soft, hard = one(s), one(h)
-		if err == nil && soft <= hard {
-			return soft, hard, nil
-		}
+	out := &nusav1.ConfigSchema{}
+	for _, f := range s {
+		out.Fields = append(out.Fields, &nusav1.ConfigField{
+			Name: f.Name, Type: nusav1.ConfigType(f.Kind), Required: f.Required, Values: f.Values, Min: f.Min, Max: f.Max,
+			Absolute: f.Absolute, Secret: f.Secret, Help: f.Help,
+		})
 	}
-	return 0, 0, errors.New(`must be a whole number, unlimited, or two of these as "soft:hard"`)
+	return out
 }
 
-func isText(v *structpb.Value) bool {
-	_, ok := v.GetKind().(*structpb.Value_StringValue)
-	return ok
+// ConfigSchemaFromProto is the inverse of ConfigSchemaToProto. A type of a later version allows any value.
+func ConfigSchemaFromProto(s *nusav1.ConfigSchema) config.Schema {
+	if s == nil {
+		return nil
+	}
+	out := make(config.Schema, 0, len(s.GetFields()))
+	for _, f := range s.GetFields() {
+		to := config.Field{
+			Name: f.GetName(), Kind: config.Kind(f.GetType()), Required: f.GetRequired(), Values: f.GetValues(), Min: f.GetMin(), Max: f.GetMax(),
+			Absolute: f.GetAbsolute(), Secret: f.GetSecret(), Help: f.GetHelp(),
+		}
+		if to.Kind < config.Any || to.Kind > config.Map {
+			to = config.Field{Name: f.GetName(), Required: f.GetRequired(), Help: f.GetHelp()}
+		}
+		out = append(out, to)
+	}
+	return out
 }
 
-func checkArgs(c *checker, p string, v *structpb.Value) {
-	l, ok := v.GetKind().(*structpb.Value_ListValue)
-	if !ok {
-		c.fail(p, "must be a list of text")
-		return
-	}
-	c.count(p, len(l.ListValue.GetValues()), maxArgs, "arguments")
-	for i, a := range l.ListValue.GetValues() {
-		at := fmt.Sprintf("%s[%d]", p, i)
-		if !isText(a) {
-			c.fail(at, "must be text: write it in quotes")
-			continue
-		}
-		c.argument(at, a.GetStringValue(), 0)
-	}
-}
+// ofTask returns the path of a task, given that of its config.
+func ofTask(config string) string { return strings.TrimSuffix(config, ".config") }

@@ -227,15 +227,15 @@ func TestHostileMessagesAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*nusav1.JobSpec){
-		"type: value 77 is not known":                      func(s *nusav1.JobSpec) { s.Type = 77 },
-		"groups.g.tasks.t.env.A: holds a zero byte":        func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"].Env = map[string]string{"A": "\x00"} },
-		"groups.g.tasks.t.env.A: is not UTF-8":             func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"].Env = map[string]string{"A": "\xff"} },
-		"groups.g.tasks.t.config.command: must be text":    func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"].Config.Fields["command"] = nil },
-		"groups.g.tasks.t.check: has no kind: one of http": func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"].Check = &nusav1.Check{} },
-		"groups.g.tasks: is missing":                       func(s *nusav1.JobSpec) { s.Groups["g"] = nil },
-		"groups.g.tasks.t.driver: is missing":              func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"] = nil },
-		"groups.g.max_runtime: is not a duration":          func(s *nusav1.JobSpec) { s.Groups["g"].MaxRuntime = duration(1<<62, 0) },
-		"groups.g.max_runtime: -1s is negative":            func(s *nusav1.JobSpec) { s.Groups["g"].MaxRuntime = duration(-1, 0) },
+		"type: value 77 is not known":                                    func(s *nusav1.JobSpec) { s.Type = 77 },
+		"groups.g.tasks.t.env.A: holds a zero byte":                      func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"].Env = map[string]string{"A": "\x00"} },
+		"groups.g.tasks.t.env.A: is not UTF-8":                           func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"].Env = map[string]string{"A": "\xff"} },
+		"groups.g.tasks.t.config.command: has no value, it must be text": func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"].Config.Fields["command"] = nil },
+		"groups.g.tasks.t.check: has no kind: one of http":               func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"].Check = &nusav1.Check{} },
+		"groups.g.tasks: is missing":                                     func(s *nusav1.JobSpec) { s.Groups["g"] = nil },
+		"groups.g.tasks.t.driver: is missing":                            func(s *nusav1.JobSpec) { s.Groups["g"].Tasks["t"] = nil },
+		"groups.g.max_runtime: is not a duration":                        func(s *nusav1.JobSpec) { s.Groups["g"].MaxRuntime = duration(1<<62, 0) },
+		"groups.g.max_runtime: -1s is negative":                          func(s *nusav1.JobSpec) { s.Groups["g"].MaxRuntime = duration(-1, 0) },
 		`regions.near[0]: give one of region, labels, location and domain`: func(s *nusav1.JobSpec) {
 			s.Regions = &nusav1.RegionsSpec{Near: []*nusav1.Near{{Selector: &nusav1.RegionSelector{}, Location: &nusav1.Location{}}}}
 		},

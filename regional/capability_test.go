@@ -5,6 +5,11 @@ import (
 	"slices"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -64,6 +69,68 @@ func TestMissingCapabilityIsExplained(t *testing.T) {
 			if lacks := n.GetReason() == nusav1.Reason_REASON_CAPABILITY_MISSING && n.GetMessage() == "driver process lacks exec"; lacks != (n.GetNodeName() == "n1") {
 				t.Errorf("verdict %v", n)
 			}
+		}
+	})
+}
+
+// TestConfigOfAPlugin: a region's own job is refused, and not stored, if each node with its plugin refuses the
+// config. A plugin of an earlier version does not say what it takes.
+func TestConfigOfAPlugin(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		form := &nusav1.ConfigSchema{Fields: []*nusav1.ConfigField{
+			{Name: "image", Type: nusav1.ConfigType_CONFIG_TYPE_TEXT, Required: true, Help: "a disk image"},
+			{Name: "later", Type: 99},
+		}}
+		w.plugins = map[string][]*nusav1.DriverInfo{
+			"n1": {{Name: "qemu", Healthy: true, Config: form}, {Name: "old", Healthy: true}, {Name: "unwell", Config: form}},
+			"n2": {{Name: "qemu", Healthy: true}},
+		}
+		w.server(1)
+		w.master(1)
+		w.agent("n1", runs)
+		jobs := nusav1.NewJobsClient(w.conn(1))
+		ctx, cancel := callCtx()
+		defer cancel()
+		submit := func(name, driver string, config map[string]any) error {
+			s := spec(name, 1)
+			task := s.Groups["web"].Tasks["main"]
+			task.Driver = driver
+			var err error
+			task.Config, err = structpb.NewStruct(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = jobs.Plan(ctx, &nusav1.PlanRequest{Spec: proto.CloneOf(s)})
+			_, stored := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: s})
+			if status.Convert(err).Message() != status.Convert(stored).Message() {
+				t.Errorf("%s: plan says %v, submit %v", name, err, stored)
+			}
+			return stored
+		}
+		registered := func(n int) func() bool {
+			return func() bool {
+				r, err := nusav1.NewNodesClient(w.conn(1)).List(ctx, &nusav1.ListNodesRequest{})
+				return err == nil && len(r.GetNodes()) == n
+			}
+		}
+		w.eventually("the node is registered", registered(1))
+		err := submit("bad", "qemu", map[string]any{"imgae": "x", "later": 7})
+		const want = `groups.web.tasks.main.config.imgae: unknown field, did you mean "image"? (driver qemu on node n1) (and 1 more)`
+		if got := status.Convert(err); got.Code() != codes.InvalidArgument || got.Message() != want {
+			t.Errorf("a wrong config: %v, want %s", err, want)
+		}
+		for driver, config := range map[string]map[string]any{"qemu": {"image": "${NUSA_NODE}.img", "later": []any{7}}, "old": {"x": 1}, "unwell": {"x": 1}, "absent": {"x": 1}} {
+			if err := submit("good-"+driver, driver, config); err != nil {
+				t.Errorf("%s: %v", driver, err)
+			}
+		}
+		if _, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: ref("bad")}); status.Code(err) != codes.NotFound {
+			t.Errorf("the refused job: %v", err)
+		}
+		w.agent("n2", runs)
+		w.eventually("both nodes are registered", registered(2))
+		if err := submit("mixed", "qemu", map[string]any{"imgae": "x"}); err != nil {
+			t.Errorf("one node takes it: %v", err)
 		}
 	})
 }

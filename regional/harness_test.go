@@ -49,6 +49,8 @@ type world struct {
 	servers map[string]*process
 	conns   map[string]*grpc.ClientConn
 	agents  []*fakeAgent
+	// plugins are further drivers, by the name of the agent. A test sets them before it starts the agent.
+	plugins map[string][]*nusav1.DriverInfo
 }
 
 type process struct {
@@ -416,7 +418,7 @@ func (a *fakeAgent) hello() *nusav1.AgentHello {
 		Inventory: &nusav1.NodeInventory{
 			Capacity: &nusav1.Resources{CpuMilli: 4000, MemoryBytes: 4 << 30, DiskBytes: 10 << 30}, Pool: "default",
 			Labels:  map[string]string{"name": a.name},
-			Drivers: []*nusav1.DriverInfo{{Name: "process", Healthy: true, Capabilities: a.capabilities}},
+			Drivers: append([]*nusav1.DriverInfo{{Name: "process", Healthy: true, Capabilities: a.capabilities}}, a.w.plugins[a.name]...),
 			PortMin: 20000, PortMax: 20099,
 		},
 	}

@@ -5,7 +5,6 @@
 // mounts has what drivers with volumes share.
 //
 //	driver.go       the interface Driver, its errors, and its types
-//	config.go       reading strings of a task's configuration
 //	runs.go         the runs of a driver that has a file or a folder for each run
 //	socket.go       why a process may not use an engine's socket
 //	unsupported.go  methods of a driver without exec, statistics and live limits

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/job/config"
 )
 
 // Errors of every driver. A driver wraps them with what failed and where.
@@ -218,6 +219,9 @@ type Fingerprint struct {
 	Message string
 	// Capabilities are the Cap constants, sorted.
 	Capabilities []string
+	// Config is the form of Task.Config, so that a region can refuse a job early. nil: the driver
+	// checks it alone. The agent reads it only from plugins.
+	Config config.Schema
 }
 
 // Task holds everything that a driver needs for one run. The variables in its texts are

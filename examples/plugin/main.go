@@ -13,17 +13,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/plugin"
 	"github.com/nusa-scheduler/nusa/agent/driver/process"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/job/config"
 )
 
 func main() {
@@ -46,6 +45,12 @@ func run() error {
 	return plugin.Serve("script", scripts{p})
 }
 
+// form is the form of the config in job files. Regions refuse a job whose config has another form.
+var form = config.Schema{
+	{Name: "text", Kind: config.Text, Required: true, Help: "the script"},
+	{Name: "interpreter", Kind: config.Text, Help: "the program that reads the script, sh without it"},
+}
+
 // scripts is the driver. It embeds the process driver and replaces two of its methods.
 type scripts struct{ *process.Driver }
 
@@ -53,45 +58,23 @@ type scripts struct{ *process.Driver }
 // scheduler and for `nusa node status`.
 func (s scripts) Fingerprint(ctx context.Context) driver.Fingerprint {
 	f := s.Driver.Fingerprint(ctx)
-	f.Version = "script 1"
+	f.Version, f.Config = "script 1", form
 	return f
 }
 
 // Start writes the script into the task's folder and runs it there.
 func (s scripts) Start(ctx context.Context, t driver.Task) error {
-	interpreter, text, err := read(t.Config)
+	v, err := form.Read(t.Config)
 	if err != nil { // users read this error, so it names the field
 		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
 	}
 	file := filepath.Join(t.Dir, "script")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(v.Text("text", "")), 0o600); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err) // a retry may succeed
 	}
 	env := map[string]string{"PATH": os.Getenv("PATH")} // the agent leaves PATH to the engine
 	maps.Copy(env, t.Env)
 	t.Env = env
-	t.Config = map[string]any{"command": interpreter, "args": []any{file}}
+	t.Config = map[string]any{"command": v.Text("interpreter", "sh"), "args": []any{file}}
 	return s.Driver.Start(ctx, t)
-}
-
-// read reads the task's config from the job file.
-func read(config map[string]any) (interpreter, text string, err error) {
-	interpreter = "sh"
-	for _, key := range slices.Sorted(maps.Keys(config)) {
-		switch key {
-		case "interpreter":
-			interpreter, err = driver.ConfigText(config[key])
-		case "text":
-			text, err = driver.ConfigText(config[key])
-		default:
-			err = errors.New("unknown field, known here are interpreter, text")
-		}
-		if err != nil {
-			return "", "", fmt.Errorf("config.%s: %w", key, err)
-		}
-	}
-	if text == "" {
-		return "", "", errors.New("config.text: is missing: the script")
-	}
-	return interpreter, text, nil
 }

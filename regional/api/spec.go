@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -17,11 +18,18 @@ import (
 )
 
 // checkJob is like checkSpec. It also refuses a spec that asks for accelerators if no
-// node of the region has such accelerators.
+// node of the region has such accelerators, and a config of a plugin if each node with the plugin refuses
+// it.
 func checkJob(s *Server, spec *nusav1.JobSpec) error {
-	err := checkSpec(spec, s.region())
-	if err != nil || !job.AsksGPUs(spec) {
+	if err := checkSpec(spec, s.region()); err != nil {
 		return err
+	}
+	wrong := job.ConfigProblems(spec, func(driver string) iter.Seq[job.ConfigForm] { return wire.ConfigForms(s.State.View(), driver) })
+	if len(wrong) > 0 {
+		return rpcerr.Invalid(wrong.Proto()...)
+	}
+	if !job.AsksGPUs(spec) {
+		return nil
 	}
 	missing := job.MissingGPUs(spec, wire.Accelerators(s.State.View()), "no ready node of region "+s.region())
 	if len(missing) > 0 {

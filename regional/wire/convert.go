@@ -2,6 +2,7 @@ package wire
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/job/config"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -239,6 +242,33 @@ func Accelerators(view *state.View) map[string]int32 {
 		}
 	}
 	return out
+}
+
+// ConfigForms returns the nodes that are not lost and have a healthy driver, each with the form of the driver's
+// config.
+func ConfigForms(view *state.View, driver string) iter.Seq[job.ConfigForm] {
+	return func(yield func(job.ConfigForm) bool) {
+		for n := range view.Nodes() {
+			has := slices.ContainsFunc(n.Drivers, func(d state.Driver) bool { return d.Name == driver && d.Healthy })
+			if n.Status == state.NodeReady && has && !yield(job.ConfigForm{Node: n.Name, Schema: configForm(n.Inventory, driver)}) {
+				return
+			}
+		}
+	}
+}
+
+// configForm returns the form of a driver's config in an encoded inventory, or nil.
+func configForm(raw []byte, driver string) config.Schema {
+	var inv nusav1.NodeInventory
+	if err := proto.Unmarshal(raw, &inv); err != nil {
+		return nil
+	}
+	for _, d := range inv.GetDrivers() {
+		if d.GetName() == driver {
+			return job.ConfigSchemaFromProto(d.GetConfig())
+		}
+	}
+	return nil
 }
 
 // GPUUsesToProto returns which allocations reserve the accelerators of a node.

@@ -47,7 +47,7 @@ func faultyField(message string) string {
 }
 
 // options returns the options of the task's container.
-func options(t driver.Task, c config, img client.ImageInspectResult, r *records) client.ContainerCreateOptions {
+func options(t driver.Task, c settings, img client.ImageInspectResult, r *records) client.ContainerCreateOptions {
 	cfg := &container.Config{
 		Image: c.image, User: c.user, WorkingDir: c.dir, Entrypoint: c.entrypoint, Labels: map[string]string{},
 	}

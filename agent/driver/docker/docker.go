@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
 	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/job/config"
 )
 
 // DefaultHost is the default address of the engine.
@@ -32,7 +33,7 @@ const (
 // The labels of every container of this driver. A job may not set labels with the prefix
 // labelPrefix.
 const (
-	labelPrefix = "nusa."
+	labelPrefix = config.DockerLabelPrefix
 	labelOwner  = labelPrefix + "owner" // the random id of the data directory
 	labelAlloc  = labelPrefix + "alloc"
 	labelTask   = labelPrefix + "task"

@@ -19,21 +19,22 @@ import (
 func TestConfig(t *testing.T) {
 	with := func(key string, value any) map[string]any { return map[string]any{"image": "x", key: value} }
 	for field, config := range map[string]map[string]any{
-		"config.image: required":                                   {},
-		"config.image: must be a text":                             {"image": 1.0},
-		"config.imgae: unknown field; known are args, command, cp": with("imgae", "y"),
-		"config.args: must be a list of texts":                     with("args", "y"),
-		"config.entrypoint: [1]: must be a text":                   with("entrypoint", []any{"a", 2.0}),
-		"config.pull: must be one of if_absent":                    with("pull", "sometimes"),
-		"config.network: must be one of bridge":                    with("network", "mine"),
-		"config.network: none, but the group has ports":            with("network", "none"),
-		"config.udp: the group has no port \"dns\"":                with("udp", []any{"dns"}),
-		"config.pids_limit: must be a whole number":                with("pids_limit", 1.5),
-		"config.cpu_hard_limit: must be true or false":             with("cpu_hard_limit", "yes"),
-		"config.dir: must be an absolute path":                     with("dir", "srv"),
-		"config.labels: nusa.alloc: labels that begin with nusa.":  with("labels", map[string]any{"nusa.alloc": "x"}),
-		"config.labels: team: must be a text":                      with("labels", map[string]any{"team": 1.0}),
-		"config.privileged: not allowed on this node":              with("privileged", true),
+		"config.image: must not be empty":                             {"image": ""},
+		"config.image: is missing: the image to run":                  {},
+		"config.image: must be text":                                  {"image": 1.0},
+		"config.imgae: unknown field, did you mean \"image\"?":        with("imgae", "y"),
+		"config.args: must be a list of text":                         with("args", "y"),
+		"config.entrypoint[1]: must be text":                          with("entrypoint", []any{"a", 2.0}),
+		"config.pull: must be one of if_absent":                       with("pull", "sometimes"),
+		"config.network: must be one of bridge":                       with("network", "mine"),
+		"config.network: none, but the group has ports":               with("network", "none"),
+		"config.udp[0]: the group has no port \"dns\"":                with("udp", []any{"dns"}),
+		"config.pids_limit: must be a whole number":                   with("pids_limit", 1.5),
+		"config.cpu_hard_limit: must be true or false":                with("cpu_hard_limit", "yes"),
+		"config.dir: must be an absolute path":                        with("dir", "srv"),
+		"config.labels[\"nusa.alloc\"]: labels that begin with nusa.": with("labels", map[string]any{"nusa.alloc": "x"}),
+		"config.labels[\"team\"]: must be text":                       with("labels", map[string]any{"team": 1.0}),
+		"config.privileged: not allowed on this node":                 with("privileged", true),
 	} {
 		d, err := New(Config{Dir: t.TempDir(), Host: "unix:///no/such/socket"})
 		if err != nil {

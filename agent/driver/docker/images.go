@@ -20,7 +20,7 @@ type images struct {
 
 // ensure makes sure that the task's image is on the node and fits the architecture of the
 // engine. It returns the properties of the image.
-func (i images) ensure(ctx context.Context, c config) (client.ImageInspectResult, error) {
+func (i images) ensure(ctx context.Context, c settings) (client.ImageInspectResult, error) {
 	img, err := i.cli.ImageInspect(ctx, c.image)
 	absent := cerrdefs.IsNotFound(err)
 	switch {

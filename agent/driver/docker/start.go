@@ -68,7 +68,7 @@ func (d *Driver) Admit(t driver.Task) error {
 	return d.allowed(c)
 }
 
-func (d *Driver) allowed(c config) error {
+func (d *Driver) allowed(c settings) error {
 	if c.privileged && !d.cfg.AllowPrivileged {
 		return fmt.Errorf("config.privileged: %w (--docker-allow-privileged)", driver.ErrNotAllowed)
 	}
@@ -76,7 +76,7 @@ func (d *Driver) allowed(c config) error {
 }
 
 // launch makes the container and asks the engine to start it.
-func (d *Driver) launch(ctx context.Context, t driver.Task, c config) error {
+func (d *Driver) launch(ctx context.Context, t driver.Task, c settings) error {
 	// The record comes first, because sweep removes containers without a record.
 	if _, err := d.records.change(t.ID, func(rec *record) { rec.MemoryBytes = t.Resources.MemoryBytes }); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
@@ -139,7 +139,7 @@ var errTaken = errors.New("another program has a container of that name: remove 
 // create makes the container. If an interrupted start left a container that never ran,
 // create replaces that container. If the container of this run has run already, create
 // returns its id and ran = true.
-func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made string, ran bool, err error) {
+func (d *Driver) create(ctx context.Context, t driver.Task, c settings) (made string, ran bool, err error) {
 	img, err := d.images.ensure(ctx, c)
 	if err != nil {
 		return "", false, err
@@ -232,7 +232,7 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record) error {
 // starting the container. If the container does not begin in time, resume does not start
 // the same container again, because the first request may still start it. Instead resume
 // makes another container and prevents the begin of the first one.
-func (d *Driver) resume(ctx context.Context, t driver.Task, c config, rec record) error {
+func (d *Driver) resume(ctx context.Context, t driver.Task, c settings, rec record) error {
 	id := t.ID
 	for until := time.Now().Add(resumeLimit); ; {
 		got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})

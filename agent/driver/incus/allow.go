@@ -18,7 +18,7 @@ const defaultProfile = "default"
 // allowed returns an error if the task uses something that the operator does not allow:
 // settings that may give access to the host, or profiles that are not for jobs. The error
 // wraps driver.ErrNotAllowed and names the field and the agent's flag.
-func (c config) allowed(cfg Config) error {
+func (c settings) allowed(cfg Config) error {
 	if cfg.AllowPrivileged {
 		return nil
 	}

@@ -13,11 +13,12 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
+	"github.com/nusa-scheduler/nusa/job/config"
 )
 
 // The keys that mark an instance as one run of this driver.
 const (
-	keyPrefix = "user.nusa."
+	keyPrefix = config.IncusKeyPrefix
 	keyOwner  = keyPrefix + "owner" // the id of the data directory
 	keyAlloc  = keyPrefix + "alloc"
 	keyTask   = keyPrefix + "task"
@@ -26,7 +27,7 @@ const (
 )
 
 // devicePrefix is the prefix of the devices that the driver adds.
-const devicePrefix = "nusa-"
+const devicePrefix = config.IncusDevicePrefix
 
 // The paths of the supervisor and of the run's folder in a container.
 const (
@@ -68,7 +69,7 @@ func source(image string) api.InstanceSource {
 
 // request returns the request that makes and starts the instance of a run. box is the
 // folder of the run that the supervisor sees. init is Config.Init.
-func request(owner string, t driver.Task, c config, box string, init []string) api.InstancesPost {
+func request(owner string, t driver.Task, c settings, box string, init []string) api.InstancesPost {
 	post := api.InstancesPost{
 		Name: instanceName(owner, t.ID), Type: api.InstanceType(c.kind), Source: source(c.image), Start: true,
 	}
@@ -141,7 +142,7 @@ func limits(kind string, r driver.Resources) map[string]string {
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // spec returns the specification of a run for its supervisor.
-func spec(t driver.Task, c config) supervise.Spec {
+func spec(t driver.Task, c settings) supervise.Spec {
 	s := supervise.Spec{
 		Argv: append([]string{c.command}, c.args...), Dir: c.dir, User: c.user, Own: t.Dir,
 		LogFiles: t.Logs.Files, LogSizeBytes: t.Logs.SizeBytes,

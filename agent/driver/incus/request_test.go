@@ -69,22 +69,22 @@ func TestRequest(t *testing.T) {
 // TestConfig: every mistake names its field.
 func TestConfig(t *testing.T) {
 	for field, config := range map[string]map[string]any{
-		"config.image: required":                            {},
-		"config.imgae: unknown field":                       {"imgae": "x"},
-		"config.image: must be a text":                      {"image": 1.0},
-		"config.type: \"jail\" is neither":                  {"image": "x", "type": "jail"},
-		"config.args: [0]: must be a text":                  {"image": "x", "command": "y", "args": []any{1.0}},
-		"config.args: without config.command":               {"image": "x", "args": []any{"a"}},
-		"config.user: without config.command":               {"image": "x", "user": "a"},
-		"config.command: a virtual machine":                 {"image": "x", "type": "virtual-machine", "command": "y"},
-		`config.config: ["boot.autostart"]: is set only by`: {"image": "x", "config": map[string]any{"boot.autostart": true}},
-		`config.config: ["user.nusa.run"]: is set only by`:  {"image": "x", "config": map[string]any{"user.nusa.run": "1"}},
-		`config.config: ["raw.lxc"]: is set only by`:        {"image": "x", "config": map[string]any{"raw.lxc": "a"}},
-		`config.config["limits.memory"]: comes from`:        {"image": "x", "config": map[string]any{"limits.memory": "1GiB"}},
-		`config.devices: ["nusa-x"]: not a name`:            {"image": "x", "devices": map[string]any{"nusa-x": map[string]any{"type": "disk"}}},
-		`config.devices: ["eth0"].type: required`:           {"image": "x", "devices": map[string]any{"eth0": map[string]any{}}},
-		"config.devices: must be a map":                     {"image": "x", "devices": "eth0"},
-		"config.profiles: must be a list of texts":          {"image": "x", "profiles": "default"},
+		"config.image: is missing":    {},
+		"config.imgae: unknown field": {"imgae": "x"},
+		"config.image: must be text":  {"image": 1.0},
+		"config.type: must be one of container, virtual-machine, not \"jail\"": {"image": "x", "type": "jail"},
+		"config.args[0]: must be text":                                         {"image": "x", "command": "y", "args": []any{1.0}},
+		"config.args: without config.command":                                  {"image": "x", "args": []any{"a"}},
+		"config.user: without config.command":                                  {"image": "x", "user": "a"},
+		"config.command: a virtual machine":                                    {"image": "x", "type": "virtual-machine", "command": "y"},
+		`config.config["boot.autostart"]: is set only by`:                      {"image": "x", "config": map[string]any{"boot.autostart": true}},
+		`config.config["user.nusa.run"]: is set only by`:                       {"image": "x", "config": map[string]any{"user.nusa.run": "1"}},
+		`config.config["raw.lxc"]: is set only by`:                             {"image": "x", "config": map[string]any{"raw.lxc": "a"}},
+		`config.config["limits.memory"]: comes from`:                           {"image": "x", "config": map[string]any{"limits.memory": "1GiB"}},
+		`config.devices["nusa-x"]: not a name`:                                 {"image": "x", "devices": map[string]any{"nusa-x": map[string]any{"type": "disk"}}},
+		`config.devices["eth0"].type: is missing`:                              {"image": "x", "devices": map[string]any{"eth0": map[string]any{}}},
+		"config.devices: must be a map":                                        {"image": "x", "devices": "eth0"},
+		"config.profiles: must be a list of text":                              {"image": "x", "profiles": "default"},
 	} {
 		task := sample()
 		task.Config = config
@@ -154,7 +154,7 @@ func TestPath(t *testing.T) {
 		if path != "" {
 			task.Env["PATH"] = path
 		}
-		got := slices.DeleteFunc(spec(task, config{command: "sh"}).Env, func(kv string) bool { return !strings.HasPrefix(kv, "PATH=") })
+		got := slices.DeleteFunc(spec(task, settings{command: "sh"}).Env, func(kv string) bool { return !strings.HasPrefix(kv, "PATH=") })
 		if !slices.Equal(got, []string{want}) {
 			t.Errorf("PATH %q: %q, want %q", path, got, want)
 		}

@@ -70,7 +70,7 @@ func (d *Driver) Admit(t driver.Task) error {
 }
 
 // prepare makes the folder of a run and writes the record of the run.
-func (d *Driver) prepare(t driver.Task, c config) (record, error) {
+func (d *Driver) prepare(t driver.Task, c settings) (record, error) {
 	rec := record{Instance: instanceName(d.owner, t.ID), Supervised: c.supervised()}
 	if err := os.MkdirAll(d.box(t.ID), 0o700); err != nil {
 		return rec, err
@@ -122,7 +122,7 @@ func mountPoint(dir, rel, source string) error {
 }
 
 // launch makes and starts the instance, or continues an interrupted start.
-func (d *Driver) launch(ctx context.Context, t driver.Task, c config, rec record) error {
+func (d *Driver) launch(ctx context.Context, t driver.Task, c settings, rec record) error {
 	if c.supervised() {
 		// The supervisor's record decides whether the start succeeded. The daemon may take
 		// half a minute to report the start of a container that ended at once.
@@ -146,7 +146,7 @@ func (d *Driver) launch(ctx context.Context, t driver.Task, c config, rec record
 
 // make makes and starts the instance. If an earlier start left an instance that never ran,
 // make starts that instance. An instance that has run is not started again.
-func (d *Driver) make(ctx context.Context, t driver.Task, c config, rec record) error {
+func (d *Driver) make(ctx context.Context, t driver.Task, c settings, rec record) error {
 	inst, err := d.engine.instance(ctx, rec.Instance)
 	switch {
 	case refused(err, http.StatusNotFound):
@@ -223,7 +223,7 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 			if st, err := supervise.Query(d.box(id)); err == nil {
 				return outside(st).StartError()
 			}
-			return d.explain(ctx, rec, config{}, errors.New("the container ended before its supervisor recorded a start"))
+			return d.explain(ctx, rec, settings{}, errors.New("the container ended before its supervisor recorded a start"))
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -272,7 +272,7 @@ func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 
 // checkImage checks the name, the type and the architecture of a local image before the
 // instance is made. runs lists the architectures of the daemon's host.
-func (d *Driver) checkImage(ctx context.Context, c config, runs []string) error {
+func (d *Driver) checkImage(ctx context.Context, c settings, runs []string) error {
 	src := source(c.image)
 	if src.Server != "" {
 		return nil // the daemon will fetch the image and report problems
@@ -322,7 +322,7 @@ var supervisorHints = []struct{ words, field string }{
 
 // explain adds two things to a daemon's error: before it the field at fault, and after it
 // the errors of the container's log.
-func (d *Driver) explain(ctx context.Context, rec record, c config, err error) error {
+func (d *Driver) explain(ctx context.Context, rec record, c settings, err error) error {
 	words := err.Error()
 	if i := slices.IndexFunc(daemonHints, func(b struct{ words, field string }) bool { return strings.Contains(words, b.words) }); i >= 0 {
 		field := daemonHints[i].field

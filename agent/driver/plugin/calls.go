@@ -94,6 +94,10 @@ func (d *Driver) breach(verb string, err error) error {
 
 // Start implements driver.Driver.
 func (d *Driver) Start(ctx context.Context, t driver.Task) error {
+	err := d.latest().Config.Refuses(t.Config)
+	if err != nil {
+		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
+	}
 	req, err := taskToProto(t)
 	if err != nil {
 		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)

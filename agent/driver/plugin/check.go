@@ -7,7 +7,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/job/config"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -26,6 +30,7 @@ const (
 	maxVersion      = 64
 	maxCapability   = 64
 	maxCapabilities = 32
+	maxConfig       = 8 << 10 // bound of the form of the config
 )
 
 // choose returns the version that a plugin chooses: the greatest one that the agent and the
@@ -64,7 +69,14 @@ func checkFingerprint(name string, r *nusav1.DriverInfo, lacks []string) driver.
 	if n := len(r.GetCapabilities()); n > maxCapabilities {
 		return bad("capabilities", "there are %d, at most %d", n, maxCapabilities)
 	}
-	out := driver.Fingerprint{Healthy: r.GetHealthy(), Version: clip(r.GetVersion(), maxVersion), Message: clip(r.GetMessage(), maxMessage)}
+	if n := proto.Size(r.GetConfig()); n > maxConfig {
+		return bad("config", "has %d bytes, at most %d", n, maxConfig)
+	}
+	form := job.ConfigSchemaFromProto(r.GetConfig())
+	if err := config.CheckSchema(form); err != nil {
+		return bad("config", "%v", err)
+	}
+	out := driver.Fingerprint{Config: form, Healthy: r.GetHealthy(), Version: clip(r.GetVersion(), maxVersion), Message: clip(r.GetMessage(), maxMessage)}
 	for _, c := range r.GetCapabilities() {
 		if c == "" || len(c) > maxCapability || strings.IndexFunc(c, notInCapability) >= 0 {
 			return bad("capabilities", "%q is not a name of lower-case letters, digits and _", clip(c, maxCapability))

@@ -83,6 +83,12 @@ func (l *liar) Fingerprint(ctx context.Context, _ *nusav1.FingerprintRequest) (*
 		f.Capabilities = []string{"EXEC"}
 	case "boasts":
 		f.Capabilities = strings.Split(strings.Repeat("c,", 40), ",")
+	case "forms":
+		f.Config = &nusav1.ConfigSchema{Fields: []*nusav1.ConfigField{{Name: "a"}, {Name: "a"}}}
+	case "lectures":
+		for range 60 {
+			f.Config = &nusav1.ConfigSchema{Fields: append(f.Config.GetFields(), &nusav1.ConfigField{Name: "a", Help: strings.Repeat("x", 200)})}
+		}
 	case "talks":
 		f.Message = strings.Repeat("m\n", 1<<19) + "the end"
 	case "hangs":
@@ -169,6 +175,8 @@ func TestFingerprintsOfLiars(t *testing.T) {
 		"renamed":          `Fingerprint: name: is "qemu"`,
 		"shouts":           `capabilities: "EXEC" is not a name`,
 		"boasts":           "capabilities: there are 41, at most 32",
+		"forms":            "config: a occurs twice",
+		"lectures":         "config: has 12",
 		"talks":            "received message larger than max",
 		"knows everything": "Status: it returns run_state_running for a run that does not exist",
 		"mute":             "it did not respond to the handshake within 300ms",

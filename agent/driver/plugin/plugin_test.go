@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/process"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 	"github.com/nusa-scheduler/nusa/internal/boottime"
+	"github.com/nusa-scheduler/nusa/job/config"
 )
 
 // TestMain lets the test's executable run as each of the plugins, by name, and as the
@@ -45,12 +47,53 @@ func servePlugin(name string) error {
 	switch name {
 	case "mock":
 		return Serve(name, mock.New(mock.Config{Clock: boottime.Now}))
+	case "formed":
+		return Serve(name, formed{mock.New(mock.Config{Clock: boottime.Now})})
 	case "processes":
 		p := process.New(process.Config{Dir: Dir(), SupervisorArgv: []string{self(), "supervise"}})
 		defer p.Close()
 		return Serve(name, p)
 	}
 	return serveLiar(name)
+}
+
+// formed is a driver that says which config it takes.
+type formed struct{ *mock.Driver }
+
+func (f formed) Fingerprint(ctx context.Context) driver.Fingerprint {
+	out := f.Driver.Fingerprint(ctx)
+	out.Config = config.Schema{
+		{Name: "stdout", Kind: config.Text, Required: true, Help: "what it prints"}, {Name: "exit_code", Kind: config.Integer, Min: 0, Max: 255},
+		{Name: "stderr", Kind: config.Text, Values: []string{"a"}, Secret: true},
+	}
+	return out
+}
+
+// TestConfigOfAPlugin: the fingerprint has the form of the config, and a task with another form fails without a
+// retry, with the name of the field. A secret is not in the message.
+func TestConfigOfAPlugin(t *testing.T) {
+	d := openPlugin(t, "formed", t.TempDir(), soon())
+	want := formed{mock.New(mock.Config{})}.Fingerprint(t.Context()).Config
+	if got := d.Fingerprint(patient(t)); !got.Healthy || !reflect.DeepEqual(got.Config, want) {
+		t.Errorf("%+v", got)
+	}
+	task := driver.Task{ID: driver.ID{Alloc: "a", Task: "t", Run: 1}}
+	for text, values := range map[string]map[string]any{
+		"config.stdout: is missing: what it prints":                {"exit_code": 1.0},
+		"config.exit_code: must be a whole number of 0 to 255":     {"stdout": "x", "exit_code": 256.0},
+		"task cannot run: task t: config.stderr: must be one of a": {"stdout": "x", "stderr": "pass"},
+		`config.stduot: unknown field, did you mean "stdout"?`:     {"stduot": "x"},
+	} {
+		task.Config = values
+		err := d.Start(patient(t), task)
+		if c, final := driver.CategoryOf(err); c != driver.CategoryConfig || !final || !strings.Contains(fmt.Sprint(err), text) || strings.Contains(fmt.Sprint(err), "pass") {
+			t.Errorf("%v: %v (%s, %t), want %q", values, err, c, final, text)
+		}
+	}
+	task.Config = map[string]any{"stdout": "${NUSA_JOB}", "exit_code": 3.0}
+	if err := d.Start(patient(t), task); err != nil {
+		t.Error(err)
+	}
 }
 
 func self() string {

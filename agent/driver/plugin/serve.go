@@ -17,6 +17,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -77,7 +78,7 @@ func (s *server) Handshake(_ context.Context, r *nusav1.HandshakeRequest) (*nusa
 // Fingerprint calls the driver, like all other methods.
 func (s *server) Fingerprint(ctx context.Context, _ *nusav1.FingerprintRequest) (*nusav1.DriverInfo, error) {
 	f := s.d.Fingerprint(ctx)
-	return &nusav1.DriverInfo{Name: s.name, Healthy: f.Healthy, Version: f.Version, Message: clip(f.Message, maxMessage), Capabilities: f.Capabilities}, nil
+	return &nusav1.DriverInfo{Name: s.name, Healthy: f.Healthy, Version: f.Version, Message: clip(f.Message, maxMessage), Capabilities: f.Capabilities, Config: job.ConfigSchemaToProto(f.Config)}, nil
 }
 
 func done(err error) (*nusav1.DriverDone, error) { return &nusav1.DriverDone{}, errorToProto(err) }

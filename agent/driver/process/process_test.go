@@ -117,12 +117,12 @@ func TestLogsAcrossRotation(t *testing.T) {
 // TestConfig: every mistake names its field.
 func TestConfig(t *testing.T) {
 	for field, config := range map[string]map[string]any{
-		"config.command: required":             {},
-		"config.command: must be a text":       {"command": 1.0},
-		"config.args: must be a list of texts": {"command": "x", "args": "y"},
-		"config.args: [1]: must be a text":     {"command": "x", "args": []any{"a", 2.0}},
-		"config.cpu_hard_limit":                {"command": "x", "cpu_hard_limit": "yes"},
-		"config.comand: unknown field":         {"comand": "x"},
+		"config.command: is missing: the program to run": {},
+		"config.command: must be text":                   {"command": 1.0},
+		"config.args: must be a list of text":            {"command": "x", "args": "y"},
+		"config.args[1]: must be text":                   {"command": "x", "args": []any{"a", 2.0}},
+		"config.cpu_hard_limit":                          {"command": "x", "cpu_hard_limit": "yes"},
+		"config.comand: unknown field":                   {"comand": "x"},
 	} {
 		err := newDriver(t, t.TempDir()).Start(t.Context(), driver.Task{ID: driver.ID{Alloc: "a", Task: "t", Run: 1}, Config: config})
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), field) {

@@ -1,18 +1,12 @@
 package reserve
 
 import (
-	"errors"
-	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/job/config"
 )
-
-// maxTTL bounds the ttl of a task.
-const maxTTL = 10 * 365 * 24 * time.Hour
 
 // record is the stored form of a run.
 type record struct {
@@ -81,26 +75,10 @@ func (r *record) status(ended *end) driver.Status {
 }
 
 // ttl reads the configuration of a task.
-func ttl(config map[string]any) (time.Duration, error) {
-	for _, key := range slices.Sorted(maps.Keys(config)) {
-		if key != "ttl" {
-			return 0, fmt.Errorf("config.%s: unknown field; known is ttl", key)
-		}
+func ttl(values map[string]any) (time.Duration, error) {
+	v, err := config.Reserve.Read(values)
+	if err != nil || !v.Has("ttl") {
+		return 0, err
 	}
-	v, has := config["ttl"]
-	if !has {
-		return 0, nil
-	}
-	s, err := driver.ConfigText(v)
-	if err != nil {
-		return 0, fmt.Errorf("config.ttl: %w, for example 10m", err)
-	}
-	d, err := time.ParseDuration(s)
-	if err == nil && (d < 0 || d > maxTTL) {
-		err = errors.New("must be 0..87600h")
-	}
-	if err != nil {
-		return 0, fmt.Errorf("config.ttl: %w", err)
-	}
-	return d, nil
+	return time.ParseDuration(v.Text("ttl", ""))
 }

@@ -1,0 +1,16 @@
+package incus
+
+import (
+	"testing"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
+)
+
+// TestConfigAsSubmitted: the driver refuses the form of a config if and only if a server does.
+func TestConfigAsSubmitted(t *testing.T) {
+	drivertest.Configs(t, "incus", func(c map[string]any) error {
+		_, err := parse(driver.Task{Dir: "/task", Config: c})
+		return err
+	})
+}
