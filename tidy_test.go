@@ -32,12 +32,12 @@ const (
 // library: packages of this module, and pure packages of others.
 var cores = map[string][]string{
 	"global/region":          {"topology", "internal/lease", "internal/plant"},
-	"global/place":           {"topology", "global/region", "global/place/rank", "internal/lease", "internal/apportion"},
+	"global/place":           {"topology", "global/region", "global/place/rank", "internal/lease", "internal/apportion", "internal/plant"},
 	"global/place/rank":      {},
 	"global/failover":        {"internal/plant"},
 	"global/room":            {},
 	"global/versions":        {},
-	"global/progress":        {},
+	"global/progress":        {"internal/plant"},
 	"global/hooks/delivery":  {},
 	"global/spares/step":     {},
 	"global/schedules/plan":  {"internal/plant"},

@@ -2,6 +2,7 @@ package place
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -49,6 +50,9 @@ func (dr *drainer) drain(j *Job, works []*work) {
 			}
 		}
 	}
+	for _, w := range works {
+		dr.held(w)
+	}
 	slices.Sort(names)
 	for _, name := range names {
 		if len(works) == 1 {
@@ -69,11 +73,29 @@ func (dr *drainer) staying(w *work, name string) (out []*region.Slot) {
 		if at == nil || !at.Draining || name != "" && s.Region != name || !movable(s) || s.Desired != region.DesiredRun {
 			continue
 		}
-		if kind, _, _ := w.job.correct(s, at); kind == "" && !dr.so.changes(s) {
+		if !w.job.changes(s, at) && !dr.so.changes(s) {
 			out = append(out, s)
 		}
 	}
 	return out
+}
+
+// held notes which instances stay because the rollout is held and no version is known that they could keep.
+func (dr *drainer) held(w *work) {
+	if w.job.RolloutHold == "" {
+		return
+	}
+	stay := map[string]int{}
+	slots := w.job.slotsOf(w.group.Name)
+	for i := range slots {
+		s := &slots[i]
+		if at := dr.eval.regions.of(s); at != nil && at.Draining && movable(s) && w.job.holds(s, at) && !w.job.keepsStable(s) {
+			stay[s.Region] += s.Count()
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(stay)) {
+		dr.leave(w, name, 0, stay[name], w.job.RolloutHold)
+	}
 }
 
 // some revokes instances of one group in a region: as many as may be down now and fit elsewhere.

@@ -117,7 +117,7 @@ func (rt *returner) ready(j *Job, s *region.Slot, must bool) (bool, string) {
 		return false, "there is no region " + s.Home
 	}
 	home := rt.eval.regions[i]
-	kind, _, _ := j.correct(s, rt.eval.regions.of(s))
+	changes := j.changes(s, rt.eval.regions.of(s))
 	unconfirmed := slices.ContainsFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == s.Home })
 	owner := rt.eval.regions.of(s)
 	back := g.OnDisconnect.Failback
@@ -128,7 +128,7 @@ func (rt *returner) ready(j *Job, s *region.Slot, must bool) (bool, string) {
 		return false, s.Home + " has not confirmed yet what it still runs of it"
 	case owner == nil || !owner.Connected:
 		return false, s.Region + " is not connected, and cannot confirm that it stopped them"
-	case kind != "" || s.Desired != region.DesiredRun || rt.so.changes(s):
+	case changes || s.Desired != region.DesiredRun || rt.so.changes(s):
 		return false, "waits for another change of the slot"
 	case must:
 		return true, ""

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
@@ -89,6 +90,52 @@ func (j *Job) correct(s *region.Slot, r *Region) (kind Kind, reason, why string)
 	return "", "", ""
 }
 
+// KeepStable sets Stable. A group then needs the feature level that either of its versions needs, because its
+// instances may get either.
+func (j *Job) KeepStable(stable *Job) {
+	j.Stable = stable
+	if stable == nil {
+		return
+	}
+	j.Groups = slices.Clone(j.Groups)
+	for i := range j.Groups {
+		g := &j.Groups[i]
+		if was := stable.group(g.Name); was != nil && stable.Version < g.UnchangedSince {
+			g.Level = max(g.level(), was.level())
+		}
+	}
+}
+
+// versionOf returns the version that an instance without a region gets, and the group in that version.
+// See Job.Stable.
+func (j *Job) versionOf(g *Group, index int) (version int64, of *Group) {
+	if plant.Is(plant.StableForgotten) || j.RolloutHold == "" || j.Stable == nil || j.Type != Service || j.Stable.Version >= g.UnchangedSince || g.CanaryFrom > 0 && index >= g.CanaryFrom {
+		return j.Version, g
+	}
+	if was := j.Stable.group(g.Name); was != nil {
+		return j.Stable.Version, was
+	}
+	return j.Version, g
+}
+
+// changes reports whether a slot needs another action before its instances may move. A slot that keeps Stable
+// while the rollout is held needs none.
+func (j *Job) changes(s *region.Slot, r *Region) bool {
+	kind, _, _ := j.correct(s, r)
+	return kind != "" && !(j.holds(s, r) && j.keepsStable(s))
+}
+
+// holds reports whether a slot waits for the present version because the rollout is held.
+func (j *Job) holds(s *region.Slot, r *Region) bool {
+	return j.RolloutHold != "" && j.restarts(s, r)
+}
+
+// keepsStable reports whether a slot's instances get Stable if they move.
+func (j *Job) keepsStable(s *region.Slot) bool {
+	version, _ := j.versionOf(j.group(s.Group), s.From)
+	return version != j.Version
+}
+
 // Group returns the named group, or nil if there is none.
 func (j *Job) Group(name string) *Group { return j.group(name) }
 
@@ -121,11 +168,15 @@ func (j *Job) blocked(s *region.Slot, at *Region, kind Kind) string {
 	return ""
 }
 
-// awaited returns a former owner for which the present version has to wait, or "" if there is none.
-// The region's lease binds the present version. It does not bind the earlier version that the
+// awaited returns a former owner for which the version that a slot gets has to wait, or "" if there is none.
+// The region's lease binds that version. It does not bind the earlier version that the
 // former owner may still run. The two versions must not run at the same time.
 func (j *Job) awaited(s *region.Slot) string {
-	if g := j.group(s.Group); g == nil || !g.Bound || s.System {
+	g := j.group(s.Group)
+	if g == nil || s.System {
+		return ""
+	}
+	if _, of := j.versionOf(g, s.From); !g.Bound && !of.Bound {
 		return ""
 	}
 	for _, f := range s.Former {

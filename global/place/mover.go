@@ -153,7 +153,7 @@ func (mv *mover) revoke(w *work, b *Breach, n int, to string) int {
 	slots, revoked := w.job.slotsOf(w.group.Name), 0
 	for i := len(slots) - 1; i >= 0 && revoked < n; i-- {
 		s := &slots[i]
-		if kind, _, _ := w.job.correct(s, mv.eval.regions.of(s)); kind != "" || s.Region != b.Region || s.Desired != region.DesiredRun || s.State == region.Done {
+		if w.job.changes(s, mv.eval.regions.of(s)) || s.Region != b.Region || s.Desired != region.DesiredRun || s.State == region.Done {
 			continue
 		}
 		k := min(n-revoked, s.Count())

@@ -76,11 +76,18 @@ func (pl *placer) give(w *work, counts []int) {
 	}
 }
 
+// offer offers instances to a region. The indices below the canaries may get another version than those of
+// the canaries.
 func (pl *placer) offer(w *work, c *candidate, from, to int) {
+	if first := w.group.CanaryFrom; from < first && first < to {
+		pl.offer(w, c, from, first)
+		from = first
+	}
+	version, of := w.job.versionOf(w.group, from)
 	pl.plan.Actions = append(pl.plan.Actions, Action{
 		Kind: Offer, Namespace: w.job.Namespace, Job: w.job.Name, Group: w.group.Name, From: from, To: to,
-		Region: pl.eval.regions[c.index].Name, JobVersion: w.job.Version, Run: w.job.Run, System: w.job.Type == System,
-		Bound: w.group.Bound, StopTime: w.group.StopTime, Why: w.why(c),
+		Region: pl.eval.regions[c.index].Name, JobVersion: version, Run: w.job.Run, System: w.job.Type == System,
+		Bound: of.Bound, StopTime: of.StopTime, Why: w.why(c),
 	})
 }
 

@@ -173,7 +173,7 @@ func (rc *reclaimer) slotOf(j *Job, a *Disconnected) *region.Slot {
 		if s.Region != a.Region || s.Generation != a.Generation || a.From < s.From || a.To > s.To || a.From >= a.To {
 			continue
 		}
-		if kind, _, _ := j.correct(s, rc.eval.regions.of(s)); kind != "" || s.Desired != region.DesiredRun || s.State == region.Done {
+		if j.changes(s, rc.eval.regions.of(s)) || s.Desired != region.DesiredRun || s.State == region.Done {
 			return nil
 		}
 		return s

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // Summary is a region's latest report about its part of a job.
@@ -120,7 +121,7 @@ func (j *Job) boundedStages(regions []*rollingRegion, now, patience time.Duratio
 		switch {
 		case !r.Connected:
 			wait(r, fmt.Sprintf("version %d waits until the region reconnects", j.Version))
-		case j.RolloutHold != "":
+		case j.RolloutHold != "" && !plant.Is(plant.HoldForgotten):
 			wait(r, j.RolloutHold)
 		case failed != "":
 			wait(r, fmt.Sprintf("version %d failed in region %s: it goes no further", j.Version, failed))

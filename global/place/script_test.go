@@ -24,7 +24,7 @@ import (
 //	rtt A B [DUR] [stale|unreachable|none] [age=DUR]    (both directions)
 //	locate NAME LAT LON
 //	origins DOMAIN REGION…
-//	job NAME [type=…] [v=N] [run=N] [prio=N] [rev=N] [stopped] [explain] [held=WHY]
+//	job NAME [type=…] [v=N] [run=N] [prio=N] [rev=N] [stopped] [explain] [held=WHY] [stable=N]
 //	      [order=REGION,…[*N]] [continue] [pause=DUR@REGION] [resumed]   (again = changes it)
 //	group JOB/NAME [count=N] [cpu=N] [mem=N] [ports=…] [allow=SEL;…] [prefer=SEL*N;…]
 //	      [near=SEL|@LAT/LON|domain=NAME,DUR[,required][,pN][,UNKNOWN][,wN];…] [spread=MIN-MAX] [divide=…] [none]

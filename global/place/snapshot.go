@@ -209,6 +209,11 @@ type Job struct {
 	// RolloutHold says why no further region gets the present version, for example because an
 	// operator paused its rollout. Empty: regions get it in turn.
 	RolloutHold string
+	// Stable is the latest version that ran with all instances. While RolloutHold is set, an instance that
+	// the present version has not reached keeps the work of Stable, also when the instance gets another
+	// region. Only Version and Groups of Stable count. Nil: none is known, and such an instance gets
+	// the present version. KeepStable sets it.
+	Stable *Job
 	// RegionOrder says how a new version goes from region to region. Nil: MaxParallel of the groups
 	// bounds the instances that are down in all regions together.
 	RegionOrder *RegionOrder

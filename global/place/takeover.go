@@ -325,9 +325,13 @@ func (tk *taker) assign(j *Job, slots []due, offers []Action, tried []*work, tog
 // add adds the takeover of a slot to the plan.
 func (tk *taker) add(j *Job, d due, parts []Part, together bool) {
 	g := j.group(d.Group)
+	version := j.Version
+	if d.slot.JobVersion < g.UnchangedSince {
+		version, g = j.versionOf(g, d.From)
+	}
 	a := Action{
 		Kind: Takeover, Namespace: j.Namespace, Job: j.Name, Group: d.Group, From: d.From, To: d.To, Region: d.Region,
-		JobVersion: j.Version, Run: j.Run, Slot: *d.slot, Bound: g.Bound, StopTime: g.StopTime, Parts: parts,
+		JobVersion: version, Run: j.Run, Slot: *d.slot, Bound: g.Bound, StopTime: g.StopTime, Parts: parts,
 		Fence: d.Fence, NothingRuns: d.NothingRuns, Why: "region " + d.Region + " is lost",
 	}
 	if together {

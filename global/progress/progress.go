@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // Rollout holds the facts about how far the rollout of a version is.
@@ -129,7 +131,7 @@ func (p Rollout) Decide() Decision {
 		return Decision{Kind: Done, Why: fmt.Sprintf("every instance runs version %d", p.Version)}
 	case p.Failed || p.Paused || p.Held != "":
 		return Decision{Kind: Keep}
-	case !rolling && p.Steady < p.MinHealthy:
+	case !rolling && p.Steady < p.MinHealthy && !plant.Is(plant.PromotedAtOnce):
 		return Decision{Kind: Keep, Due: p.MinHealthy - p.Steady}
 	case !rolling && p.AutoPromote:
 		return Decision{Kind: Promote, Why: fmt.Sprintf("every canary has been healthy for %s", p.MinHealthy)}

@@ -336,12 +336,16 @@ func (st *State) putFormerOrders(name string, revision int64) {
 }
 
 // orderedSpec returns the record with the spec for a slot's owner. A slot of an older version keeps
-// its spec until the placer rewrites the slot, even if its owner changes. After an election only
-// the owner's log has that spec, so the order is sent without a spec. With the present spec, the
-// owner would start the new version before its turn, under the older number.
+// its spec until the placer rewrites the slot, even if its owner changes. After an election the spec of a
+// version that is not the stored healthy one is only in the owner's log, so the order is sent without a
+// spec. With the present spec, the owner would start the new version before its turn, under the older
+// number.
 func (st *State) orderedSpec(j *Job, old, s *region.Slot, key string) *Record {
 	if j.Record != nil && s.JobVersion == j.Record.Version() {
 		return j.Record
+	}
+	if h := j.Healthy; h != nil && h.Version() == s.JobVersion && h.Run(0) == s.Run {
+		return h
 	}
 	for i, name := range [...]string{s.Region, old.Region} {
 		r := st.Regions[name]

@@ -6,7 +6,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -68,4 +70,54 @@ func TestCanariesBeginWithTheSubmit(t *testing.T) {
 	want("failed", 1, 0)
 	put(func(r *nusav1.RolloutRecord) { r.Done = true })
 	want("done", 1, 0)
+}
+
+// TestMovedInstanceKeepsTheStableVersion: while canaries wait, the order for an instance that moves has the
+// spec of the version that ran before, also after an election.
+func TestMovedInstanceKeepsTheStableVersion(t *testing.T) {
+	w := newVersionWorld(t)
+	w.update = &nusav1.Update{Canary: 1}
+	w.st.GlobalLevel = CanaryLevel
+	w.do(putRegion("jakarta"))
+	w.do(putRegion("seoul"))
+	for _, text := range []string{"one", "two"} {
+		if _, err := w.submit(text, ""); err != nil {
+			t.Fatal(err)
+		}
+		if text == "one" {
+			w.do(func(tx *Tx) error {
+				rec, rev := tx.Job(w.k)
+				return tx.PutHealthy(w.k, rec, rec.Run(rev))
+			})
+		}
+	}
+	slot := region.Slot{Namespace: w.k.Namespace, Job: w.k.Name, Group: "web", To: 1, Region: "jakarta", JobVersion: 1, Run: w.st.Jobs[w.k].Record.Run(0),
+		State: region.Accepted, Desired: region.DesiredRun, Generation: 7}
+	for _, at := range []string{"jakarta", "seoul"} {
+		slot.Region = at
+		w.do(func(tx *Tx) error { return tx.ChangeSlots([]region.Change{{Slot: slot}}) })
+		for _, when := range []string{"before", "after"} {
+			held, _ := w.st.Regions[at].Orders.Get(slot.WireKey())
+			spec := &nusav1.JobSpec{}
+			if err := proto.Unmarshal(w.st.SlotOrder(at, slot.WireKey(), held).GetSpec(), spec); err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, task := range spec.GetGroups()["web"].GetTasks() {
+				got = task.GetEnv()["V"]
+			}
+			if got != "one" {
+				t.Errorf("%s gets the spec with %q %s an election", at, got, when)
+			}
+			stable := w.st.Jobs[w.k].ToPlace(Sight{}).Stable
+			if stable == nil || stable.Version != 1 {
+				t.Errorf("the stable version is %v %s an election", stable, when)
+			}
+			if when == "before" {
+				w.st, w.commit = loadedState(t, w.store)
+				w.st.GlobalLevel = CanaryLevel
+			}
+		}
+		slot, _ = w.st.Jobs[w.k].Slots.Find(&slot)
+	}
 }

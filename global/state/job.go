@@ -168,6 +168,9 @@ func Planned(t *Tx, k JobKey, rec *Record, rev int64) place.Job {
 		if r.GetFailed() != "" || r.GetPaused() {
 			out.RolloutHold = holdText(r)
 		}
+		if j := t.State.Jobs[k]; j != nil && out.RolloutHold != "" && j.Record != nil && j.Record.Run(j.Revision) == rec.Run(rev) {
+			out.KeepStable(j.stable())
+		}
 	}
 	return out
 }

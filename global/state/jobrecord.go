@@ -425,6 +425,11 @@ func (r *Record) AutoPromotes(rec *nusav1.RolloutRecord) bool {
 	return len(rec.GetCanaries()) > 0
 }
 
+// keepsHealthy is like the function keepsHealthy.
+func (r *Record) keepsHealthy() bool {
+	return r != nil && slices.ContainsFunc(r.rules, func(g groupRules) bool { return g.autoRevert || g.canaries > 0 })
+}
+
 func (r *Record) asksRevert() bool {
 	return r != nil && slices.ContainsFunc(r.rules, func(g groupRules) bool { return g.autoRevert })
 }

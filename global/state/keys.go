@@ -48,7 +48,7 @@ const (
 )
 
 // loaded are the prefixes of the records that Load always reads, in the order of reading.
-var loaded = [...]string{leadershipKey, authKey, RegionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix, webhookPrefix, progressPrefix, rolloutPrefix}
+var loaded = [...]string{leadershipKey, authKey, RegionPrefix, jobPrefix, HealthyPrefix, slotPrefix, resultPrefix, CheckpointPrefix, originPrefix, webhookPrefix, progressPrefix, rolloutPrefix}
 
 // JobKey names a job.
 type JobKey struct{ Namespace, Name string }

@@ -19,22 +19,34 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Revertible reports whether a job's rollouts are evaluated: some group has update.auto_revert now,
-// or had it in the stored healthy version.
+// Revertible reports whether a job's rollouts are evaluated: some group has update.auto_revert or canaries
+// now, or had it in the stored healthy version.
 func (j *Job) Revertible() bool {
 	if j.Record.Stopped() || j.Record.Type() == place.Batch {
 		return false
 	}
-	return j.Healthy != nil || j.Record.asksRevert()
+	return j.Healthy != nil || j.Record.keepsHealthy()
 }
 
-func asksRevert(spec *nusav1.JobSpec) bool {
+// keepsHealthy reports whether a job with the spec needs its latest healthy version: auto_revert returns to
+// that version, and instances below canaries keep it.
+func keepsHealthy(spec *nusav1.JobSpec) bool {
 	for _, g := range spec.GetGroups() {
-		if job.AutoRevert(g) {
+		if job.AutoRevert(g) || g.GetUpdate().GetCanary() > 0 {
 			return true
 		}
 	}
 	return false
+}
+
+// stable returns the healthy version of the job's present run in the form of package place, or nil. The
+// lock is held.
+func (j *Job) stable() *place.Job {
+	h := j.Healthy
+	if h == nil || j.Record == nil || h.Run(0) != j.Record.Run(j.Revision) || h.Version() == j.Record.Version() {
+		return nil
+	}
+	return &h.place
 }
 
 // Rollout returns the facts about the present version's rollout. A version that runs nothing, or

@@ -200,11 +200,11 @@ func (t *Tx) dropDone(k JobKey) error {
 }
 
 // keepHealthy stores the previous version as the healthy one under these conditions: the new
-// version has auto_revert, the previous one did not have it, and the previous one ran with all
-// instances. Without that, the new version would have no version to revert to.
+// version has auto_revert or canaries, and the previous one ran with all instances. Without that, the new
+// version would have no version to revert to.
 func (t *Tx) keepHealthy(k JobKey, old *Record, rev int64, next *nusav1.JobSpec) error {
 	j := t.State.Jobs[k]
-	if j == nil || j.Record != old || !asksRevert(next) || old.Type() == place.Batch {
+	if j == nil || j.Record != old || !keepsHealthy(next) || old.Type() == place.Batch {
 		return nil
 	}
 	if decision, _ := j.Rollout(t.State.Sight()).Decide(); decision != place.RolloutSetHealthy {

@@ -347,6 +347,9 @@ func (j *Job) ToPlace(see Sight) place.Job {
 	if rec.GetFailed() != "" || rec.GetPaused() {
 		out.RolloutHold = holdText(rec)
 	}
+	if out.RolloutHold != "" {
+		out.KeepStable(j.stable())
+	}
 	if Sustained(j.Notes().Breaches) {
 		out.Down = j.NotRunning(see)
 	}

@@ -76,10 +76,17 @@ const (
 	DependsForgotten Bug = "dependencies forgotten"
 	// LimitForgotten: a step of a workflow is tried again without a limit.
 	LimitForgotten Bug = "limit of retries forgotten"
+	// PromotedAtOnce: canaries are promoted as soon as all of them run.
+	PromotedAtOnce Bug = "promoted at once"
+	// StableForgotten: an instance that moves during a held rollout gets the new version.
+	StableForgotten Bug = "stable version forgotten"
+	// HoldForgotten: a version whose canaries are not promoted replaces the other instances.
+	HoldForgotten Bug = "hold forgotten"
 )
 
 // Bugs lists all bugs.
 var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, WallClock, LeaseForgotten, LateStart, SuspendedKill,
 	OlderRenewal, NewestOnly, FenceBack, OldStore, OldLog, AckBeforeSync, AnswerOnce, DeltaLate, Unverified, ActBeforeStore, LostAtElection, LevelIgnored, NoConfirmation,
 	BindingForgotten, MassLossIgnored, StartingForgotten, RetryForever, DownForgotten, HealthyAtOnce,
-	OverlapForgotten, RunBeforeRecord, TimesForgotten, DependsForgotten, LimitForgotten}
+	OverlapForgotten, RunBeforeRecord, TimesForgotten, DependsForgotten, LimitForgotten,
+	PromotedAtOnce, StableForgotten, HoldForgotten}

@@ -2,6 +2,7 @@ package world
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/lease"
@@ -213,6 +214,7 @@ func (w *world) converged() {
 	if w.life {
 		standing(w)
 		stuck(w, t)
+		rollouts{t}.stand()
 	}
 }
 
@@ -267,11 +269,12 @@ func (w *world) nothingWaits(t *globalTerm) {
 
 func (w *world) groupConverged(t *globalTerm, j *jobRecord, g *groupVersion) {
 	owners := w.watch.owners[groupName{j.name, g.group}]
-	for i := range g.count + 4 {
+	count := rollouts{t}.count(j, g)
+	for i := range count + 4 {
 		inst := instance{job: j.name, group: g.group, index: int32(i)}
 		live := w.watch.live[inst]
 		o, has := owners[i]
-		want := !j.stopped && i < g.count
+		want := !j.stopped && i < count
 		switch {
 		case !want && len(live) == 0:
 		case !want:
@@ -357,4 +360,61 @@ func (r *regionSim) master() *master {
 		return l.srv.lead
 	}
 	return nil
+}
+
+// promoted checks a write of a rollout's record: a server promotes only canaries that have run for
+// min_healthy.
+func (v *watch) promoted(name string, old, next any) {
+	was, _ := old.(*rolloutRecord)
+	is, _ := next.(*rolloutRecord)
+	j, _ := v.w.etcd.value(jobPrefix + name).(*jobRecord)
+	if was == nil || is == nil || was.Promoted || !is.Promoted || !is.Decided || j == nil || v.restoredAt != 0 {
+		return
+	}
+	for _, c := range is.Canaries {
+		g := j.group(c.Group)
+		if g == nil {
+			continue
+		}
+		for i := c.From; i < c.From+c.N; i++ {
+			at, ran := v.life.up[upKey{instance{job: name, group: c.Group, index: int32(i)}, is.Version}]
+			// The clock of a server may be one per cent fast.
+			if least := g.life.minHealthy - g.life.minHealthy/50; !ran || time.Duration(v.w.now-at) < least {
+				v.fail(canariesKept, "canary %d of %s/%s v%d is promoted after %s; min_healthy is %s", i, name, c.Group, is.Version, time.Duration(v.w.now-at), g.life.minHealthy)
+			}
+		}
+	}
+}
+
+// early checks a write of a slot: no instance below the canaries gets the version of an unpromoted rollout.
+func (v *watch) early(old, next any) {
+	was, had := old.(region.Slot)
+	is, has := next.(region.Slot)
+	if !v.w.life || !had || !has || is.Desired != region.DesiredRun || v.restoredAt != 0 {
+		return
+	}
+	rec, _ := v.w.etcd.value(rolloutPrefix + is.Job).(*rolloutRecord)
+	j, _ := v.w.etcd.value(jobPrefix + is.Job).(*jobRecord)
+	if j == nil || rec.stored().Of(is.Group) == nil || rec.Promoted || rec.Version != j.rolledOut() || j.stopped {
+		return
+	}
+	if c := rec.stored().Of(is.Group); is.From < c.From && was.JobVersion < rec.Version && is.JobVersion >= rec.Version {
+		v.fail(canariesKept, "%s gets version %d, whose canaries from %d on are not promoted", is, is.JobVersion, c.From)
+	}
+}
+
+// stand checks at the end that no rollout stands still.
+func (t rollouts) stand() {
+	if t.w.watch.restoredAt != 0 || t.level() == 0 {
+		return
+	}
+	for _, name := range sortedKeys(t.jobs) {
+		j := t.jobs[name]
+		if !t.evaluates(j) || strings.Contains(name, ".") {
+			continue
+		}
+		if next, d := t.evaluate(j); next != nil {
+			t.w.watch.fail(canariesKept, "the rollout of %s v%d stands still: %s: %s", name, next.Version, d.Kind, d.Why)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/global/progress"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/schedules/plan"
 	"github.com/nusa-scheduler/nusa/global/workflows/flow"
@@ -15,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job/steps"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/state/retry"
+	"github.com/nusa-scheduler/nusa/sim/world/rollout"
 )
 
 const (
@@ -378,3 +380,118 @@ func isChild(job string) bool { return strings.Contains(job, ".") }
 
 // bindsBoth reports whether both leases bind a run.
 func bindsBoth(r *run) bool { return r.o.binding == lease.Both }
+
+// tick decides about each rollout.
+func (t rollouts) tick() {
+	if !t.w.life || t.level() == 0 || t.ended() || !t.config().Serving(t.now()) {
+		return
+	}
+	for _, name := range sortedKeys(t.jobs) {
+		if !t.evaluates(t.jobs[name]) {
+			delete(t.rolling, name)
+			continue
+		}
+		if next, d := t.evaluate(t.jobs[name]); next != nil {
+			was := t.rollouts[name]
+			t.commit(func() []write {
+				j := t.jobs[name]
+				if t.leadership.conflict || j == nil || !t.evaluates(j) || t.rollouts[name] != was || j.rolledOut() != next.Version {
+					return nil
+				}
+				if t.w.tracing() {
+					t.w.tracef("%s: rollout of %s v%d: %s: %s", t.g.name, name, next.Version, d.Kind, d.Why)
+				}
+				return []write{{key: rolloutPrefix + name, value: next}}
+			}, nil)
+		}
+	}
+}
+
+// evaluates reports whether a job has a rollout about which something is left to decide.
+func (t rollouts) evaluates(j *jobRecord) bool {
+	r := t.present(j)
+	return j.typ != state.Batch && !j.stopped && j.rolledOut() > 0 && (r == nil || !r.Done)
+}
+
+// evaluate returns the record to store about a job's rollout, or nil, and the decision.
+func (t rollouts) evaluate(j *jobRecord) (*rolloutRecord, progress.Decision) {
+	rec, soft := t.present(j), t.rolling[j.name]
+	if soft == nil {
+		soft = &rollout.Soft{}
+		t.rolling[j.name] = soft
+	}
+	next, d := soft.Evaluate(j.rolledOut(), rec.stored(), t.groupsOf(j, rec), t.heldBy(j), t.now())
+	if next == nil {
+		return nil, d
+	}
+	out := &rolloutRecord{Record: *next}
+	if rec != nil {
+		out.stable = rec.stable
+	}
+	return out, d
+}
+
+// heldBy returns why no deadline of a job's rollout counts, or "".
+func (t rollouts) heldBy(j *jobRecord) string {
+	for _, s := range t.slotsOf(j.name) {
+		if r := t.regions[s.Region]; r != nil && !r.life.Connected() {
+			return "region " + s.Region + " is disconnected"
+		}
+	}
+	return ""
+}
+
+// groupsOf returns the groups that take part in a rollout.
+func (t rollouts) groupsOf(j *jobRecord, rec *rolloutRecord) (out []rollout.Group) {
+	canaries := rec.stored().Waits()
+	for _, g := range j.groups {
+		c := rec.stored().Of(g.group)
+		if g.life.since == 0 || canaries && c == nil {
+			continue
+		}
+		f := rollout.Group{MinHealthy: max(0, g.life.minHealthy), AutoPromote: g.life.autoPromote,
+			Group: progress.Group{Name: g.group, Desired: t.count(j, g), HealthyDeadline: g.life.healthyBound, ProgressDeadline: g.life.growthBound}}
+		if canaries {
+			f.Desired = c.N
+		}
+		for _, name := range t.names {
+			t.addRegion(&f.Group, name, j, g, canaries)
+		}
+		if canaries || g.life.since == j.rolledOut() || f.Outdated > 0 {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// addRegion adds to a group what one region reports. canaries: only the canaries count.
+func (t rollouts) addRegion(f *progress.Group, name string, j *jobRecord, g *groupVersion, canaries bool) {
+	rep := t.regions[name].report
+	if rep == nil || !t.regions[name].life.Connected() {
+		return
+	}
+	var newer, older versionCount
+	for key, n := range rep.versions {
+		if key.groupName != (groupName{j.name, g.group}) {
+			continue
+		}
+		to := &newer
+		if key.version < g.life.since {
+			to = &older
+		}
+		to.serving, to.starting, to.down = to.serving+n.serving, to.starting+n.starting, to.down+n.down
+	}
+	if canaries {
+		owned, c := 0, t.present(j).stored().Of(g.group)
+		for _, s := range t.slotsOf(j.name) {
+			if s.Group == g.group && s.Region == name && s.Desired == region.DesiredRun && s.JobVersion >= g.life.since {
+				owned += max(0, min(s.To, c.From+c.N)-max(s.From, c.From))
+			}
+		}
+		newer.serving = min(owned, newer.serving)
+		older = versionCount{}
+	}
+	f.Healthy += newer.serving
+	f.Starting += newer.starting
+	f.Outdated += older.serving + older.starting + older.down
+}

@@ -20,13 +20,14 @@
 //
 //	world.go     a world and its run; many worlds on all processors; planted bugs
 //	             (internal/plant): the worlds must find each of them
-//	life.go      retry policies, arrays and rollouts: their rules in jobs, and what must hold
-//	jobs.go      jobs, their versions and policies; slots and answers between the tiers
+//	life.go      retry policies, arrays and rollouts: their rules in jobs, what must hold, and what
+//	             operators do with rollouts
+//	jobs.go      jobs, their versions, policies and rollouts; slots and answers between the tiers
 //	campaign.go  the election of the active global server
 //	global.go    a leadership term and its transactions
 //	sessions.go  the sessions of the regions
 //	placer.go    plans, and verdicts
-//	children.go  the runs of schedules and workflows
+//	children.go  the runs of schedules and workflows; decides about rollouts
 //	region.go    the master of a region and its plans
 //	uplink.go    a region's session with the global tier
 //	nodes.go     a master's sessions with the agents
@@ -45,5 +46,5 @@
 //	checks.go    more of what must hold: leases that are passed on, owners, states that
 //	             only advance, and the state at the end
 //
-// The command that runs many worlds is in the folder simulate.
+// The folder rollout steps one rollout. The command that runs many worlds is in the folder simulate.
 package world

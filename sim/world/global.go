@@ -10,6 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/sim/world/rollout"
 )
 
 // globalTerm is what a global server holds while it is the active one, in one leadership term. It
@@ -33,6 +34,8 @@ type globalTerm struct {
 	byJob      map[string][]region.Slot
 	schedules  map[string]*scheduleRecord
 	flows      map[string]*flowRecord
+	rollouts   map[string]*rolloutRecord
+	rolling    map[string]*rollout.Soft // soft
 	regions    map[string]*globalRegion
 	names      []string // names of the regions, sorted
 
@@ -85,7 +88,7 @@ func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, former leade
 	g := c.g
 	term := all[leadershipKey].value.(leadershipRecord).term
 	t := &globalTerm{g: g, w: g.w, c: c, federation: g.w.etcd.federation, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.clock(), rev: rev, mods: map[string]int64{},
-		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, byJob: map[string][]region.Slot{}, regions: map[string]*globalRegion{}, schedules: map[string]*scheduleRecord{}, flows: map[string]*flowRecord{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
+		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, byJob: map[string][]region.Slot{}, regions: map[string]*globalRegion{}, schedules: map[string]*scheduleRecord{}, flows: map[string]*flowRecord{}, rollouts: map[string]*rolloutRecord{}, rolling: map[string]*rollout.Soft{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
 		movable: map[string][]place.Movable{}, reported: map[string]bool{}}
 	for _, k := range sortedKeys(all) {
 		t.store(k, all[k].value, all[k].mod)
@@ -146,6 +149,12 @@ func (t *globalTerm) store(key string, value any, rev int64) {
 		t.schedules[name] = value.(*scheduleRecord)
 	case flowPrefix:
 		t.flows[name] = value.(*flowRecord)
+	case rolloutPrefix:
+		if value == nil {
+			delete(t.rollouts, name)
+			return
+		}
+		t.rollouts[name] = value.(*rolloutRecord)
 	case slotPrefix:
 		t.storeSlot(name, value, rev)
 	case regionPrefix:

@@ -9,6 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/sim/world/rollout"
 )
 
 // groupVersion is one group of one version of a job. It never changes.
@@ -251,7 +252,7 @@ func (j *jobRecord) toPlace() place.Job {
 	}
 	for _, g := range j.groups {
 		out.Groups = append(out.Groups, place.Group{Name: g.group, Count: g.count, Ask: g.ask(), AskHash: askHashes[g.cpu], MaxParallel: g.maxParallel,
-			Parallel: g.life.parallel, Level: g.life.level(),
+			UnchangedSince: g.life.since, Parallel: g.life.parallel, Level: g.life.level(),
 			Bound: g.boundByRegion(), StopTime: g.kill, OnDisconnect: place.OnDisconnect{After: g.region.after, Replace: g.region.replace,
 				Failback: place.Failback{Mode: g.failback, After: g.failbackAfter}}})
 	}
@@ -280,6 +281,118 @@ func (w *world) setupTime(g *groupVersion) time.Duration {
 func (w *world) newID() string {
 	w.ids++
 	return fmt.Sprintf("a%06d", w.ids)
+}
+
+const rolloutPrefix = "rollouts/"
+
+// rolloutRecord is the stored record of a rollout. It never changes.
+type rolloutRecord struct {
+	rollout.Record
+	// stable is the version that instances keep which the rollout has not reached; nil: none is known. The shipped
+	// servers use the latest version that ran with all instances.
+	stable *jobRecord
+}
+
+// rollouts steps the rollouts of jobs, as global/placer/progress.go and global/state do.
+type rollouts struct{ *globalTerm }
+
+// rolledOut returns the latest version that changed the work of a group; 0: none did.
+func (j *jobRecord) rolledOut() (version int64) {
+	for _, g := range j.groups {
+		version = max(version, g.life.since)
+	}
+	return version
+}
+
+// present returns the record of the rollout of a job's present version, or nil.
+func (t rollouts) present(j *jobRecord) *rolloutRecord {
+	r := t.rollouts[j.name]
+	if r == nil || j.stopped || r.Version != j.rolledOut() {
+		return nil
+	}
+	return r
+}
+
+// stored returns the record without what only the world needs. It is nil for nil.
+func (r *rolloutRecord) stored() *rollout.Record {
+	if r == nil {
+		return nil
+	}
+	return &r.Record
+}
+
+// count returns how many instances a group has at present.
+func (t rollouts) count(j *jobRecord, g *groupVersion) int {
+	n, _ := t.present(j).stored().Indices(g.group, g.count)
+	return n
+}
+
+// toPlace returns a job without its slots, with what its rollout says.
+func (t rollouts) toPlace(j *jobRecord) place.Job {
+	out, r := j.toPlace(), t.present(j)
+	if r == nil || r.Done {
+		return out
+	}
+	out.Groups = slices.Clone(out.Groups)
+	for i := range out.Groups {
+		g := &out.Groups[i]
+		g.Count, g.CanaryFrom = r.Indices(g.Name, g.Count)
+	}
+	if r.Held() {
+		out.RolloutHold = fmt.Sprintf("version %d is held", r.Version)
+		if r.stable != nil {
+			stable := r.stable.toPlace()
+			out.KeepStable(&stable)
+		}
+	}
+	return out
+}
+
+// begin returns the record of the rollout of a new version with canaries, or nil. old is the version before.
+func (t rollouts) begin(old *jobRecord, next *jobVersion) *rolloutRecord {
+	before := t.present(old)
+	if !before.stored().Waits() {
+		before = nil
+	}
+	out := &rolloutRecord{Record: rollout.Record{Version: next.version}, stable: old}
+	if before != nil {
+		out.stable = before.stable
+	}
+	for i, g := range next.groups {
+		was := old.groups[i]
+		if g.life.canaries == 0 || g.life.since != next.version || g.singleton || was.singleton || t.level() == 0 {
+			continue
+		}
+		c := rollout.Canary{Group: g.group, From: was.count, N: g.life.canaries}
+		if b := before.stored().Of(g.group); b != nil {
+			c.From = b.From
+		}
+		for _, s := range t.slotsOf(old.name) {
+			if s.Group == g.group && s.From < c.From && s.Desired == region.DesiredRun {
+				c.From = max(c.From, s.To)
+			}
+		}
+		out.Canaries = append(out.Canaries, c)
+	}
+	if len(out.Canaries) == 0 {
+		return nil
+	}
+	return out
+}
+
+// writes returns what is stored about the rollout of a job together with a new record of the job.
+func (t rollouts) writes(next *jobRecord) []write {
+	old, key := t.jobs[next.name], rolloutPrefix+next.name
+	switch {
+	case !t.w.life || old == nil:
+	case old.stopped != next.stopped && t.rollouts[next.name] != nil:
+		return []write{{key: key, delete: true}}
+	case !next.stopped && old.version != next.version:
+		if rec := t.begin(old, next.jobVersion); rec != nil {
+			return []write{{key: key, value: rec}}
+		}
+	}
+	return nil
 }
 
 var slotStates = map[region.SlotState]state.SlotState{region.Offered: state.SlotOffered, region.Accepted: state.SlotAccepted, region.Done: state.SlotDone}

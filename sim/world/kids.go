@@ -35,6 +35,7 @@ func partOf(t children, at, job string) (place.Summary, bool) {
 
 // scenario submits the schedules and workflows of a world.
 func scenario(w *world) {
+	w.in(w.between(60*time.Second, 120*time.Second), operator{w}.steer)
 	for i := range w.rng.IntN(3) {
 		name := fmt.Sprintf("cron%d", i)
 		w.in(w.between(5*time.Second, 60*time.Second), func() { submitSchedule(w, name) })

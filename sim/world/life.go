@@ -7,7 +7,6 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
-	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -23,6 +22,9 @@ const (
 	// rolloutKept: a rollout takes down no more than max_parallel instances, and counts no instance as
 	// healthy before it has run for min_healthy.
 	rolloutKept = 12
+	// canariesKept: no instance below the canaries gets a version before the canaries are promoted, a
+	// server promotes only canaries that have run for min_healthy, and no rollout stands still.
+	canariesKept = 15
 )
 
 // hasLife reports whether the world of a seed has life: two in eight have, one of them with scenes.
@@ -36,6 +38,10 @@ type rules struct {
 	// parallel is how many instances of an array may run at once; 0: it is none.
 	parallel            int
 	minHealthy, stagger time.Duration
+	// canaries is the number of canaries of each new version. A server promotes them if autoPromote is set.
+	canaries                  int
+	autoPromote               bool
+	healthyBound, growthBound time.Duration // the deadlines of a rollout
 	// since is the version that changed the work last. broken: its instances end after a moment.
 	since  int64
 	broken bool
@@ -54,6 +60,10 @@ func newRules(w *world, g *groupVersion) (out rules) {
 	case state.Service:
 		out.minHealthy = pick[time.Duration](e, state.NoMinHealthy, time.Second, 3*time.Second, 8*time.Second)
 		out.stagger = pick[time.Duration](e, 0, 0, 4*time.Second)
+		out.healthyBound, out.growthBound = pick[time.Duration](e, 40, 90)*time.Second, pick[time.Duration](e, 60, 120)*time.Second
+		if e.chance(2) {
+			out.canaries, out.autoPromote = 1+e.rng.IntN(2), e.chance(2)
+		}
 		g.count = 1 + e.rng.IntN(6)
 	case state.Batch:
 		if e.chance(2) {
@@ -114,54 +124,16 @@ func failureOf(e *reconcile.Outcome) *retry.Failure {
 	return &retry.Failure{Category: retry.Category(f.Category), Task: f.Task, ExitCode: int32(f.ExitCode), Signal: int32(f.Signal), Permanent: f.Permanent}
 }
 
-// summaries returns what a region reports about its parts of jobs, by job.
-func summaries(view *state.View) map[string]place.Summary {
-	out := map[string]place.Summary{}
-	for g := range view.Groups() {
-		if g.Key.Local || len(g.Slots) == 0 {
-			continue
-		}
-		s, known := out[g.Key.Job]
-		if !known {
-			s = place.Summary{Version: g.Slots[0].JobVersion, Run: g.Slots[0].Run, Groups: map[string]place.GroupCounts{}}
-		}
-		for _, slot := range g.Slots {
-			s.Version, s.Run = min(s.Version, slot.JobVersion), min(s.Run, slot.Run)
-		}
-		n := func(c int32) int { return int(c) }
-		c := g.Counts
-		s.Groups[g.Key.Group] = place.GroupCounts{
-			Live: n(c.Pending + c.Starting + c.Running + c.Complete + c.Failed + c.Lost), Pending: n(c.Pending), Failed: n(c.Failed), Busy: n(c.Starting + c.Outdated),
-			Ended: n(c.Complete + c.Failed), Open: n(c.Pending + c.Starting + c.Running + c.Lost)}
-		out[g.Key.Job] = s
-	}
-	return out
-}
-
-func sameSummary(a, b place.Summary) bool {
-	return a.Version == b.Version && a.Run == b.Run && maps.Equal(a.Groups, b.Groups)
-}
-
-// newSummaries reports whether the summaries have changed since the latest report.
-func (u *uplink) newSummaries() bool {
-	return u.sums == nil || u.summed != u.m.view().Index() && !maps.EqualFunc(u.sums.parts, summaries(u.m.view()), sameSummary)
-}
-
-// addSummaries adds the regions' reports about a job.
-func addSummaries(t *globalTerm, j *place.Job) {
-	for _, name := range t.names {
-		if rep := t.regions[name].report; rep != nil {
-			if s, has := rep.parts[j.Name]; has {
-				s.Region = name
-				j.Summaries = append(j.Summaries, s)
-			}
-		}
-	}
-}
-
 // lifeSeen is what the watch knows for the invariants of this file.
 type lifeSeen struct {
 	tries map[tryKey]*tries
+	// up is when a process of an instance was first forked with the work of a version.
+	up map[upKey]int64
+}
+
+type upKey struct {
+	instance
+	version int64
 }
 
 type tryKey struct {
@@ -181,6 +153,16 @@ type tries struct {
 // forget forgets the failures in a region whose log was restored.
 func (l *lifeSeen) forget(r *regionSim) {
 	maps.DeleteFunc(l.tries, func(k tryKey, _ *tries) bool { return k.region == r.name })
+}
+
+// forked notes that a process begins.
+func (l *lifeSeen) forked(r *run, now int64) {
+	if l.up == nil {
+		l.up = map[upKey]int64{}
+	}
+	if k := (upKey{r.o.instance, r.o.spec.life.since}); l.up[k] == 0 {
+		l.up[k] = now
+	}
 }
 
 // triesOf returns the failures of an allocation's instance.
@@ -389,4 +371,72 @@ func busy(w *world, key state.GroupKey, at *regionSim) bool {
 		}
 	}
 	return false
+}
+
+// steer is what operators do with rollouts: they promote, fail, pause and resume. At the end they promote
+// and resume all.
+func (o operator) steer() {
+	end := o.now >= int64(calm)
+	if !end || o.now < int64(calm)+int64(60*time.Second) {
+		o.in(o.between(5*time.Second, 30*time.Second), o.steer)
+	}
+	t := o.active()
+	if t == nil || t.level() == 0 {
+		return
+	}
+	if !end && o.chance(2) {
+		o.newWork()
+	}
+	for _, name := range sortedKeys(t.rollouts) {
+		how := o.rng.IntN(8)
+		t.commit(func() []write {
+			j := t.jobs[name]
+			if j == nil || (rollouts{t}).present(j) == nil || t.rollouts[name].Done || t.rollouts[name].Failed != "" {
+				return nil
+			}
+			was := t.rollouts[name]
+			next := *was
+			next.Decided = false
+			switch {
+			case end:
+				next.Promoted, next.Paused = len(next.Canaries) > 0, false
+			case how == 0 && was.Waits():
+				next.Promoted = true
+			case how == 1:
+				next.Failed = "by an operator"
+			case how < 4:
+				next.Paused = !next.Paused
+			}
+			if next.Promoted == was.Promoted && next.Failed == was.Failed && next.Paused == was.Paused {
+				return nil
+			}
+			if o.tracing() {
+				o.tracef("operator: rollout of %s v%d: promoted %v, failed %q, paused %v", name, next.Version, next.Promoted, next.Failed, next.Paused)
+			}
+			return []write{{key: rolloutPrefix + name, value: &next}}
+		}, nil)
+	}
+}
+
+// newWork submits a version of a service that changes the work of each group.
+func (o operator) newWork() {
+	o.submit(func(t *globalTerm) *jobRecord {
+		old := o.aJob(t)
+		if old == nil || old.stopped || old.typ != state.Service {
+			return nil
+		}
+		v := o.newVersion(old.name, old.jobVersion)
+		for i, g := range v.groups {
+			was := old.groups[i]
+			g.cpu = pick(&o.engine, amounts[:]...)
+			g.kill = was.kill + time.Millisecond
+			g.life.changed(o.world, v, was, g)
+			g.hash = g.identity()
+		}
+		o.versions[versionKey{v.name, v.version}] = v
+		if o.tracing() {
+			o.tracef("operator: new work %s", v)
+		}
+		return &jobRecord{jobVersion: v, run: old.run, revision: old.revision}
+	})
 }

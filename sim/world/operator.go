@@ -190,7 +190,7 @@ func (w *world) submit(make func(t *globalTerm) *jobRecord) {
 		if rec == nil {
 			return nil
 		}
-		return []write{{key: jobPrefix + rec.name, value: rec}}
+		return append([]write{{key: jobPrefix + rec.name, value: rec}}, rollouts{t}.writes(rec)...)
 	}, func(ok bool) {
 		if ok && rec.revision == 0 {
 			rec.revision, rec.run = t.rev, t.rev

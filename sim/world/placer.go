@@ -42,6 +42,7 @@ func (t *globalTerm) tick() {
 	t.forget()
 	t.endReturns()
 	children{t}.tick()
+	rollouts{t}.tick()
 	t.seconds++
 	if t.seconds%5 == 0 {
 		t.g.known = max(t.g.known, t.rev)
@@ -160,7 +161,7 @@ func (t *globalTerm) snapshot() (place.Snapshot, bool) {
 		out.Returned = append(out.Returned, r.refused...)
 	}
 	for _, name := range sortedKeys(t.jobs) {
-		j := t.jobs[name].toPlace()
+		j := rollouts{t}.toPlace(t.jobs[name])
 		j.Slots, j.Movable = t.slotsOf(name), t.movable[name]
 		if t.w.life {
 			addSummaries(t, &j)
@@ -414,7 +415,7 @@ func (t *globalTerm) failoverSlots(name string, r *globalRegion) []failover.Slot
 			stop = max(stop, g.kill)
 		}
 		f.BoundFor = r.life.BoundUntil(stop) - t.now()
-		f.Stopping = g == nil || j.stopped || s.Desired == region.DesiredStop || !s.System && s.From >= g.count
+		f.Stopping = g == nil || j.stopped || s.Desired == region.DesiredStop || !s.System && s.From >= rollouts{t}.count(j, g)
 		out = append(out, f)
 	}
 	return out
@@ -448,7 +449,7 @@ func (t *globalTerm) heal(name string, level uint32) (out []region.Change) {
 		if j != nil {
 			g = j.group(s.Group)
 		}
-		if g == nil || j.stopped || s.Desired == region.DesiredStop || s.From >= g.count {
+		if g == nil || j.stopped || s.Desired == region.DesiredStop || s.From >= (rollouts{t}).count(j, g) {
 			with.Stopping = true
 		} else {
 			with.Stop, with.KeepReplacement = g.boundByRegion() || s.Former[i].Bound, g.keepReplacement
@@ -487,7 +488,7 @@ func (t *globalTerm) forget() {
 		for _, key := range sortedKeys(t.slots) {
 			s := t.slots[key]
 			j := t.jobs[s.Job]
-			if gone(s.Region) && !s.Vacant && (s.System || j == nil || j.stopped || s.Desired == region.DesiredStop || j.group(s.Group) == nil || s.From >= j.group(s.Group).count) {
+			if gone(s.Region) && !s.Vacant && (s.System || j == nil || j.stopped || s.Desired == region.DesiredStop || j.group(s.Group) == nil || s.From >= rollouts{t}.count(j, j.group(s.Group))) {
 				changes = append(changes, region.GiveUp(s))
 				continue
 			}

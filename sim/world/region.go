@@ -2,9 +2,11 @@ package world
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/regional/accept"
 	"github.com/nusa-scheduler/nusa/regional/presence"
@@ -335,5 +337,83 @@ func (r *regionSim) empty() {
 	clear(r.own)
 	for _, a := range r.agents {
 		a.forget()
+	}
+}
+
+// summaries returns what a region reports about its parts of jobs, by job.
+func summaries(view *state.View) map[string]place.Summary {
+	out := map[string]place.Summary{}
+	for g := range view.Groups() {
+		if g.Key.Local || len(g.Slots) == 0 {
+			continue
+		}
+		s, known := out[g.Key.Job]
+		if !known {
+			s = place.Summary{Version: g.Slots[0].JobVersion, Run: g.Slots[0].Run, Groups: map[string]place.GroupCounts{}}
+		}
+		for _, slot := range g.Slots {
+			s.Version, s.Run = min(s.Version, slot.JobVersion), min(s.Run, slot.Run)
+		}
+		n := func(c int32) int { return int(c) }
+		c := g.Counts
+		s.Groups[g.Key.Group] = place.GroupCounts{
+			Live: n(c.Pending + c.Starting + c.Running + c.Complete + c.Failed + c.Lost), Pending: n(c.Pending), Failed: n(c.Failed), Busy: n(c.Starting + c.Outdated),
+			Ended: n(c.Complete + c.Failed), Open: n(c.Pending + c.Starting + c.Running + c.Lost)}
+		out[g.Key.Job] = s
+	}
+	return out
+}
+
+func sameSummary(a, b place.Summary) bool {
+	return a.Version == b.Version && a.Run == b.Run && maps.Equal(a.Groups, b.Groups)
+}
+
+// newSummaries reports whether the summaries have changed since the latest report.
+func (u *uplink) newSummaries() bool {
+	return u.sums == nil || u.summed != u.m.view().Index() && !(maps.EqualFunc(u.sums.parts, summaries(u.m.view()), sameSummary) &&
+		maps.Equal(u.sums.versions, versionCounts(u.m.view())))
+}
+
+// versionOfGroup names the instances of a group that have one version.
+type versionOfGroup struct {
+	groupName
+	version int64
+}
+
+// versionCount counts the instances of a group that have one version.
+type versionCount struct{ serving, starting, down int }
+
+// versionCounts returns what a region reports about the versions of its instances. The shipped servers derive
+// these counts from JobSummary.groups and JobSummary.newer.
+func versionCounts(view *state.View) map[versionOfGroup]versionCount {
+	out := map[versionOfGroup]versionCount{}
+	for a := range view.Allocs() {
+		if !a.Live() || a.Local || a.Desired != state.Run {
+			continue
+		}
+		key := versionOfGroup{groupName{a.Job, a.Group}, a.JobVersion}
+		n := out[key]
+		switch {
+		case a.Disconnected:
+			n.down++
+		case a.Serving():
+			n.serving++
+		default:
+			n.starting++
+		}
+		out[key] = n
+	}
+	return out
+}
+
+// addSummaries adds the regions' reports about a job.
+func addSummaries(t *globalTerm, j *place.Job) {
+	for _, name := range t.names {
+		if rep := t.regions[name].report; rep != nil {
+			if s, has := rep.parts[j.Name]; has {
+				s.Region = name
+				j.Summaries = append(j.Summaries, s)
+			}
+		}
 	}
 }

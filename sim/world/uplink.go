@@ -74,7 +74,9 @@ type (
 		ready   int
 		free    int64
 		running map[groupName]int
-		parts   map[string]place.Summary // only in worlds with life
+		// parts and versions are only in worlds with life.
+		parts    map[string]place.Summary
+		versions map[versionOfGroup]versionCount
 	}
 	goodbye struct{}
 )
@@ -416,7 +418,7 @@ func sum(in sched.Input, asked []place.Ask, life bool) *regionSums {
 		out.fits[askHashes[asked[i].CPUMilli]] = n
 	}
 	if life {
-		out.parts = summaries(in.View)
+		out.parts, out.versions = summaries(in.View), versionCounts(in.View)
 	}
 	t := sched.Sum(in.View)
 	out.ready, out.free = int(t.Ready), t.Free.CPUMilli
@@ -427,7 +429,7 @@ func sum(in sched.Input, asked []place.Ask, life bool) *regionSums {
 func (r regionReport) equal(old *regionReport) bool {
 	return old != nil && r.slotsRevision == old.slotsRevision && slices.Equal(r.disconnected, old.disconnected) && slices.Equal(r.jobs, old.jobs) &&
 		(r.regionSums == old.regionSums || r.ready == old.ready && r.free == old.free && maps.Equal(r.fits, old.fits) && maps.Equal(r.running, old.running)) &&
-		maps.EqualFunc(r.regionSums.parts, old.regionSums.parts, sameSummary)
+		maps.EqualFunc(r.regionSums.parts, old.regionSums.parts, sameSummary) && maps.Equal(r.regionSums.versions, old.regionSums.versions)
 }
 
 // leaseState returns the state of the region's lease. When the region has a lease again, leaseState

@@ -138,6 +138,7 @@ func (v *watch) fork(r *run) {
 	}
 	v.live[r.o.instance] = append(v.live[r.o.instance], r)
 	v.checkEpoch(r)
+	v.life.forked(r, v.w.now)
 	v.fits(r)
 	v.atOnce(r)
 	v.kidForks(r)
@@ -299,7 +300,10 @@ func (v *watch) stored(key string, old, next any) {
 	switch {
 	case key == leadershipKey:
 		v.storedTerm(next)
+	case strings.HasPrefix(key, rolloutPrefix):
+		v.promoted(strings.TrimPrefix(key, rolloutPrefix), old, next)
 	case strings.HasPrefix(key, slotPrefix):
+		v.early(old, next)
 		v.storedSlot(old, next)
 	case strings.HasPrefix(key, regionPrefix):
 		rec, _ := next.(regionRecord)

@@ -274,6 +274,9 @@ var breaks = map[plant.Bug][]int{
 	plant.TimesForgotten:    {scheduleKept},
 	plant.DependsForgotten:  {workflowKept},
 	plant.LimitForgotten:    {workflowKept},
+	plant.PromotedAtOnce:    {canariesKept},
+	plant.StableForgotten:   {canariesKept},
+	plant.HoldForgotten:     {canariesKept},
 }
 
 // shows reports whether a violation is of an invariant that the bug breaks.
