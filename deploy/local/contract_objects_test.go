@@ -84,6 +84,8 @@ func (c *contract) valid(op rest.Operation) string {
 		return `{"step": "gate"}`
 	case "Workflows.Retry":
 		return `{"from": "gate"}`
+	case "Overrides.Clear":
+		return `{"region": "southeastasia"}`
 	case "Pools.Set":
 		return `{"pool": {"weights": {"cpu": 60, "quota": 20}}}`
 	case "Virtflow.Schedule":

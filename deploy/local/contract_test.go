@@ -27,9 +27,7 @@ import (
 
 // refusedHere are operations that never succeed in the federation of the test, with the reason.
 var refusedHere = map[string]string{
-	"Overrides.List":           "no server serves it yet",
-	"Overrides.Set":            "no server serves it yet",
-	"Overrides.Clear":          "no server serves it yet",
+	"Overrides.Set":            "only the region that runs the job takes it",
 	"Regions.Rebind":           "only a regional server serves it",
 	"Regions.Lose":             "every region is connected",
 	"System.Recover":           "the store is not restored",
@@ -353,7 +351,7 @@ func (c *contract) named(op rest.Operation, parameter string, values map[string]
 		return "default" // it has nodes
 	case parameter == "name" && (op.Name == "Regions.Define" || strings.HasPrefix(op.Template, "/v1/regions/")):
 		return "southeastasia"
-	case (parameter == "name" || strings.HasSuffix(parameter, ".name")) && service != "Jobs" && service != "Rollouts":
+	case (parameter == "name" || strings.HasSuffix(parameter, ".name")) && service != "Jobs" && service != "Rollouts" && service != "Overrides":
 		return "made-by-test"
 	case parameter == "id" && service == "Allocations" && c.values["allocation"] != "":
 		return c.values["allocation"]

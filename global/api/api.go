@@ -63,6 +63,7 @@ func (s *Services) Register(to grpc.ServiceRegistrar) {
 	nusav1.RegisterMembersServer(to, &membersAPI{s: s})
 	nusav1.RegisterKeysServer(to, &keysAPI{s: s})
 	nusav1.RegisterPoolsServer(to, &poolsAPI{s: s})
+	nusav1.RegisterOverridesServer(to, &overridesAPI{s: s})
 	s.Enroll.Register(to)
 }
 

@@ -5,7 +5,7 @@
 //	api.go          Services: registration; System and Federation
 //	term.go         Term: what the services need of one leadership term; statuses of errors
 //	reach.go        tunnels to regions; one call to many regions
-//	jobs.go         Jobs: Get, Stop, Watch
+//	jobs.go         Jobs: Get, Stop, Watch; Overrides
 //	joblist.go      Jobs.List over the federation's and the regions' jobs
 //	submit.go       Jobs: Submit, SubmitMany
 //	explain.go      Jobs: Plan, Explain

@@ -1,8 +1,10 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -10,9 +12,11 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 // jobsAPI is the public Jobs service of the federation.
@@ -248,4 +252,85 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 		now.Spec = nil
 		return changed, err
 	})
+}
+
+// overridesAPI is the Overrides service over all regions. Each region keeps its own overrides.
+type overridesAPI struct {
+	nusav1.UnimplementedOverridesServer
+	s *Services
+}
+
+// List implements nusav1.OverridesServer. A region of an earlier version has no overrides.
+func (o *overridesAPI) List(ctx context.Context, req *nusav1.ListOverridesRequest) (*nusav1.ListOverridesResponse, error) {
+	term, err := o.s.term()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	if name := req.GetRegion(); name != "" {
+		if _, err := term.region(name); err != nil {
+			return nil, err
+		}
+		names = []string{name}
+	}
+	conns, errs := term.reach(names)
+	parts, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (*nusav1.ListOverridesResponse, error) {
+		part, err := nusav1.NewOverridesClient(c.conn).List(ctx, &nusav1.ListOverridesRequest{Namespace: req.GetNamespace(), Region: c.name})
+		if rpcerr.UnknownCall(err) {
+			return &nusav1.ListOverridesResponse{}, nil
+		}
+		return part, err
+	})
+	out := &nusav1.ListOverridesResponse{Errors: append(errs, failed...)}
+	for _, part := range parts {
+		out.Overrides = append(out.Overrides, part.GetOverrides()...)
+	}
+	if call := rights.Of(ctx); call.Filtered() {
+		out.Overrides = slices.DeleteFunc(out.Overrides, func(x *nusav1.Override) bool { return !call.May(x.GetNamespace(), x.GetRegion()) })
+	}
+	slices.SortFunc(out.Overrides, func(x, y *nusav1.Override) int {
+		return cmp.Or(cmp.Compare(x.GetNamespace(), y.GetNamespace()), cmp.Compare(x.GetJob(), y.GetJob()), cmp.Compare(x.GetRegion(), y.GetRegion()))
+	})
+	return out, nil
+}
+
+// Set implements nusav1.OverridesServer. The region has an entry of its own once the override is stored.
+func (o *overridesAPI) Set(ctx context.Context, req *nusav1.SetOverrideRequest) (*nusav1.Override, error) {
+	c, err := o.region(ctx, req.GetJob(), req.GetRegion(), "set")
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.Set(ctx, req)
+	return out, ofRegion(req.GetRegion(), err)
+}
+
+// Clear implements nusav1.OverridesServer.
+func (o *overridesAPI) Clear(ctx context.Context, req *nusav1.ClearOverrideRequest) (*nusav1.ClearOverrideResponse, error) {
+	c, err := o.region(ctx, req.GetJob(), req.GetRegion(), "clear")
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.Clear(ctx, req)
+	return out, ofRegion(req.GetRegion(), err)
+}
+
+// region records a change of an override, and returns the service of its region.
+func (o *overridesAPI) region(ctx context.Context, ref *nusav1.JobRef, name, how string) (nusav1.OverridesClient, error) {
+	term, err := o.s.term()
+	if err != nil {
+		return nil, err
+	}
+	k, err := checkRef(ref)
+	if err != nil {
+		return nil, err
+	}
+	if name == "" {
+		return nil, invalid("region", "must name a region, because each region has its own overrides")
+	}
+	conn, err := term.dial(name)
+	if err != nil {
+		return nil, err
+	}
+	e := audit.Entry{Verb: "override", Kind: rpcerr.KindJob, Namespace: k.Namespace, Name: k.Name, Region: name, Reason: how, Outcome: audit.Started}
+	return nusav1.NewOverridesClient(conn), term.record(ctx, e)
 }

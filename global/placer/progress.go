@@ -210,7 +210,7 @@ func (p *rollouts) groupsOf(r *rolling, j *state.Job, rec *nusav1.RolloutRecord,
 			continue
 		}
 		f := progress.Group{
-			Name: name, Desired: int(g.GetDesired()), Healthy: int(max(0, c.GetRunning()-c.GetOutdated())),
+			Name: name, Desired: int(g.GetDesired() - c.GetHeld()), Healthy: int(max(0, c.GetRunning()-c.GetOutdated())),
 			Starting: int(c.GetStarting()), Outdated: int(c.GetOutdated()),
 		}
 		p.time(&f, r, rec, restart)

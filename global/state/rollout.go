@@ -172,6 +172,9 @@ func (j *Job) DeadlinesHeld(see Sight) string {
 		if _, awaited := see.Awaited(name); awaited {
 			return "region " + name + " has not reconnected since the election"
 		}
+		if o := j.Summaries.Get(name).GetOverride(); o.GetHeld() > 0 && CanaryStage(j.PresentRollout()) {
+			return "an override of region " + name + " may keep a canary stopped"
+		}
 	}
 	return ""
 }
@@ -334,7 +337,7 @@ func (j *Job) Reported(rec *Record) (out []place.Summary) {
 		t := place.Summary{Region: name, Version: sum.GetVersion(), Run: sum.GetRun(), Groups: map[string]place.GroupCounts{}}
 		for group, c := range sum.GetGroups() {
 			t.Groups[group] = place.GroupCounts{
-				Live: int(counts.Live(c)), Pending: int(c.GetPending()), Failed: int(c.GetFailed()), Busy: int(c.GetStarting() + c.GetOutdated()),
+				Live: int(counts.Live(c) + c.GetHeld()), Pending: int(c.GetPending()), Failed: int(c.GetFailed()), Busy: int(c.GetStarting() + c.GetOutdated()),
 				Ended: int(c.GetComplete() + c.GetFailed()), Open: int(c.GetPending() + c.GetStarting() + c.GetRunning() + c.GetLost()),
 			}
 		}

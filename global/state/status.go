@@ -60,6 +60,7 @@ func (j *Job) Status(see Sight) *nusav1.JobStatus {
 		}
 	}
 	out.State, out.Message = j.summarize(out.Groups, obstacles, presentBehind, see)
+	j.addOverrides(out, sums, see)
 	j.addRollout(out, see)
 	if r := j.Result; j.standsIn(r) && !jobstatus.HasEnded(out.State) {
 		stored := proto.CloneOf(r.GetStatus())
@@ -69,6 +70,24 @@ func (j *Job) Status(see Sight) *nusav1.JobStatus {
 		return stored
 	}
 	return out
+}
+
+// addOverrides adds the overrides of regions to a status. The lock is held.
+func (j *Job) addOverrides(out *nusav1.JobStatus, sums map[string]*nusav1.JobSummary, see Sight) {
+	var present []*nusav1.Override
+	for _, r := range slices.Sorted(maps.Keys(sums)) {
+		o := sums[r].GetOverride()
+		if o == nil {
+			continue
+		}
+		out.Overrides = append(out.Overrides, o)
+		if _, cut := see.CutOff(r); !cut {
+			present = append(present, o)
+		}
+	}
+	if !j.Record.Stopped() {
+		out.Message = jobstatus.WithOverrides(out.Message, present)
+	}
 }
 
 // standsIn reports whether a result belongs to the present version and run.
@@ -146,10 +165,11 @@ func (j *Job) groupStatus(name string, count int32, sums map[string]*nusav1.JobS
 		}
 		c, late := j.regionCounts(sums[r], name, o.open)
 		c.Stopped = 0 // stopped instances have moved away, or are not wanted any more
+		c.Held = min(c.GetHeld(), o.instances)
 		s.behind = s.behind || late || o.again
 		// Instances that the region does not count yet are pending in that region. After an
 		// election such instances may run, because the stored counts are some seconds old.
-		if missing := o.instances - counts.Live(c); missing > 0 && (!system || counts.Live(c) == 0) {
+		if missing := o.instances - counts.Live(c) - c.GetHeld(); missing > 0 && (!system || counts.Live(c) == 0) {
 			if _, awaited := see.Awaited(r); awaited {
 				c.Unknown += missing
 			} else {
@@ -157,7 +177,7 @@ func (j *Job) groupStatus(name string, count int32, sums map[string]*nusav1.JobS
 			}
 		}
 		if !system { // only the region knows how many instances a system job has
-			counts.MoveSurplusToStopping(c, o.instances)
+			counts.MoveSurplusToStopping(c, o.instances-c.GetHeld())
 		}
 		out.Regions[r] = c
 		counts.Add(out.Counts, c)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/events"
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/notify"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -48,6 +49,7 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 	}
 	if !st.loading {
 		st.Events.addFailedInstances(r.Name, k.String(), old, sum)
+		st.Events.addOverride(r.Name, k.String(), old.GetOverride(), sum.GetOverride())
 	}
 	st.JobChanged(j)
 	if j.Record.Type() == place.Batch {
@@ -196,6 +198,16 @@ func (e Events) addFailedInstances(from, subject string, was, is *nusav1.JobSumm
 		if n := now.GetLost() - old.GetLost(); n > 0 {
 			e.AddAt(from, "instance.lost", subject, "%s: %d at %s on lost nodes", group, n, from)
 		}
+	}
+}
+
+// addOverride adds an event when a region has set, changed or cleared its override of a job.
+func (e Events) addOverride(from, subject string, was, is *nusav1.Override) {
+	switch {
+	case is == nil && was != nil:
+		e.AddAt(from, "job.override_cleared", subject, "%s runs all of its part again", from)
+	case is != nil && !was.GetSet().AsTime().Equal(is.GetSet().AsTime()):
+		e.AddAt(from, "job.overridden", subject, "at %s: %s", from, jobstatus.OverrideText(is))
 	}
 }
 

@@ -18,7 +18,7 @@ var types = []string{
 	"failover.paused", "failover.resumed",
 	"instance.given_up", "instance.lost",
 	"intake.dead_letter", "intake.deleted", "intake.disabled", "intake.enabled", "intake.set",
-	"job.complete", "job.failed", "job.purged", "job.reverted", "job.stopped", "job.submitted",
+	"job.complete", "job.failed", "job.overridden", "job.override_cleared", "job.purged", "job.reverted", "job.stopped", "job.submitted",
 	"join_token.created", "join_token.revoked",
 	"key.rotated",
 	"latency.breached", "latency.kept",

@@ -2,7 +2,7 @@ package counts
 
 import nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 
-// Live returns the number of instances in all states except stopped, stopping and unknown.
+// Live returns the number of instances in all states except stopped, stopping, unknown and held.
 func Live(c *nusav1.InstanceCounts) int32 {
 	return c.GetPending() + c.GetStarting() + c.GetRunning() + c.GetComplete() + c.GetFailed() + c.GetLost()
 }
@@ -33,4 +33,5 @@ func Add(sum, c *nusav1.InstanceCounts) {
 	sum.Outdated += c.GetOutdated()
 	sum.Stopping += c.GetStopping()
 	sum.Unknown += c.GetUnknown()
+	sum.Held += c.GetHeld()
 }

@@ -30,7 +30,7 @@ func TestSurplusMovesToStopping(t *testing.T) {
 }
 
 func TestAdd(t *testing.T) {
-	one := &nusav1.InstanceCounts{Pending: 1, Starting: 2, Running: 3, Complete: 4, Failed: 5, Stopped: 6, Lost: 7, Outdated: 8, Stopping: 9, Unknown: 10}
+	one := &nusav1.InstanceCounts{Pending: 1, Starting: 2, Running: 3, Complete: 4, Failed: 5, Stopped: 6, Lost: 7, Outdated: 8, Stopping: 9, Unknown: 10, Held: 11}
 	sum := &nusav1.InstanceCounts{}
 	Add(sum, one)
 	if !proto.Equal(sum, one) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -39,6 +40,7 @@ const (
 	Complete       // every instance of the batch job ended successfully
 	Pending        // instances wait or are lost
 	Unknown        // instances are in regions that are cut off
+	Held           // overrides keep all instances stopped
 	Replacing      // instances that are not wanted any more still stop
 	Starting       // instances start
 	Running        // all instances run
@@ -62,7 +64,7 @@ func (p Phase) State() nusav1.JobState {
 		return nusav1.JobState_JOB_STATE_FAILED
 	case Complete:
 		return nusav1.JobState_JOB_STATE_COMPLETE
-	case Pending, Unknown:
+	case Pending, Unknown, Held:
 		return nusav1.JobState_JOB_STATE_PENDING
 	case Running:
 		return nusav1.JobState_JOB_STATE_RUNNING
@@ -88,6 +90,8 @@ func PhaseOf(f *Facts) Phase {
 		return Phase{Kind: Pending}
 	case c.Unknown > 0:
 		return Phase{Kind: Unknown}
+	case c.Held > 0 && c.Running+c.Starting == 0 && f.Stopping == "":
+		return Phase{Kind: Held}
 	case f.Stopping != "":
 		return Phase{Replacing, f.Stopping}
 	case c.Starting > 0:
@@ -122,6 +126,54 @@ func Waiting(c *nusav1.InstanceCounts, desired int32) string {
 		return fmt.Sprintf("%d of %d instances wait", wait, desired)
 	}
 	return fmt.Sprintf("%d done, %d running, %d wait", c.GetComplete(), c.GetStarting()+c.GetRunning(), wait)
+}
+
+// OverrideText says what an override does, for example "stopped" or "web scaled to 2: the site is hot".
+func OverrideText(o *nusav1.Override) string {
+	var parts []string
+	if o.GetStopped() {
+		parts = append(parts, "stopped")
+	}
+	for _, g := range o.GetGroups() {
+		if g.GetCount() < 0 {
+			parts = append(parts, "but not "+g.GetGroup())
+		} else {
+			parts = append(parts, fmt.Sprintf("%s scaled to %d", g.GetGroup(), g.GetCount()))
+		}
+	}
+	text := strings.Join(parts, ", ")
+	if o.GetReason() != "" {
+		text += ": " + o.GetReason()
+	}
+	return text
+}
+
+// WithOverrides adds to a summary how many instances the overrides of regions keep stopped, for example
+// "2 held by an override at tokyo". Overrides that hold nothing now are left out.
+func WithOverrides(summary string, all []*nusav1.Override) string {
+	text, left, more := summary, int32(0), 0
+	for _, o := range all {
+		if o.GetHeld() == 0 {
+			continue
+		}
+		if more++; more > maxNamed {
+			left += o.GetHeld()
+			continue
+		}
+		text = joinText(text, fmt.Sprintf("%d held by an override at %s", o.GetHeld(), o.GetRegion()))
+	}
+	if more > maxNamed {
+		text = joinText(text, fmt.Sprintf("%d held in %d more regions", left, more-maxNamed))
+	}
+	return text
+}
+
+// joinText joins two texts that may be empty.
+func joinText(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
 }
 
 // WithObstacle adds to a summary why a group cannot run: "summary: group: obstacle".

@@ -291,7 +291,7 @@ func done(view *state.View, g *state.GroupView, s *state.Slot) bool {
 		wanted += r[1] - r[0]
 	}
 	for in := range view.Instances(s.Key()) {
-		if s.Wants(in.Index) && in.Finished() {
+		if s.Owns(in.Index) && in.Finished() {
 			finished++
 		}
 	}
@@ -304,7 +304,7 @@ func doneAnswers(view *state.View, s *state.Slot) []state.Answer {
 	var failed, all int32
 	message, why := "", state.ReasonReschedulesExhausted
 	for in := range view.Instances(s.Key()) {
-		if !s.Wants(in.Index) {
+		if !s.Owns(in.Index) {
 			continue
 		}
 		all++

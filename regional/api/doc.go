@@ -16,7 +16,7 @@
 //	nodes.go        Nodes
 //	pools.go        Pools
 //	regions.go      Regions, and the comparison of the servers' states
-//	federation.go   Regions: the move to another federation; alarms for an operator
+//	federation.go   Regions: the move to another federation; Overrides; alarms for an operator
 //	topology.go     Topology: matrix, paths, distances
 //	history.go      Topology: the metrics history
 //	origins.go      Origins

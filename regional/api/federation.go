@@ -1,18 +1,25 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/security/audit"
+	"github.com/nusa-scheduler/nusa/security/recorder"
+	"github.com/nusa-scheduler/nusa/security/rights"
 )
 
 // federationID matches the id of a federation. crypto/rand.Text makes such ids.
@@ -71,4 +78,124 @@ func alarms(s *Server, m *Master) []string {
 		out = append(out, "the region was recovered: nothing that a lease binds starts before every earlier lease is over")
 	}
 	return out
+}
+
+// overrides is the Overrides service of a region.
+type overrides struct {
+	nusav1.UnimplementedOverridesServer
+	s *Server
+}
+
+// List implements nusav1.OverridesServer.
+func (o overrides) List(ctx context.Context, req *nusav1.ListOverridesRequest) (*nusav1.ListOverridesResponse, error) {
+	if err := (nodePools{s: o.s}).own(req.GetRegion()); err != nil {
+		return nil, err
+	}
+	out, call, view := &nusav1.ListOverridesResponse{}, rights.Of(ctx), o.s.State.View()
+	for x := range view.Overrides() {
+		if call.Filtered() && !call.May(x.Namespace, o.s.region()) || req.GetNamespace() != "" && x.Namespace != req.GetNamespace() {
+			continue
+		}
+		out.Overrides = append(out.Overrides, o.toProto(view, x))
+	}
+	return out, nil
+}
+
+func (o overrides) toProto(view *state.View, x *state.Override) *nusav1.Override {
+	return wire.OverrideToProto(x, o.s.region(), view.Held(state.JobKey{Namespace: x.Namespace, Job: x.Job}))
+}
+
+// Set implements nusav1.OverridesServer.
+func (o overrides) Set(ctx context.Context, req *nusav1.SetOverrideRequest) (*nusav1.Override, error) {
+	k, err := o.job(req.GetJob(), req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	cmd := &state.SetOverride{
+		Namespace: k.Namespace, Job: k.Job, Stop: req.GetStop(), Group: req.GetGroup(), Count: req.GetCount(), Reason: req.GetReason(), By: recorder.Of(ctx).Who,
+	}
+	switch {
+	case cmd.Stop && (cmd.Group != "" || cmd.Count != 0):
+		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "stop", Message: "stops every group, so group and count must be unset"})
+	case cmd.Count < 0 || cmd.Count > state.MaxInstances:
+		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "count", Message: fmt.Sprintf("must be 0..%d", state.MaxInstances)})
+	case len(cmd.Reason) > maxReason:
+		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "reason", Message: fmt.Sprintf("has %d bytes, at most %d", len(cmd.Reason), maxReason)})
+	}
+	e := audit.Entry{Verb: "override", Kind: rpcerr.KindJob, Namespace: k.Namespace, Name: k.Job, Region: o.s.region(), Reason: "stop"}
+	if !cmd.Stop {
+		if cmd.Group, err = onlyGroup(o.s.State.View(), k, cmd.Group); err != nil {
+			return nil, err
+		}
+		e.Reason = fmt.Sprintf("scale %s to %d", cmd.Group, cmd.Count)
+	}
+	if err := o.commit(ctx, cmd, e); err != nil {
+		return nil, err
+	}
+	view := o.s.State.View()
+	if x, stored := view.Override(k.Namespace, k.Job); stored {
+		return o.toProto(view, x), nil
+	}
+	return &nusav1.Override{Namespace: k.Namespace, Job: k.Job, Region: o.s.region()}, nil // the count has ended the override
+}
+
+// Clear implements nusav1.OverridesServer.
+func (o overrides) Clear(ctx context.Context, req *nusav1.ClearOverrideRequest) (*nusav1.ClearOverrideResponse, error) {
+	k, err := o.job(req.GetJob(), req.GetRegion())
+	if err != nil {
+		return nil, err
+	}
+	if _, stored := o.s.State.View().Override(k.Namespace, k.Job); !stored {
+		return &nusav1.ClearOverrideResponse{}, nil
+	}
+	e := audit.Entry{Verb: "override", Kind: rpcerr.KindJob, Namespace: k.Namespace, Name: k.Job, Region: o.s.region(), Reason: "clear"}
+	if err := o.commit(ctx, &state.SetOverride{Namespace: k.Namespace, Job: k.Job, Clear: true}, e); err != nil {
+		return nil, err
+	}
+	return &nusav1.ClearOverrideResponse{Cleared: true}, nil
+}
+
+// maxReason bounds the bytes of the reason of an override.
+const maxReason = 256
+
+// job returns the job of the federation that a request names.
+func (o overrides) job(ref *nusav1.JobRef, region string) (state.JobKey, error) {
+	if err := (nodePools{s: o.s}).own(region); err != nil {
+		return state.JobKey{}, err
+	}
+	k := state.JobKey{Namespace: cmp.Or(ref.GetNamespace(), job.DefaultNamespace), Job: ref.GetName()}
+	if ref.GetRegion() != "" || strings.Contains(k.Job, "@") {
+		return k, rpcerr.Invalid(&nusav1.Problem{Field: "job.region", Message: "must be empty: a region's own job needs no override, stop or scale it itself"})
+	}
+	return k, nil
+}
+
+// onlyGroup returns the name of a group of a job. An empty name stands for the only one.
+func onlyGroup(view *state.View, k state.JobKey, name string) (string, error) {
+	var all []string
+	for g := range view.JobGroups(k) {
+		if hasWork(g) {
+			all = append(all, g.Key.Group)
+		}
+	}
+	switch {
+	case name != "" || len(all) == 1:
+		return cmp.Or(name, strings.Join(all, "")), nil
+	case len(all) == 0:
+		return "", notFound(rpcerr.KindJob, k.Job, "region %s has no part of job %s", view.Cluster().Region, k)
+	}
+	return "", rpcerr.Invalid(&nusav1.Problem{Field: "group", Message: "must name one of the groups " + strings.Join(all, ", ")})
+}
+
+// commit stores a change of an override with its entry in the audit trail.
+func (o overrides) commit(ctx context.Context, cmd *state.SetOverride, e audit.Entry) error {
+	m, err := o.s.master()
+	if err != nil {
+		return err
+	}
+	if level := o.s.State.View().Cluster().FeatureLevel; level < state.OverrideLevel {
+		return status.Errorf(codes.FailedPrecondition, "region %s has servers of an earlier version (feature level %d), so it cannot store overrides: upgrade all its servers", o.s.region(), level)
+	}
+	_, err = m.Log.Commit(ctx, o.s.audited(ctx, state.Command{SetOverride: cmd}, e))
+	return raftlog.StatusError(err)
 }

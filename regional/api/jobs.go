@@ -108,6 +108,9 @@ func (j jobs) job(m *Master, view *state.View, k state.JobKey) (*nusav1.Job, err
 			return nil, status.Errorf(codes.Internal, "stored spec of job %s: %v", k.In(j.s.region()), err)
 		}
 	}
+	if o, ok := view.Override(k.Namespace, k.Job); ok && !k.Local {
+		out.Status.Overrides = []*nusav1.Override{wire.OverrideToProto(o, j.s.region(), view.Held(k))}
+	}
 	setJobStatus(out)
 	if !present {
 		out.Status.State, out.Status.Message = nusav1.JobState_JOB_STATE_STOPPED, "the region has no part of the job any more"
@@ -262,7 +265,8 @@ func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.Sto
 		return nil, err
 	}
 	if !k.Local {
-		return nil, status.Errorf(codes.FailedPrecondition, "job %s belongs to the federation: stop it through a global server", k)
+		return nil, status.Errorf(codes.FailedPrecondition, "job %s belongs to the federation: stop it through a global server, or only what region %s runs of it with `nusa job stop %s --override`",
+			k, j.s.region(), k.Job)
 	}
 	e := audit.Entry{Verb: "stop", Kind: "job", Namespace: k.Namespace, Name: k.Job}
 	if req.GetPurge() {

@@ -85,4 +85,7 @@ func setJobStatus(j *nusav1.Job) {
 	default:
 		j.Status.Message = jobstatus.WithObstacle(phase.Summary, obstacles)
 	}
+	if !facts.Stopped {
+		j.Status.Message = jobstatus.WithOverrides(j.Status.Message, j.Status.GetOverrides())
+	}
 }

@@ -200,6 +200,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 	nusav1.RegisterMembersServer(g, members{s: s})
 	nusav1.RegisterKeysServer(g, keys{s: s})
 	nusav1.RegisterPoolsServer(g, nodePools{s: s})
+	nusav1.RegisterOverridesServer(g, overrides{s: s})
 	s.Enroll.Register(g)
 	nusav1.RegisterAuditServer(g, audits{s: s})
 	nusav1.RegisterRepairsServer(g, repairs{s: s})

@@ -36,6 +36,9 @@ var types = map[state.EventKind]string{
 	state.EventRegionJoined:      "region.joined",
 	state.EventRegionRebound:     "region.rebound",
 	state.EventRegionRecovered:   "region.recovered",
+	state.EventJobOverridden:     "job.overridden",
+	state.EventOverrideCleared:   "job.override_cleared",
+	state.EventOverrideEnded:     "job.override_ended",
 }
 
 // message returns the message for an event of a cluster.
@@ -62,6 +65,12 @@ func text(e *state.Event) string {
 		return fmt.Sprintf("version %d", e.Version)
 	case state.EventJobStopped:
 		return "its instances are being stopped"
+	case state.EventJobOverridden:
+		return "in this region by an operator: " + e.Message
+	case state.EventOverrideCleared:
+		return "this region runs all of its part again; it was " + e.Message
+	case state.EventOverrideEnded:
+		return "the job was run again; it was " + e.Message
 	case state.EventJobPurged:
 		return "forgotten"
 	case state.EventNodeRegistered:

@@ -20,6 +20,8 @@ var statuses = rpcerr.Table{
 	{Target: state.ErrStaleRevision, Code: codes.Aborted},
 	{Target: state.ErrStillWanted, Code: codes.FailedPrecondition},
 	{Target: state.ErrOtherType, Code: codes.FailedPrecondition},
+	{Target: state.ErrBeyondSlots, Code: codes.FailedPrecondition},
+	{Target: state.ErrNotService, Code: codes.FailedPrecondition},
 	{Target: state.ErrKeyReused, Code: codes.AlreadyExists},
 	{Target: state.ErrFull, Code: codes.ResourceExhausted},
 	{Target: context.DeadlineExceeded, Code: codes.DeadlineExceeded},

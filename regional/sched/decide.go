@@ -77,6 +77,9 @@ func (p *planner) group(g *state.GroupView) {
 		if s.Desired != state.Run || !d.enter(s) {
 			continue
 		}
+		if d.system && s.Held > 0 {
+			break
+		}
 		if d.system {
 			d.systemSlot()
 			break
@@ -171,7 +174,7 @@ func (d *decision) instance(p pending) *state.Instance {
 func (d *decision) rangeSlot() {
 	at, in, insts := 0, 0, d.insts
 	overlap := overlapping(d.g.Slots)
-	for _, r := range d.slot.Ranges() {
+	for _, r := range d.slot.WantedRanges() {
 		for i := r[0]; i < r[1]; i++ {
 			if overlap && state.SlotOf(d.g.Slots, i) != d.slot {
 				continue

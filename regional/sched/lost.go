@@ -163,6 +163,7 @@ func (d *decision) holds(s *state.Slot, a *state.Alloc) bool {
 // allocation is wanted, or if a change of slot orders is incomplete.
 func (d *decision) unwanted(a *state.Alloc) (state.Reason, string) {
 	var covers *state.Slot
+	index := a.Index // of the slot
 	for _, s := range d.g.Slots {
 		i := a.Index
 		if d.system {
@@ -172,7 +173,7 @@ func (d *decision) unwanted(a *state.Alloc) (state.Reason, string) {
 			return "", ""
 		}
 		if i >= s.From && i < s.To {
-			covers = s
+			covers, index = s, i
 		}
 	}
 	view := d.p.in.View
@@ -187,6 +188,8 @@ func (d *decision) unwanted(a *state.Alloc) (state.Reason, string) {
 		return state.ReasonRevoked, "another region runs it"
 	case covers != nil && covers.Desired == state.Revoke:
 		return state.ReasonRevoked, "the slot was revoked"
+	case covers != nil && covers.Owns(index) && covers.Holds(index):
+		return state.ReasonStoppedByUser, "an override keeps it stopped in this region"
 	case view.Cluster().OrdersIncomplete && !a.Local:
 		return "", ""
 	case covers == nil && len(d.g.Slots) > 0:

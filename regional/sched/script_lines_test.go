@@ -180,7 +180,7 @@ func (w *world) order(a args) state.Result {
 	s := state.Slot{
 		Namespace: "default", Job: a.word(1), Group: cmp.Or(a.keys["group"], job.Groups[0].Name), From: int32(lo), To: int32(hi),
 		Generation: a.int("gen", w.gen), Revision: w.gen, JobVersion: job.Version,
-		UnlessConnected: a.keys["unless"] == "connected", Parallel: int32(a.int("share", 0)),
+		UnlessConnected: a.keys["unless"] == "connected", Parallel: int32(a.int("share", 0)), Run: a.int("run", 0),
 		Desired: map[string]state.Desired{"": state.Run, "stop": state.Stop, "revoke": state.Revoke, "hold": state.Hold}[a.keys["desired"]],
 		State:   map[string]state.SlotState{"": state.SlotOffered, "accepted": state.SlotAccepted, "done": state.SlotDone}[a.keys["state"]],
 	}

@@ -251,6 +251,12 @@ func (w *world) run(t *testing.T, where, line string) {
 		}
 	case "stop":
 		res = w.apply(state.Command{StopLocalJob: &state.StopLocalJob{Namespace: "default", Name: a.word(1), Purge: a.keys["purge"] != ""}})
+	case "override": // override JOB stop=yes | count=N | clear=yes
+		c := &state.SetOverride{Namespace: "default", Job: a.word(1), Clear: a.keys["clear"] != "", Stop: a.keys["stop"] != "", Count: int32(a.int("count", 0))}
+		if job := w.jobs[a.word(1)]; job != nil {
+			c.Group = job.Groups[0].Name
+		}
+		res = w.apply(state.Command{SetOverride: c})
 	case "removed":
 		res = w.apply(state.Command{ApplyOrders: &state.ApplyOrders{Removed: a.words[1:]}})
 	case "local":
@@ -386,8 +392,12 @@ func (w *world) show(t *testing.T, a args) bool {
 	case "counts":
 		for g := range w.st.Groups() {
 			c := g.Counts
-			fmt.Fprintf(&w.out, "%s wanted %d: %d pending, %d starting, %d running, %d complete, %d failed, %d stopped, %d lost, %d outdated\n",
+			fmt.Fprintf(&w.out, "%s wanted %d: %d pending, %d starting, %d running, %d complete, %d failed, %d stopped, %d lost, %d outdated",
 				g.Key, g.Wanted, c.Pending, c.Starting, c.Running, c.Complete, c.Failed, c.Stopped, c.Lost, c.Outdated)
+			if c.Held > 0 {
+				fmt.Fprintf(&w.out, ", %d held", c.Held)
+			}
+			fmt.Fprintln(&w.out)
 		}
 	default:
 		return false

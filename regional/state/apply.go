@@ -90,6 +90,8 @@ func (t *txn) dispatch(cmd *Command) error {
 		return applyOrdersStored(t, cmd.OrdersStored)
 	case cmd.ChangeDocuments != nil:
 		return applyDocuments(t, cmd.ChangeDocuments)
+	case cmd.SetOverride != nil:
+		return applyOverride(t, cmd.SetOverride)
 	case cmd.Audit != nil:
 		t.res.Changed = true
 		return nil

@@ -25,6 +25,10 @@ var (
 	ErrOtherType = errors.New("type cannot change")
 	// ErrStaleRevision: CheckRevision differs from the stored revision.
 	ErrStaleRevision = errors.New("stale revision")
+	// ErrBeyondSlots: an override cannot let the region run more instances than it owns.
+	ErrBeyondSlots = errors.New("more than the region owns")
+	// ErrNotService: only groups of services can be scaled in one region.
+	ErrNotService = errors.New("no service")
 	// ErrKeyReused: the idempotency key was used for another request.
 	ErrKeyReused = errors.New("idempotency key was used for another request")
 	// ErrFull: a bound of the state is reached. A retry may succeed after jobs have ended.
@@ -99,6 +103,9 @@ type Command struct {
 	// be in a command with another pointer. A command with Audit alone adds the entry. It needs
 	// Cluster.FeatureLevel 3.
 	Audit *AuditEntry `codec:"audit,omitempty"`
+
+	// SetOverride needs Cluster.FeatureLevel OverrideLevel.
+	SetOverride *SetOverride `codec:"override,omitempty"`
 }
 
 // Bootstrap stores the identity of the cluster. A second Bootstrap with the same id and

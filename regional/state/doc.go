@@ -31,8 +31,9 @@
 //   - plan.go: stores the placements and other changes of a plan, or refuses those that are no longer valid
 //   - reports.go: applies the reports of agents
 //   - local.go: submits and stops of the region's own jobs
-//   - federation.go: the numbers that the region knows about its federation, and limits of its leases
-//   - bindings.go: which agents know the leases that bind their allocations
+//   - overrides.go: what an operator of the region stops or scales of a job of the federation
+//   - federation.go: the numbers that the region knows about its federation, limits of its leases, and which
+//     agents know the leases that bind their allocations
 //   - documents.go: values that other parts of the server store in the log
 //   - audit.go: the region's audit trail
 //   - events.go: the region's latest events, which Apply derives from the commands

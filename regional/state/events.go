@@ -47,6 +47,9 @@ const (
 	EventRegionJoined
 	EventRegionRebound
 	EventRegionRecovered
+	EventJobOverridden
+	EventOverrideCleared
+	EventOverrideEnded
 )
 
 // endEvents are the kinds of the ends of allocations.

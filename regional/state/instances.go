@@ -228,7 +228,8 @@ func (t *txn) recount(g *group, in *inst) {
 	}
 	in.wanted = wanted
 	in.steady = seen.steady(&in.Instance, slot, wanted)
-	in.shown = seen.shown(&in.Instance, wanted || slot != nil && slot.Local && slot.Desired == Stop, wanted)
+	ended := g.typ == Batch && slot != nil && slot.Owns(in.Index) // an override does not undo an end
+	in.shown = seen.shown(&in.Instance, wanted || slot != nil && slot.Local && slot.Desired == Stop, wanted, ended)
 	if g.typ == System && seen.disconnected && seen.best == nil {
 		in.shown = 0 // no instance waits for a lost node
 	}
@@ -301,8 +302,9 @@ func (s *attempts) steady(in *Instance, slot *Slot, wanted bool) bool {
 // an instance counts it. ours is true if this region counts the instance: while the
 // instance is wanted, or if it belongs to one of the region's own jobs that was stopped.
 // After an instance was given back or revoked, another region counts it, and the end of an
-// attempt in this region no longer counts.
-func (s *attempts) shown(in *Instance, ours, wanted bool) AllocState {
+// attempt in this region no longer counts. ended is true if this region counts the instance at least if it
+// has ended.
+func (s *attempts) shown(in *Instance, ours, wanted, ended bool) AllocState {
 	switch {
 	case s.best != nil && s.best.State == Running && s.best.Proving && s.best.Desired == Run:
 		return Starting
@@ -310,9 +312,9 @@ func (s *attempts) shown(in *Instance, ours, wanted bool) AllocState {
 		return s.best.State
 	case s.disconnected:
 		return Lost
-	case ours && in.Done:
+	case (ours || ended) && in.Done:
 		return Complete
-	case ours && in.Exhausted:
+	case (ours || ended) && in.Exhausted:
 		return Failed
 	case wanted:
 		return Pending

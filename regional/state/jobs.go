@@ -17,6 +17,7 @@ type jobEntry struct {
 	versions []*Job    // sorted by Version
 	groups   []member  // sorted by name
 	local    *LocalJob // nil unless the job is one of the region's own
+	override *Override // nil unless a job of the federation has one
 }
 
 // member is a group of a job.
@@ -60,7 +61,7 @@ func (s *State) jobEntryFor(key JobKey) *jobEntry {
 
 // dropEmptyJob deletes a job's entry if it is empty.
 func (s *State) dropEmptyJob(key JobKey) {
-	if e := s.jobEntry(key); len(e.versions)+len(e.groups) == 0 && e.local == nil {
+	if e := s.jobEntry(key); len(e.versions)+len(e.groups) == 0 && e.local == nil && e.override == nil {
 		s.jobs.Delete(s.own, key)
 	}
 }

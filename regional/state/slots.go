@@ -62,6 +62,7 @@ func applySlotOrder(t *txn, o *SlotOrder) {
 	if refusal != "" {
 		t.skip(s.ID(), ReasonUnsupported, "%s", refusal)
 	}
+	endOverride(t, &s)
 	putSlot(t, s, job, refusal)
 }
 
@@ -168,7 +169,7 @@ func putSlot(t *txn, s Slot, job *Job, refusal string) {
 	if t.cluster.FeatureLevel < ParallelLevel {
 		s.Parallel = 0
 	}
-	s.Returned, s.CommittedUnixNano = nil, t.now
+	s.Returned, s.CommittedUnixNano, s.Held = nil, t.now, 0
 	s.CreateIndex, s.ModifyIndex = t.index, t.index
 	if refusal != "" {
 		s.Returned = []Answer{rejected(&s, refusal)}
@@ -226,11 +227,9 @@ func (t *txn) setSlots(g *group, slots []*Slot, job *Job) {
 			g.wanted = g.recorded
 		}
 	}
-	g.slots = slots
+	g.slots = withHeld(t, g.key, slots)
 	t.newestSlot(slots)
-	if g.typ != System {
-		g.wanted = wantedOf(slots)
-	}
+	g.countSlots()
 	t.refreshAll(g)
 }
 
@@ -244,11 +243,37 @@ func (t *txn) refreshAll(g *group) {
 	}
 }
 
-// wantedOf counts the indices that slots want. Slots may overlap while a change of orders
-// is incomplete. Each index counts once.
-func wantedOf(slots []*Slot) int32 {
+// countSlots counts the indices that the group's slots want and hold.
+func (g *group) countSlots() {
+	if g.typ == System {
+		g.held = 0
+		if s := g.systemSlot(); s != nil && s.Held > 0 {
+			g.held = 1
+		}
+		return
+	}
+	g.wanted, g.held = wantedOf(g.slots)
+}
+
+// wantedOf counts the indices that slots want, and those that an override holds. Slots may overlap while a
+// change of orders is incomplete. Each index counts once.
+func wantedOf(slots []*Slot) (wanted, held int32) {
+	wanted = countOnce(slots, (*Slot).WantedRanges)
+	if slices.ContainsFunc(slots, func(s *Slot) bool { return s.Held > 0 }) {
+		held = countOnce(slots, (*Slot).Ranges) - wanted
+	}
+	return wanted, held
+}
+
+// countOnce counts the indices in ranges of slots. Each index counts once.
+func countOnce(slots []*Slot, ranges func(*Slot) [][2]int32) int32 {
+	var all [][2]int32
+	for _, s := range slots {
+		all = append(all, ranges(s)...)
+	}
+	slices.SortFunc(all, func(a, b [2]int32) int { return cmp.Compare(a[0], b[0]) })
 	var n, seen int32
-	for _, r := range runRanges(slots) {
+	for _, r := range all {
 		from := max(r[0], seen)
 		if r[1] > from {
 			n += r[1] - from
@@ -258,17 +283,7 @@ func wantedOf(slots []*Slot) int32 {
 	return n
 }
 
-// runRanges returns the wanted ranges of slots, sorted by their first index.
-func runRanges(slots []*Slot) [][2]int32 {
-	var out [][2]int32
-	for _, s := range slots {
-		out = append(out, s.Ranges()...)
-	}
-	slices.SortFunc(out, func(a, b [2]int32) int { return cmp.Compare(a[0], b[0]) })
-	return out
-}
-
-// Ranges returns the parts from ≤ i < to that the slot wants, in ascending order.
+// Ranges returns the parts from ≤ i < to that the region owns, in ascending order: see Owns.
 func (s *Slot) Ranges() [][2]int32 {
 	if s.Desired != Run {
 		return nil

@@ -37,6 +37,8 @@ type Record struct {
 	// Events and EventChunk need Cluster.FeatureLevel 5.
 	Events     *EventsRecord `codec:"events,omitempty"`
 	EventChunk *EventChunk   `codec:"chunk,omitempty"`
+	// Override needs Cluster.FeatureLevel OverrideLevel.
+	Override *Override `codec:"override,omitempty"`
 }
 
 // fieldsBefore5 is how many fields a Record had before feature level 5. Hash has the later fields
@@ -138,6 +140,11 @@ func (v *View) records(put func(Record) bool) bool {
 			return false
 		}
 	}
+	for o := range v.Overrides() {
+		if !put(Record{Override: o}) {
+			return false
+		}
+	}
 	return v.trail.records(put) && v.events.records(put) && v.groupRecords(put)
 }
 
@@ -236,6 +243,8 @@ func (r *restorer) add(rec *Record) error {
 		if err := r.restoreChunk(rec.EventChunk); err != nil {
 			return err
 		}
+	case rec.Override != nil:
+		r.setOverride(JobKey{Namespace: rec.Override.Namespace, Job: rec.Override.Job}, rec.Override)
 	case rec.Group != nil:
 		r.group(rec.Group)
 	case rec.Instance != nil:
@@ -312,9 +321,7 @@ func (r *restorer) finish() {
 		all = append(all, g)
 	}
 	for _, g := range all {
-		if g.typ != System {
-			g.wanted = wantedOf(g.slots)
-		}
+		g.countSlots()
 		t.refreshAll(g)
 		t.rank(g)
 	}

@@ -41,6 +41,7 @@ type View struct {
 	documents persist.Tree[str, *Document]
 
 	localJobs     int // how many of the jobs are the region's own
+	overrides     int // how many of the jobs have an override
 	documentBytes int // the keys and values of all documents
 	// slotsRevision is the greatest revision of a global slot so far.
 	slotsRevision int64
@@ -66,6 +67,7 @@ type group struct {
 	touched  uint64 // the number of the owner's command that last touched the group
 
 	wanted    int32      // how many indices must run in this region
+	held      int32      // how many indices an override keeps stopped
 	recorded  int32      // how many of the wanted indices have an inst
 	unsteady  int32      // how many insts may need a decision
 	outdated  int32      // how many instances start or run in another version

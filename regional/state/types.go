@@ -65,7 +65,8 @@ type Cluster struct {
 	// AuditEntry.Retain. From level 5 on, the state has events, and from 6 on, Group.MinHealthy. From 7 on, it has
 	// retry policies: see RetryLevel, and from 8 on, Group.Stagger. From 9 on, it has
 	// Group.Parallel, and from 10 on, Group.Rest and ApplyPlan.Resizes. From 11 on, retry
-	// rules may raise the memory: see MemoryLevel, and drains have deadlines: see DrainLevel.
+	// rules may raise the memory: see MemoryLevel, and drains have deadlines: see DrainLevel. From 12 on,
+	// it has overrides: see OverrideLevel.
 	FeatureLevel uint32
 	// Recovered is true from the beginning of an incarnation after a recovery until every lease of
 	// earlier incarnations has ended. While it is true, nothing that a lease binds may start.
@@ -432,6 +433,8 @@ type Slot struct {
 	Unbound bool
 	// Parallel is the slot's part of Group.Parallel. See ParallelLevel.
 	Parallel int32
+	// Held is how many of the last indices an override keeps stopped. Apply sets it. See OverrideLevel.
+	Held int32
 }
 
 // Key returns the slot's group.
@@ -449,12 +452,6 @@ func SlotID(namespace, job, group string, from int32) string {
 
 // OfRun reports whether a run equals the run of the slot.
 func (s *Slot) OfRun(run int64) bool { return sameRun(s.Run, run) }
-
-// Wants reports whether index i of the slot must run in this region: desired run, inside the range
-// and not given back.
-func (s *Slot) Wants(i int32) bool {
-	return s.Desired == Run && i >= s.From && i < s.To && !s.returned(i)
-}
 
 func (s *Slot) returned(i int32) bool {
 	for _, a := range s.Returned {
@@ -483,6 +480,9 @@ type Counts struct {
 	Pending, Starting, Running, Complete, Failed, Stopped, Lost int32
 	// Outdated counts the starting and running instances that do not have the version of their slot.
 	Outdated int32
+	// Held counts the instances that an override keeps stopped, also those that still stop, but none that
+	// have ended. A system job counts as one.
+	Held int32
 }
 
 // Use is what a node is charged for.

@@ -34,8 +34,18 @@ func (g *group) view() *GroupView {
 			Stopped:  n[Stopped],
 			Lost:     n[Lost],
 			Outdated: g.outdated,
+			Held:     g.heldNow(),
 		},
 	}
+}
+
+// heldNow returns Counts.Held. All instances of a batch job are held, or none, so those that have ended are
+// not held.
+func (g *group) heldNow() int32 {
+	if g.typ != Batch || g.held == 0 {
+		return g.held
+	}
+	return max(0, g.held-g.byState[Complete]-g.byState[Failed])
 }
 
 // Group finds a group.
@@ -321,3 +331,31 @@ func (v *View) Documents(prefix string) iter.Seq[*Document] {
 // SameDocuments reports whether no document was written or removed between two views of one
 // state. It may also return false although nothing changed.
 func (v *View) SameDocuments(old *View) bool { return v.documents.Same(&old.documents) }
+
+// Override returns the override of a job of the federation. It must not be changed.
+func (v *View) Override(namespace, job string) (*Override, bool) {
+	o := v.jobEntry(JobKey{Namespace: namespace, Job: job}).override
+	return o, o != nil
+}
+
+// Overrides yields all overrides by namespace and job. They must not be changed.
+func (v *View) Overrides() iter.Seq[*Override] {
+	return func(yield func(*Override) bool) {
+		if v.overrides == 0 {
+			return
+		}
+		for _, e := range v.jobs.All() {
+			if e.override != nil && !yield(e.override) {
+				return
+			}
+		}
+	}
+}
+
+// Held returns how many instances of a job an override keeps stopped.
+func (v *View) Held(key JobKey) (n int32) {
+	for g := range v.JobGroups(key) {
+		n += g.Counts.Held
+	}
+	return n
+}

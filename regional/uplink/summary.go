@@ -38,6 +38,9 @@ func (r *Reporter) Summary(view *state.View, k state.JobKey) *nusav1.JobSummary 
 	if len(out.Groups) == 0 {
 		return nil
 	}
+	if o, ok := view.Override(k.Namespace, k.Job); ok && !k.Local {
+		out.Override = wire.OverrideToProto(o, view.Cluster().Region, view.Held(k))
+	}
 	return out
 }
 

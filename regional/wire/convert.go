@@ -70,8 +70,20 @@ func PositionFromProto(p *nusav1.Position) state.Position {
 func InstanceCountsToProto(c state.Counts) *nusav1.InstanceCounts {
 	return &nusav1.InstanceCounts{
 		Pending: c.Pending, Starting: c.Starting, Running: c.Running, Complete: c.Complete,
-		Failed: c.Failed, Stopped: c.Stopped, Lost: c.Lost, Outdated: c.Outdated,
+		Failed: c.Failed, Stopped: c.Stopped, Lost: c.Lost, Outdated: c.Outdated, Held: c.Held,
 	}
+}
+
+// OverrideToProto converts the override of a region. held is the number of instances that it keeps stopped.
+func OverrideToProto(o *state.Override, region string, held int32) *nusav1.Override {
+	out := &nusav1.Override{
+		Namespace: o.Namespace, Job: o.Job, Region: region, Stopped: o.Stopped, Reason: o.Reason, By: o.By,
+		Set: TimestampToProto(o.SetUnixNano), Run: o.Run, Held: held,
+	}
+	for _, b := range o.Groups {
+		out.Groups = append(out.Groups, &nusav1.GroupOverride{Group: b.Group, Count: b.Count})
+	}
+	return out
 }
 
 // nodeCountsToProto converts reasons that count nodes.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/override"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -21,11 +22,14 @@ import (
 
 func scaleCommand(s *cli.Settings) *cobra.Command {
 	var r submission
+	var here override.Flags
 	c := &cobra.Command{
 		Use: "scale JOB [GROUP] COUNT", Short: "Change how many instances a group has", Args: cli.Positional("JOB", "COUNT|GROUP", "[COUNT]"),
 		Long: `Submits the job with another count for one group, and waits like job run. GROUP may be
-left out if the job has one group. The exit codes are those of job run.`,
-		Example: "  nusa job scale web 5\n  nusa job scale web api 0 --detach",
+left out if the job has one group. The exit codes are those of job run. With --override it
+bounds only how many instances one region runs of a service of the federation. The region
+cannot run more than it owns; that number ends the bound.`,
+		Example: "  nusa job scale web 5\n  nusa job scale web api 0 --detach\n  nusa job scale web 1 --override --region jakarta",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ref, err := c.Ref(args[0])
 			if err != nil {
@@ -38,9 +42,17 @@ left out if the job has one group. The exit codes are those of job run.`,
 			if err != nil || count < 0 {
 				return fmt.Errorf("COUNT: %q is not a whole number from 0", args[len(args)-1])
 			}
-			return r.scale(c, ref, args[0], strings.Join(args[1:len(args)-1], ""), int32(count))
+			group := strings.Join(args[1:len(args)-1], "")
+			if err := here.Check(c); err != nil {
+				return err
+			}
+			if here.On {
+				return here.Set(c, &nusav1.SetOverrideRequest{Job: ref, Group: group, Count: int32(count)})
+			}
+			return r.scale(c, ref, args[0], group, int32(count))
 		}),
 	}
+	here.Bind(s, c, "scale the group")
 	c.Flags().BoolVarP(&r.detach, "detach", "d", false, "do not wait")
 	c.Flags().DurationVar(&r.timeout, "timeout", runTimeout, "how long to wait until the job runs")
 	return c

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/alloc"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/override"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -15,7 +16,7 @@ func Command() *cobra.Command {
 	s := &cli.Settings{}
 	commands := append([]*cobra.Command{
 		initCommand(s), validateCommand(s), planCommand(s), runCommand(s), statusCommand(s), alloc.JobLogsCommand(s), listCommand(s), exportCommand(s), explainCommand(s), scaleCommand(s), restartCommand(s), waitCommand(s), stopCommand(s), scheduleCommand(s), dispatchCommand(s),
-		historyCommand(s), diffCommand(s), tagCommand(s), revertCommand(s),
+		historyCommand(s), diffCommand(s), tagCommand(s), revertCommand(s), override.Command(s),
 	}, steerCommands(s)...)
 	c := cli.Noun("job", "Submit jobs, see where they run and why", commands...)
 	s.Bind(c)

@@ -18,7 +18,7 @@ func progressLine(w *term.Screen, j *nusav1.Job) string {
 		what string
 	}{
 		{max(sum.Pending, sum.unowned), "pending"}, {sum.Starting, "starting"}, {sum.Running, "running"},
-		{sum.Complete, "complete"}, {sum.Failed, "failed"}, {sum.Lost, "lost"}, {sum.Unknown, "unknown"}, {sum.Stopping, "stopping"},
+		{sum.Complete, "complete"}, {sum.Failed, "failed"}, {sum.Lost, "lost"}, {sum.Unknown, "unknown"}, {sum.Stopping, "stopping"}, {sum.Held, "held"},
 	} {
 		of := ""
 		if c.what == "running" && sum.Stopping+sum.Unknown > 0 {

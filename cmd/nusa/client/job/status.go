@@ -168,18 +168,35 @@ func writeStatus(w *term.Screen, j *nusav1.Job) {
 		return
 	}
 	fmt.Fprintln(w)
-	t := term.NewTable("GROUP", ">DESIRED", ">PENDING", ">STARTING", ">RUNNING", ">OUTDATED", ">STOPPING", ">COMPLETE", ">FAILED", ">STOPPED", ">LOST", ">UNKNOWN", ">NO REGION")
+	t := term.NewTable("GROUP", ">DESIRED", ">PENDING", ">STARTING", ">RUNNING", ">OUTDATED", ">STOPPING", ">COMPLETE", ">FAILED", ">STOPPED", ">LOST", ">UNKNOWN", ">HELD", ">NO REGION")
 	for _, name := range names {
 		g := s.GetGroups()[name]
 		c := g.GetCounts()
 		t.Row(name, term.Count(g.GetDesired()), term.Count(c.GetPending()), term.Count(c.GetStarting()), term.Count(c.GetRunning()), term.Count(c.GetOutdated()), term.Count(c.GetStopping()), term.Count(c.GetComplete()),
-			term.Count(c.GetFailed()), term.Count(c.GetStopped()), term.Count(c.GetLost()), term.Count(c.GetUnknown()), term.Count(g.GetUnowned()))
+			term.Count(c.GetFailed()), term.Count(c.GetStopped()), term.Count(c.GetLost()), term.Count(c.GetUnknown()), term.Count(c.GetHeld()), term.Count(g.GetUnowned()))
 	}
-	t.DropEmpty("PENDING", "STARTING", "OUTDATED", "STOPPING", "COMPLETE", "FAILED", "STOPPED", "LOST", "UNKNOWN", "NO REGION")
+	t.DropEmpty("PENDING", "STARTING", "OUTDATED", "STOPPING", "COMPLETE", "FAILED", "STOPPED", "LOST", "UNKNOWN", "HELD", "NO REGION")
 	t.Write(w)
+	writeOverrides(w, j)
 	writeNotRunning(w, s, names)
 	writeUnknown(w, s, names)
 	writeSlots(w, j, names)
+}
+
+// writeOverrides writes the overrides of the job, and how they are cleared.
+func writeOverrides(w *term.Screen, j *nusav1.Job) {
+	all := j.GetStatus().GetOverrides()
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := term.NewTable("REGION", ">HELD", "SET", "#OVERRIDE")
+	for _, o := range all {
+		t.Row(o.GetRegion(), term.Count(o.GetHeld()), w.Since(o.GetSet())+" ago", term.OneLine(jobstatus.OverrideText(o)))
+	}
+	t.Write(w)
+	name := cli.RefArg(&nusav1.JobRef{Namespace: j.GetSpec().GetNamespace(), Name: j.GetSpec().GetName()})
+	fmt.Fprintln(w, w.Faint(fmt.Sprintf("%s job override clear %s --region %s ends it", w.Program, name, all[0].GetRegion())))
 }
 
 // headline returns a job's state in one line. The job's message contains the first reason

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/override"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -19,10 +20,11 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 	timeout := time.Duration(0)
 	var check int64
 	group := ""
+	var here override.Flags
 	c := &cobra.Command{
 		Use: "stop JOB", Short: "Stop every instance of a job, or of one group", Args: cli.Positional("JOB"),
-		Long:    "Stops every instance of a job. The stopped job can still be shown and run again, until\nit is stopped with --purge. With --wait it returns when nothing of the job runs; the\nexit code is 2 if that takes longer than --timeout. With --group it submits the job with a\ncount of 0 for that group, and the other groups run on: job scale starts it again.",
-		Example: "  nusa job stop web --wait\n  nusa job stop web --group worker\n  nusa job stop web --purge",
+		Long:    "Stops every instance of a job. The stopped job can still be shown and run again, until\nit is stopped with --purge. With --wait it returns when nothing of the job runs; the\nexit code is 2 if that takes longer than --timeout. With --group it submits the job with a\ncount of 0 for that group, and the other groups run on: job scale starts it again. With\n--override it stops only what one region runs of a job of the federation.",
+		Example: "  nusa job stop web --wait\n  nusa job stop web --group worker\n  nusa job stop web --purge\n  nusa job stop web --override --region jakarta",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ref, err := c.Ref(args[0])
 			if err != nil {
@@ -32,7 +34,14 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 				return err
 			}
 			c.Timeout = min(timeout, cli.DefaultTimeout)
+			if err := here.Check(c); err != nil {
+				return err
+			}
 			switch {
+			case here.On && (purge || wait || check != 0):
+				return errors.New("--override stops no whole job: leave --purge, --wait and --check-revision out")
+			case here.On:
+				return here.Set(c, &nusav1.SetOverrideRequest{Job: ref, Stop: group == "", Group: group})
 			case group != "" && purge:
 				return errors.New("--purge deletes the whole job: leave --group out, or remove the group from the job file")
 			case group != "":
@@ -61,6 +70,7 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 			return c.Print(resp, func(w *term.Screen) { writeStopped(c, w, ref, was, resp.GetRevision(), purge) })
 		}),
 	}
+	here.Bind(s, c, "stop the job")
 	c.Flags().StringVar(&group, "group", "", "only this group: its count becomes 0")
 	c.Flags().BoolVar(&purge, "purge", false, "also delete the job when everything has stopped")
 	c.Flags().BoolVarP(&wait, "wait", "w", false, "wait until nothing of the job runs")

@@ -45,7 +45,7 @@ func (t groupTotals) runningOrComplete() int32 { return t.Running + t.Complete }
 // each region, for example "japaneast 1, southeastasia 3, tokyo 2 unknown".
 func totalsOf(s *nusav1.JobStatus) (groupTotals, string) {
 	sum := groupTotals{InstanceCounts: &nusav1.InstanceCounts{}}
-	regions, unknown := map[string]int32{}, map[string]int32{}
+	regions, unknown, held := map[string]int32{}, map[string]int32{}, map[string]int32{}
 	for _, g := range s.GetGroups() {
 		sum.desired += g.GetDesired()
 		sum.unowned += g.GetUnowned()
@@ -53,6 +53,7 @@ func totalsOf(s *nusav1.JobStatus) (groupTotals, string) {
 		for name, c := range g.GetRegions() {
 			regions[name] += c.GetPending() + c.GetStarting() + c.GetRunning() + c.GetComplete()
 			unknown[name] += c.GetUnknown()
+			held[name] += c.GetHeld()
 		}
 	}
 	var parts []string
@@ -62,6 +63,9 @@ func totalsOf(s *nusav1.JobStatus) (groupTotals, string) {
 		}
 		if unknown[name] > 0 {
 			parts = append(parts, fmt.Sprintf("%s %d unknown", name, unknown[name]))
+		}
+		if held[name] > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d held", name, held[name]))
 		}
 	}
 	return sum, strings.Join(parts, ", ")
