@@ -31,7 +31,7 @@ func checkJob(s *Server, spec *nusav1.JobSpec) error {
 	if !job.AsksGPUs(spec) {
 		return nil
 	}
-	missing := job.MissingGPUs(spec, wire.Accelerators(s.State.View()), "no ready node of region "+s.region())
+	missing := job.MissingGPUs(spec, wire.Accelerators(s.State.View()), "no node of region "+s.region())
 	if len(missing) > 0 {
 		return rpcerr.Invalid(missing.Proto()...)
 	}

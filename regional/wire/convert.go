@@ -242,11 +242,12 @@ func NodeToProto(view *state.View, n *state.Node, region string) *nusav1.Node {
 	return out
 }
 
-// Accelerators counts the accelerators of ready nodes by model.
+// Accelerators counts the accelerators of nodes by model. A node without contact counts, because it may come back:
+// a job that asks for its accelerators must wait for it, and is not refused.
 func Accelerators(view *state.View) map[string]int32 {
 	out := map[string]int32{}
 	for n := range view.Nodes() {
-		if n.Status != state.NodeReady {
+		if n.Status == state.NodeLeft {
 			continue
 		}
 		for _, g := range n.GPUs {

@@ -178,3 +178,21 @@ func TestBinding(t *testing.T) {
 		}
 	}
 }
+
+// TestAcceleratorsOfALostNodeExist: a job that asks for them waits for the node. Those of a node that has left do not.
+func TestAcceleratorsOfALostNodeExist(t *testing.T) {
+	st := state.New()
+	apply := func(c state.Command) {
+		t.Helper()
+		if r := st.Apply(st.Index()+1, c); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	apply(state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n", Name: "node", Pool: "default", GPUs: []state.GPU{{ID: "GPU-1", Model: "h100"}, {ID: "GPU-2", Model: "h100"}}}}})
+	for status, want := range map[state.NodeStatus]int32{state.NodeReady: 2, state.NodeLost: 2, state.NodeLeft: 0} {
+		apply(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: "n", Status: status}})
+		if got := Accelerators(st.Snapshot())["h100"]; got != want {
+			t.Errorf("status %v: %d accelerators, want %d", status, got, want)
+		}
+	}
+}

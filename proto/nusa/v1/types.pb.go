@@ -2964,7 +2964,7 @@ func (x *GPUUse) GetIndex() int32 {
 // GPUTotals counts the accelerators of a region.
 type GPUTotals struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of devices that tasks may use on ready nodes, by model. At most 64 models.
+	// Number of devices that tasks may use, by model, on nodes that have not left. At most 64 models.
 	Models        map[string]int32 `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
