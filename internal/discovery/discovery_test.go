@@ -385,3 +385,33 @@ func TestMasterIgnoresAnEarlierOne(t *testing.T) {
 		t.Errorf("the age without a master is %v, %v", a.Age, err)
 	}
 }
+
+// TestRegionComesBeforeTheList: a region publishes before the list of regions has it. A receiver that gets other news
+// of the list meanwhile does not miss the region's instances.
+func TestRegionComesBeforeTheList(t *testing.T) {
+	server, receiver := New((&clock{}).read), New((&clock{}).read)
+	server.SetRoster(Roster{Regions: []Region{{Name: "a"}}})
+	f, in := newFollower(server, nil), NewInbox(receiver)
+	pass(t, f, in, -1)
+	if err := server.Begin("b", "1", []*catalog.Instance{instance("b", "web", 0)}); err != nil {
+		t.Fatal(err)
+	}
+	pass(t, f, in, -1)
+	receiver.SetRoster(Roster{Regions: []Region{{Name: "a", Silent: true}}})
+	server.SetRoster(Roster{Regions: []Region{{Name: "a"}, {Name: "b"}}})
+	pass(t, f, in, -1)
+	if got := show(receiver); got != "b:b-0/web" {
+		t.Errorf("the receiver has %q", got)
+	}
+	// It is forgotten, and publishes the same again, before the receiver knows it.
+	server.SetRoster(Roster{Regions: []Region{{Name: "a"}}})
+	pass(t, f, in, 1)
+	if err := server.Begin("b", "1", []*catalog.Instance{instance("b", "web", 0)}); err != nil {
+		t.Fatal(err)
+	}
+	server.SetRoster(Roster{Regions: []Region{{Name: "a"}, {Name: "b"}}})
+	pass(t, f, in, -1)
+	if got := show(receiver); got != "b:b-0/web" {
+		t.Errorf("after it was forgotten, the receiver has %q", got)
+	}
+}

@@ -57,7 +57,9 @@ func (f *follower) next(roster bool) *nusav1.ServiceChanges {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if roster && s.known && (!f.hasRoster || !f.sent.same(&s.roster)) {
-		f.sent, f.hasRoster = s.roster, true
+		f.sent, f.hasRoster, f.seen = s.roster, true, 0
+		// The receiver forgets the instances of the regions that are not listed.
+		maps.DeleteFunc(f.at, func(region string, _ *place) bool { return !f.lists(region) })
 		return &nusav1.ServiceChanges{Regions: rosterMessage(&s.roster, s.clock())}
 	}
 	if f.dropped != s.dropped {
@@ -69,12 +71,21 @@ func (f *follower) next(roster bool) *nusav1.ServiceChanges {
 		if set.version <= f.seen || set.name == f.except || f.only != "" && set.name != f.only {
 			continue
 		}
+		if roster && !f.lists(set.name) {
+			continue // it may have reached this server before the list: then it follows the next one
+		}
 		if m := f.nextOf(set.name, set.outbox); m != nil {
 			return m
 		}
 	}
 	f.seen = s.version
 	return nil
+}
+
+// lists reports whether the latest list that was sent has a region.
+func (f *follower) lists(region string) bool {
+	_, found := f.sent.find(region)
+	return found
 }
 
 // nextOf returns the next message about one region, or nil. The store's lock is held.
