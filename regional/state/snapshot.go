@@ -13,6 +13,8 @@ import (
 	"math"
 	"reflect"
 	"slices"
+
+	"github.com/nusa-scheduler/nusa/regional/state/retry"
 )
 
 // ErrSnapshot says that the records are not a complete snapshot.
@@ -347,6 +349,10 @@ var fieldsBefore = map[reflect.Type]int{
 	reflect.TypeFor[Group]():    fieldsOf[Group]("MinHealthy"),
 	reflect.TypeFor[Instance](): fieldsOf[Instance]("Retry"),
 	reflect.TypeFor[Slot]():     fieldsOf[Slot]("Parallel"),
+
+	reflect.TypeFor[retry.Policy](): fieldsOf[retry.Policy]("MemoryBytes"),
+	reflect.TypeFor[retry.Rule]():   fieldsOf[retry.Rule]("MemoryMilli"),
+	reflect.TypeFor[retry.Record](): fieldsOf[retry.Record]("MemoryBytes"),
 
 	reflect.TypeFor[Node]():        fieldsOf[Node]("DrainUntilUnixNano"),
 	reflect.TypeFor[AllocRecord](): fieldsOf[AllocRecord]("Resized"),
