@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
@@ -15,6 +16,10 @@ const resizeAttempts = 8
 
 // resize asks a driver to change the limits of a run. It asks again while the engine does not respond.
 func (r *runner) resize(drv driver.Driver, id driver.ID, to reconcile.Limits) error {
+	err := r.usesMore(drv, id, to)
+	if err != nil {
+		return err
+	}
 	backOff := retry.New()
 	for attempt := 1; ; attempt++ {
 		ctx, cancel := context.WithTimeout(r.ctx, StatusLimit)
@@ -29,6 +34,21 @@ func (r *runner) resize(drv driver.Driver, id driver.ID, to reconcile.Limits) er
 			return err
 		}
 	}
+}
+
+// usesMore returns an error if a run uses more memory than a new limit. With control groups of version 2, the kernel
+// would not refuse such a limit, but kill the run.
+func (r *runner) usesMore(drv driver.Driver, id driver.ID, to reconcile.Limits) error {
+	if to.MemoryBytes == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, StatusLimit)
+	defer cancel()
+	used, err := drv.Stats(ctx, id)
+	if err != nil || used.MemoryBytes <= to.MemoryBytes {
+		return nil // the driver decides
+	}
+	return fmt.Errorf("the task uses %d MiB of memory, more than the new limit of %d MiB", used.MemoryBytes>>20, to.MemoryBytes>>20)
 }
 
 // notNeeded reports whether an error of a change of limits says that the run has ended.
