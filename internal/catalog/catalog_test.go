@@ -189,3 +189,25 @@ func TestCheckOfReceivedInstances(t *testing.T) {
 		}
 	}
 }
+
+// TestEachInstanceIsFirstEquallyOften: also if a client uses each second answer only.
+func TestEachInstanceIsFirstEquallyOften(t *testing.T) {
+	for n := 1; n <= 9; n++ {
+		var all []*catalog.Instance
+		for i := range n {
+			all = append(all, &catalog.Instance{Service: "web", Region: "a", Alloc: fmt.Sprint(i), Index: int32(i)})
+		}
+		for step := uint64(1); step <= 6; step++ {
+			const answers = 500
+			first := map[string]int{}
+			for turn := range uint64(answers) {
+				first[catalog.Order(all, catalog.Query{Turn: 7 + turn*step})[0].Instances[0].Alloc]++
+			}
+			for i := range n {
+				if got := first[fmt.Sprint(i)]; got < answers/n*8/10 || got > answers/n*12/10+1 {
+					t.Errorf("instance %d of %d is first in %d of %d answers, each of turn %d later", i, n, got, answers, step)
+				}
+			}
+		}
+	}
+}

@@ -25,8 +25,8 @@ type Query struct {
 	From string
 	// Distance returns the distance from From to another region. It may be nil.
 	Distance func(region string) Distance
-	// Turn rotates the instances of each region, so that answers one after the other begin with
-	// different instances.
+	// Turn rotates the instances of each region. Turns that differ by the same number each time, such as 2, begin
+	// with each instance equally often, because clients ask for the A and the AAAA records in turn.
 	Turn uint64
 }
 
@@ -62,7 +62,7 @@ func Order(all []*Instance, q Query) []RegionInstances {
 	for i := range out {
 		of := out[i].Instances
 		slices.SortFunc(of, Compare)
-		first := int(q.Turn % uint64(len(of)))
+		first := firstOf(q.Turn, len(of))
 		out[i].Instances = slices.Concat(of[first:], of[:first])
 	}
 	rank := func(r *RegionInstances) int {
@@ -78,6 +78,13 @@ func Order(all []*Instance, q Query) []RegionInstances {
 		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(a.Distance.RTT, b.Distance.RTT), cmp.Compare(a.Region, b.Region))
 	})
 	return out
+}
+
+// firstOf returns which of n instances comes first. It is the fraction of the turn times the golden ratio, which
+// spreads evenly whatever the steps of turns are.
+func firstOf(turn uint64, n int) int {
+	const golden = 0x9E3779B97F4A7C15 // of 2^64
+	return int(turn * golden >> 32 * uint64(n) >> 32)
 }
 
 // Chosen says in words how Order chose: how many instances the first region has, and which region

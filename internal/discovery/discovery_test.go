@@ -386,8 +386,8 @@ func TestMasterIgnoresAnEarlierOne(t *testing.T) {
 	}
 }
 
-// TestRegionComesBeforeTheList: a region publishes before the list of regions has it. A receiver that gets other news
-// of the list meanwhile does not miss the region's instances.
+// TestRegionComesBeforeTheList: a region publishes before the list of regions has it. A receiver whose list
+// changes meanwhile does not miss the region's instances.
 func TestRegionComesBeforeTheList(t *testing.T) {
 	server, receiver := New((&clock{}).read), New((&clock{}).read)
 	server.SetRoster(Roster{Regions: []Region{{Name: "a"}}})
