@@ -125,8 +125,23 @@ func TestServices(t *testing.T) {
 		says("alpha-agent-1", "far."+name, "1 instance in beta", "confirmed 0s ago")
 
 		// Another active global server takes nothing away, and a stopped job is forgotten everywhere.
+		late := f.Cut(f.GlobalIPs(), f.RegionIPs("beta"))
 		f.Kill("global-1")
 		f.StartGlobal(1)
+		for complete, tries := false, 0; !complete; tries++ { // what the new server says is complete, or an error
+			if tries == 20 {
+				late()
+			}
+			time.Sleep(200 * time.Millisecond)
+			_ = f.OnGlobal(func(c *grpc.ClientConn) error {
+				list, err := nusav1.NewServicesClient(c).List(t.Context(), &nusav1.ListServicesRequest{})
+				complete = err == nil
+				if all := list.GetServices(); complete && (len(all) != 1 || all[0].GetInstances() != 3) {
+					t.Fatalf("the new global server lists %v", all)
+				}
+				return err
+			})
+		}
 		for range 60 {
 			time.Sleep(time.Second)
 			if text, err := chosen(t.Context(), f, "alpha-agent-1", "far."+name); err != nil || !strings.Contains(text, "1 instance in beta") {

@@ -25,7 +25,13 @@ const (
 	alarmFor = 2 * time.Minute
 	// alarmKind is the kind of that alarm.
 	alarmKind = "services"
+	// awaitMost is how long a new active server waits for the regions before it answers.
+	awaitMost = 30 * time.Second
 )
+
+// errIncomplete: an answer without the instances of some regions would look as if they were gone. For example,
+// Prometheus keeps its targets after an error.
+var errIncomplete = status.Error(codes.Unavailable, "this server has become active and does not know the services of all regions yet: ask again in some seconds, or ask a regional server")
 
 // Exchange has the instances of all regions during one leadership term.
 type Exchange struct {
@@ -34,8 +40,11 @@ type Exchange struct {
 	state *state.State
 	store *discovery.Store
 	log   *slog.Logger
+	began time.Duration // of the term
 
 	mu sync.Mutex
+	// complete: the instances of all regions were received, or awaitMost has passed.
+	complete bool
 	// isFull: at fullAt the instances of a region did not fit, and the alarm about that is shown.
 	isFull bool
 	fullAt time.Duration
@@ -43,7 +52,7 @@ type Exchange struct {
 
 // New returns the Exchange of a term, which ends with ctx.
 func New(ctx context.Context, st *state.State, log *slog.Logger) *Exchange {
-	return &Exchange{ctx: ctx, state: st, store: discovery.New(st.Clock), log: log}
+	return &Exchange{ctx: ctx, state: st, store: discovery.New(st.Clock), log: log, began: st.Clock()}
 }
 
 // Run keeps the list of regions up to date until ctx ends.
@@ -73,6 +82,28 @@ func (e *Exchange) roster() discovery.Roster {
 		out.Regions = append(out.Regions, of)
 	}
 	return out
+}
+
+// await returns errIncomplete until the instances of all regions were received in this term. A region that never had
+// contact is not awaited. A silent one, or one of an earlier version, is not awaited for longer than awaitMost.
+func (e *Exchange) await() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.complete {
+		return nil
+	}
+	have := e.store.Positions("")
+	e.state.Lock()
+	defer e.state.Unlock()
+	for name, r := range e.state.Regions {
+		_, has := have[name]
+		known := r.Record.GetLost() == nil && (r.Session != nil || r.Report != nil)
+		if known && !has && e.state.Clock()-e.began < awaitMost {
+			return errIncomplete
+		}
+	}
+	e.complete = true
+	return nil
 }
 
 // check returns an error unless a session is the present one of a region.

@@ -33,7 +33,7 @@ func Register(g grpc.ServiceRegistrar, current func() *Exchange) {
 			if err != nil {
 				return nil, err
 			}
-			return e.store, nil
+			return e.store, e.await()
 		},
 		May: func(ctx context.Context, namespace, region string) bool { return rights.Of(ctx).May(namespace, region) },
 		Distances: func(from string) func(string) catalog.Distance {
