@@ -11,7 +11,7 @@
 //
 // Each of the folders region, agent, federation, failover and prediction is a benchmark. The
 // folder emulate has emulated regions, load submits jobs, replay gives a recorded load to the
-// placer, reservations calls the HTTP API of a running federation, and report has what all benchmarks share.
+// placer, workflows runs chains of steps, reservations calls the HTTP API of a running federation, and report has what all benchmarks share.
 //
 // A goal is compared with a ceiling that is measured in the same run. The ceiling of a region
 // is in ceiling.go. The ceiling of the global tier is package federation/parts: a process

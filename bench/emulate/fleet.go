@@ -44,6 +44,11 @@ type Config struct {
 	// called when a region learns that the store has the acceptance of a slot. Both must
 	// return at once, and may be nil.
 	Offered, Accepted func(s *nusav1.Slot, at time.Time)
+	// Ends: all instances of a slot of a batch job end successfully as soon as the region has accepted it.
+	Ends bool
+	// Ended is called when a region sends that a slot has ended: once for the answer, and once for the summary of
+	// its job. An answer may be repeated. It must return at once, and may be nil.
+	Ended func(namespace, job string, at time.Time)
 }
 
 // Fleet holds emulated regions. A Fleet is safe for concurrent use.

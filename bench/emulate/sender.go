@@ -178,6 +178,11 @@ func (s *sender) answers(now time.Time) (time.Time, error) {
 	all := s.r.answers(repeat)
 	s.r.mu.Unlock()
 	for part := range slices.Chunk(all, maxAnswers) {
+		for _, a := range part {
+			if a.GetState() == nusav1.SlotState_SLOT_STATE_DONE {
+				s.r.noteEnded(a.GetNamespace(), a.GetJob())
+			}
+		}
 		if err := s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Answers{Answers: &nusav1.SlotAnswers{Answers: part}}}); err != nil {
 			return time.Time{}, err
 		}
@@ -207,6 +212,11 @@ func (s *sender) summaries(now time.Time) (time.Time, error) {
 		out := &nusav1.JobSummaries{Full: b.Full, Last: b.Last, Removed: b.Removed, Position: position(b.Position)}
 		for _, i := range b.Items {
 			out.Summaries = append(out.Summaries, i.Value)
+			for _, c := range i.Value.GetGroups() {
+				if c.GetComplete() > 0 {
+					s.r.noteEnded(i.Value.GetNamespace(), i.Value.GetJob())
+				}
+			}
 		}
 		if err := s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Summaries{Summaries: out}}); err != nil {
 			return time.Time{}, err

@@ -20,6 +20,8 @@ type slot struct {
 	accepted bool
 	// hold: the slot waits when the region has no room for it. waits: the slot waits now.
 	hold, waits bool
+	// ended: all its instances have ended.
+	ended bool
 	// answer is the state that the region reports until the order changes. It is
 	// unspecified if there is nothing to report.
 	answer nusav1.SlotState
@@ -92,6 +94,10 @@ func (r *region) put(key string, o *nusav1.SlotOrder, now time.Time, changed map
 		if !stored {
 			next.answer = nusav1.SlotState_SLOT_STATE_ACCEPTED
 		}
+		next.ended = same && old.ended
+		if next.ended && w.GetState() != nusav1.SlotState_SLOT_STATE_DONE {
+			next.answer = nusav1.SlotState_SLOT_STATE_DONE
+		}
 		if !same && r.f.cfg.Offered != nil {
 			r.f.cfg.Offered(w, now)
 		}
@@ -106,7 +112,7 @@ func (r *region) put(key string, o *nusav1.SlotOrder, now time.Time, changed map
 	if next.answer != nusav1.SlotState_SLOT_STATE_UNSPECIFIED && !(same && old.answer == next.answer) {
 		r.fresh = append(r.fresh, key)
 	}
-	if !same || old.desired != next.desired || old.version != next.version || old.run != next.run || old.to != next.to {
+	if !same || old.ended != next.ended || old.desired != next.desired || old.version != next.version || old.run != next.run || old.to != next.to {
 		changed[next.jobKey()] = true
 	}
 	r.hold(key, next)
@@ -166,6 +172,13 @@ func (r *region) startWaiting(changed map[string]bool) {
 	})
 }
 
+// noteEnded tells the configuration that a region says that the slots of a job have ended.
+func (r *region) noteEnded(namespace, job string) {
+	if r.f.cfg.Ended != nil {
+		r.f.cfg.Ended(namespace, job, time.Now())
+	}
+}
+
 // remove forgets a slot. The caller holds r.mu.
 func (r *region) remove(key string, changed map[string]bool) {
 	if old := r.held[key]; old != nil {
@@ -177,7 +190,7 @@ func (r *region) remove(key string, changed map[string]bool) {
 // account adds n times what the slot reserves to the sums of the region. The caller holds
 // r.mu.
 func (r *region) account(s *slot, n int64) {
-	if !s.runs() || s.waits || r.f.cfg.Ask == nil {
+	if !s.runs() || s.waits || s.ended || r.f.cfg.Ask == nil {
 		return
 	}
 	cpu, memory := r.f.cfg.Ask(s.job)
@@ -186,7 +199,7 @@ func (r *region) account(s *slot, n int64) {
 }
 
 // summarise puts the summary of a job into the outbox. All ordered instances count as
-// running, unless their slot waits. The caller holds r.mu.
+// running, unless their slot waits or has ended. The caller holds r.mu.
 func (r *region) summarise(key string) {
 	job := r.jobs[key]
 	if len(job) == 0 {
@@ -207,10 +220,13 @@ func (r *region) summarise(key string) {
 			c = &nusav1.InstanceCounts{}
 			s.Groups[part.group] = c
 		}
-		if part.waits {
-			c.Pending += part.to - part.from
-		} else {
-			c.Running += part.to - part.from
+		switch n := part.to - part.from; {
+		case part.ended:
+			c.Complete += n
+		case part.waits:
+			c.Pending += n
+		default:
+			c.Running += n
 		}
 		if s.Version < 0 || part.version < s.Version {
 			s.Version = part.version
@@ -234,7 +250,20 @@ func (r *region) answers(repeat bool) []*nusav1.SlotAnswer {
 	for _, key := range keys {
 		if s := r.held[key]; s != nil && s.answer != nusav1.SlotState_SLOT_STATE_UNSPECIFIED {
 			out = append(out, s.toProto())
+			r.finish(key, s)
 		}
 	}
 	return out
+}
+
+// finish ends the instances of a slot that the region has just accepted, with Config.Ends. The caller holds r.mu.
+func (r *region) finish(key string, s *slot) {
+	if !r.f.cfg.Ends || !s.runs() || s.ended {
+		return
+	}
+	r.account(s, -1)
+	s.ended, s.answer = true, nusav1.SlotState_SLOT_STATE_DONE
+	r.fresh = append(r.fresh, key)
+	r.summarise(s.jobKey())
+	r.wakeSender()
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/bench/report"
@@ -111,3 +112,51 @@ func (s *server) active(ctx context.Context) bool {
 	info, err := nusav1.NewSystemClient(conn).Info(ctx, &nusav1.InfoRequest{})
 	return err == nil && info.GetLeader()
 }
+
+// Global is a global server that another measurement starts.
+type Global struct{ s *server }
+
+// StartGlobal starts a global server, and waits until it is the active one. It uses the options Dir, Profile and
+// Executable.
+func StartGlobal(ctx context.Context, o Options) (*Global, error) {
+	if o.Profile != "" {
+		if err := os.MkdirAll(o.Profile, 0o700); err != nil {
+			return nil, fmt.Errorf("--profile: %w", err)
+		}
+	}
+	s, err := startServer(o, o.Executable, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.awaitActive(ctx); err != nil {
+		s.close()
+		return nil, err
+	}
+	return &Global{s}, nil
+}
+
+// Addr returns the server's gRPC address.
+func (g *Global) Addr() string { return g.s.addr }
+
+// Etcd returns the client address of the server's etcd.
+func (g *Global) Etcd() string { return g.s.etcd }
+
+// PID returns the number of the server's process.
+func (g *Global) PID() int { return g.s.PID() }
+
+// Profile writes profiles of the server from now on, until the returned function is called. It does nothing
+// without Options.Profile.
+func (g *Global) Profile() (end func(context.Context) error) {
+	m := &measurement{o: Options{Profile: filepath.Dir(g.s.profile)}, server: g.s}
+	if g.s.profile == "" {
+		return func(context.Context) error { return nil }
+	}
+	m.signal(syscall.SIGUSR1)
+	return func(ctx context.Context) error {
+		m.signal(syscall.SIGUSR2)
+		return m.profiled(ctx)
+	}
+}
+
+// Close ends the server and removes its data.
+func (g *Global) Close() { g.s.close() }

@@ -19,9 +19,10 @@ const (
 	notYet = 5 * time.Second
 	// recheck is how often the loop looks at all active jobs of a run, although nothing was noticed.
 	recheck = time.Minute
-	// runsAtOnce bounds the runs that are decided at the same time, and turns the plans of one run before
+	// runsAtOnce bounds the runs that are decided at the same time: enough that their plans fill the transactions of a
+	// store that is slow for a moment. turns bounds the plans of one run before
 	// others get their turn.
-	runsAtOnce, turns = 32, 20
+	runsAtOnce, turns = 128, 20
 )
 
 // Run carries out the runs, until ctx ends.

@@ -21,7 +21,7 @@ func Command(execute func(ctx context.Context, args []string) int) *cobra.Comman
 		GroupID: "roles", Args: cobra.NoArgs,
 	}
 	c.AddCommand(regionCommand(), reservationsCommand(), agentCommand(), topologyCommand(), failoverCommand(), failoverTaskCommand(), failoverMovesCommand(), failoverCostCommand(),
-		federationCommand(), federationEtcdCommand(), federationPartsCommand(), profiledCommand(execute))
+		federationCommand(), workflowsCommand(), federationEtcdCommand(), federationPartsCommand(), profiledCommand(execute))
 	return c
 }
 
