@@ -5,13 +5,12 @@
 // A client calls Parse. A server calls Default, Validate and Unsupported for each submit,
 // because it does not rely on the client.
 //
-//   - job.go: bounds and defaults that other packages use
 //   - read.go, scalar.go: files to messages; positions of problems
 //   - write.go: messages to files
 //   - schema.go: how the file form of a message differs from its proto form
 //   - forms.go: examples and hints for errors about the form of a file
 //   - quantity.go: sizes, CPU and durations as text
-//   - default.go: defaults; export.go: a file without them, and a commented job file to start from
+//   - default.go: bounds and defaults, also for other packages; export.go: a file without them, and a commented job file to start from
 //   - validate.go, validate_group.go, validate_files.go: the limits of a spec, also of services
 //   - check.go: the limits of health checks, of schedules, of parameterized jobs and of retry policies
 //   - driver.go, driver_engine.go: the settings of the drivers, also of plugins
@@ -24,6 +23,7 @@
 //   - ask.go: what an instance of a group needs of a node
 //   - disconnect.go: what happens on lost contact: which leases bind, and the limits
 //   - workflow.go: the limits of workflows, and the jobs of their steps
+//   - subworkflow.go: workflows in steps, outputs of runs, and schedules of workflows
 //
 // The folder config has the forms of the drivers' configs. The folder doc reads YAML and JSON into a tree
 // with positions, and writes such trees. The folder vars fills in the variables of a file. The folder times

@@ -25,6 +25,7 @@ var forms = map[protoreflect.FullName]string{
 	"nusa.v1.Parameterized.meta_required": "[customer]", "nusa.v1.Parameterized.meta_optional": "[priority]",
 	"nusa.v1.Workflow":       "{steps: {fetch: {ref: download}, train: {depends: fetch.succeeded, ref: train}}}",
 	"nusa.v1.Workflow.steps": "{fetch: {ref: download}}", "nusa.v1.Step": "{depends: fetch.succeeded, ref: train}",
+	"nusa.v1.Workflow.outputs":    "{model: '${steps.train.output}'}",
 	"nusa.v1.Workflow.parameters": "{day: {default: today}}", "nusa.v1.WorkflowParameter": "{default: today}",
 	"nusa.v1.Step.groups": "{main: {tasks: {main: {driver: process, config: {command: sleep}}}}}", "nusa.v1.Step.meta": "{size: large}",
 	"nusa.v1.StepRetry": "{limit: 3, backoff: 10s, on: [lost]}", "nusa.v1.StepRetry.on": "[failed, lost]",

@@ -108,11 +108,14 @@ func Steps(spec *nusav1.JobSpec) iter.Seq2[string, *nusav1.JobSpec] {
 	}
 }
 
-// Refs returns the names of the jobs that the steps of a workflow run, sorted, each once.
+// Refs returns the names of the jobs and workflows that the steps of a workflow run, sorted, each once.
 func Refs(spec *nusav1.JobSpec) (out []string) {
 	for _, s := range spec.GetWorkflow().GetSteps() {
 		if s.GetRef() != "" {
 			out = append(out, s.GetRef())
+		}
+		if s.GetWorkflow() != "" {
+			out = append(out, s.GetWorkflow())
 		}
 	}
 	slices.Sort(out)
@@ -139,7 +142,7 @@ func Graph(w *nusav1.Workflow) (*steps.Graph, error) {
 			return nil, fmt.Errorf("workflow.steps.%s.depends: %w", name, err)
 		}
 		all = append(all, steps.Step{
-			Name: name, Depends: depends, When: s.GetWhen() != "", Job: s.GetRef() != "" || len(s.GetGroups()) > 0, Timeout: s.GetTimeout() != nil,
+			Name: name, Depends: depends, When: s.GetWhen() != "", Job: s.GetRef() != "" || s.GetWorkflow() != "" || len(s.GetGroups()) > 0, Timeout: s.GetTimeout() != nil,
 		})
 	}
 	g, wrong := steps.New(all, w.GetOnExit())
@@ -158,8 +161,8 @@ func checkWorkflow(c *checker, spec *nusav1.JobSpec) {
 		return
 	case spec.GetType() != workflowType && spec.GetType() != nusav1.JobType_JOB_TYPE_UNSPECIFIED:
 		c.fail("type", "a job with workflow has the type workflow")
-	case spec.GetSchedule() != nil || spec.GetParameterized() != nil:
-		c.fail("workflow", "not together with schedule and parameterized: a workflow has parameters of its own")
+	case spec.GetParameterized() != nil:
+		c.fail("parameterized", "not together with workflow, which has parameters of its own: nusa workflow run --param")
 	case len(spec.GetGroups()) > 0 || len(spec.GetColocate()) > 0:
 		c.fail("groups", "a workflow has its groups in its steps")
 	}
@@ -182,6 +185,8 @@ func checkWorkflow(c *checker, spec *nusav1.JobSpec) {
 		}
 		checkValue(c, c.join(at, "default"), w.GetParameters()[name].GetDefault())
 	}
+	checkOutputs(c, w)
+	checkScheduled(c, spec)
 	if n := len(w.GetSteps()); n == 0 || n > maxSteps {
 		c.fail("workflow.steps", "%d steps: a workflow has 1 to %d", n, maxSteps)
 		return
@@ -213,12 +218,14 @@ func checkStep(c *checker, spec *nusav1.JobSpec, name string) steps.Step {
 	if !stepName.MatchString(name) || len(name) > maxStepName || slices.Contains(reserved, name) {
 		c.fail(at, "not a name of a step: 1 to %d of a-z, 0-9 and _, starting with a letter, without __ and _ at the end, and no word of CEL", maxStepName)
 	}
-	work := len(s.GetGroups()) > 0 || s.GetRef() != ""
+	kinds := one(len(s.GetGroups()) > 0) + one(s.GetRef() != "") + one(s.GetWorkflow() != "")
+	work := kinds > 0
+	checkSub(c, at, spec, s)
 	switch {
-	case len(s.GetGroups()) > 0 && s.GetRef() != "":
-		c.fail(at, "has groups and ref: give one")
+	case kinds > 1:
+		c.fail(at, "has several of groups, ref and workflow: give one")
 	case !work && !s.GetApproval():
-		c.fail(at, "does nothing: give groups, ref or approval")
+		c.fail(at, "does nothing: give groups, ref, workflow or approval")
 	case !work && (s.GetRetry() != nil || s.GetForeach() != nil || len(s.GetMeta()) > 0 || s.GetRegions() != nil || len(s.GetSemaphores()) > 0 || s.GetData() != nil):
 		c.fail(at, "an approval alone has only depends, when and timeout")
 	case s.GetApproval() && s.GetForeach() != nil:
@@ -257,6 +264,8 @@ func checkStep(c *checker, spec *nusav1.JobSpec, name string) steps.Step {
 	}
 	return steps.Step{Name: name, Depends: depends, When: s.GetWhen() != "", Job: work, Timeout: s.GetTimeout() != nil}
 }
+
+func one(is bool) int { return map[bool]int{true: 1}[is] }
 
 // checkUse refuses the use of an output of a step that need not have ended.
 func checkUse(c *checker, at string, w *nusav1.Workflow, name, of string) {
@@ -339,7 +348,6 @@ func checkStepValues(c *checker, at string, w *nusav1.Workflow, name string) {
 	for k := range w.GetParameters() {
 		names[k] = true
 	}
-	one := func(is bool) int { return map[bool]int{true: 1}[is] }
 	for _, k := range sorted(s.GetMeta()) {
 		names[k] = true
 		p := c.join(c.join(at, "meta"), k)

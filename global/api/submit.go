@@ -301,6 +301,9 @@ func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 	if step := job.StepNeeds(spec); step != "" && term.State.GlobalLevel < state.StepNeedsLevel {
 		return job.Errors{{Field: "workflow.steps." + step, Message: "some global servers have an earlier version of Nusa, which knows neither semaphores nor data: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
 	}
+	if problems := laterWorkflow(spec, term.State.GlobalLevel); len(problems) > 0 {
+		return problems
+	}
 	for name, g := range spec.GetGroups() {
 		if g.GetParallel() > 0 && term.State.GlobalLevel < state.ParallelLevel {
 			return job.Errors{{Field: "groups." + name + ".parallel", Message: "some global servers have an earlier version of Nusa, which does not know it: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
@@ -368,4 +371,22 @@ func (j *jobsAPI) SubmitManyEncoded(stream grpc.BidiStreamingServer[submits.Requ
 			return resp, rpcError(err)
 		}
 	})
+}
+
+// laterWorkflow refuses what servers of a feature level do not know of workflows.
+func laterWorkflow(spec *nusav1.JobSpec, level uint32) job.Errors {
+	field, needs := "", uint32(0)
+	switch sub := job.SubWorkflows(spec); {
+	case spec.GetWorkflow() == nil:
+	case len(sub) > 0:
+		field, needs = "workflow.steps."+job.StepOf(spec, sub[0])+".workflow", state.NestedLevel
+	case len(spec.GetWorkflow().GetOutputs()) > 0:
+		field, needs = "workflow.outputs", state.NestedLevel
+	case spec.GetSchedule() != nil:
+		field, needs = "schedule", state.ScheduledLevel
+	}
+	if level >= needs {
+		return nil
+	}
+	return job.Errors{{Field: field, Message: "some global servers have an earlier version of Nusa, which does not know it in a workflow: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
 }

@@ -250,6 +250,12 @@ const OutputLevel = 9
 // StepNeedsLevel is the feature level from which servers know the semaphores and the data of steps.
 const StepNeedsLevel = 12
 
+// ScheduledLevel is the feature level from which servers begin the runs of workflows with a schedule.
+const ScheduledLevel = 10
+
+// NestedLevel is the feature level from which servers know steps that run another workflow.
+const NestedLevel = 11
+
 // MaxTemplates bounds the jobs that begin runs.
 const MaxTemplates = 10_000
 

@@ -1189,8 +1189,13 @@ type Workflow struct {
 	// How many jobs of a run may be active at once, 1..1000. Default 100.
 	MaxParallel int32 `protobuf:"varint,4,opt,name=max_parallel,json=maxParallel,proto3" json:"max_parallel,omitempty"`
 	// All steps run in the region of the first one. A step whose own rules do not allow that region fails.
-	SameRegion    bool        `protobuf:"varint,5,opt,name=same_region,json=sameRegion,proto3" json:"same_region,omitempty"`
-	History       *RunHistory `protobuf:"bytes,6,opt,name=history,proto3" json:"history,omitempty"`
+	SameRegion bool        `protobuf:"varint,5,opt,name=same_region,json=sameRegion,proto3" json:"same_region,omitempty"`
+	History    *RunHistory `protobuf:"bytes,6,opt,name=history,proto3" json:"history,omitempty"`
+	// What a run writes for the step of another workflow that runs this one, by name: letters, digits and _. At
+	// most 24. Each is a text with references such as `${steps.NAME.output}`, at most 4 KiB. The output of the run
+	// is the JSON object of them, at most 16 KiB. Default: the output of the last step, which no other step
+	// depends on; of several last steps, the JSON object of their outputs by the names of the steps.
+	Outputs       map[string]string `protobuf:"bytes,7,rep,name=outputs,proto3" json:"outputs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1267,6 +1272,13 @@ func (x *Workflow) GetHistory() *RunHistory {
 	return nil
 }
 
+func (x *Workflow) GetOutputs() map[string]string {
+	if x != nil {
+		return x.Outputs
+	}
+	return nil
+}
+
 // WorkflowParameter is what a run may be given.
 type WorkflowParameter struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1313,7 +1325,7 @@ func (x *WorkflowParameter) GetDefault() string {
 	return ""
 }
 
-// Step is one step of a workflow. It has groups, or ref, or approval, or approval and one of the others.
+// Step is one step of a workflow. It has groups, ref or workflow; or approval alone, or with one of these.
 type Step struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A CEL expression over the ends of other steps, such as `a.succeeded && (b.succeeded || b.skipped)`.
@@ -1345,7 +1357,12 @@ type Step struct {
 	// until it has ended; each item of foreach does so for itself. At most 8, each name once.
 	Semaphores []*StepSemaphore `protobuf:"bytes,11,rep,name=semaphores,proto3" json:"semaphores,omitempty"`
 	// Data that a former step has left behind. Regions close to it are preferred.
-	Data          *StepData `protobuf:"bytes,12,opt,name=data,proto3" json:"data,omitempty"`
+	Data *StepData `protobuf:"bytes,12,opt,name=data,proto3" json:"data,omitempty"`
+	// Name of another workflow of the same namespace. The step begins a run of it and ends with that run. The run
+	// gets the parameters that it has names for. In `meta` of a step with foreach, `${item}` and `${item_index}`
+	// are replaced. Runs have the version of the workflow that was stored when the outermost run began. At most 8
+	// workflows contain each other, none itself, and a run has at most 32 different ones.
+	Workflow      string `protobuf:"bytes,13,opt,name=workflow,proto3" json:"workflow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1462,6 +1479,13 @@ func (x *Step) GetData() *StepData {
 		return x.Data
 	}
 	return nil
+}
+
+func (x *Step) GetWorkflow() string {
+	if x != nil {
+		return x.Workflow
+	}
+	return ""
 }
 
 // StepSemaphore is what a step needs of a semaphore.
@@ -6286,7 +6310,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
-	"\t_priority\"\xb1\x03\n" +
+	"\t_priority\"\xa7\x04\n" +
 	"\bWorkflow\x122\n" +
 	"\x05steps\x18\x01 \x03(\v2\x1c.nusa.v1.Workflow.StepsEntryR\x05steps\x12A\n" +
 	"\n" +
@@ -6296,18 +6320,22 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\fmax_parallel\x18\x04 \x01(\x05R\vmaxParallel\x12\x1f\n" +
 	"\vsame_region\x18\x05 \x01(\bR\n" +
 	"sameRegion\x12-\n" +
-	"\ahistory\x18\x06 \x01(\v2\x13.nusa.v1.RunHistoryR\ahistory\x1aG\n" +
+	"\ahistory\x18\x06 \x01(\v2\x13.nusa.v1.RunHistoryR\ahistory\x128\n" +
+	"\aoutputs\x18\a \x03(\v2\x1e.nusa.v1.Workflow.OutputsEntryR\aoutputs\x1aG\n" +
 	"\n" +
 	"StepsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12#\n" +
 	"\x05value\x18\x02 \x01(\v2\r.nusa.v1.StepR\x05value:\x028\x01\x1aY\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x120\n" +
-	"\x05value\x18\x02 \x01(\v2\x1a.nusa.v1.WorkflowParameterR\x05value:\x028\x01\">\n" +
+	"\x05value\x18\x02 \x01(\v2\x1a.nusa.v1.WorkflowParameterR\x05value:\x028\x01\x1a:\n" +
+	"\fOutputsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\">\n" +
 	"\x11WorkflowParameter\x12\x1d\n" +
 	"\adefault\x18\x01 \x01(\tH\x00R\adefault\x88\x01\x01B\n" +
 	"\n" +
-	"\b_default\"\xe0\x04\n" +
+	"\b_default\"\xfc\x04\n" +
 	"\x04Step\x12\x18\n" +
 	"\adepends\x18\x01 \x01(\tR\adepends\x12\x12\n" +
 	"\x04when\x18\x02 \x01(\tR\x04when\x121\n" +
@@ -6323,7 +6351,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"semaphores\x18\v \x03(\v2\x16.nusa.v1.StepSemaphoreR\n" +
 	"semaphores\x12%\n" +
-	"\x04data\x18\f \x01(\v2\x11.nusa.v1.StepDataR\x04data\x1aI\n" +
+	"\x04data\x18\f \x01(\v2\x11.nusa.v1.StepDataR\x04data\x12\x1a\n" +
+	"\bworkflow\x18\r \x01(\tR\bworkflow\x1aI\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12$\n" +
 	"\x05value\x18\x02 \x01(\v2\x0e.nusa.v1.GroupR\x05value:\x028\x01\x1a7\n" +
@@ -6870,7 +6899,7 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 17)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
 	(RetryReason)(0),              // 1: nusa.v1.RetryReason
@@ -6953,24 +6982,25 @@ var file_nusa_v1_job_proto_goTypes = []any{
 	nil,                           // 78: nusa.v1.JobSpec.LabelsEntry
 	nil,                           // 79: nusa.v1.Workflow.StepsEntry
 	nil,                           // 80: nusa.v1.Workflow.ParametersEntry
-	nil,                           // 81: nusa.v1.Step.GroupsEntry
-	nil,                           // 82: nusa.v1.Step.MetaEntry
-	nil,                           // 83: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 84: nusa.v1.Group.PortsEntry
-	nil,                           // 85: nusa.v1.Group.VolumesEntry
-	nil,                           // 86: nusa.v1.Group.TasksEntry
-	nil,                           // 87: nusa.v1.Group.ServicesEntry
-	nil,                           // 88: nusa.v1.Task.EnvEntry
-	nil,                           // 89: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 90: nusa.v1.Rollout.RegionsEntry
-	nil,                           // 91: nusa.v1.GroupStatus.RegionsEntry
-	(*durationpb.Duration)(nil),   // 92: google.protobuf.Duration
-	(*Location)(nil),              // 93: nusa.v1.Location
-	(*structpb.Struct)(nil),       // 94: google.protobuf.Struct
-	(*Resources)(nil),             // 95: nusa.v1.Resources
-	(FailureCategory)(0),          // 96: nusa.v1.FailureCategory
-	(Reason)(0),                   // 97: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 98: google.protobuf.Timestamp
+	nil,                           // 81: nusa.v1.Workflow.OutputsEntry
+	nil,                           // 82: nusa.v1.Step.GroupsEntry
+	nil,                           // 83: nusa.v1.Step.MetaEntry
+	nil,                           // 84: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 85: nusa.v1.Group.PortsEntry
+	nil,                           // 86: nusa.v1.Group.VolumesEntry
+	nil,                           // 87: nusa.v1.Group.TasksEntry
+	nil,                           // 88: nusa.v1.Group.ServicesEntry
+	nil,                           // 89: nusa.v1.Task.EnvEntry
+	nil,                           // 90: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 91: nusa.v1.Rollout.RegionsEntry
+	nil,                           // 92: nusa.v1.GroupStatus.RegionsEntry
+	(*durationpb.Duration)(nil),   // 93: google.protobuf.Duration
+	(*Location)(nil),              // 94: nusa.v1.Location
+	(*structpb.Struct)(nil),       // 95: google.protobuf.Struct
+	(*Resources)(nil),             // 96: nusa.v1.Resources
+	(FailureCategory)(0),          // 97: nusa.v1.FailureCategory
+	(Reason)(0),                   // 98: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 99: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,   // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
@@ -6984,145 +7014,146 @@ var file_nusa_v1_job_proto_depIdxs = []int32{
 	79,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
 	80,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
 	28,  // 10: nusa.v1.Workflow.history:type_name -> nusa.v1.RunHistory
-	81,  // 11: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
-	31,  // 12: nusa.v1.Step.regions:type_name -> nusa.v1.RegionsSpec
-	82,  // 13: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
-	23,  // 14: nusa.v1.Step.retry:type_name -> nusa.v1.StepRetry
-	92,  // 15: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
-	24,  // 16: nusa.v1.Step.foreach:type_name -> nusa.v1.Foreach
-	21,  // 17: nusa.v1.Step.semaphores:type_name -> nusa.v1.StepSemaphore
-	22,  // 18: nusa.v1.Step.data:type_name -> nusa.v1.StepData
-	92,  // 19: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
-	1,   // 20: nusa.v1.StepRetry.on:type_name -> nusa.v1.RetryReason
-	26,  // 21: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
-	92,  // 22: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
-	92,  // 23: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
-	2,   // 24: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
-	92,  // 25: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
-	27,  // 26: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
-	28,  // 27: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
-	92,  // 28: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
-	3,   // 29: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
-	28,  // 30: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
-	32,  // 31: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
-	33,  // 32: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
-	34,  // 33: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
-	35,  // 34: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
-	4,   // 35: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	83,  // 36: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
-	32,  // 37: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
-	32,  // 38: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	93,  // 39: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	92,  // 40: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
-	5,   // 41: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
-	39,  // 42: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
-	40,  // 43: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	84,  // 44: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	85,  // 45: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	86,  // 46: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
-	55,  // 47: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	92,  // 48: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
-	60,  // 49: nusa.v1.Group.update:type_name -> nusa.v1.Update
-	31,  // 50: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
-	38,  // 51: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
-	56,  // 52: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
-	87,  // 53: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
-	41,  // 54: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
-	41,  // 55: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
-	7,   // 56: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	92,  // 57: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
-	6,   // 58: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
-	42,  // 59: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
-	8,   // 60: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	92,  // 61: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	94,  // 62: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	95,  // 63: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	88,  // 64: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
-	47,  // 65: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
-	48,  // 66: nusa.v1.Task.templates:type_name -> nusa.v1.Template
-	49,  // 67: nusa.v1.Task.check:type_name -> nusa.v1.Check
-	53,  // 68: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	92,  // 69: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
-	54,  // 70: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
-	46,  // 71: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
-	92,  // 72: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
-	9,   // 73: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
-	50,  // 74: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
-	51,  // 75: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
-	52,  // 76: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	92,  // 77: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	92,  // 78: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	92,  // 79: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	92,  // 80: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	92,  // 81: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
-	59,  // 82: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
-	57,  // 83: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
-	96,  // 84: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
-	11,  // 85: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
-	59,  // 86: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
-	58,  // 87: nusa.v1.RetryRule.memory:type_name -> nusa.v1.RetryMemory
-	10,  // 88: nusa.v1.RetryRule.other:type_name -> nusa.v1.RetryOther
-	92,  // 89: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	92,  // 90: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	92,  // 91: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
-	92,  // 92: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
-	92,  // 93: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
-	92,  // 94: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
-	61,  // 95: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
-	12,  // 96: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
-	92,  // 97: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
-	13,  // 98: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
-	14,  // 99: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	97,  // 100: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	92,  // 101: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
-	64,  // 102: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	92,  // 103: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	98,  // 104: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	92,  // 105: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
-	17,  // 106: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	98,  // 107: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	67,  // 108: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	66,  // 109: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	15,  // 110: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	89,  // 111: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	68,  // 112: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
-	74,  // 113: nusa.v1.JobStatus.overrides:type_name -> nusa.v1.Override
-	16,  // 114: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
-	98,  // 115: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
-	92,  // 116: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
-	90,  // 117: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
-	92,  // 118: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
-	98,  // 119: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
-	73,  // 120: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	91,  // 121: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	76,  // 122: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	62,  // 123: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	72,  // 124: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	71,  // 125: nusa.v1.GroupStatus.queue:type_name -> nusa.v1.QueuePlace
-	71,  // 126: nusa.v1.GroupStatus.global_queue:type_name -> nusa.v1.QueuePlace
-	95,  // 127: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
-	92,  // 128: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	73,  // 129: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	92,  // 130: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	75,  // 131: nusa.v1.Override.groups:type_name -> nusa.v1.GroupOverride
-	98,  // 132: nusa.v1.Override.set:type_name -> google.protobuf.Timestamp
-	97,  // 133: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	36,  // 134: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	20,  // 135: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
-	19,  // 136: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
-	36,  // 137: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
-	43,  // 138: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	44,  // 139: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	45,  // 140: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	37,  // 141: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
-	70,  // 142: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	69,  // 143: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
-	73,  // 144: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	145, // [145:145] is the sub-list for method output_type
-	145, // [145:145] is the sub-list for method input_type
-	145, // [145:145] is the sub-list for extension type_name
-	145, // [145:145] is the sub-list for extension extendee
-	0,   // [0:145] is the sub-list for field type_name
+	81,  // 11: nusa.v1.Workflow.outputs:type_name -> nusa.v1.Workflow.OutputsEntry
+	82,  // 12: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
+	31,  // 13: nusa.v1.Step.regions:type_name -> nusa.v1.RegionsSpec
+	83,  // 14: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
+	23,  // 15: nusa.v1.Step.retry:type_name -> nusa.v1.StepRetry
+	93,  // 16: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
+	24,  // 17: nusa.v1.Step.foreach:type_name -> nusa.v1.Foreach
+	21,  // 18: nusa.v1.Step.semaphores:type_name -> nusa.v1.StepSemaphore
+	22,  // 19: nusa.v1.Step.data:type_name -> nusa.v1.StepData
+	93,  // 20: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
+	1,   // 21: nusa.v1.StepRetry.on:type_name -> nusa.v1.RetryReason
+	26,  // 22: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
+	93,  // 23: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	93,  // 24: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	2,   // 25: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
+	93,  // 26: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	27,  // 27: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
+	28,  // 28: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
+	93,  // 29: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	3,   // 30: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
+	28,  // 31: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
+	32,  // 32: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
+	33,  // 33: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
+	34,  // 34: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
+	35,  // 35: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
+	4,   // 36: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
+	84,  // 37: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	32,  // 38: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
+	32,  // 39: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
+	94,  // 40: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	93,  // 41: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	5,   // 42: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
+	39,  // 43: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
+	40,  // 44: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
+	85,  // 45: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	86,  // 46: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	87,  // 47: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	55,  // 48: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
+	93,  // 49: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	60,  // 50: nusa.v1.Group.update:type_name -> nusa.v1.Update
+	31,  // 51: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
+	38,  // 52: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
+	56,  // 53: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
+	88,  // 54: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
+	41,  // 55: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
+	41,  // 56: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
+	7,   // 57: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
+	93,  // 58: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	6,   // 59: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
+	42,  // 60: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
+	8,   // 61: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
+	93,  // 62: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	95,  // 63: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	96,  // 64: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	89,  // 65: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	47,  // 66: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
+	48,  // 67: nusa.v1.Task.templates:type_name -> nusa.v1.Template
+	49,  // 68: nusa.v1.Task.check:type_name -> nusa.v1.Check
+	53,  // 69: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
+	93,  // 70: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	54,  // 71: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
+	46,  // 72: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
+	93,  // 73: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
+	9,   // 74: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
+	50,  // 75: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
+	51,  // 76: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
+	52,  // 77: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
+	93,  // 78: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	93,  // 79: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	93,  // 80: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	93,  // 81: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	93,  // 82: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	59,  // 83: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
+	57,  // 84: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
+	97,  // 85: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
+	11,  // 86: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
+	59,  // 87: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
+	58,  // 88: nusa.v1.RetryRule.memory:type_name -> nusa.v1.RetryMemory
+	10,  // 89: nusa.v1.RetryRule.other:type_name -> nusa.v1.RetryOther
+	93,  // 90: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	93,  // 91: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	93,  // 92: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
+	93,  // 93: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
+	93,  // 94: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
+	93,  // 95: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
+	61,  // 96: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
+	12,  // 97: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
+	93,  // 98: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
+	13,  // 99: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
+	14,  // 100: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
+	98,  // 101: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	93,  // 102: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	64,  // 103: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
+	93,  // 104: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	99,  // 105: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	93,  // 106: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	17,  // 107: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	99,  // 108: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	67,  // 109: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	66,  // 110: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	15,  // 111: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	90,  // 112: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	68,  // 113: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
+	74,  // 114: nusa.v1.JobStatus.overrides:type_name -> nusa.v1.Override
+	16,  // 115: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
+	99,  // 116: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
+	93,  // 117: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
+	91,  // 118: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
+	93,  // 119: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
+	99,  // 120: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
+	73,  // 121: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	92,  // 122: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	76,  // 123: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	62,  // 124: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	72,  // 125: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	71,  // 126: nusa.v1.GroupStatus.queue:type_name -> nusa.v1.QueuePlace
+	71,  // 127: nusa.v1.GroupStatus.global_queue:type_name -> nusa.v1.QueuePlace
+	96,  // 128: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
+	93,  // 129: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	73,  // 130: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	93,  // 131: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	75,  // 132: nusa.v1.Override.groups:type_name -> nusa.v1.GroupOverride
+	99,  // 133: nusa.v1.Override.set:type_name -> google.protobuf.Timestamp
+	98,  // 134: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	36,  // 135: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	20,  // 136: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
+	19,  // 137: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
+	36,  // 138: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
+	43,  // 139: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	44,  // 140: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	45,  // 141: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	37,  // 142: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
+	70,  // 143: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	69,  // 144: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
+	73,  // 145: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	146, // [146:146] is the sub-list for method output_type
+	146, // [146:146] is the sub-list for method input_type
+	146, // [146:146] is the sub-list for extension type_name
+	146, // [146:146] is the sub-list for extension extendee
+	0,   // [0:146] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -7151,7 +7182,7 @@ func file_nusa_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
 			NumEnums:      17,
-			NumMessages:   75,
+			NumMessages:   76,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

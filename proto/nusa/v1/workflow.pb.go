@@ -253,7 +253,9 @@ type ListWorkflowRunsRequest struct {
 	// Greatest number of runs in the response: 1..1000, default 1000.
 	Limit int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
 	// next_page_token of the previous response.
-	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only runs that the steps of this run have begun. Empty: only runs that no step has begun.
+	Parent        string `protobuf:"bytes,6,opt,name=parent,proto3" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -319,6 +321,13 @@ func (x *ListWorkflowRunsRequest) GetLimit() int32 {
 func (x *ListWorkflowRunsRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListWorkflowRunsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
 	}
 	return ""
 }
@@ -507,7 +516,8 @@ func (x *GetWorkflowGraphRequest) GetRun() *JobRef {
 type RetryWorkflowRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Run   *JobRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	// The first step to run again.
+	// The first step to run again. Of a step that runs another workflow, STEP/STEP is a step of its run: then that
+	// run goes on from there, and STEP[N]/STEP names the run of an item of foreach.
 	From          string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -561,7 +571,8 @@ func (x *RetryWorkflowRequest) GetFrom() string {
 type ApproveWorkflowRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Run   *JobRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	Step  string                 `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`
+	// Or STEP/STEP, see RetryWorkflowRequest.from.
+	Step string `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`
 	// The step fails instead.
 	Reject bool `protobuf:"varint,3,opt,name=reject,proto3" json:"reject,omitempty"`
 	// Why, for people; at most 256 bytes.
@@ -705,7 +716,18 @@ type WorkflowRun struct {
 	// Number of jobs that have not ended.
 	Active int32 `protobuf:"varint,12,opt,name=active,proto3" json:"active,omitempty"`
 	// Number of steps that failed, were lost or timed out.
-	StepsFailed   int32 `protobuf:"varint,13,opt,name=steps_failed,json=stepsFailed,proto3" json:"steps_failed,omitempty"`
+	StepsFailed int32 `protobuf:"varint,13,opt,name=steps_failed,json=stepsFailed,proto3" json:"steps_failed,omitempty"`
+	// Why the run began: by a schedule, by its trigger or a backfill, or by a caller (dispatch). Absent in a run that
+	// an earlier version began, and in one that a step began.
+	Trigger JobRunTrigger `protobuf:"varint,14,opt,name=trigger,proto3,enum=nusa.v1.JobRunTrigger" json:"trigger,omitempty"`
+	// The time of the schedule. Absent: a caller or a step began the run.
+	Time *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=time,proto3" json:"time,omitempty"`
+	// The run, and its step, that began this run. Empty: no step did.
+	Parent     string `protobuf:"bytes,16,opt,name=parent,proto3" json:"parent,omitempty"`
+	ParentStep string `protobuf:"bytes,17,opt,name=parent_step,json=parentStep,proto3" json:"parent_step,omitempty"`
+	// What the run wrote for the step that began it, see Workflow.outputs. Only in the response to Get, if the run
+	// has succeeded.
+	Output        string `protobuf:"bytes,18,opt,name=output,proto3" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -831,6 +853,41 @@ func (x *WorkflowRun) GetStepsFailed() int32 {
 	return 0
 }
 
+func (x *WorkflowRun) GetTrigger() JobRunTrigger {
+	if x != nil {
+		return x.Trigger
+	}
+	return JobRunTrigger_JOB_RUN_TRIGGER_UNSPECIFIED
+}
+
+func (x *WorkflowRun) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *WorkflowRun) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *WorkflowRun) GetParentStep() string {
+	if x != nil {
+		return x.ParentStep
+	}
+	return ""
+}
+
+func (x *WorkflowRun) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
 // StepStatus is one step of a run, or one item of a step with foreach.
 type StepStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -851,8 +908,10 @@ type StepStatus struct {
 	Ended *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=ended,proto3" json:"ended,omitempty"`
 	// In state backoff: when the next attempt begins. In other states: when the attempt times out.
 	Until *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=until,proto3" json:"until,omitempty"`
-	// What the step's task wrote to NUSA_OUTPUT.
-	Output        string `protobuf:"bytes,11,opt,name=output,proto3" json:"output,omitempty"`
+	// What the step's task wrote to NUSA_OUTPUT, or the run of the step: see Workflow.outputs.
+	Output string `protobuf:"bytes,11,opt,name=output,proto3" json:"output,omitempty"`
+	// Instead of job, if the step runs another workflow: the run of the latest attempt.
+	Run           string `protobuf:"bytes,12,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -960,6 +1019,13 @@ func (x *StepStatus) GetUntil() *timestamppb.Timestamp {
 func (x *StepStatus) GetOutput() string {
 	if x != nil {
 		return x.Output
+	}
+	return ""
+}
+
+func (x *StepStatus) GetRun() string {
+	if x != nil {
+		return x.Run
 	}
 	return ""
 }
@@ -1094,7 +1160,10 @@ type GraphStep struct {
 	Items      int32 `protobuf:"varint,5,opt,name=items,proto3" json:"items,omitempty"`
 	ItemsEnded int32 `protobuf:"varint,6,opt,name=items_ended,json=itemsEnded,proto3" json:"items_ended,omitempty"`
 	// The step runs when all others have ended.
-	OnExit        bool `protobuf:"varint,7,opt,name=on_exit,json=onExit,proto3" json:"on_exit,omitempty"`
+	OnExit bool `protobuf:"varint,7,opt,name=on_exit,json=onExit,proto3" json:"on_exit,omitempty"`
+	// The workflow that the step runs, and the run of its latest attempt without foreach.
+	Workflow      string `protobuf:"bytes,8,opt,name=workflow,proto3" json:"workflow,omitempty"`
+	Run           string `protobuf:"bytes,9,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1178,6 +1247,20 @@ func (x *GraphStep) GetOnExit() bool {
 	return false
 }
 
+func (x *GraphStep) GetWorkflow() string {
+	if x != nil {
+		return x.Workflow
+	}
+	return ""
+}
+
+func (x *GraphStep) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
 // WorkflowRunRecord is the stored record of a run. It has nothing of its steps.
 type WorkflowRunRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1192,7 +1275,18 @@ type WorkflowRunRecord struct {
 	// Counts the retries. A step whose record has another number has not been made ready yet.
 	Round int32 `protobuf:"varint,5,opt,name=round,proto3" json:"round,omitempty"`
 	// In state resetting: the step of the latest retry.
-	From          string `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
+	From string `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
+	// The other workflows that steps of the run and of the runs inside it have: which WorkflowSpecRecord each has,
+	// by its name.
+	Workflows map[string]string `protobuf:"bytes,7,rep,name=workflows,proto3" json:"workflows,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Of a run that a step began: the outermost run.
+	Root string `protobuf:"bytes,8,opt,name=root,proto3" json:"root,omitempty"`
+	// Of a run that a step began: its steps run in one region, because the outer run has same_region.
+	SameRegion bool `protobuf:"varint,9,opt,name=same_region,json=sameRegion,proto3" json:"same_region,omitempty"`
+	// After a retry from a step of a run inside: the item whose run goes on when step `from` starts, and the step
+	// from which it does. Empty: all items begin new runs.
+	ResumeItem    int32  `protobuf:"varint,10,opt,name=resume_item,json=resumeItem,proto3" json:"resume_item,omitempty"`
+	ResumeFrom    string `protobuf:"bytes,11,opt,name=resume_from,json=resumeFrom,proto3" json:"resume_from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1265,6 +1359,41 @@ func (x *WorkflowRunRecord) GetRound() int32 {
 func (x *WorkflowRunRecord) GetFrom() string {
 	if x != nil {
 		return x.From
+	}
+	return ""
+}
+
+func (x *WorkflowRunRecord) GetWorkflows() map[string]string {
+	if x != nil {
+		return x.Workflows
+	}
+	return nil
+}
+
+func (x *WorkflowRunRecord) GetRoot() string {
+	if x != nil {
+		return x.Root
+	}
+	return ""
+}
+
+func (x *WorkflowRunRecord) GetSameRegion() bool {
+	if x != nil {
+		return x.SameRegion
+	}
+	return false
+}
+
+func (x *WorkflowRunRecord) GetResumeItem() int32 {
+	if x != nil {
+		return x.ResumeItem
+	}
+	return 0
+}
+
+func (x *WorkflowRunRecord) GetResumeFrom() string {
+	if x != nil {
+		return x.ResumeFrom
 	}
 	return ""
 }
@@ -1513,7 +1642,7 @@ var File_nusa_v1_workflow_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\n" +
-	"\x16nusa/v1/workflow.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\"\xec\x01\n" +
+	"\x16nusa/v1/workflow.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\x1a\x16nusa/v1/schedule.proto\"\xec\x01\n" +
 	"\x12RunWorkflowRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12K\n" +
 	"\n" +
@@ -1522,14 +1651,15 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x0fidempotency_key\x18\x03 \x01(\tR\x0eidempotencyKey\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd1\x01\n" +
 	"\x17ListWorkflowRunsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bworkflow\x18\x02 \x01(\tR\bworkflow\x12/\n" +
 	"\x05state\x18\x03 \x01(\x0e2\x19.nusa.v1.WorkflowRunStateR\x05state\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tR\tpageToken\"l\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\x12\x16\n" +
+	"\x06parent\x18\x06 \x01(\tR\x06parent\"l\n" +
 	"\x18ListWorkflowRunsResponse\x12(\n" +
 	"\x04runs\x18\x01 \x03(\v2\x14.nusa.v1.WorkflowRunR\x04runs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xad\x01\n" +
@@ -1552,7 +1682,7 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"R\n" +
 	"\x15CancelWorkflowRequest\x12!\n" +
 	"\x03run\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03run\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x99\x04\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xcc\x05\n" +
 	"\vWorkflowRun\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
@@ -1570,10 +1700,16 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\vsteps_ended\x18\v \x01(\x05R\n" +
 	"stepsEnded\x12\x16\n" +
 	"\x06active\x18\f \x01(\x05R\x06active\x12!\n" +
-	"\fsteps_failed\x18\r \x01(\x05R\vstepsFailed\x1a=\n" +
+	"\fsteps_failed\x18\r \x01(\x05R\vstepsFailed\x120\n" +
+	"\atrigger\x18\x0e \x01(\x0e2\x16.nusa.v1.JobRunTriggerR\atrigger\x12.\n" +
+	"\x04time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
+	"\x06parent\x18\x10 \x01(\tR\x06parent\x12\x1f\n" +
+	"\vparent_step\x18\x11 \x01(\tR\n" +
+	"parentStep\x12\x16\n" +
+	"\x06output\x18\x12 \x01(\tR\x06output\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf9\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x03\n" +
 	"\n" +
 	"StepStatus\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x19\n" +
@@ -1587,7 +1723,8 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x05ended\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x120\n" +
 	"\x05until\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
-	"\x06output\x18\v \x01(\tR\x06outputB\b\n" +
+	"\x06output\x18\v \x01(\tR\x06output\x12\x10\n" +
+	"\x03run\x18\f \x01(\tR\x03runB\b\n" +
 	"\x06_index\"\x8e\x01\n" +
 	"\x11WorkflowRunStatus\x12&\n" +
 	"\x03run\x18\x01 \x01(\v2\x14.nusa.v1.WorkflowRunR\x03run\x12)\n" +
@@ -1595,7 +1732,7 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"a\n" +
 	"\rWorkflowGraph\x12&\n" +
 	"\x03run\x18\x01 \x01(\v2\x14.nusa.v1.WorkflowRunR\x03run\x12(\n" +
-	"\x05steps\x18\x02 \x03(\v2\x12.nusa.v1.GraphStepR\x05steps\"\xc9\x01\n" +
+	"\x05steps\x18\x02 \x03(\v2\x12.nusa.v1.GraphStepR\x05steps\"\xf7\x01\n" +
 	"\tGraphStep\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05after\x18\x02 \x03(\tR\x05after\x12\x18\n" +
@@ -1604,14 +1741,28 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x05items\x18\x05 \x01(\x05R\x05items\x12\x1f\n" +
 	"\vitems_ended\x18\x06 \x01(\x05R\n" +
 	"itemsEnded\x12\x17\n" +
-	"\aon_exit\x18\a \x01(\bR\x06onExit\"\xd0\x01\n" +
+	"\aon_exit\x18\a \x01(\bR\x06onExit\x12\x1a\n" +
+	"\bworkflow\x18\b \x01(\tR\bworkflow\x12\x10\n" +
+	"\x03run\x18\t \x01(\tR\x03run\"\xce\x03\n" +
 	"\x11WorkflowRunRecord\x12&\n" +
 	"\x03run\x18\x01 \x01(\v2\x14.nusa.v1.WorkflowRunR\x03run\x12\x12\n" +
 	"\x04spec\x18\x02 \x01(\tR\x04spec\x12 \n" +
 	"\vfingerprint\x18\x03 \x01(\fR\vfingerprint\x123\n" +
 	"\aoutcome\x18\x04 \x01(\x0e2\x19.nusa.v1.WorkflowRunStateR\aoutcome\x12\x14\n" +
 	"\x05round\x18\x05 \x01(\x05R\x05round\x12\x12\n" +
-	"\x04from\x18\x06 \x01(\tR\x04from\":\n" +
+	"\x04from\x18\x06 \x01(\tR\x04from\x12G\n" +
+	"\tworkflows\x18\a \x03(\v2).nusa.v1.WorkflowRunRecord.WorkflowsEntryR\tworkflows\x12\x12\n" +
+	"\x04root\x18\b \x01(\tR\x04root\x12\x1f\n" +
+	"\vsame_region\x18\t \x01(\bR\n" +
+	"sameRegion\x12\x1f\n" +
+	"\vresume_item\x18\n" +
+	" \x01(\x05R\n" +
+	"resumeItem\x12\x1f\n" +
+	"\vresume_from\x18\v \x01(\tR\n" +
+	"resumeFrom\x1a<\n" +
+	"\x0eWorkflowsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
 	"\x12WorkflowSpecRecord\x12$\n" +
 	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\"\x90\x03\n" +
 	"\x12WorkflowStepRecord\x12(\n" +
@@ -1676,7 +1827,7 @@ func file_nusa_v1_workflow_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_workflow_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_workflow_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_nusa_v1_workflow_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_nusa_v1_workflow_proto_goTypes = []any{
 	(WorkflowRunState)(0),            // 0: nusa.v1.WorkflowRunState
 	(StepState)(0),                   // 1: nusa.v1.StepState
@@ -1699,61 +1850,66 @@ var file_nusa_v1_workflow_proto_goTypes = []any{
 	(*WorkflowOutputRecord)(nil),     // 18: nusa.v1.WorkflowOutputRecord
 	nil,                              // 19: nusa.v1.RunWorkflowRequest.ParametersEntry
 	nil,                              // 20: nusa.v1.WorkflowRun.ParametersEntry
-	(*JobRef)(nil),                   // 21: nusa.v1.JobRef
-	(*timestamppb.Timestamp)(nil),    // 22: google.protobuf.Timestamp
-	(*JobSpec)(nil),                  // 23: nusa.v1.JobSpec
+	nil,                              // 21: nusa.v1.WorkflowRunRecord.WorkflowsEntry
+	(*JobRef)(nil),                   // 22: nusa.v1.JobRef
+	(*timestamppb.Timestamp)(nil),    // 23: google.protobuf.Timestamp
+	(JobRunTrigger)(0),               // 24: nusa.v1.JobRunTrigger
+	(*JobSpec)(nil),                  // 25: nusa.v1.JobSpec
 }
 var file_nusa_v1_workflow_proto_depIdxs = []int32{
-	21, // 0: nusa.v1.RunWorkflowRequest.job:type_name -> nusa.v1.JobRef
+	22, // 0: nusa.v1.RunWorkflowRequest.job:type_name -> nusa.v1.JobRef
 	19, // 1: nusa.v1.RunWorkflowRequest.parameters:type_name -> nusa.v1.RunWorkflowRequest.ParametersEntry
 	0,  // 2: nusa.v1.ListWorkflowRunsRequest.state:type_name -> nusa.v1.WorkflowRunState
 	10, // 3: nusa.v1.ListWorkflowRunsResponse.runs:type_name -> nusa.v1.WorkflowRun
-	21, // 4: nusa.v1.GetWorkflowRunRequest.run:type_name -> nusa.v1.JobRef
+	22, // 4: nusa.v1.GetWorkflowRunRequest.run:type_name -> nusa.v1.JobRef
 	1,  // 5: nusa.v1.GetWorkflowRunRequest.state:type_name -> nusa.v1.StepState
-	21, // 6: nusa.v1.GetWorkflowGraphRequest.run:type_name -> nusa.v1.JobRef
-	21, // 7: nusa.v1.RetryWorkflowRequest.run:type_name -> nusa.v1.JobRef
-	21, // 8: nusa.v1.ApproveWorkflowRequest.run:type_name -> nusa.v1.JobRef
-	21, // 9: nusa.v1.CancelWorkflowRequest.run:type_name -> nusa.v1.JobRef
+	22, // 6: nusa.v1.GetWorkflowGraphRequest.run:type_name -> nusa.v1.JobRef
+	22, // 7: nusa.v1.RetryWorkflowRequest.run:type_name -> nusa.v1.JobRef
+	22, // 8: nusa.v1.ApproveWorkflowRequest.run:type_name -> nusa.v1.JobRef
+	22, // 9: nusa.v1.CancelWorkflowRequest.run:type_name -> nusa.v1.JobRef
 	0,  // 10: nusa.v1.WorkflowRun.state:type_name -> nusa.v1.WorkflowRunState
-	22, // 11: nusa.v1.WorkflowRun.began:type_name -> google.protobuf.Timestamp
-	22, // 12: nusa.v1.WorkflowRun.ended:type_name -> google.protobuf.Timestamp
+	23, // 11: nusa.v1.WorkflowRun.began:type_name -> google.protobuf.Timestamp
+	23, // 12: nusa.v1.WorkflowRun.ended:type_name -> google.protobuf.Timestamp
 	20, // 13: nusa.v1.WorkflowRun.parameters:type_name -> nusa.v1.WorkflowRun.ParametersEntry
-	1,  // 14: nusa.v1.StepStatus.state:type_name -> nusa.v1.StepState
-	22, // 15: nusa.v1.StepStatus.began:type_name -> google.protobuf.Timestamp
-	22, // 16: nusa.v1.StepStatus.ended:type_name -> google.protobuf.Timestamp
-	22, // 17: nusa.v1.StepStatus.until:type_name -> google.protobuf.Timestamp
-	10, // 18: nusa.v1.WorkflowRunStatus.run:type_name -> nusa.v1.WorkflowRun
-	11, // 19: nusa.v1.WorkflowRunStatus.steps:type_name -> nusa.v1.StepStatus
-	10, // 20: nusa.v1.WorkflowGraph.run:type_name -> nusa.v1.WorkflowRun
-	14, // 21: nusa.v1.WorkflowGraph.steps:type_name -> nusa.v1.GraphStep
-	1,  // 22: nusa.v1.GraphStep.state:type_name -> nusa.v1.StepState
-	10, // 23: nusa.v1.WorkflowRunRecord.run:type_name -> nusa.v1.WorkflowRun
-	0,  // 24: nusa.v1.WorkflowRunRecord.outcome:type_name -> nusa.v1.WorkflowRunState
-	23, // 25: nusa.v1.WorkflowSpecRecord.spec:type_name -> nusa.v1.JobSpec
-	1,  // 26: nusa.v1.WorkflowStepRecord.state:type_name -> nusa.v1.StepState
-	1,  // 27: nusa.v1.WorkflowStepRecord.end:type_name -> nusa.v1.StepState
-	22, // 28: nusa.v1.WorkflowStepRecord.began:type_name -> google.protobuf.Timestamp
-	22, // 29: nusa.v1.WorkflowStepRecord.ended:type_name -> google.protobuf.Timestamp
-	22, // 30: nusa.v1.WorkflowStepRecord.until:type_name -> google.protobuf.Timestamp
-	2,  // 31: nusa.v1.Workflows.Run:input_type -> nusa.v1.RunWorkflowRequest
-	3,  // 32: nusa.v1.Workflows.List:input_type -> nusa.v1.ListWorkflowRunsRequest
-	5,  // 33: nusa.v1.Workflows.Get:input_type -> nusa.v1.GetWorkflowRunRequest
-	6,  // 34: nusa.v1.Workflows.Graph:input_type -> nusa.v1.GetWorkflowGraphRequest
-	7,  // 35: nusa.v1.Workflows.Retry:input_type -> nusa.v1.RetryWorkflowRequest
-	8,  // 36: nusa.v1.Workflows.Approve:input_type -> nusa.v1.ApproveWorkflowRequest
-	9,  // 37: nusa.v1.Workflows.Cancel:input_type -> nusa.v1.CancelWorkflowRequest
-	10, // 38: nusa.v1.Workflows.Run:output_type -> nusa.v1.WorkflowRun
-	4,  // 39: nusa.v1.Workflows.List:output_type -> nusa.v1.ListWorkflowRunsResponse
-	12, // 40: nusa.v1.Workflows.Get:output_type -> nusa.v1.WorkflowRunStatus
-	13, // 41: nusa.v1.Workflows.Graph:output_type -> nusa.v1.WorkflowGraph
-	10, // 42: nusa.v1.Workflows.Retry:output_type -> nusa.v1.WorkflowRun
-	10, // 43: nusa.v1.Workflows.Approve:output_type -> nusa.v1.WorkflowRun
-	10, // 44: nusa.v1.Workflows.Cancel:output_type -> nusa.v1.WorkflowRun
-	38, // [38:45] is the sub-list for method output_type
-	31, // [31:38] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	24, // 14: nusa.v1.WorkflowRun.trigger:type_name -> nusa.v1.JobRunTrigger
+	23, // 15: nusa.v1.WorkflowRun.time:type_name -> google.protobuf.Timestamp
+	1,  // 16: nusa.v1.StepStatus.state:type_name -> nusa.v1.StepState
+	23, // 17: nusa.v1.StepStatus.began:type_name -> google.protobuf.Timestamp
+	23, // 18: nusa.v1.StepStatus.ended:type_name -> google.protobuf.Timestamp
+	23, // 19: nusa.v1.StepStatus.until:type_name -> google.protobuf.Timestamp
+	10, // 20: nusa.v1.WorkflowRunStatus.run:type_name -> nusa.v1.WorkflowRun
+	11, // 21: nusa.v1.WorkflowRunStatus.steps:type_name -> nusa.v1.StepStatus
+	10, // 22: nusa.v1.WorkflowGraph.run:type_name -> nusa.v1.WorkflowRun
+	14, // 23: nusa.v1.WorkflowGraph.steps:type_name -> nusa.v1.GraphStep
+	1,  // 24: nusa.v1.GraphStep.state:type_name -> nusa.v1.StepState
+	10, // 25: nusa.v1.WorkflowRunRecord.run:type_name -> nusa.v1.WorkflowRun
+	0,  // 26: nusa.v1.WorkflowRunRecord.outcome:type_name -> nusa.v1.WorkflowRunState
+	21, // 27: nusa.v1.WorkflowRunRecord.workflows:type_name -> nusa.v1.WorkflowRunRecord.WorkflowsEntry
+	25, // 28: nusa.v1.WorkflowSpecRecord.spec:type_name -> nusa.v1.JobSpec
+	1,  // 29: nusa.v1.WorkflowStepRecord.state:type_name -> nusa.v1.StepState
+	1,  // 30: nusa.v1.WorkflowStepRecord.end:type_name -> nusa.v1.StepState
+	23, // 31: nusa.v1.WorkflowStepRecord.began:type_name -> google.protobuf.Timestamp
+	23, // 32: nusa.v1.WorkflowStepRecord.ended:type_name -> google.protobuf.Timestamp
+	23, // 33: nusa.v1.WorkflowStepRecord.until:type_name -> google.protobuf.Timestamp
+	2,  // 34: nusa.v1.Workflows.Run:input_type -> nusa.v1.RunWorkflowRequest
+	3,  // 35: nusa.v1.Workflows.List:input_type -> nusa.v1.ListWorkflowRunsRequest
+	5,  // 36: nusa.v1.Workflows.Get:input_type -> nusa.v1.GetWorkflowRunRequest
+	6,  // 37: nusa.v1.Workflows.Graph:input_type -> nusa.v1.GetWorkflowGraphRequest
+	7,  // 38: nusa.v1.Workflows.Retry:input_type -> nusa.v1.RetryWorkflowRequest
+	8,  // 39: nusa.v1.Workflows.Approve:input_type -> nusa.v1.ApproveWorkflowRequest
+	9,  // 40: nusa.v1.Workflows.Cancel:input_type -> nusa.v1.CancelWorkflowRequest
+	10, // 41: nusa.v1.Workflows.Run:output_type -> nusa.v1.WorkflowRun
+	4,  // 42: nusa.v1.Workflows.List:output_type -> nusa.v1.ListWorkflowRunsResponse
+	12, // 43: nusa.v1.Workflows.Get:output_type -> nusa.v1.WorkflowRunStatus
+	13, // 44: nusa.v1.Workflows.Graph:output_type -> nusa.v1.WorkflowGraph
+	10, // 45: nusa.v1.Workflows.Retry:output_type -> nusa.v1.WorkflowRun
+	10, // 46: nusa.v1.Workflows.Approve:output_type -> nusa.v1.WorkflowRun
+	10, // 47: nusa.v1.Workflows.Cancel:output_type -> nusa.v1.WorkflowRun
+	41, // [41:48] is the sub-list for method output_type
+	34, // [34:41] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_workflow_proto_init() }
@@ -1763,6 +1919,7 @@ func file_nusa_v1_workflow_proto_init() {
 	}
 	file_nusa_v1_api_proto_init()
 	file_nusa_v1_job_proto_init()
+	file_nusa_v1_schedule_proto_init()
 	file_nusa_v1_workflow_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1770,7 +1927,7 @@ func file_nusa_v1_workflow_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_workflow_proto_rawDesc), len(file_nusa_v1_workflow_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
