@@ -127,7 +127,8 @@ type Config struct {
 // 7: the server runs workflows.
 // 8: the server divides `parallel` of groups among regions.
 // 9: the server knows the outputs of steps of workflows.
-const featureLevel = state.OutputLevel
+// 10: the server begins the runs of workflows with a schedule.
+const featureLevel = state.ScheduledLevel
 
 // MinLease is the shortest lease of regions that a flag may set. It leaves time for three renewals,
 // one a second.

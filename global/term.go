@@ -170,7 +170,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 func (t *leadershipTerm) openBooks() {
 	t.book = reservations.New(reservations.Config{Term: t.api, Retention: t.cfg.ReservationRetention})
 	t.schedules = schedules.New(t.api)
-	t.workflows = workflows.New(t.api)
+	t.workflows = workflows.New(t.api, t.schedules)
 	t.letters = deadletters.New(deadletters.Config{Term: t.api, Retention: t.cfg.DeadLetterRetention, Alarm: t.cfg.DeadLetterAlarm, WakePlacer: t.placer.Wake})
 	t.services = discovery.New(t.ctx, t.state, t.cfg.Logger)
 	t.spares = spares.New(spares.Config{

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/api"
-	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/schedules/plan"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
@@ -33,6 +32,8 @@ type Book struct {
 	total int
 	// clock says when the loop must decide about an entry.
 	clock alarms.Queue[*entry]
+	// flows begins the runs of workflows.
+	flows Workflows
 	// ready is closed when the stored records are read.
 	ready chan struct{}
 }
@@ -169,7 +170,7 @@ func (b *Book) load(ctx context.Context) error {
 // lock is held.
 func (b *Book) refresh(e *entry) {
 	var rec *state.Record
-	if j := b.st.Jobs[e.key]; j != nil && j.Record.Template() && j.Record.Type() != place.Workflow {
+	if j := b.st.Jobs[e.key]; j != nil && begins(j.Record) {
 		rec = j.Record
 	}
 	if e.record == rec {

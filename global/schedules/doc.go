@@ -9,6 +9,7 @@
 //	facts.go     what is known of a schedule and its runs, in the form of package plan
 //	run.go       the job of a run
 //	child.go     jobs of runs that another package begins; stops and forgets jobs of runs
+//	workflow.go  the runs of workflows, which another package begins
 //	service.go   the gRPC service, except lists and dispatches
 //	list.go      lists
 //	dispatch.go  dispatches

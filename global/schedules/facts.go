@@ -154,6 +154,11 @@ func planState(s nusav1.JobRunState) plan.RunState {
 const Removed = "its job was removed"
 
 func (b *Book) jobState(k state.JobKey) (to nusav1.JobRunState, message string, stopping bool) {
+	if b.flows.State != nil && b.st.Jobs[k] == nil {
+		if to, message, stopping, known := b.flows.State(k); known {
+			return to, message, stopping
+		}
+	}
 	return RunState(b.st, k)
 }
 
@@ -216,7 +221,11 @@ func (b *Book) line(e *entry, run int64) string {
 			}
 		}
 	}
-	switch n := len(e.active); n {
+	n := len(e.active)
+	if e.ofWorkflow() {
+		n = b.flows.Active(e.key)
+	}
+	switch n {
 	case 0:
 		return text
 	case 1:

@@ -188,6 +188,11 @@ func begin(t *state.Tx, of state.JobKey, r *runJob, trigger nusav1.JobRunTrigger
 	if err := submit(t, k, r); err != nil {
 		return nil, err
 	}
-	run := &nusav1.JobRun{Name: r.name, Time: timestamppb.New(r.at), Trigger: trigger, State: nusav1.JobRunState_JOB_RUN_STATE_ACTIVE, Began: timestamppb.Now()}
-	return run, state.PutOther(t, runKey(of, r.name), &nusav1.RunRecord{Run: run, Fingerprint: fingerprint})
+	return note(t, of, r.name, r.at, trigger, fingerprint)
+}
+
+// note stores that a run has begun.
+func note(t *state.Tx, of state.JobKey, name string, at time.Time, trigger nusav1.JobRunTrigger, fingerprint []byte) (*nusav1.JobRun, error) {
+	run := &nusav1.JobRun{Name: name, Time: timestamppb.New(at), Trigger: trigger, State: nusav1.JobRunState_JOB_RUN_STATE_ACTIVE, Began: timestamppb.Now()}
+	return run, state.PutOther(t, runKey(of, name), &nusav1.RunRecord{Run: run, Fingerprint: fingerprint})
 }

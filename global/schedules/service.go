@@ -225,24 +225,33 @@ func (s *Service) Trigger(ctx context.Context, req *nusav1.TriggerScheduleReques
 		return nil, err
 	}
 	var name string
+	b.st.Lock()
+	waits := b.waits(e)
+	b.st.Unlock()
+	if waits {
+		return nil, status.Errorf(codes.Unavailable, "the runs of job %s are not read yet: trigger it again", e.key)
+	}
+	prepared, err := b.prepare(e)
+	if err != nil {
+		return nil, api.StatusOf(err)
+	}
 	_, err = b.changed(ctx, e, "trigger", "", func(t *state.Tx, s *plan.State) error {
 		p, why := plan.Now(e.rule, *s, time.Unix(time.Now().Unix(), 0), b.runsOf(e, e.active))
 		if why != "" {
 			return status.Errorf(codes.FailedPrecondition, "job %s begins no run now: %s", e.key, why)
 		}
-		if b.total >= mostRunsOfAll {
-			return status.Error(codes.ResourceExhausted, errRunsOfAll.Error())
+		if e.ofWorkflow() && prepared == nil {
+			return status.Errorf(codes.Unavailable, "job %s has just changed: trigger it again", e.key)
 		}
 		name = b.nameOf(t, e, p.Start)
-		r, err := newRun(e.spec, name, p.Start.Time, input{})
-		if err != nil {
+		switch why, err := b.beginNext(t, e, next{name, p.Start.Time, nusav1.JobRunTrigger_JOB_RUN_TRIGGER_MANUAL, prepared}); {
+		case err != nil:
 			return err
-		}
-		if _, err := begin(t, e.key, r, nusav1.JobRunTrigger_JOB_RUN_TRIGGER_MANUAL, nil); err != nil {
-			return err
+		case why != "":
+			return status.Error(codes.ResourceExhausted, why)
 		}
 		for _, x := range p.Stop {
-			if err := Stop(t, state.JobKey{Namespace: e.key.Namespace, Name: x.Name}, x.Why); err != nil {
+			if err := b.stop(t, state.JobKey{Namespace: e.key.Namespace, Name: x.Name}, x.Why); err != nil {
 				return err
 			}
 		}

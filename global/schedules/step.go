@@ -119,6 +119,10 @@ func (b *Book) advance(ctx context.Context, e *entry) error {
 		b.remember(e)
 		b.st.Lock()
 		b.refresh(e)
+		if b.waits(e) {
+			b.st.Unlock()
+			return nil
+		}
 		now, run := time.Now(), int64(0)
 		b.findEnds(e, now)
 		if j := b.st.Jobs[e.key]; j != nil {
@@ -142,7 +146,8 @@ func (b *Book) advance(ctx context.Context, e *entry) error {
 			}
 			continue
 		}
-		if err := b.commit(ctx, func(t *state.Tx) error { return b.take(t, e) }); err != nil {
+		prepared, wrong := b.prepare(e)
+		if err := b.commit(ctx, func(t *state.Tx) error { return b.take(t, e, prepared, wrong) }); err != nil {
 			return err
 		}
 	}
@@ -168,8 +173,8 @@ func (b *Book) remember(e *entry) {
 }
 
 // take makes one step in a transaction. If the transaction changes the job, runs only end: the change
-// wakes the loop.
-func (b *Book) take(t *state.Tx, e *entry) error {
+// wakes the loop. prepared is what the run of a workflow needs, and wrong why it cannot begin.
+func (b *Book) take(t *state.Tx, e *entry, prepared any, wrong error) error {
 	rec, rev := t.Job(e.key)
 	same := rec != nil && rec == e.record && rev != 0
 	var run int64
@@ -183,13 +188,13 @@ func (b *Book) take(t *state.Tx, e *entry) error {
 		}
 	}
 	if s.plan.Start != nil {
-		if err := b.start(t, e, &s.plan); err != nil {
+		if err := b.start(t, e, &s.plan, prepared, wrong); err != nil {
 			return err
 		}
 		s.next = recordOf(e, run, s.plan.State)
 	}
 	for _, x := range s.plan.Stop {
-		if err := Stop(t, state.JobKey{Namespace: e.key.Namespace, Name: x.Name}, x.Why); err != nil {
+		if err := b.stop(t, state.JobKey{Namespace: e.key.Namespace, Name: x.Name}, x.Why); err != nil {
 			return err
 		}
 	}
@@ -215,46 +220,40 @@ func tell(t *state.Tx, subject string, p *plan.Plan) {
 }
 
 // start begins the run of a plan, unless its job exists already, or there is no room for its record.
-func (b *Book) start(t *state.Tx, e *entry, p *plan.Plan) error {
+func (b *Book) start(t *state.Tx, e *entry, p *plan.Plan, prepared any, wrong error) error {
 	trigger := map[plan.Trigger]nusav1.JobRunTrigger{
 		plan.BySchedule: nusav1.JobRunTrigger_JOB_RUN_TRIGGER_SCHEDULE, plan.Manual: nusav1.JobRunTrigger_JOB_RUN_TRIGGER_MANUAL,
 		plan.Backfill: nusav1.JobRunTrigger_JOB_RUN_TRIGGER_BACKFILL,
 	}[p.Start.Trigger]
 	name := b.nameOf(t, e, p.Start)
 	k := state.JobKey{Namespace: e.key.Namespace, Name: name}
-	old, _, err := state.Stored(t, k)
-	if errors.Is(err, state.ErrRecall) {
+	if _, _, err := state.Stored(t, k); errors.Is(err, state.ErrRecall) {
 		return NeedsRecall{k}
-	}
-	if err != nil {
+	} else if err != nil {
 		return err
 	}
-	r, err := newRun(e.spec, name, p.Start.Time, input{})
 	why := ""
 	switch {
-	case err != nil: // the next run is as large
-		why = "the run cannot be made: " + status.Convert(err).Message()
-	case old != nil || e.runs[name] != nil:
-		why = "run " + name + " exists already"
-	case b.total >= mostRunsOfAll:
-		why = errRunsOfAll.Error()
+	case wrong != nil:
+		why = "the run cannot begin: " + status.Convert(wrong).Message()
+	case e.ofWorkflow() && prepared == nil:
+		return errUnprepared // it has just become a workflow: the next step prepares it
+	default:
+		var err error
+		if why, err = b.beginNext(t, e, next{name, p.Start.Time, trigger, prepared}); err != nil {
+			return err
+		}
 	}
 	if why != "" {
 		p.State.Skipped++
 		p.State.SkipReason = why
 		t.Event("schedule.skipped", e.key.String(), "%s", why)
-		return nil
 	}
-	_, err = begin(t, e.key, r, trigger, nil)
-	return err
+	return nil
 }
 
 func (b *Book) nameOf(t *state.Tx, e *entry, s *plan.Start) string {
-	return plan.Name(e.key.Name, s.Time, s.Trigger, func(name string) bool {
-		k := state.JobKey{Namespace: e.key.Namespace, Name: name}
-		rec, _ := t.Job(k)
-		return e.runs[name] != nil || rec != nil || state.InHistory(b.st, k)
-	})
+	return plan.Name(e.key.Name, s.Time, s.Trigger, func(name string) bool { return b.exists(t, e, name) })
 }
 
 // noteEnd stores that a run has ended.

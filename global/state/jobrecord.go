@@ -41,8 +41,8 @@ type Record struct {
 	rules  []groupRules // in the order of place.Groups
 	// earlier is the number of bytes that count for the stored earlier versions.
 	earlier int64
-	// template: the job begins runs and has no instances itself.
-	template bool
+	// template: the job begins runs and has no instances itself. scheduled: it has a schedule.
+	template, scheduled bool
 }
 
 // groupRules are the rules of a group that the placer does not need.
@@ -94,8 +94,8 @@ type Spec struct {
 	job    place.Job
 	labels map[string]string
 	rules  []groupRules // in the order of job.Groups
-	// template: see Record.
-	template bool
+	// template and scheduled: see Record.
+	template, scheduled bool
 	// rest is the encoded spec without its name, see Record.rest. It is nil for a Spec that only one
 	// job has.
 	rest []byte
@@ -111,7 +111,7 @@ func NewSpec(spec *nusav1.JobSpec) *Spec {
 }
 
 func parsedSpec(spec *nusav1.JobSpec) Spec {
-	out := Spec{job: specToPlace(spec), labels: spec.GetLabels(), template: job.IsTemplate(spec)}
+	out := Spec{job: specToPlace(spec), labels: spec.GetLabels(), template: job.IsTemplate(spec), scheduled: spec.GetSchedule() != nil}
 	for _, g := range out.job.Groups {
 		from := spec.GetGroups()[g.Name]
 		rules := groupRules{
@@ -161,7 +161,7 @@ func (s Spec) encodedRecord(head *nusav1.JobRecord, raw []byte, name string, enc
 	}
 	s.job.Name, s.job.Version, s.job.Stopped = name, head.GetJob().GetVersion(), head.GetJob().GetStopped()
 	out := &Record{
-		head: raw, rest: encoded, place: s.job, labels: s.labels, rules: s.rules, template: s.template,
+		head: raw, rest: encoded, place: s.job, labels: s.labels, rules: s.rules, template: s.template, scheduled: s.scheduled,
 		run: head.GetJob().GetRun(), since: head.GetSince(), purge: head.GetPurge(), earlier: earlierBytes(head.GetVersions()),
 	}
 	if before := len(encoded) - len(s.rest); s.rest != nil && before == nameSize(name) && bytes.Equal(encoded[before:], s.rest) {

@@ -317,6 +317,9 @@ func TakeTemplates(st *State) JobSet {
 // Template reports whether the job begins runs, which are jobs of their own, and has no instances itself.
 func (r *Record) Template() bool { return r != nil && r.template }
 
+// Scheduled reports whether the job has a schedule.
+func (r *Record) Scheduled() bool { return r != nil && r.scheduled }
+
 // IsStep reports whether a job is that of a step of a workflow, by its name.
 func IsStep(k JobKey) bool {
 	at := strings.IndexByte(k.Name, job.RunMark)

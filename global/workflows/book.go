@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/schedules"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/alarms"
@@ -36,7 +37,11 @@ const (
 type Book struct {
 	term *api.Term
 	st   *state.State
-	runs map[state.JobKey]*run
+	// schedules begins runs of workflows with a schedule.
+	schedules *schedules.Book
+	// loaded: the stored records are read.
+	loaded bool
+	runs   map[state.JobKey]*run
 	// byWorkflow has the runs of each workflow, by name, and live counts those that have not ended.
 	byWorkflow map[state.JobKey]map[string]*run
 	live       map[state.JobKey]int
@@ -57,12 +62,13 @@ type Book struct {
 }
 
 // New returns the book of a term. It must be made before the term serves, and Run must be called.
-func New(term *api.Term) *Book {
+func New(term *api.Term, s *schedules.Book) *Book {
 	b := &Book{
-		term: term, st: term.State, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{}, live: map[state.JobKey]int{},
+		term: term, st: term.State, schedules: s, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{}, live: map[state.JobKey]int{},
 		defs: map[string]*definition{}, compiled: map[string]*definition{}, users: map[string]int{}, ready: make(chan struct{}),
 		outputs: map[state.JobKey][]output{},
 	}
+	serveSchedules(b)
 	b.st.Lock()
 	defer b.st.Unlock()
 	if b.st.Others == nil {
@@ -130,6 +136,9 @@ func (b *Book) applyRun(name string, m proto.Message) {
 	b.countLive(r.workflow(), one(r.live())-one(was && r.counted))
 	r.counted = true
 	b.describe(r.workflow())
+	if r.rec.GetRun().GetTime() != nil {
+		b.schedules.Noticed(r.workflow(), r.key)
+	}
 	b.clock.Sooner(r, time.Now())
 	b.st.Templates.StepWake.Notify()
 }
@@ -166,7 +175,7 @@ func (b *Book) countLive(k state.JobKey, more int) {
 
 // describe sets what lists show of a workflow. The lock is held.
 func (b *Book) describe(k state.JobKey) {
-	if _, is := b.st.Templates.Lines[k]; !is {
+	if _, is := b.st.Templates.Lines[k]; !is || b.scheduled(k) {
 		return
 	}
 	active := b.live[k]
@@ -255,6 +264,10 @@ func (b *Book) load(ctx context.Context) error {
 	defer b.st.Unlock()
 	for _, r := range b.runs {
 		r.setRecord(r.rec) // now that the steps are known, so is which of them a retry has not reset
+	}
+	b.loaded = true
+	if b.schedules != nil {
+		b.schedules.FlowsRead()
 	}
 	return nil
 }

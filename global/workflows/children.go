@@ -66,7 +66,11 @@ func childOf(d *definition, a ask) (*schedules.Child, error) {
 			return nil, err
 		}
 	}
-	return schedules.NewChild(spec, a.name, a.began.GetBegan().AsTime(), a.values, a.labels)
+	at := a.began.GetBegan()
+	if a.began.GetTime() != nil { // the run of a backfill begins long after its time
+		at = a.began.GetTime()
+	}
+	return schedules.NewChild(spec, a.name, at.AsTime(), a.values, a.labels)
 }
 
 // pin lets a job run only in one region. Its own rules stay, so it is an error if they do not allow the region.

@@ -14,6 +14,7 @@
 //	outputs.go     the outputs of steps, and the steps that use them
 //	forget.go      forgets old runs
 //	service.go     Run, Retry, Approve, Cancel
+//	begin.go       begins runs, also for schedules
 //	query.go       List, Get, Graph
 //
 // The folder flow decides.

@@ -43,6 +43,9 @@ func (b *Book) tidy(ctx context.Context, now time.Time) error {
 		for _, runs := range b.byWorkflow {
 			old = append(old, beyond(runs, now)...)
 		}
+		old = slices.DeleteFunc(old, func(r *run) bool { // its schedule has yet to count its end
+			return r.rec.GetRun().GetTime() != nil && b.schedules.Awaits(r.workflow(), r.key.Name)
+		})
 	}
 	b.st.Unlock()
 	for _, r := range old {

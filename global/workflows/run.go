@@ -315,6 +315,7 @@ func (r *run) message() *nusav1.WorkflowRun {
 	out := &nusav1.WorkflowRun{
 		Namespace: r.key.Namespace, Name: r.key.Name, Workflow: src.GetWorkflow(), State: src.GetState(), Message: src.GetMessage(), Began: src.GetBegan(), Ended: src.GetEnded(),
 		Parameters: src.GetParameters(), Region: src.GetRegion(), Steps: int32(len(r.snap.Steps)), StepsEnded: int32(r.ended), Active: int32(r.snap.Active), StepsFailed: int32(r.bad),
+		Trigger: src.GetTrigger(), Time: src.GetTime(), Parent: src.GetParent(), ParentStep: src.GetParentStep(),
 	}
 	if r.live() && r.refused != "" {
 		out.Message = r.refused

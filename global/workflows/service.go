@@ -123,29 +123,19 @@ func (s *Service) Run(ctx context.Context, req *nusav1.RunWorkflowRequest) (*nus
 	if err != nil {
 		return nil, err
 	}
-	if err := checkParameters(spec, req.GetParameters()); err != nil {
+	p, err := b.prepare(k, record, spec, req.GetParameters())
+	if err != nil {
 		return nil, err
 	}
-	id := specID(spec)
-	def, err := b.definition(k.Namespace, id, spec)
-	if err != nil {
-		return nil, status.Error(codes.FailedPrecondition, err.Error())
-	}
-	rec := &nusav1.WorkflowRunRecord{Spec: id, Run: &nusav1.WorkflowRun{
-		Workflow: k.Name, State: nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_RUNNING, Parameters: req.GetParameters(), Began: timestamppb.Now(),
-	}}
+	p.rec.Run.Trigger = nusav1.JobRunTrigger_JOB_RUN_TRIGGER_DISPATCH
 	if key != "" {
-		rec.Fingerprint = fingerprintOf(req.GetParameters())
-	}
-	size := def.size(parameters(spec, req.GetParameters())) // the run itself would take memory for each item
-	if size > maxSize {
-		return nil, invalid("parameters", "the steps have %d items, at most %d are allowed in a run", size, maxSize)
+		p.rec.Fingerprint = fingerprintOf(req.GetParameters())
 	}
 	for range names {
 		name := state.JobKey{Namespace: k.Namespace, Name: k.Name + string(job.RunMark) + runID(key)}
-		_, err = b.term.Commit.SubmitBy(recorder.Of(ctx), func(t *state.Tx) error { return b.begin(t, k, name, record, def, rec, size) })(ctx)
+		_, err = b.term.Commit.SubmitBy(recorder.Of(ctx), func(t *state.Tx) error { return b.beginAsked(t, name, p) })(ctx)
 		if !errors.Is(err, errRepeated) || key != "" {
-			return b.begun(name, rec.GetFingerprint(), err)
+			return b.begun(name, p.rec.GetFingerprint(), err)
 		}
 	}
 	return nil, status.Errorf(codes.Unavailable, "no free name for a run of %s: run it again", k)
@@ -233,44 +223,12 @@ func checkParameters(spec *nusav1.JobSpec, given map[string]string) error {
 	return nil
 }
 
-// begin adds a run to a transaction.
-func (b *Book) begin(t *state.Tx, of, k state.JobKey, record *state.Record, def *definition, rec *nusav1.WorkflowRunRecord, size int) error {
-	if err := b.may(); err != nil {
-		return status.Error(codes.FailedPrecondition, err.Error())
-	}
-	switch now, _ := t.Job(of); {
-	case now != record:
-		return status.Errorf(codes.Unavailable, "workflow %s has just changed: run it again", of)
-	case b.runs[k] != nil:
-		return errRepeated
-	case b.active >= mostActive:
-		return status.Errorf(codes.ResourceExhausted, "%d runs of workflows have not ended, the most there may be: wait for the end of some", b.active)
-	case len(b.runs) >= mostRuns || b.steps+size > mostSteps:
-		return status.Error(codes.ResourceExhausted, "there are too many runs of workflows: lower history.count and history.age of workflows with many")
-	}
-	if _, changed := state.OtherOf(t, runKey(k)); changed {
-		return errRepeated
-	}
-	id, bytes := of.Namespace+"/"+rec.GetSpec(), proto.Size(rec)
-	gone, changed := state.OtherOf(t, specKey(of.Namespace, rec.GetSpec()))
-	stores := changed && gone == nil || !changed && b.defs[id] == nil
-	if stores {
-		bytes += proto.Size(def.spec)
-	}
-	if err := state.CheckRoom(t, k, bytes); err != nil {
+// beginAsked adds a run that a caller asks for to a transaction.
+func (b *Book) beginAsked(t *state.Tx, k state.JobKey, p *prepared) error {
+	if err := b.begin(t, k, p); err != nil {
 		return err
 	}
-	if stores {
-		b.compiled[id] = def
-		if err := state.PutOther(t, specKey(of.Namespace, rec.GetSpec()), &nusav1.WorkflowSpecRecord{Spec: def.spec}); err != nil {
-			return err
-		}
-	}
-	if err := t.Audit(audit.Entry{Verb: "dispatch", Kind: "job", Namespace: of.Namespace, Name: of.Name, Reason: "run " + k.Name}); err != nil {
-		return err
-	}
-	t.Event("workflow.began", k.String(), "")
-	return state.PutOther(t, runKey(k), rec)
+	return t.Audit(audit.Entry{Verb: "dispatch", Kind: "job", Namespace: p.of.Namespace, Name: p.of.Name, Reason: "run " + k.Name})
 }
 
 // begun answers a request to begin a run.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/room"
+	"github.com/nusa-scheduler/nusa/global/schedules"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/job"
@@ -34,7 +35,8 @@ func newService(t *testing.T, text string) (*Service, *Book) {
 	}
 	st.GlobalLevel = state.WorkflowLevel
 	commit := state.NewCommitter(st, mem, e.Guard())
-	b := New(api.NewTerm(api.TermConfig{Context: t.Context(), State: st, Store: mem, Commit: commit, Log: slog.New(slog.DiscardHandler)}))
+	term := api.NewTerm(api.TermConfig{Context: t.Context(), State: st, Store: mem, Commit: commit, Log: slog.New(slog.DiscardHandler)})
+	b := New(term, schedules.New(term))
 	close(b.ready)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

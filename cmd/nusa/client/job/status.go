@@ -40,9 +40,10 @@ func statusCommand(s *cli.Settings) *cobra.Command {
 			if job.IsTemplate(j.GetSpec()) && !j.GetStopped() {
 				if j.GetSpec().GetWorkflow() != nil {
 					fmt.Fprintf(v, "\nruns: %s workflow list %s\n", c.Program, cli.RefArg(ref))
-					return nil
 				}
-				writeRuns(ctx, c, ref)
+				if j.GetSpec().GetWorkflow() == nil || j.GetSpec().GetSchedule() != nil {
+					writeRuns(ctx, c, ref)
+				}
 				return nil
 			}
 			if err := writeStatusAllocs(ctx, c, ref, j); err != nil {

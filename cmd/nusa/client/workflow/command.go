@@ -257,17 +257,25 @@ func listCommand(s *cli.Settings) *cobra.Command {
 					fmt.Fprintf(w, "no run%s; begin one with: %s workflow run FILE\n", states.Text(), c.Program)
 					return
 				}
-				t := term.NewTable("RUN", "STATE", ">STEPS", ">BAD", "BEGAN", "#MESSAGE")
+				t := term.NewTable("RUN", "STATE", ">STEPS", ">BAD", "BEGAN", "BY", "#MESSAGE")
 				for _, r := range out.GetRuns() {
-					t.Row(runName(r), w.State(term.Word(r.GetState())), fmt.Sprintf("%d/%d", r.GetStepsEnded(), r.GetSteps()), term.Count(r.GetStepsFailed()), w.Since(r.GetBegan()), term.OneLine(r.GetMessage()))
+					t.Row(runName(r), w.State(term.Word(r.GetState())), fmt.Sprintf("%d/%d", r.GetStepsEnded(), r.GetSteps()), term.Count(r.GetStepsFailed()), w.Since(r.GetBegan()), by(r), term.OneLine(r.GetMessage()))
 				}
-				t.DropEmpty("BAD", "MESSAGE")
+				t.DropEmpty("BAD", "BY", "MESSAGE")
 				t.Write(w)
 			})
 		}),
 	}
 	states = cli.StateFlag(c, "runs", "running", "canceling", "exiting", "resetting", "succeeded", "failed", "canceled")
 	return c
+}
+
+// by says why a run began, unless a caller began it.
+func by(r *nusav1.WorkflowRun) string {
+	if r.GetTime() == nil {
+		return ""
+	}
+	return term.Word(r.GetTrigger())
 }
 
 // steer returns the body of a command that changes a run. done says what it did.

@@ -65,6 +65,9 @@ func write(w *term.Screen, all *nusav1.WorkflowRunStatus, states *cli.States) {
 		{"steps", fmt.Sprintf("%d of %d have ended, %d did not succeed, %s", r.GetStepsEnded(), r.GetSteps(), r.GetStepsFailed(), term.Plural(r.GetActive(), "active job"))},
 		{"parameters", term.OneLine(strings.Join(params, ", "))}, {"region", r.GetRegion()}, {"began", w.Since(r.GetBegan())},
 	}
+	if r.GetTime() != nil {
+		fields = append(fields, [2]string{"schedule", by(r) + ", time " + r.GetTime().AsTime().Format(time.RFC3339)})
+	}
 	if r.GetEnded() != nil {
 		fields = append(fields, [2]string{"took", term.Duration(r.GetEnded().AsTime().Sub(r.GetBegan().AsTime()).Round(time.Millisecond))})
 	}
