@@ -1,5 +1,5 @@
 // Package deadletters stores a dead letter for each instance of a batch job that has no attempts left, and
-// serves the DeadLetters service. When a summary of a region counts failed instances, the loop asks the region
+// serves the DeadLetters service. An attempt of a step of a workflow that is tried again leaves none. When a summary of a region counts failed instances, the loop asks the region
 // for them. The result of a job waits for its dead letters, and is stored in one transaction with the latest ones.
 //
 //	book.go     Book: the records of one leadership term, in memory

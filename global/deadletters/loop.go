@@ -2,6 +2,7 @@ package deadletters
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -88,7 +89,7 @@ func (b *Book) look(now time.Time) {
 	b.st.Lock()
 	defer b.st.Unlock()
 	some := false
-	for k := range state.TakeFailed(b.st) {
+	for k := range b.failed() {
 		some = true
 		j := b.st.Jobs[k]
 		if j == nil || j.Record == nil {
@@ -112,6 +113,26 @@ func (b *Book) look(now time.Time) {
 	if some || len(b.wanted) > 0 { // a result may have waited long enough
 		b.cfg.WakePlacer()
 	}
+}
+
+// failed returns the jobs with new failures that may leave dead letters. The lock is held.
+func (b *Book) failed() state.JobSet {
+	out := state.JobSet{}
+	maps.Copy(out, b.later)
+	maps.Copy(out, state.TakeFailed(b.st))
+	b.later = state.JobSet{}
+	retried := b.st.Letters.Retried
+	if retried == nil {
+		return out
+	}
+	maps.DeleteFunc(out, func(k state.JobKey, _ struct{}) bool {
+		again, known := retried(k)
+		if !known {
+			b.later[k] = struct{}{}
+		}
+		return again || !known
+	})
+	return out
 }
 
 func markOf(sum *nusav1.JobSummary) mark {
@@ -175,7 +196,7 @@ func earlier(x, y time.Time) time.Time {
 
 // awaited reports whether the result of a job must wait for dead letters. The lock is held.
 func (b *Book) awaited(j *state.Job) bool {
-	if b.st.Letters.Noted(j.Key) || len(b.pending[j.Key]) > together {
+	if _, waits := b.later[j.Key]; waits || b.st.Letters.Noted(j.Key) || len(b.pending[j.Key]) > together {
 		return true
 	}
 	for _, jobs := range b.wanted {

@@ -109,3 +109,21 @@ func TestManyRanges(t *testing.T) {
 		t.Errorf("%d and %d dead letters after %d calls, want %d and about %d", left[small], left[large], calls, failed[small], mostRanges)
 	}
 }
+
+// TestAnAttemptThatIsTriedAgainLeavesNoDeadLetter: only the last attempt of a step is asked about. While the runs of
+// workflows are not read, nobody is asked, and the result of the job waits.
+func TestAnAttemptThatIsTriedAgainLeavesNoDeadLetter(t *testing.T) {
+	st := state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	b := New(Config{Term: api.NewTerm(api.TermConfig{State: st, Log: slog.New(slog.DiscardHandler)}), WakePlacer: func() {}})
+	last, earlier := state.JobKey{Namespace: "default", Name: "w.1--a--r2"}, state.JobKey{Namespace: "default", Name: "w.1--a"}
+	read := false
+	st.Letters.Retried = func(k state.JobKey) (bool, bool) { return k == earlier, read }
+	b.later = state.JobSet{last: {}, earlier: {}}
+	if got := b.failed(); len(got) != 0 || !b.awaited(&state.Job{Key: last}) || !b.awaited(&state.Job{Key: earlier}) {
+		t.Errorf("before the runs are read, regions are asked about %v", got)
+	}
+	read = true
+	if _, asked := b.failed()[last]; !asked || len(b.later) != 0 || b.awaited(&state.Job{Key: earlier}) {
+		t.Errorf("asked about the last attempt: %v, left: %v", asked, b.later)
+	}
+}

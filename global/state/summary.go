@@ -76,6 +76,10 @@ type Letters struct {
 	// stored yet to the transaction of the result. nil: there are none.
 	Awaited func(*Job) bool
 	Add     func(*Tx, JobKey) error
+	// Retried reports whether a failed job is an attempt of a step of a workflow after which the step is tried again.
+	// It leaves no dead letter. known is false until the server has read the runs of workflows; then Wake is
+	// notified. nil: there are no workflows.
+	Retried func(JobKey) (again, known bool)
 }
 
 func (l *Letters) note(k JobKey, sum *nusav1.JobSummary) {

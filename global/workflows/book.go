@@ -75,6 +75,7 @@ func New(term *api.Term, s *schedules.Book) *Book {
 		b.st.Others = map[string]func(string, proto.Message){}
 	}
 	b.st.Others[specKind], b.st.Others[runKind], b.st.Others[stepKind] = b.applySpec, b.applyRun, b.applyStep
+	b.st.Letters.Retried = b.retried
 	b.st.Others[state.OutputKind] = func(name string, m proto.Message) { applyOutput(b, name, m) }
 	return b
 }
@@ -266,6 +267,7 @@ func (b *Book) load(ctx context.Context) error {
 		r.setRecord(r.rec) // now that the steps are known, so is which of them a retry has not reset
 	}
 	b.loaded = true
+	b.st.Letters.Wake.Notify()
 	if b.schedules != nil {
 		b.schedules.FlowsRead()
 	}

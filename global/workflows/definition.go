@@ -26,6 +26,8 @@ type definition struct {
 	// list is by step the output with its items, and lists are by step those that take their items from it.
 	list  map[int]steps.Output
 	lists map[int][]int
+	// byJob has the steps by the parts of the names of their jobs.
+	byJob map[string]int
 }
 
 // define returns the definition of a valid spec.
@@ -35,10 +37,11 @@ func define(spec *nusav1.JobSpec) (*definition, error) {
 	if err != nil {
 		return nil, fmt.Errorf("job %s/%s: %w", spec.GetNamespace(), spec.GetName(), err)
 	}
-	d := &definition{spec: spec, graph: g, list: map[int]steps.Output{}, lists: map[int][]int{}}
+	d := &definition{spec: spec, graph: g, list: map[int]steps.Output{}, lists: map[int][]int{}, byJob: map[string]int{}}
 	names := slices.Sorted(maps.Keys(w.GetParameters()))
 	for i, of := range g.Steps {
 		s := w.GetSteps()[of.Name]
+		d.byJob[jobPart(of.Name)] = i
 		r := flow.Rule{
 			Approval: s.GetApproval(), When: s.GetWhen() != "", Items: -1, Timeout: s.GetTimeout().AsDuration(),
 			Limit: int(s.GetRetry().GetLimit()), Backoff: s.GetRetry().GetBackoff().AsDuration(), Retry: retryOf(s.GetRetry()),

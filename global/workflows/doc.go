@@ -12,6 +12,7 @@
 //	turn.go        one plan of a run, carried out in one transaction; the jobs of steps
 //	children.go    makes the jobs of steps
 //	outputs.go     the outputs of steps, and the steps that use them
+//	letters.go     which failed jobs leave dead letters
 //	forget.go      forgets old runs
 //	service.go     Run, Retry, Approve, Cancel
 //	begin.go       begins runs, also for schedules

@@ -350,9 +350,12 @@ func (r *run) stepKey(i, item int, whole bool) string {
 	return state.OtherKey(stepKind, name)
 }
 
+// jobPart returns the name of a step as names of jobs have it.
+func jobPart(step string) string { return strings.ReplaceAll(step, "_", "-") }
+
 // childName returns the name of the job of an attempt. No step name contains "--", so no two are the same.
 func (r *run) childName(i, item, attempt int) string {
-	out := r.key.Name + job.StepMark + strings.ReplaceAll(r.def.graph.Steps[i].Name, "_", "-")
+	out := r.key.Name + job.StepMark + jobPart(r.def.graph.Steps[i].Name)
 	if r.def.rules[i].Items >= 0 {
 		out += fmt.Sprintf("%si%d", job.StepMark, item)
 	}

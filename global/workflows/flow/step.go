@@ -168,7 +168,7 @@ func (d *decider) start(i, item int) {
 // ended decides what follows the end of an attempt.
 func (d *decider) ended(i, item int, it Item, end steps.End, why string) {
 	rule := &d.s.Rules[i]
-	if !end.Bad() || !rule.Retry[end] || it.Tries > rule.Limit && !plant.Is(plant.LimitForgotten) {
+	if !rule.Again(it, end) {
 		d.done(i, item, end, why)
 		return
 	}
@@ -181,6 +181,11 @@ func (d *decider) ended(i, item int, it Item, end steps.End, why string) {
 		why = past(end)
 	}
 	d.act(Action{Do: Retry, Step: i, Item: item, End: end, Until: until, Why: why})
+}
+
+// Again reports whether an attempt is followed by another one. it is as during the attempt.
+func (r *Rule) Again(it Item, end steps.End) bool {
+	return end.Bad() && r.Retry[end] && (it.Tries <= r.Limit || plant.Is(plant.LimitForgotten))
 }
 
 func (d *decider) done(i, item int, end steps.End, why string) {
