@@ -128,7 +128,8 @@ type Config struct {
 // 8: the server divides `parallel` of groups among regions.
 // 9: the server knows the outputs of steps of workflows.
 // 10: the server begins the runs of workflows with a schedule.
-const featureLevel = state.ScheduledLevel
+// 11: the server knows steps that run another workflow, and outputs of runs.
+const featureLevel = state.NestedLevel
 
 // MinLease is the shortest lease of regions that a flag may set. It leaves time for three renewals,
 // one a second.

@@ -46,9 +46,17 @@ func StepOf(spec *nusav1.JobSpec, workflow string) string {
 	return ""
 }
 
-// WithItem replaces the references to the item in a value of a step with foreach.
-func WithItem(text, item, index string) string {
-	return strings.NewReplacer(itemReference, item, indexReference, index).Replace(text)
+// WithItem replaces the references to the item in a value of a step with foreach. expand is called for what stands
+// between them, because an item is no reference itself.
+func WithItem(text, item, index string, expand func(string) (string, error)) (string, error) {
+	parts := strings.Split(text, itemReference)
+	for i, part := range parts {
+		var err error
+		if parts[i], err = expand(strings.ReplaceAll(part, indexReference, index)); err != nil {
+			return "", err
+		}
+	}
+	return strings.Join(parts, item), nil
 }
 
 // checkSub validates a step that runs another workflow.

@@ -95,18 +95,25 @@ func TestExampleWorkflows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		spec, err := Parse(text, f)
-		if err != nil {
-			t.Fatal(err)
+		for _, part := range strings.Split(string(text), "\n---\n") {
+			checkExample(t, f, part)
 		}
-		Default(spec)
-		if wrong := Unsupported(spec); len(wrong) > 0 {
-			t.Error(wrong)
-		}
-		for _, step := range Steps(spec) {
-			if err := Validate(step); err != nil {
-				t.Errorf("%s: %v", f, err)
-			}
+	}
+}
+
+func checkExample(t *testing.T, f, text string) {
+	t.Helper()
+	spec, err := Parse([]byte(text), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Default(spec)
+	if wrong := Unsupported(spec); len(wrong) > 0 {
+		t.Error(wrong)
+	}
+	for _, step := range Steps(spec) {
+		if err := Validate(step); err != nil {
+			t.Errorf("%s: %v", f, err)
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/job/steps"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/recorder"
@@ -287,6 +288,9 @@ func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 	if problems := job.Unsupported(spec); len(problems) > 0 {
 		return problems
 	}
+	if problems := nestedWrongly(term, spec); len(problems) > 0 {
+		return problems
+	}
 	term.State.Lock()
 	defer term.State.Unlock()
 	if job.IsTemplate(spec) && term.State.GlobalLevel < state.TemplateLevel {
@@ -389,4 +393,29 @@ func laterWorkflow(spec *nusav1.JobSpec, level uint32) job.Errors {
 		return nil
 	}
 	return job.Errors{{Field: field, Message: "some global servers have an earlier version of Nusa, which does not know it in a workflow: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
+}
+
+// nestedWrongly refuses a workflow that contains itself inside others, or too many of them. Those that are not stored
+// yet may come later: the beginning of a run checks again.
+func nestedWrongly(term *Term, spec *nusav1.JobSpec) job.Errors {
+	inside := job.SubWorkflows(spec)
+	if len(inside) == 0 {
+		return nil
+	}
+	_, err := steps.Contained(spec.GetName(), func(name string) ([]string, error) {
+		if name == spec.GetName() {
+			return inside, nil
+		}
+		term.State.Lock()
+		j := term.State.Jobs[state.JobKey{Namespace: spec.GetNamespace(), Name: name}]
+		term.State.Unlock()
+		if j == nil || j.Record == nil {
+			return nil, nil
+		}
+		return job.SubWorkflows(j.Record.Spec()), nil
+	}, job.MaxWorkflows, job.MaxWorkflowDepth)
+	if err == nil {
+		return nil
+	}
+	return job.Errors{{Field: "workflow.steps." + job.StepOf(spec, inside[0]) + ".workflow", Message: err.Error()}}
 }

@@ -1,6 +1,8 @@
 package workflows
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -18,6 +20,8 @@ type prepared struct {
 	of     state.JobKey
 	record *state.Record
 	def    *definition
+	// inside are the workflows that it contains.
+	inside map[string]pinned
 	rec    *nusav1.WorkflowRunRecord
 	// size is the number of items of its steps.
 	size int
@@ -37,6 +41,15 @@ func (b *Book) prepare(k state.JobKey, record *state.Record, spec *nusav1.JobSpe
 	p.rec = &nusav1.WorkflowRunRecord{Spec: id, Run: &nusav1.WorkflowRun{
 		Workflow: k.Name, State: nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_RUNNING, Parameters: params, Began: timestamppb.Now(),
 	}}
+	if p.inside, err = b.contained(k, spec); err != nil {
+		return nil, err
+	}
+	for name, of := range p.inside {
+		if p.rec.Workflows == nil {
+			p.rec.Workflows = map[string]string{}
+		}
+		p.rec.Workflows[name] = of.id
+	}
 	p.size = p.def.size(parameters(spec, params)) // the run itself would take memory for each item
 	if p.size > maxSize {
 		return nil, invalid("parameters", "the steps have %d items, at most %d are allowed in a run", p.size, maxSize)
@@ -62,18 +75,23 @@ func (b *Book) begin(t *state.Tx, k state.JobKey, p *prepared) error {
 	if _, changed := state.OtherOf(t, runKey(k)); changed {
 		return errRepeated
 	}
-	id, bytes := p.of.Namespace+"/"+p.rec.GetSpec(), proto.Size(p.rec)
-	gone, changed := state.OtherOf(t, specKey(p.of.Namespace, p.rec.GetSpec()))
-	stores := changed && gone == nil || !changed && b.defs[id] == nil
-	if stores {
-		bytes += proto.Size(p.def.spec)
+	stored := map[string]*definition{p.rec.GetSpec(): p.def}
+	for _, of := range p.inside {
+		stored[of.id] = of.def
 	}
+	bytes := proto.Size(p.rec)
+	maps.DeleteFunc(stored, func(id string, d *definition) bool {
+		gone, changed := state.OtherOf(t, specKey(p.of.Namespace, id))
+		stores := changed && gone == nil || !changed && b.defs[p.of.Namespace+"/"+id] == nil
+		bytes += one(stores) * proto.Size(d.spec)
+		return !stores
+	})
 	if err := state.CheckRoom(t, k, bytes); err != nil {
 		return err
 	}
-	if stores {
-		b.compiled[id] = p.def
-		if err := state.PutOther(t, specKey(p.of.Namespace, p.rec.GetSpec()), &nusav1.WorkflowSpecRecord{Spec: p.def.spec}); err != nil {
+	for _, id := range slices.Sorted(maps.Keys(stored)) {
+		b.compiled[p.of.Namespace+"/"+id] = stored[id]
+		if err := state.PutOther(t, specKey(p.of.Namespace, id), &nusav1.WorkflowSpecRecord{Spec: stored[id].spec}); err != nil {
 			return err
 		}
 	}
@@ -135,7 +153,14 @@ func cancel(t *state.Tx, r *run, why string) error {
 	case nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_CANCELING, nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_EXITING:
 		return nil
 	}
-	next := proto.CloneOf(r.rec)
+	rec := r.rec
+	if m, changed := state.OtherOf(t, runKey(r.key)); changed { // an earlier request of the transaction changes it
+		rec, _ = m.(*nusav1.WorkflowRunRecord)
+	}
+	if rec.GetRun() == nil || rec.GetRun().GetEnded() != nil || rec.GetRun().GetState() == nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_EXITING {
+		return nil
+	}
+	next := proto.CloneOf(rec)
 	next.Run.State, next.Run.Message = nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_CANCELING, why
 	return state.PutOther(t, runKey(r.key), next)
 }

@@ -50,8 +50,10 @@ type Book struct {
 	defs, compiled map[string]*definition
 	// users counts the runs of each definition.
 	users map[string]int
-	// steps is the number of the items of steps of all runs, and active that of the runs that have not ended.
+	// steps is the number of the items of steps of all runs, and active that of the outermost runs that have not ended.
 	steps, active int
+	// trees has the number of items of each outermost run with those of the runs inside it.
+	trees map[state.JobKey]*int
 	// bytes is that of their outputs.
 	bytes int
 	// outputs are the outputs of jobs whose ends are not stored in the records of their steps yet.
@@ -66,7 +68,7 @@ func New(term *api.Term, s *schedules.Book) *Book {
 	b := &Book{
 		term: term, st: term.State, schedules: s, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{}, live: map[state.JobKey]int{},
 		defs: map[string]*definition{}, compiled: map[string]*definition{}, users: map[string]int{}, ready: make(chan struct{}),
-		outputs: map[state.JobKey][]output{},
+		outputs: map[state.JobKey][]output{}, trees: map[state.JobKey]*int{},
 	}
 	serveSchedules(b)
 	b.st.Lock()
@@ -129,12 +131,14 @@ func (b *Book) applyRun(name string, m proto.Message) {
 			b.byWorkflow[of] = map[string]*run{}
 		}
 		b.byWorkflow[of][k.Name] = r
-		b.users[k.Namespace+"/"+rec.GetSpec()]++
+		b.use(k.Namespace, rec, 1)
 		b.steps += r.size
+		b.plant(r)
 	}
 	was := r.live()
 	r.setRecord(rec)
-	b.countLive(r.workflow(), one(r.live())-one(was && r.counted))
+	b.countLive(r, one(r.live())-one(was && r.counted))
+	b.wakeOuter(r)
 	r.counted = true
 	b.describe(r.workflow())
 	if r.rec.GetRun().GetTime() != nil {
@@ -158,20 +162,45 @@ func (b *Book) drop(r *run) {
 	if delete(b.byWorkflow[of], r.key.Name); len(b.byWorkflow[of]) == 0 {
 		delete(b.byWorkflow, of)
 	}
-	b.users[r.key.Namespace+"/"+r.rec.GetSpec()]--
+	b.use(r.key.Namespace, r.rec, -1)
 	b.steps -= r.size
-	b.countLive(of, -one(r.live()))
+	r.grow(-r.size)
+	if r.rec.GetRoot() == "" {
+		delete(b.trees, r.key)
+	}
+	b.countLive(r, -one(r.live()))
 	b.bytes -= r.bytes
 	b.clock.Set(r, time.Time{})
 	b.describe(of)
 }
 
 // countLive counts runs of a workflow that have begun or ended. The lock is held.
-func (b *Book) countLive(k state.JobKey, more int) {
-	b.active += more
+func (b *Book) countLive(r *run, more int) {
+	if r.rec.GetRoot() == "" {
+		b.active += more
+	}
+	k := r.workflow()
 	if b.live[k] += more; b.live[k] == 0 {
 		delete(b.live, k)
 	}
+}
+
+// use counts the users of the definitions of a run. The lock is held.
+func (b *Book) use(namespace string, rec *nusav1.WorkflowRunRecord, more int) {
+	b.users[namespace+"/"+rec.GetSpec()] += more
+	for _, id := range rec.GetWorkflows() {
+		b.users[namespace+"/"+id] += more
+	}
+}
+
+// plant counts the items of a run for its outermost run. The lock is held.
+func (b *Book) plant(r *run) {
+	k := rootKey(r.key.Namespace, r.rec, r.key)
+	if b.trees[k] == nil {
+		b.trees[k] = new(int)
+	}
+	r.tree = b.trees[k]
+	*r.tree += r.size
 }
 
 // describe sets what lists show of a workflow. The lock is held.

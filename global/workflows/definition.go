@@ -26,6 +26,8 @@ type definition struct {
 	// list is by step the output with its items, and lists are by step those that take their items from it.
 	list  map[int]steps.Output
 	lists map[int][]int
+	// last are the steps with work on which no other step depends, without on_exit.
+	last []int
 	// byJob has the steps by the parts of the names of their jobs.
 	byJob map[string]int
 }
@@ -63,6 +65,9 @@ func define(spec *nusav1.JobSpec) (*definition, error) {
 			if when, err = expr.CompileWhen(s.GetWhen(), names); err != nil {
 				return nil, fmt.Errorf("step %s: %w", of.Name, err)
 			}
+		}
+		if len(g.Before[i]) == 0 && i != g.OnExit && of.Job {
+			d.last = append(d.last, i)
 		}
 		d.rules, d.steps, d.when = append(d.rules, r), append(d.steps, s), append(d.when, when)
 	}

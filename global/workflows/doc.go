@@ -11,6 +11,7 @@
 //	loop.go        the loop: it looks at runs whose jobs have changed, and whose times have come
 //	turn.go        one plan of a run, carried out in one transaction; the jobs of steps
 //	children.go    makes the jobs of steps
+//	nested.go      steps that run another workflow
 //	outputs.go     the outputs of steps, and the steps that use them
 //	letters.go     which failed jobs leave dead letters
 //	forget.go      forgets old runs

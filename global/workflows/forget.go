@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,7 +42,7 @@ func (b *Book) tidy(ctx context.Context, now time.Time) error {
 	var old []*run
 	if b.may() == nil && !b.st.History.Unread() {
 		for _, runs := range b.byWorkflow {
-			old = append(old, beyond(runs, now)...)
+			old = append(old, beyond(runs, b.outerOf, now)...)
 		}
 		old = slices.DeleteFunc(old, func(r *run) bool { // its schedule has yet to count its end
 			return r.rec.GetRun().GetTime() != nil && b.schedules.Awaits(r.workflow(), r.key.Name)
@@ -72,11 +73,11 @@ func (b *Book) tidy(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// beyond returns the ended runs of a workflow beyond its limits.
-func beyond(runs map[string]*run, now time.Time) (out []*run) {
+// beyond returns the ended runs of a workflow beyond its limits. Those inside others are forgotten with them.
+func beyond(runs map[string]*run, outer func(*run) *run, now time.Time) (out []*run) {
 	var ended []*run
 	for _, r := range runs {
-		if !r.live() {
+		if !r.live() && outer(r) == nil {
 			ended = append(ended, r)
 		}
 	}
@@ -101,7 +102,13 @@ func (b *Book) forget(ctx context.Context, r *run) error {
 	defer r.one.Unlock()
 	b.st.Lock()
 	r.forgetting = !r.live()
+	inside := b.allInside(r)
 	b.st.Unlock()
+	for _, in := range inside {
+		if err := b.forget(ctx, in); err != nil {
+			return err
+		}
+	}
 	gone := false
 	for r.forgetting && !gone {
 		err := schedules.Recalling(ctx, b.term, func() error {
@@ -118,6 +125,23 @@ func (b *Book) forget(ctx context.Context, r *run) error {
 	return nil
 }
 
+// allInside returns the runs that the steps of a run that is being forgotten have begun. The lock is held.
+func (b *Book) allInside(r *run) (out []*run) {
+	for i := range r.recs {
+		if !r.forgetting || !r.inner(i) {
+			continue
+		}
+		for item, rec := range r.recs[i] {
+			for attempt := range int(rec.GetAttempts()) {
+				if in := b.runs[r.childKey(i, item, attempt+1)]; in != nil {
+					out = append(out, in)
+				}
+			}
+		}
+	}
+	return out
+}
+
 // forgetSome removes some records of a run. gone: that of the run, too.
 func (b *Book) forgetSome(t *state.Tx, r *run) (gone bool, err error) {
 	left, bytes := together, 0
@@ -125,6 +149,9 @@ func (b *Book) forgetSome(t *state.Tx, r *run) (gone bool, err error) {
 		for attempt := 1; attempt <= int(rec.GetAttempts()); attempt++ {
 			if left <= 0 || bytes > togetherBytes {
 				return nil
+			}
+			if r.inner(i) {
+				continue // its run was forgotten before
 			}
 			n, existed, err := schedules.Forget(t, r.childKey(i, item, attempt))
 			if err != nil {
@@ -186,7 +213,8 @@ func (b *Book) forgetSpec(ctx context.Context, id string) error {
 			return nil
 		}
 		for _, m := range state.OthersOf(t, runKind) {
-			if rec, _ := m.(*nusav1.WorkflowRunRecord); rec.GetSpec() == spec {
+			rec, _ := m.(*nusav1.WorkflowRunRecord)
+			if rec.GetSpec() == spec || slices.Contains(slices.Collect(maps.Values(rec.GetWorkflows())), spec) {
 				return nil // it has just begun
 			}
 		}

@@ -24,7 +24,15 @@ func (b *Book) retried(k state.JobKey) (again, known bool) {
 		return false, true
 	}
 	i, item, attempt, ok := r.attemptOf(k.Name)
-	return ok && r.again(i, item, attempt), true
+	for ok && !r.again(i, item, attempt) { // perhaps the step whose run this is is tried again
+		outer := b.outerOf(r)
+		if outer == nil {
+			return false, true
+		}
+		i, item, attempt, ok = b.attemptIn(outer, r)
+		r = outer
+	}
+	return ok, true
 }
 
 // again reports whether an attempt that has failed, or fails now, is followed by another one.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -63,13 +64,12 @@ func takeOutput(b *Book, t *state.Tx, r *run, k state.JobKey, to *nusav1.Workflo
 			return err
 		}
 		text := strings.TrimRight(o.text, "\r\n")
-		switch {
-		case i > 0:
-		case r.bytes+len(text) > mostRunBytes:
-			to.Message = fmt.Sprintf("its output was dropped: those of a run may have %d bytes", mostRunBytes)
-		case b.bytes+len(text) > mostBytes:
-			to.Message = fmt.Sprintf("its output was dropped: those of all runs may have %d bytes", mostBytes)
-		default:
+		if i > 0 {
+			continue
+		}
+		if why := b.noRoom(r, text); why != "" {
+			to.Message = why
+		} else {
 			to.Output = text
 		}
 	}
@@ -136,6 +136,72 @@ func (r *run) outputOf(o steps.Output) (string, error) {
 	return v, nil
 }
 
+// written returns what a run that has succeeded wrote for the step that began it: see Workflow.outputs. dropped says
+// why there is nothing although a step wrote something.
+func (r *run) written() (text, dropped string, err error) {
+	declared := r.def.spec.GetWorkflow().GetOutputs()
+	values := maps.Clone(declared)
+	if err := r.expand(values); err != nil {
+		return "", "", err
+	}
+	if len(declared) == 0 {
+		values = map[string]string{}
+		for _, i := range r.def.last {
+			name := r.def.graph.Steps[i].Name
+			if text, err := r.outputOf(steps.Output{Step: name}); err == nil && r.wrote(i) {
+				values[name] = text
+			}
+		}
+	}
+	if len(declared) == 0 && len(r.def.last) == 1 {
+		for _, text = range values {
+			return text, "", nil
+		}
+	}
+	if len(values) == 0 {
+		return "", "", nil
+	}
+	raw, _ := json.Marshal(values) // cannot fail: a map of texts
+	switch {
+	case len(raw) <= state.MaxOutput:
+		return string(raw), "", nil
+	case len(declared) == 0:
+		return "", fmt.Sprintf("the outputs of its last steps were dropped: they have %d bytes, at most %d are allowed", len(raw), state.MaxOutput), nil
+	}
+	return "", "", status.Errorf(codes.FailedPrecondition, "its outputs have %d bytes, at most %d are allowed", len(raw), state.MaxOutput)
+}
+
+// wrote reports whether an item of a step wrote an output.
+func (r *run) wrote(i int) bool {
+	return slices.ContainsFunc(r.recs[i], func(rec *nusav1.WorkflowStepRecord) bool { return rec.GetOutput() != "" })
+}
+
+// takeWritten puts what the run of an item wrote into the record of its step. The lock is held.
+func (b *Book) takeWritten(r *run, i, item int, to *nusav1.WorkflowStepRecord) {
+	in := b.innerRun(r, i, item)
+	if in == nil || to.GetState() != nusav1.StepState_STEP_STATE_SUCCEEDED {
+		return
+	}
+	text, dropped, err := in.written()
+	if err == nil && dropped == "" {
+		dropped = b.noRoom(r, text)
+	}
+	if to.Message = dropped; dropped == "" && err == nil {
+		to.Output = text
+	}
+}
+
+// noRoom says why an output cannot be stored. The lock is held.
+func (b *Book) noRoom(r *run, text string) string {
+	switch {
+	case r.bytes+len(text) > mostRunBytes:
+		return fmt.Sprintf("its output was dropped: those of a run may have %d bytes", mostRunBytes)
+	case b.bytes+len(text) > mostBytes:
+		return fmt.Sprintf("its output was dropped: those of all runs may have %d bytes", mostBytes)
+	}
+	return ""
+}
+
 // maxExpanded bounds the values of a step with the outputs in them, in bytes.
 const maxExpanded = 64 << 10
 
@@ -179,7 +245,7 @@ func (r *run) resolve(i int) {
 		}
 	}
 	n := max(1, len(list))
-	if size := r.size - len(r.snap.Steps[i].Items) + n; err == nil && size > maxSize {
+	if size := r.total() - len(r.snap.Steps[i].Items) + n; err == nil && size > maxSize {
 		err = fmt.Errorf("the output %s has %d items, with which the run would have %d: at most %d are allowed", o, len(list), size, maxSize)
 	}
 	if err != nil {
@@ -203,7 +269,7 @@ func (r *run) roundOf(i int) (round int32) {
 // of attempts.
 func (r *run) resize(i, n int, round int32) {
 	st := &r.snap.Steps[i]
-	r.size += n - len(st.Items)
+	r.grow(n - len(st.Items))
 	for item := n; item < len(st.Items); item++ {
 		r.setItem(i, item, flow.Item{}, int(r.recs[i][item].GetAttempts()))
 	}

@@ -47,7 +47,7 @@ func (s *Service) List(ctx context.Context, req *nusav1.ListWorkflowRunsRequest)
 			continue
 		}
 		for _, r := range runs {
-			if !r.forgetting && (req.GetState() == 0 || req.GetState() == r.rec.GetRun().GetState()) {
+			if !r.forgetting && req.GetParent() == r.rec.GetRun().GetParent() && (req.GetState() == 0 || req.GetState() == r.rec.GetRun().GetState()) {
 				found.add(r, req.GetPageToken())
 			}
 		}
@@ -110,17 +110,21 @@ func (s *Service) Get(ctx context.Context, req *nusav1.GetWorkflowRunRequest) (*
 			return nil, rpcerr.NoPage("page_token", token)
 		}
 	}
-	if req.GetStep() != "" {
-		if err := r.checkStep("step", req.GetStep()); err != nil {
-			return nil, err
-		}
-		i, _ := r.def.graph.Index(req.GetStep())
-		from, to = max(from, i), i+1
-	}
 	b.st.Lock()
 	defer b.st.Unlock()
+	if req.GetStep() != "" {
+		var step string
+		if r, step, err = b.at(r, "step", req.GetStep()); err != nil {
+			return nil, err
+		}
+		i, _ := r.def.graph.Index(step)
+		from, to = max(from, i), i+1
+	}
 	bytes := 0
 	out := &nusav1.WorkflowRunStatus{Run: r.message()}
+	if r.rec.GetRun().GetState() == nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_SUCCEEDED {
+		out.Run.Output, _, _ = r.written() // an error shows at the step that began the run
+	}
 	for i := from; i < to; i++ {
 		for item := first; item < len(r.snap.Steps[i].Items); item++ {
 			st := r.status(i, item)
@@ -161,7 +165,10 @@ func (r *run) status(i, item int) *nusav1.StepStatus {
 	if out.GetState() == nusav1.StepState_STEP_STATE_UNSPECIFIED {
 		out.State = nusav1.StepState_STEP_STATE_PENDING
 	}
-	if out.GetAttempts() > 0 {
+	switch {
+	case out.GetAttempts() > 0 && r.inner(i):
+		out.Run = r.childName(i, item, int(out.GetAttempts()))
+	case out.GetAttempts() > 0:
 		out.Job = r.childName(i, item, int(out.GetAttempts()))
 	}
 	return out
@@ -178,6 +185,9 @@ func (s *Service) Graph(ctx context.Context, req *nusav1.GetWorkflowGraphRequest
 	out := &nusav1.WorkflowGraph{Run: r.message()}
 	for i, of := range r.def.graph.Steps {
 		g := &nusav1.GraphStep{Name: of.Name, After: of.Depends.Steps(), Depends: r.def.steps[i].GetDepends(), OnExit: i == r.def.graph.OnExit, State: r.stateOf(i)}
+		if g.Workflow = r.def.steps[i].GetWorkflow(); g.GetWorkflow() != "" && r.items[i] == nil && r.recs[i][0].GetAttempts() > 0 {
+			g.Run = r.childName(i, 0, int(r.recs[i][0].GetAttempts()))
+		}
 		if r.items[i] != nil {
 			g.Items = int32(len(r.items[i]))
 			for _, it := range r.snap.Steps[i].Items[:len(r.items[i])] {

@@ -41,6 +41,8 @@ type run struct {
 	// size is the number of items of all steps, and bytes the size of their outputs. bad counts the steps that
 	// failed, were lost or timed out. ended counts the steps that have ended.
 	size, bytes, bad, ended int
+	// tree is the number of items of the outermost run and of all runs inside it. nil: the run is not in a Book.
+	tree *int
 	// jobs are the active jobs, with the step and the item of each.
 	jobs map[string][2]int
 	// touched are the steps to look at, and held those that wait for room.
@@ -148,7 +150,7 @@ func (r *run) setRecord(rec *nusav1.WorkflowRunRecord) {
 	s := &r.snap
 	s.Phase = phases[rec.GetRun().GetState()]
 	s.Outcome, s.Why = outcomes[rec.GetOutcome()], rec.GetRun().GetMessage()
-	s.OneFirst = r.def.spec.GetWorkflow().GetSameRegion() && rec.GetRun().GetRegion() == ""
+	s.OneFirst = r.sameRegion() && rec.GetRun().GetRegion() == ""
 	if s.Phase == flow.Resetting {
 		s.From, _ = r.def.graph.Index(rec.GetFrom())
 		stale := flow.Stale(r.def.graph, s.From)
@@ -355,6 +357,9 @@ func jobPart(step string) string { return strings.ReplaceAll(step, "_", "-") }
 
 // childName returns the name of the job of an attempt. No step name contains "--", so no two are the same.
 func (r *run) childName(i, item, attempt int) string {
+	if r.inner(i) {
+		return r.innerName(i, item, attempt)
+	}
 	out := r.key.Name + job.StepMark + jobPart(r.def.graph.Steps[i].Name)
 	if r.def.rules[i].Items >= 0 {
 		out += fmt.Sprintf("%si%d", job.StepMark, item)

@@ -209,7 +209,7 @@ func TestTheLineOfAWorkflowCountsItsRuns(t *testing.T) {
 	k := state.JobKey{Namespace: "default", Name: "tree"}
 	st := state.New(state.Beginning{}, func() time.Duration { return 0 })
 	st.Jobs[k], st.Templates.Lines[k] = &state.Job{Key: k}, ""
-	b := &Book{st: st, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{}, live: map[state.JobKey]int{},
+	b := &Book{st: st, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{}, live: map[state.JobKey]int{}, trees: map[state.JobKey]*int{},
 		defs: map[string]*definition{"default/tree": tree(t, 3)}, users: map[string]int{}}
 	b.describe(k)
 	put := func(name string, ended bool) {

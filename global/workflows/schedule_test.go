@@ -90,7 +90,7 @@ func (x *term) submit(text string) {
 	hash, k := sha256.Sum256(encoded), state.JobKey{Namespace: "default", Name: spec.GetName()}
 	rec := &nusav1.Job{Spec: spec, Submitted: timestamppb.Now()}
 	_, err = x.commit.Do(context.Background(), func(t *state.Tx) error {
-		_, err := t.SubmitJob(k, state.Submission{Spec: state.NewSpec(rec.GetSpec()), Encoded: encoded, Hash: hash[:], CheckRevision: -1})
+		_, err := t.SubmitJob(k, state.Submission{Spec: state.NewSpec(rec.GetSpec()), Encoded: encoded, Hash: hash[:]})
 		return err
 	})
 	if err != nil {

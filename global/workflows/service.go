@@ -309,9 +309,6 @@ func (s *Service) Retry(ctx context.Context, req *nusav1.RetryWorkflowRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkStep("from", req.GetFrom()); err != nil {
-		return nil, err
-	}
 	return b.change(ctx, r, "dispatch", "again from step "+req.GetFrom(), func(t *state.Tx) error {
 		switch {
 		case r.live():
@@ -319,10 +316,13 @@ func (s *Service) Retry(ctx context.Context, req *nusav1.RetryWorkflowRequest) (
 		case b.active >= mostActive:
 			return status.Errorf(codes.ResourceExhausted, "%d runs of workflows have not ended, the most there may be: wait for the end of some", b.active)
 		}
-		next := proto.CloneOf(r.rec)
-		next.Run.State, next.Run.Message, next.Run.Ended = nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_RESETTING, "", nil
-		next.Outcome, next.From = nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_UNSPECIFIED, req.GetFrom()
-		next.Round++
+		if root, path := b.pathOf(r); root != r {
+			return status.Errorf(codes.FailedPrecondition, "run %s is a part of run %s: retry that one, from %s/%s", r.key, root.key, path, req.GetFrom())
+		}
+		next, err := b.resetting(r, req.GetFrom())
+		if err != nil {
+			return err
+		}
 		return state.PutOther(t, runKey(r.key), next)
 	})
 }
@@ -336,18 +336,21 @@ func (s *Service) Approve(ctx context.Context, req *nusav1.ApproveWorkflowReques
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkStep("step", req.GetStep()); err != nil {
+	b.st.Lock()
+	r, step, err := b.at(r, "step", req.GetStep())
+	b.st.Unlock()
+	if err != nil {
 		return nil, err
 	}
-	i, _ := r.def.graph.Index(req.GetStep())
+	i, _ := r.def.graph.Index(step)
 	verb, who := "approve", recorder.Of(ctx).Who
 	if req.GetReject() {
 		verb = "reject"
 	}
-	return b.change(ctx, r, verb, "step "+req.GetStep()+prefixed(": ", req.GetReason()), func(t *state.Tx) error {
+	return b.change(ctx, r, verb, "step "+step+prefixed(": ", req.GetReason()), func(t *state.Tx) error {
 		old := r.recs[i][0]
 		if r.snap.Steps[i].Items[0].Stage != flow.Approval || r.snap.Phase != flow.Running {
-			return status.Errorf(codes.FailedPrecondition, "step %s of run %s does not wait for an approval", req.GetStep(), r.key)
+			return status.Errorf(codes.FailedPrecondition, "step %s of run %s does not wait for an approval", step, r.key)
 		}
 		next := &nusav1.WorkflowStepRecord{Began: old.GetBegan(), Round: r.rec.GetRound(), Attempts: old.GetAttempts()}
 		if req.GetReject() {

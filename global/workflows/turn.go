@@ -36,6 +36,9 @@ func (b *Book) planOf(r *run, batch []int, now time.Time, region string) flow.Pl
 	s.OneFirst = s.OneFirst && region == ""
 	return flow.Decide(&s, batch, now, flow.View{
 		Job: func(i, item int) (steps.End, string) {
+			if r.inner(i) {
+				return b.innerResult(r, i, item)
+			}
 			return b.childResult(r.childKey(i, item, int(r.recs[i][item].GetAttempts())))
 		},
 		When: func(i int) (bool, error) {
@@ -159,6 +162,10 @@ func (b *Book) take(t *state.Tx, r *run, batch []int, children map[string]child)
 	if b.runs[r.key] != r || !r.live() {
 		return out, nil
 	}
+	if m, changed := state.OtherOf(t, runKey(r.key)); changed && m != proto.Message(r.rec) {
+		out.again = batch // an earlier request of the transaction steers the run
+		return out, nil
+	}
 	now, region := time.Now(), b.regionOf(r)
 	p := b.planOf(r, batch, now, region)
 	if len(r.asked) > 0 {
@@ -231,8 +238,16 @@ func (b *Book) act(t *state.Tx, r *run, a flow.Action, region string, children m
 	switch a.Do {
 	case flow.Start:
 		next.State, next.Began = nusav1.StepState_STEP_STATE_RUNNING, timestamppb.New(now)
-		next.Attempts++
 		next.Tries++
+		if r.inner(a.Step) {
+			n, err := b.startInner(t, r, a, region, next)
+			if err != nil {
+				return 0, err
+			}
+			size = n
+			break
+		}
+		next.Attempts++
 		c, err := b.child(r, a.Step, a.Item, int(next.GetAttempts()), region, children)
 		if err != nil {
 			return 0, err
@@ -250,14 +265,18 @@ func (b *Book) act(t *state.Tx, r *run, a flow.Action, region string, children m
 		if why == "" {
 			why = "run " + r.key.Name + " was canceled"
 		}
-		if err := schedules.Stop(t, r.childKey(a.Step, a.Item, int(old.GetAttempts())), why); err != nil {
+		if err := b.stopChild(t, r, a, why); err != nil {
 			return 0, err
 		}
 	case flow.Retry:
 		next.State = nusav1.StepState_STEP_STATE_BACKOFF
 	case flow.Finish:
 		next.State, next.Ended = endStates[a.End], timestamppb.New(now)
-		if old.GetAttempts() > 0 {
+		switch {
+		case old.GetAttempts() > 0 && r.inner(a.Step):
+			b.takeWritten(r, a.Step, a.Item, next)
+			size += len(next.GetOutput())
+		case old.GetAttempts() > 0:
 			if err := takeOutput(b, t, r, r.childKey(a.Step, a.Item, int(old.GetAttempts())), next); err != nil {
 				return 0, err
 			}
@@ -337,7 +356,11 @@ func (b *Book) regionOf(r *run) string {
 		return ""
 	}
 	for name := range r.jobs {
-		j := b.st.Jobs[state.JobKey{Namespace: r.key.Namespace, Name: name}]
+		k := state.JobKey{Namespace: r.key.Namespace, Name: name}
+		if in := b.runs[k]; in != nil && in.rec.GetRun().GetRegion() != "" {
+			return in.rec.GetRun().GetRegion()
+		}
+		j := b.st.Jobs[k]
 		if j == nil {
 			continue
 		}
@@ -353,7 +376,7 @@ func (b *Book) regionOf(r *run) string {
 // asks returns what the jobs that a plan starts are made from. The lock is held.
 func (b *Book) asks(r *run, p *flow.Plan, region string) (out []ask) {
 	for _, a := range p.Actions {
-		if a.Do == flow.Start {
+		if a.Do == flow.Start && !r.inner(a.Step) {
 			out = append(out, b.ask(r, a.Step, a.Item, int(r.recs[a.Step][a.Item].GetAttempts())+1, region))
 		}
 	}
