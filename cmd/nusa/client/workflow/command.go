@@ -252,22 +252,24 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			}
 			out.Runs = slices.DeleteFunc(out.Runs, func(r *nusav1.WorkflowRun) bool { return !states.Has(term.Word(r.GetState())) })
 			slices.SortStableFunc(out.Runs, func(x, y *nusav1.WorkflowRun) int { return y.GetBegan().AsTime().Compare(x.GetBegan().AsTime()) })
-			return c.Print(out, func(w *term.Screen) {
-				if len(out.GetRuns()) == 0 {
-					fmt.Fprintf(w, "no run%s; begin one with: %s workflow run FILE\n", states.Text(), c.Program)
-					return
-				}
-				t := term.NewTable("RUN", "STATE", ">STEPS", ">BAD", "BEGAN", "BY", "#MESSAGE")
-				for _, r := range out.GetRuns() {
-					t.Row(runName(r), w.State(term.Word(r.GetState())), fmt.Sprintf("%d/%d", r.GetStepsEnded(), r.GetSteps()), term.Count(r.GetStepsFailed()), w.Since(r.GetBegan()), by(r), term.OneLine(r.GetMessage()))
-				}
-				t.DropEmpty("BAD", "BY", "MESSAGE")
-				t.Write(w)
-			})
+			return c.Print(out, func(w *term.Screen) { writeRuns(w, out, states, c.Program) })
 		}),
 	}
 	states = cli.StateFlag(c, "runs", "running", "canceling", "exiting", "resetting", "succeeded", "failed", "canceled")
 	return c
+}
+
+func writeRuns(w *term.Screen, out *nusav1.ListWorkflowRunsResponse, states *cli.States, program string) {
+	if len(out.GetRuns()) == 0 {
+		fmt.Fprintf(w, "no run%s; begin one with: %s workflow run FILE\n", states.Text(), program)
+		return
+	}
+	t := term.NewTable("RUN", "STATE", ">STEPS", ">BAD", "BEGAN", "BY", "#MESSAGE")
+	for _, r := range out.GetRuns() {
+		t.Row(runName(r), w.State(term.Word(r.GetState())), fmt.Sprintf("%d/%d", r.GetStepsEnded(), r.GetSteps()), term.Count(r.GetStepsFailed()), w.Since(r.GetBegan()), by(r), term.OneLine(r.GetMessage()))
+	}
+	t.DropEmpty("BAD", "BY", "MESSAGE")
+	t.Write(w)
 }
 
 // by says why a run began, unless a caller began it.
@@ -299,8 +301,8 @@ func retryCommand(s *cli.Settings) *cobra.Command {
 	var from string
 	c := &cobra.Command{
 		Use: "retry RUN --from STEP", Short: "Run a step, and all that depend on it, again", Args: cli.Positional("RUN"),
-		Long:    "Runs a step of a run that has ended, and all steps that depend on it, again. The other\nsteps keep their ends.",
-		Example: "  nusa workflow retry etl.3f9a01bc --from train",
+		Long:    "Runs a step of a run that has ended, and all steps that depend on it, again. The other\nsteps keep their ends. STEP/STEP is a step of the run of a step: that run goes on.",
+		Example: "  nusa workflow retry etl.3f9a01bc --from train\n  nusa workflow retry etl.3f9a01bc --from train/fit",
 		RunE: steer(s, func(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, _ []string) (*nusav1.WorkflowRun, error) {
 			if from == "" {
 				return nil, errors.New("--from is missing: the first step to run again")

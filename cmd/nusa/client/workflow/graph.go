@@ -27,7 +27,27 @@ func graphCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Print(g, func(w *term.Screen) { draw(w, g) })
+			all := []*nusav1.WorkflowGraph{g}
+			for n := 0; c.Output == "table" && n < len(all); n++ {
+				for _, st := range all[n].GetSteps() {
+					if st.GetRun() == "" || len(all) > mostInside {
+						continue
+					}
+					in, err := client(c).Graph(ctx, &nusav1.GetWorkflowGraphRequest{Run: &nusav1.JobRef{Namespace: ref.GetNamespace(), Name: st.GetRun()}})
+					if err != nil {
+						return err
+					}
+					all = append(all, in)
+				}
+			}
+			return c.Print(g, func(w *term.Screen) {
+				for i, g := range all {
+					if i > 0 {
+						fmt.Fprintln(w)
+					}
+					draw(w, g)
+				}
+			})
 		}),
 	}
 }
@@ -47,7 +67,11 @@ func draw(w *term.Screen, g *nusav1.WorkflowGraph) {
 		}
 		below[parent] = append(below[parent], i)
 	}
-	fmt.Fprintf(w, "%s %s\n", runName(g.GetRun()), w.State(term.Word(g.GetRun().GetState())))
+	of := ""
+	if g.GetRun().GetParent() != "" {
+		of = fmt.Sprintf(" (step %s of %s)", g.GetRun().GetParentStep(), g.GetRun().GetParent())
+	}
+	fmt.Fprintf(w, "%s %s%s\n", runName(g.GetRun()), w.State(term.Word(g.GetRun().GetState())), of)
 	type line struct {
 		step int
 		lead string // the lines that lead to the steps before it
@@ -79,6 +103,12 @@ func aside(index map[string]int, s *nusav1.GraphStep) string {
 	out := ""
 	if s.GetItems() > 0 {
 		out += fmt.Sprintf(" %d/%d", s.GetItemsEnded(), s.GetItems())
+	}
+	switch {
+	case s.GetRun() != "":
+		out += " (run " + s.GetRun() + ")"
+	case s.GetWorkflow() != "":
+		out += " (workflow " + s.GetWorkflow() + ")"
 	}
 	if s.GetOnExit() {
 		out += " (at the end)"

@@ -46,7 +46,13 @@ func statusCommand(s *cli.Settings) *cobra.Command {
 				return err
 			}
 			all.Steps = slices.DeleteFunc(all.GetSteps(), func(st *nusav1.StepStatus) bool { return !states.Has(term.Word(st.GetState())) })
-			return c.Print(all, func(w *term.Screen) { write(w, all, states) })
+			var inner map[string]*nusav1.WorkflowRunStatus
+			if c.Output == "table" {
+				if inner, err = inside(ctx, c, all); err != nil {
+					return err
+				}
+			}
+			return c.Print(all, func(w *term.Screen) { write(w, all, inner, states) })
 		}),
 	}
 	c.Flags().StringVar(&step, "step", "", "only this step")
@@ -54,7 +60,29 @@ func statusCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
-func write(w *term.Screen, all *nusav1.WorkflowRunStatus, states *cli.States) {
+// mostInside bounds the runs inside a run that are shown.
+const mostInside = 50
+
+// inside returns the runs that the steps of a run have begun, by name, and those inside them.
+func inside(ctx context.Context, c *cli.Session, outer *nusav1.WorkflowRunStatus) (map[string]*nusav1.WorkflowRunStatus, error) {
+	out := map[string]*nusav1.WorkflowRunStatus{}
+	for queue := []*nusav1.WorkflowRunStatus{outer}; len(queue) > 0; queue = queue[1:] {
+		for _, st := range queue[0].GetSteps() {
+			if st.GetRun() == "" || len(out) == mostInside {
+				continue
+			}
+			in, err := steps(ctx, c, &nusav1.JobRef{Namespace: outer.GetRun().GetNamespace(), Name: st.GetRun()}, &nusav1.GetWorkflowRunRequest{})
+			if err != nil {
+				return nil, err
+			}
+			out[st.GetRun()] = in
+			queue = append(queue, in)
+		}
+	}
+	return out, nil
+}
+
+func write(w *term.Screen, all *nusav1.WorkflowRunStatus, inner map[string]*nusav1.WorkflowRunStatus, states *cli.States) {
 	r := all.GetRun()
 	var params []string
 	for _, name := range slices.Sorted(maps.Keys(r.GetParameters())) {
@@ -67,6 +95,12 @@ func write(w *term.Screen, all *nusav1.WorkflowRunStatus, states *cli.States) {
 	}
 	if r.GetTime() != nil {
 		fields = append(fields, [2]string{"schedule", by(r) + ", time " + r.GetTime().AsTime().Format(time.RFC3339)})
+	}
+	if r.GetParent() != "" {
+		fields = append(fields, [2]string{"inside", "run " + r.GetParent() + ", step " + r.GetParentStep()})
+	}
+	if r.GetOutput() != "" {
+		fields = append(fields, [2]string{"output", shortened(r.GetOutput())})
 	}
 	if r.GetEnded() != nil {
 		fields = append(fields, [2]string{"took", term.Duration(r.GetEnded().AsTime().Sub(r.GetBegan().AsTime()).Round(time.Millisecond))})
@@ -82,22 +116,33 @@ func write(w *term.Screen, all *nusav1.WorkflowRunStatus, states *cli.States) {
 		return
 	}
 	t := term.NewTable("STEP", "STATE", ">TRIES", ">TOOK", "#MESSAGE")
+	rows(w, t, all, inner, "")
+	t.DropEmpty("TOOK", "MESSAGE")
+	t.Write(w)
+}
+
+// rows adds the steps of a run to a table, each with those of its run below it.
+func rows(w *term.Screen, t *term.Table, all *nusav1.WorkflowRunStatus, inner map[string]*nusav1.WorkflowRunStatus, indent string) {
 	for _, st := range all.GetSteps() {
 		took := ""
 		if st.GetBegan() != nil && st.GetEnded() != nil {
 			took = term.Duration(st.GetEnded().AsTime().Sub(st.GetBegan().AsTime()).Round(time.Millisecond))
 		}
 		message := term.OneLine(st.GetMessage())
-		if out := st.GetOutput(); out != "" && message == "" {
-			message = "output " + shortened(out)
-		}
-		if st.GetItem() != "" && message == "" {
+		switch {
+		case message != "":
+		case st.GetOutput() != "":
+			message = "output " + shortened(st.GetOutput())
+		case st.GetRun() != "":
+			message = "run " + st.GetRun()
+		case st.GetItem() != "":
 			message = "item " + term.OneLine(st.GetItem())
 		}
-		t.Row(stepName(st), w.State(term.Word(st.GetState())), term.Count(st.GetAttempts()), term.OrDash(took), message)
+		t.Row(indent+stepName(st), w.State(term.Word(st.GetState())), term.Count(st.GetAttempts()), term.OrDash(took), message)
+		if in := inner[st.GetRun()]; in != nil {
+			rows(w, t, in, inner, indent+"  ")
+		}
 	}
-	t.DropEmpty("TOOK", "MESSAGE")
-	t.Write(w)
 }
 
 // shortened returns an output as a table shows it.
