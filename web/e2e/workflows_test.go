@@ -26,6 +26,8 @@ func TestRuns(t *testing.T) {
 	p.click("section.panel a", fixture.ApprovalRun+"--train")
 	p.wait("new URLSearchParams(location.search).get('job') === 'default/" + fixture.ApprovalRun + "--train'")
 
+	p.navigate(address + "/ui/workflows?step=fetch&run=default/" + fixture.ApprovalRun)
+	p.see(`{"files": ["a.csv", "b.csv"]}`)
 	p.navigate(address + "/ui/workflows?run=default/" + fixture.ApprovalRun)
 	p.see("Step release waits for an approval.")
 	p.click("main button", "Approve")

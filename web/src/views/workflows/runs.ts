@@ -17,6 +17,11 @@ export interface Run {
   stepsEnded?: number
   active?: number
   stepsFailed?: number
+  /** The time of the schedule that began the run. */
+  time?: Timestamp
+  /** The run, and its step, that began this run. */
+  parent?: string
+  parentStep?: string
 }
 
 /** Instance is a step, or one item of a step with foreach. */
@@ -28,6 +33,9 @@ export interface Instance {
   message?: string
   attempts?: number
   job?: string
+  /** Instead of a job, the run of another workflow. */
+  run?: string
+  output?: string
   began?: Timestamp
   ended?: Timestamp
   until?: Timestamp
@@ -42,6 +50,7 @@ export interface Step {
   items?: number
   itemsEnded?: number
   onExit?: boolean
+  workflow?: string
 }
 
 /** word returns "timed out" for STEP_STATE_TIMED_OUT, and "running" for WORKFLOW_RUN_STATE_RUNNING. */
