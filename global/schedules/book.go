@@ -184,3 +184,38 @@ func (b *Book) refresh(e *entry) {
 		e.rule, e.hash = ruleOf(e.key, e.spec)
 	}
 }
+
+// Serve makes the runs of workflows with a schedule begin. It must be called before Run.
+func (b *Book) Serve(w Workflows) { b.flows = w }
+
+// Noticed tells that a run of a workflow has begun or ended. The lock is held.
+func (b *Book) Noticed(of, run state.JobKey) {
+	now := time.Now()
+	b.notice(run, now)
+	if e := b.byJob[of]; e != nil && e.record != nil {
+		b.clock.Sooner(e, now)
+		b.st.Templates.Wake.Notify()
+	}
+}
+
+// FlowsRead tells that the stored runs of workflows are read. The lock is held.
+func (b *Book) FlowsRead() {
+	now := time.Now()
+	for _, e := range b.byJob {
+		if e.ofWorkflow() || len(e.active) > 0 {
+			e.checked = time.Time{}
+			b.clock.Sooner(e, now)
+		}
+	}
+	b.st.Templates.Wake.Notify()
+}
+
+// Awaits reports whether a run of a schedule is not noted to have ended. The lock is held.
+func (b *Book) Awaits(of state.JobKey, run string) bool {
+	e := b.byJob[of]
+	if e == nil {
+		return false
+	}
+	_, active := e.active[run]
+	return active
+}

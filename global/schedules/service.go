@@ -226,12 +226,12 @@ func (s *Service) Trigger(ctx context.Context, req *nusav1.TriggerScheduleReques
 	}
 	var name string
 	b.st.Lock()
-	waits := b.waits(e)
+	waits := waits(b, e)
 	b.st.Unlock()
 	if waits {
 		return nil, status.Errorf(codes.Unavailable, "the runs of job %s are not read yet: trigger it again", e.key)
 	}
-	prepared, err := b.prepare(e)
+	prepared, err := prepare(b, e)
 	if err != nil {
 		return nil, api.StatusOf(err)
 	}
@@ -244,14 +244,14 @@ func (s *Service) Trigger(ctx context.Context, req *nusav1.TriggerScheduleReques
 			return status.Errorf(codes.Unavailable, "job %s has just changed: trigger it again", e.key)
 		}
 		name = b.nameOf(t, e, p.Start)
-		switch why, err := b.beginNext(t, e, next{name, p.Start.Time, nusav1.JobRunTrigger_JOB_RUN_TRIGGER_MANUAL, prepared}); {
+		switch why, err := beginNext(b, t, e, next{name, p.Start.Time, nusav1.JobRunTrigger_JOB_RUN_TRIGGER_MANUAL, prepared}); {
 		case err != nil:
 			return err
 		case why != "":
 			return status.Error(codes.ResourceExhausted, why)
 		}
 		for _, x := range p.Stop {
-			if err := b.stop(t, state.JobKey{Namespace: e.key.Namespace, Name: x.Name}, x.Why); err != nil {
+			if err := stop(b, t, state.JobKey{Namespace: e.key.Namespace, Name: x.Name}, x.Why); err != nil {
 				return err
 			}
 		}

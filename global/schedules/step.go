@@ -119,7 +119,7 @@ func (b *Book) advance(ctx context.Context, e *entry) error {
 		b.remember(e)
 		b.st.Lock()
 		b.refresh(e)
-		if b.waits(e) {
+		if waits(b, e) {
 			b.st.Unlock()
 			return nil
 		}
@@ -146,7 +146,7 @@ func (b *Book) advance(ctx context.Context, e *entry) error {
 			}
 			continue
 		}
-		prepared, wrong := b.prepare(e)
+		prepared, wrong := prepare(b, e)
 		if err := b.commit(ctx, func(t *state.Tx) error { return b.take(t, e, prepared, wrong) }); err != nil {
 			return err
 		}
@@ -194,7 +194,7 @@ func (b *Book) take(t *state.Tx, e *entry, prepared any, wrong error) error {
 		s.next = recordOf(e, run, s.plan.State)
 	}
 	for _, x := range s.plan.Stop {
-		if err := b.stop(t, state.JobKey{Namespace: e.key.Namespace, Name: x.Name}, x.Why); err != nil {
+		if err := stop(b, t, state.JobKey{Namespace: e.key.Namespace, Name: x.Name}, x.Why); err != nil {
 			return err
 		}
 	}
@@ -240,7 +240,7 @@ func (b *Book) start(t *state.Tx, e *entry, p *plan.Plan, prepared any, wrong er
 		return errUnprepared // it has just become a workflow: the next step prepares it
 	default:
 		var err error
-		if why, err = b.beginNext(t, e, next{name, p.Start.Time, trigger, prepared}); err != nil {
+		if why, err = beginNext(b, t, e, next{name, p.Start.Time, trigger, prepared}); err != nil {
 			return err
 		}
 	}
@@ -253,7 +253,7 @@ func (b *Book) start(t *state.Tx, e *entry, p *plan.Plan, prepared any, wrong er
 }
 
 func (b *Book) nameOf(t *state.Tx, e *entry, s *plan.Start) string {
-	return plan.Name(e.key.Name, s.Time, s.Trigger, func(name string) bool { return b.exists(t, e, name) })
+	return plan.Name(e.key.Name, s.Time, s.Trigger, func(name string) bool { return exists(b, t, e, name) })
 }
 
 // noteEnd stores that a run has ended.

@@ -28,43 +28,8 @@ type Workflows struct {
 	Active func(k state.JobKey) int
 }
 
-// Serve makes the runs of workflows with a schedule begin. It must be called before Run.
-func (b *Book) Serve(w Workflows) { b.flows = w }
-
-// Noticed tells that a run of a workflow has begun or ended. The lock is held.
-func (b *Book) Noticed(of, run state.JobKey) {
-	now := time.Now()
-	b.notice(run, now)
-	if e := b.byJob[of]; e != nil && e.record != nil {
-		b.clock.Sooner(e, now)
-		b.st.Templates.Wake.Notify()
-	}
-}
-
-// FlowsRead tells that the stored runs of workflows are read. The lock is held.
-func (b *Book) FlowsRead() {
-	now := time.Now()
-	for _, e := range b.byJob {
-		if e.ofWorkflow() || len(e.active) > 0 {
-			e.checked = time.Time{}
-			b.clock.Sooner(e, now)
-		}
-	}
-	b.st.Templates.Wake.Notify()
-}
-
-// Awaits reports whether a run of a schedule is not noted to have ended. The lock is held.
-func (b *Book) Awaits(of state.JobKey, run string) bool {
-	e := b.byJob[of]
-	if e == nil {
-		return false
-	}
-	_, active := e.active[run]
-	return active
-}
-
 // waits reports whether nothing can be decided about an entry yet. The lock is held.
-func (b *Book) waits(e *entry) bool { return e.ofWorkflow() && !b.flows.Ready() }
+func waits(b *Book, e *entry) bool { return e.ofWorkflow() && !b.flows.Ready() }
 
 // begins reports whether a stored job begins runs by this package. The lock is held.
 func begins(rec *state.Record) bool {
@@ -75,7 +40,7 @@ func begins(rec *state.Record) bool {
 func (e *entry) ofWorkflow() bool { return e.spec.GetWorkflow() != nil }
 
 // prepare makes what the next run of an entry needs, if its job is a workflow.
-func (b *Book) prepare(e *entry) (prepared any, err error) {
+func prepare(b *Book, e *entry) (prepared any, err error) {
 	b.st.Lock()
 	rec, spec, is := e.record, e.spec, e.ofWorkflow()
 	b.st.Unlock()
@@ -95,10 +60,10 @@ type next struct {
 }
 
 // beginNext begins a run. why: it cannot begin, and neither can a later one of the same job.
-func (b *Book) beginNext(t *state.Tx, e *entry, n next) (why string, err error) {
+func beginNext(b *Book, t *state.Tx, e *entry, n next) (why string, err error) {
 	k := state.JobKey{Namespace: e.key.Namespace, Name: n.name}
 	switch {
-	case b.exists(t, e, n.name):
+	case exists(b, t, e, n.name):
 		return "run " + n.name + " exists already", nil
 	case b.total >= mostRunsOfAll:
 		return errRunsOfAll.Error(), nil
@@ -118,13 +83,13 @@ func (b *Book) beginNext(t *state.Tx, e *entry, n next) (why string, err error) 
 }
 
 // exists reports whether a run of this name exists.
-func (b *Book) exists(t *state.Tx, e *entry, name string) bool {
+func exists(b *Book, t *state.Tx, e *entry, name string) bool {
 	k := state.JobKey{Namespace: e.key.Namespace, Name: name}
 	rec, _ := t.Job(k)
-	return e.runs[name] != nil || rec != nil || state.InHistory(b.st, k) || e.ofWorkflow() && b.hasFlow(k)
+	return e.runs[name] != nil || rec != nil || state.InHistory(b.st, k) || e.ofWorkflow() && hasFlow(b, k)
 }
 
-func (b *Book) hasFlow(k state.JobKey) bool {
+func hasFlow(b *Book, k state.JobKey) bool {
 	if b.flows.State == nil {
 		return false
 	}
@@ -133,8 +98,8 @@ func (b *Book) hasFlow(k state.JobKey) bool {
 }
 
 // stop stops a run.
-func (b *Book) stop(t *state.Tx, k state.JobKey, why string) error {
-	if rec, _ := t.Job(k); rec != nil || !b.hasFlow(k) {
+func stop(b *Book, t *state.Tx, k state.JobKey, why string) error {
+	if rec, _ := t.Job(k); rec != nil || !hasFlow(b, k) {
 		return Stop(t, k, why)
 	}
 	return b.flows.Stop(t, k, why)

@@ -28,7 +28,7 @@ type prepared struct {
 }
 
 // prepare makes a run of a workflow. record is the stored job with the spec.
-func (b *Book) prepare(k state.JobKey, record *state.Record, spec *nusav1.JobSpec, params map[string]string) (*prepared, error) {
+func prepare(b *Book, k state.JobKey, record *state.Record, spec *nusav1.JobSpec, params map[string]string) (*prepared, error) {
 	if err := checkParameters(spec, params); err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (b *Book) prepare(k state.JobKey, record *state.Record, spec *nusav1.JobSpe
 	p.rec = &nusav1.WorkflowRunRecord{Spec: id, Run: &nusav1.WorkflowRun{
 		Workflow: k.Name, State: nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_RUNNING, Parameters: params, Began: timestamppb.Now(),
 	}}
-	if p.inside, err = b.contained(k, spec); err != nil {
+	if p.inside, err = contained(b, k, spec); err != nil {
 		return nil, err
 	}
 	for name, of := range p.inside {
@@ -58,7 +58,7 @@ func (b *Book) prepare(k state.JobKey, record *state.Record, spec *nusav1.JobSpe
 }
 
 // begin adds a run to a transaction.
-func (b *Book) begin(t *state.Tx, k state.JobKey, p *prepared) error {
+func begin(b *Book, t *state.Tx, k state.JobKey, p *prepared) error {
 	if err := b.may(); err != nil {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
@@ -103,7 +103,7 @@ func (b *Book) begin(t *state.Tx, k state.JobKey, p *prepared) error {
 func serveSchedules(b *Book) {
 	b.schedules.Serve(schedules.Workflows{
 		Prepare: func(k state.JobKey, record *state.Record, spec *nusav1.JobSpec) (any, error) {
-			p, err := b.prepare(k, record, spec, nil)
+			p, err := prepare(b, k, record, spec, nil)
 			if err != nil {
 				return nil, err
 			}
@@ -114,7 +114,7 @@ func serveSchedules(b *Book) {
 			p := *made
 			p.rec = proto.CloneOf(made.rec)
 			p.rec.Run.Trigger, p.rec.Run.Time, p.rec.Run.Began = trigger, timestamppb.New(at), timestamppb.Now()
-			return b.begin(t, run, &p)
+			return begin(b, t, run, &p)
 		},
 		Ready:  func() bool { return b.loaded },
 		State:  func(k state.JobKey) (nusav1.JobRunState, string, bool, bool) { return resultOf(b, k) },
@@ -166,7 +166,7 @@ func cancel(t *state.Tx, r *run, why string) error {
 }
 
 // scheduled reports whether a workflow has a schedule: then package schedules describes it. The lock is held.
-func (b *Book) scheduled(k state.JobKey) bool {
+func scheduled(b *Book, k state.JobKey) bool {
 	j := b.st.Jobs[k]
 	return j != nil && j.Record.Scheduled()
 }

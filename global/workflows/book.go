@@ -77,7 +77,7 @@ func New(term *api.Term, s *schedules.Book) *Book {
 		b.st.Others = map[string]func(string, proto.Message){}
 	}
 	b.st.Others[specKind], b.st.Others[runKind], b.st.Others[stepKind] = b.applySpec, b.applyRun, b.applyStep
-	b.st.Letters.Retried = b.retried
+	b.st.Letters.Retried = func(k state.JobKey) (again, known bool) { return retried(b, k) }
 	b.st.Others[state.OutputKind] = func(name string, m proto.Message) { applyOutput(b, name, m) }
 	return b
 }
@@ -138,7 +138,7 @@ func (b *Book) applyRun(name string, m proto.Message) {
 	was := r.live()
 	r.setRecord(rec)
 	b.countLive(r, one(r.live())-one(was && r.counted))
-	b.wakeOuter(r)
+	wakeOuter(b, r)
 	r.counted = true
 	b.describe(r.workflow())
 	if r.rec.GetRun().GetTime() != nil {
@@ -205,7 +205,7 @@ func (b *Book) plant(r *run) {
 
 // describe sets what lists show of a workflow. The lock is held.
 func (b *Book) describe(k state.JobKey) {
-	if _, is := b.st.Templates.Lines[k]; !is || b.scheduled(k) {
+	if _, is := b.st.Templates.Lines[k]; !is || scheduled(b, k) {
 		return
 	}
 	active := b.live[k]

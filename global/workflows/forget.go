@@ -42,7 +42,7 @@ func (b *Book) tidy(ctx context.Context, now time.Time) error {
 	var old []*run
 	if b.may() == nil && !b.st.History.Unread() {
 		for _, runs := range b.byWorkflow {
-			old = append(old, beyond(runs, b.outerOf, now)...)
+			old = append(old, beyond(b, runs, now)...)
 		}
 		old = slices.DeleteFunc(old, func(r *run) bool { // its schedule has yet to count its end
 			return r.rec.GetRun().GetTime() != nil && b.schedules.Awaits(r.workflow(), r.key.Name)
@@ -74,10 +74,10 @@ func (b *Book) tidy(ctx context.Context, now time.Time) error {
 }
 
 // beyond returns the ended runs of a workflow beyond its limits. Those inside others are forgotten with them.
-func beyond(runs map[string]*run, outer func(*run) *run, now time.Time) (out []*run) {
+func beyond(b *Book, runs map[string]*run, now time.Time) (out []*run) {
 	var ended []*run
 	for _, r := range runs {
-		if !r.live() && outer(r) == nil {
+		if !r.live() && outerOf(b, r) == nil {
 			ended = append(ended, r)
 		}
 	}

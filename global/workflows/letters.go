@@ -12,7 +12,7 @@ import (
 
 // retried reports whether a failed job is an attempt of a step after which the step is tried again. known is false
 // until the runs are read. The lock is held.
-func (b *Book) retried(k state.JobKey) (again, known bool) {
+func retried(b *Book, k state.JobKey) (again, known bool) {
 	switch {
 	case !job.OfStep(k.Name):
 		return false, true
@@ -25,11 +25,11 @@ func (b *Book) retried(k state.JobKey) (again, known bool) {
 	}
 	i, item, attempt, ok := r.attemptOf(k.Name)
 	for ok && !r.again(i, item, attempt) { // perhaps the step whose run this is is tried again
-		outer := b.outerOf(r)
+		outer := outerOf(b, r)
 		if outer == nil {
 			return false, true
 		}
-		i, item, attempt, ok = b.attemptIn(outer, r)
+		i, item, attempt, ok = attemptIn(b, outer, r)
 		r = outer
 	}
 	return ok, true
@@ -56,7 +56,8 @@ func (r *run) attemptOf(name string) (i, item, attempt int, ok bool) {
 		return 0, 0, 0, false
 	}
 	parts := strings.Split(rest, job.StepMark)
-	if i, ok = r.def.byJob[parts[0]]; !ok {
+	i, ok = r.def.byJob[parts[0]]
+	if !ok {
 		return 0, 0, 0, false
 	}
 	attempt = 1

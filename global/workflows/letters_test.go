@@ -49,11 +49,11 @@ func TestOnlyTheLastAttemptLeavesADeadLetter(t *testing.T) {
 		i, _ := d.graph.Index(c.step)
 		r.set(i, c.item, &nusav1.WorkflowStepRecord{State: c.state, Tries: c.tries, Attempts: c.all})
 		k := state.JobKey{Namespace: "default", Name: c.job}
-		if _, known := b.retried(k); known == job.OfStep(c.job) {
+		if _, known := retried(b, k); known == job.OfStep(c.job) {
 			t.Errorf("%s: known before the runs are read: %v", c.job, known)
 		}
 		b.loaded = true
-		if again, known := b.retried(k); again != c.again || !known {
+		if again, known := retried(b, k); again != c.again || !known {
 			t.Errorf("%s, %s after %d tries: again %v, known %v", c.job, c.state, c.tries, again, known)
 		}
 	}

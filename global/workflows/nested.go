@@ -29,7 +29,7 @@ type pinned struct {
 }
 
 // contained returns the workflows that a workflow contains, by name. The error names the wrong one.
-func (b *Book) contained(k state.JobKey, spec *nusav1.JobSpec) (map[string]pinned, error) {
+func contained(b *Book, k state.JobKey, spec *nusav1.JobSpec) (map[string]pinned, error) {
 	specs := map[string]*nusav1.JobSpec{k.Name: spec}
 	bytes := proto.Size(spec)
 	names, err := steps.Contained(k.Name, func(name string) ([]string, error) {
@@ -97,12 +97,12 @@ func (r *run) innerName(i, item, attempt int) string {
 }
 
 // innerRun returns the run of the latest attempt of an item, or nil. The lock is held.
-func (b *Book) innerRun(r *run, i, item int) *run {
+func innerRun(b *Book, r *run, i, item int) *run {
 	return b.runs[r.childKey(i, item, int(r.recs[i][item].GetAttempts()))]
 }
 
 // outerOf returns the run whose step began a run, or nil. The lock is held.
-func (b *Book) outerOf(r *run) *run {
+func outerOf(b *Book, r *run) *run {
 	name := r.rec.GetRun().GetParent()
 	if name == "" {
 		return nil
@@ -119,7 +119,7 @@ func rootKey(namespace string, r *nusav1.WorkflowRunRecord, own state.JobKey) st
 }
 
 // attemptIn returns which attempt of the outer run a run is. The lock is held.
-func (b *Book) attemptIn(outer, r *run) (i, item, attempt int, ok bool) {
+func attemptIn(b *Book, outer, r *run) (i, item, attempt int, ok bool) {
 	i, ok = outer.def.graph.Index(r.rec.GetRun().GetParentStep())
 	if !ok {
 		return 0, 0, 0, false
@@ -138,8 +138,8 @@ func (b *Book) attemptIn(outer, r *run) (i, item, attempt int, ok bool) {
 }
 
 // innerResult returns how the run of an item ended, and a text about it. The lock is held.
-func (b *Book) innerResult(r *run, i, item int) (steps.End, string) {
-	in := b.innerRun(r, i, item)
+func innerResult(b *Book, r *run, i, item int) (steps.End, string) {
+	in := innerRun(b, r, i, item)
 	switch {
 	case in == nil:
 		return steps.Lost, "its run was removed"
@@ -188,16 +188,16 @@ func (r *run) passed(i, item int, known map[string]*nusav1.WorkflowParameter) (m
 }
 
 // startInner begins the run of an item, or lets the former one go on. next is the record of the item.
-func (b *Book) startInner(t *state.Tx, r *run, a flow.Action, region string, next *nusav1.WorkflowStepRecord) (int, error) {
+func startInner(b *Book, t *state.Tx, r *run, a flow.Action, region string, next *nusav1.WorkflowStepRecord) (int, error) {
 	if old := r.recs[a.Step][a.Item]; r.resumes(a.Step, a.Item, old) {
-		return 0, b.resume(t, r, a.Step, a.Item)
+		return 0, resume(b, t, r, a.Step, a.Item)
 	}
 	next.Attempts++
-	return b.beginInner(t, r, a.Step, a.Item, int(next.GetAttempts()), region)
+	return beginInner(b, t, r, a.Step, a.Item, int(next.GetAttempts()), region)
 }
 
 // stopChild stops the job or the run of an attempt.
-func (b *Book) stopChild(t *state.Tx, r *run, a flow.Action, why string) error {
+func stopChild(b *Book, t *state.Tx, r *run, a flow.Action, why string) error {
 	k := r.childKey(a.Step, a.Item, int(r.recs[a.Step][a.Item].GetAttempts()))
 	if r.inner(a.Step) {
 		return cancel(t, b.runs[k], why)
@@ -206,7 +206,7 @@ func (b *Book) stopChild(t *state.Tx, r *run, a flow.Action, why string) error {
 }
 
 // beginInner adds the run of an attempt to a transaction. It returns about how many bytes it writes.
-func (b *Book) beginInner(t *state.Tx, r *run, i, item, attempt int, region string) (int, error) {
+func beginInner(b *Book, t *state.Tx, r *run, i, item, attempt int, region string) (int, error) {
 	name := r.def.steps[i].GetWorkflow()
 	root := b.runs[rootKey(r.key.Namespace, r.rec, r.key)]
 	def := b.defs[r.key.Namespace+"/"+root.record().GetWorkflows()[name]]
@@ -275,8 +275,8 @@ func (r *run) sameRegion() bool {
 }
 
 // wakeOuter lets the outer run look at its step. The lock is held.
-func (b *Book) wakeOuter(r *run) {
-	outer := b.outerOf(r)
+func wakeOuter(b *Book, r *run) {
+	outer := outerOf(b, r)
 	if outer == nil {
 		return
 	}
@@ -294,12 +294,12 @@ func (r *run) resumes(i, item int, old *nusav1.WorkflowStepRecord) bool {
 }
 
 // resume adds the retry of the run of an item to a transaction.
-func (b *Book) resume(t *state.Tx, r *run, i, item int) error {
-	in := b.innerRun(r, i, item)
+func resume(b *Book, t *state.Tx, r *run, i, item int) error {
+	in := innerRun(b, r, i, item)
 	if in == nil || in.live() {
 		return status.Errorf(codes.FailedPrecondition, "the run of step %s was removed, or has not ended", r.def.graph.Steps[i].Name)
 	}
-	next, err := b.resetting(in, r.rec.GetResumeFrom())
+	next, err := resetting(b, in, r.rec.GetResumeFrom())
 	if err != nil {
 		return err
 	}
@@ -307,20 +307,20 @@ func (b *Book) resume(t *state.Tx, r *run, i, item int) error {
 }
 
 // resetting returns the record of a run that runs again from a step, which may be one of a run inside.
-func (b *Book) resetting(r *run, from string) (*nusav1.WorkflowRunRecord, error) {
+func resetting(b *Book, r *run, from string) (*nusav1.WorkflowRunRecord, error) {
 	next := proto.CloneOf(r.rec)
 	next.Run.State, next.Run.Message, next.Run.Ended = nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_RESETTING, "", nil
 	next.Outcome, next.From, next.ResumeItem, next.ResumeFrom = nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_UNSPECIFIED, from, 0, ""
 	next.Round++
 	if head, rest, deeper := strings.Cut(from, "/"); deeper {
-		i, item, in, err := b.inside(r, "from", head)
+		i, item, in, err := inside(b, r, "from", head)
 		if err != nil {
 			return nil, err
 		}
 		if in.live() {
 			return nil, status.Errorf(codes.FailedPrecondition, "run %s has not ended", in.key)
 		}
-		if _, err := b.resetting(in, rest); err != nil {
+		if _, err := resetting(b, in, rest); err != nil {
 			return nil, err
 		}
 		next.From, next.ResumeItem, next.ResumeFrom = r.def.graph.Steps[i].Name, int32(item), rest
@@ -330,7 +330,7 @@ func (b *Book) resetting(r *run, from string) (*nusav1.WorkflowRunRecord, error)
 }
 
 // inside returns the latest run of STEP or STEP[N]. The lock is held.
-func (b *Book) inside(r *run, field, head string) (i, item int, in *run, err error) {
+func inside(b *Book, r *run, field, head string) (i, item int, in *run, err error) {
 	name, number, indexed := strings.Cut(strings.TrimSuffix(head, "]"), "[")
 	if err := r.checkStep(field, name); err != nil {
 		return 0, 0, nil, err
@@ -345,20 +345,21 @@ func (b *Book) inside(r *run, field, head string) (i, item int, in *run, err err
 	case err != nil || item < 0 || item >= len(r.snap.Steps[i].Items) || indexed != (r.items[i] != nil):
 		return 0, 0, nil, invalid(field, "step %s of run %s has no item %q: name one as %s[0]", name, r.key, number, name)
 	}
-	if in = b.innerRun(r, i, item); in == nil {
+	in = innerRun(b, r, i, item)
+	if in == nil {
 		return 0, 0, nil, status.Errorf(codes.FailedPrecondition, "step %s of run %s has not begun", head, r.key)
 	}
 	return i, item, in, nil
 }
 
 // at returns the run and the step that a path such as "train/fit" names. The lock is held.
-func (b *Book) at(r *run, field, path string) (*run, string, error) {
+func at(b *Book, r *run, field, path string) (*run, string, error) {
 	for {
 		head, rest, deeper := strings.Cut(path, "/")
 		if !deeper {
 			return r, path, r.checkStep(field, path)
 		}
-		_, _, in, err := b.inside(r, field, head)
+		_, _, in, err := inside(b, r, field, head)
 		if err != nil {
 			return nil, "", err
 		}
@@ -367,10 +368,10 @@ func (b *Book) at(r *run, field, path string) (*run, string, error) {
 }
 
 // pathOf returns the outermost run of a run, and the path of the step that began the run. The lock is held.
-func (b *Book) pathOf(r *run) (root *run, path string) {
-	for outer := b.outerOf(r); outer != nil; r, outer = outer, b.outerOf(outer) {
+func pathOf(b *Book, r *run) (root *run, path string) {
+	for outer := outerOf(b, r); outer != nil; r, outer = outer, outerOf(b, outer) {
 		head := r.rec.GetRun().GetParentStep()
-		if i, item, _, ok := b.attemptIn(outer, r); ok && outer.items[i] != nil {
+		if i, item, _, ok := attemptIn(b, outer, r); ok && outer.items[i] != nil {
 			head += fmt.Sprintf("[%d]", item)
 		}
 		path = head + prefixed("/", path)

@@ -67,7 +67,7 @@ func takeOutput(b *Book, t *state.Tx, r *run, k state.JobKey, to *nusav1.Workflo
 		if i > 0 {
 			continue
 		}
-		if why := b.noRoom(r, text); why != "" {
+		if why := noRoom(b, r, text); why != "" {
 			to.Message = why
 		} else {
 			to.Output = text
@@ -177,22 +177,23 @@ func (r *run) wrote(i int) bool {
 }
 
 // takeWritten puts what the run of an item wrote into the record of its step. The lock is held.
-func (b *Book) takeWritten(r *run, i, item int, to *nusav1.WorkflowStepRecord) {
-	in := b.innerRun(r, i, item)
+func takeWritten(b *Book, r *run, i, item int, to *nusav1.WorkflowStepRecord) {
+	in := innerRun(b, r, i, item)
 	if in == nil || to.GetState() != nusav1.StepState_STEP_STATE_SUCCEEDED {
 		return
 	}
 	text, dropped, err := in.written()
 	if err == nil && dropped == "" {
-		dropped = b.noRoom(r, text)
+		dropped = noRoom(b, r, text)
 	}
-	if to.Message = dropped; dropped == "" && err == nil {
+	to.Message = dropped
+	if dropped == "" && err == nil {
 		to.Output = text
 	}
 }
 
 // noRoom says why an output cannot be stored. The lock is held.
-func (b *Book) noRoom(r *run, text string) string {
+func noRoom(b *Book, r *run, text string) string {
 	switch {
 	case r.bytes+len(text) > mostRunBytes:
 		return fmt.Sprintf("its output was dropped: those of a run may have %d bytes", mostRunBytes)

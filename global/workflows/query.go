@@ -114,7 +114,7 @@ func (s *Service) Get(ctx context.Context, req *nusav1.GetWorkflowRunRequest) (*
 	defer b.st.Unlock()
 	if req.GetStep() != "" {
 		var step string
-		if r, step, err = b.at(r, "step", req.GetStep()); err != nil {
+		if r, step, err = at(b, r, "step", req.GetStep()); err != nil {
 			return nil, err
 		}
 		i, _ := r.def.graph.Index(step)
@@ -185,7 +185,8 @@ func (s *Service) Graph(ctx context.Context, req *nusav1.GetWorkflowGraphRequest
 	out := &nusav1.WorkflowGraph{Run: r.message()}
 	for i, of := range r.def.graph.Steps {
 		g := &nusav1.GraphStep{Name: of.Name, After: of.Depends.Steps(), Depends: r.def.steps[i].GetDepends(), OnExit: i == r.def.graph.OnExit, State: r.stateOf(i)}
-		if g.Workflow = r.def.steps[i].GetWorkflow(); g.GetWorkflow() != "" && r.items[i] == nil && r.recs[i][0].GetAttempts() > 0 {
+		g.Workflow = r.def.steps[i].GetWorkflow()
+		if g.GetWorkflow() != "" && r.items[i] == nil && r.recs[i][0].GetAttempts() > 0 {
 			g.Run = r.childName(i, 0, int(r.recs[i][0].GetAttempts()))
 		}
 		if r.items[i] != nil {

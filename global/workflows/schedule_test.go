@@ -99,8 +99,8 @@ func (x *term) submit(text string) {
 	synctest.Wait()
 }
 
-// told describes a schedule and the runs of its workflow.
-func (x *term) told(name string) string {
+// describe describes a schedule and the runs of its workflow.
+func (x *term) describe(name string) string {
 	x.t.Helper()
 	synctest.Wait()
 	ref := &nusav1.JobRef{Namespace: "default", Name: name}
@@ -148,7 +148,7 @@ func TestSchedulesOfWorkflows(t *testing.T) {
 		var out strings.Builder
 		see := func(title, name string, after time.Duration) {
 			time.Sleep(after)
-			fmt.Fprintf(&out, "%s\n  %s", title, x.told(name))
+			fmt.Fprintf(&out, "%s\n  %s", title, x.describe(name))
 		}
 		ref := func(name string) *nusav1.JobRef { return &nusav1.JobRef{Namespace: "default", Name: name} }
 		stop := func(name string) {

@@ -123,7 +123,7 @@ func (s *Service) Run(ctx context.Context, req *nusav1.RunWorkflowRequest) (*nus
 	if err != nil {
 		return nil, err
 	}
-	p, err := b.prepare(k, record, spec, req.GetParameters())
+	p, err := prepare(b, k, record, spec, req.GetParameters())
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func checkParameters(spec *nusav1.JobSpec, given map[string]string) error {
 
 // beginAsked adds a run that a caller asks for to a transaction.
 func (b *Book) beginAsked(t *state.Tx, k state.JobKey, p *prepared) error {
-	if err := b.begin(t, k, p); err != nil {
+	if err := begin(b, t, k, p); err != nil {
 		return err
 	}
 	return t.Audit(audit.Entry{Verb: "dispatch", Kind: "job", Namespace: p.of.Namespace, Name: p.of.Name, Reason: "run " + k.Name})
@@ -316,10 +316,10 @@ func (s *Service) Retry(ctx context.Context, req *nusav1.RetryWorkflowRequest) (
 		case b.active >= mostActive:
 			return status.Errorf(codes.ResourceExhausted, "%d runs of workflows have not ended, the most there may be: wait for the end of some", b.active)
 		}
-		if root, path := b.pathOf(r); root != r {
+		if root, path := pathOf(b, r); root != r {
 			return status.Errorf(codes.FailedPrecondition, "run %s is a part of run %s: retry that one, from %s/%s", r.key, root.key, path, req.GetFrom())
 		}
-		next, err := b.resetting(r, req.GetFrom())
+		next, err := resetting(b, r, req.GetFrom())
 		if err != nil {
 			return err
 		}
@@ -337,7 +337,7 @@ func (s *Service) Approve(ctx context.Context, req *nusav1.ApproveWorkflowReques
 		return nil, err
 	}
 	b.st.Lock()
-	r, step, err := b.at(r, "step", req.GetStep())
+	r, step, err := at(b, r, "step", req.GetStep())
 	b.st.Unlock()
 	if err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ func (b *Book) planOf(r *run, batch []int, now time.Time, region string) flow.Pl
 	return flow.Decide(&s, batch, now, flow.View{
 		Job: func(i, item int) (steps.End, string) {
 			if r.inner(i) {
-				return b.innerResult(r, i, item)
+				return innerResult(b, r, i, item)
 			}
 			return b.childResult(r.childKey(i, item, int(r.recs[i][item].GetAttempts())))
 		},
@@ -240,7 +240,7 @@ func (b *Book) act(t *state.Tx, r *run, a flow.Action, region string, children m
 		next.State, next.Began = nusav1.StepState_STEP_STATE_RUNNING, timestamppb.New(now)
 		next.Tries++
 		if r.inner(a.Step) {
-			n, err := b.startInner(t, r, a, region, next)
+			n, err := startInner(b, t, r, a, region, next)
 			if err != nil {
 				return 0, err
 			}
@@ -265,7 +265,7 @@ func (b *Book) act(t *state.Tx, r *run, a flow.Action, region string, children m
 		if why == "" {
 			why = "run " + r.key.Name + " was canceled"
 		}
-		if err := b.stopChild(t, r, a, why); err != nil {
+		if err := stopChild(b, t, r, a, why); err != nil {
 			return 0, err
 		}
 	case flow.Retry:
@@ -274,7 +274,7 @@ func (b *Book) act(t *state.Tx, r *run, a flow.Action, region string, children m
 		next.State, next.Ended = endStates[a.End], timestamppb.New(now)
 		switch {
 		case old.GetAttempts() > 0 && r.inner(a.Step):
-			b.takeWritten(r, a.Step, a.Item, next)
+			takeWritten(b, r, a.Step, a.Item, next)
 			size += len(next.GetOutput())
 		case old.GetAttempts() > 0:
 			if err := takeOutput(b, t, r, r.childKey(a.Step, a.Item, int(old.GetAttempts())), next); err != nil {
