@@ -123,15 +123,19 @@ func scheduleTriggerCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Print(run, func(w *term.Screen) { writeBegun(c, w, ref, run) })
+			noun := "job"
+			if j, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref}); err == nil && j.GetSpec().GetWorkflow() != nil {
+				noun = "workflow"
+			}
+			return c.Print(run, func(w *term.Screen) { writeBegun(c, w, noun, ref, run) })
 		}),
 	}
 }
 
 // writeBegun says that a run has begun, and how to follow it.
-func writeBegun(c *cli.Session, w io.Writer, ref *nusav1.JobRef, run *nusav1.JobRun) {
+func writeBegun(c *cli.Session, w io.Writer, noun string, ref *nusav1.JobRef, run *nusav1.JobRun) {
 	of := &nusav1.JobRef{Namespace: ref.GetNamespace(), Name: run.GetName()}
-	fmt.Fprintf(w, "run %s has begun; follow it with: %s job status %s\n", cli.RefName(of), c.Program, cli.RefArg(of))
+	fmt.Fprintf(w, "run %s has begun; follow it with: %s %s status %s\n", cli.RefName(of), c.Program, noun, cli.RefArg(of))
 }
 
 func scheduleBackfillCommand(s *cli.Settings) *cobra.Command {
@@ -258,7 +262,7 @@ func dispatchCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Print(run, func(w *term.Screen) { writeBegun(c, w, ref, run) })
+			return c.Print(run, func(w *term.Screen) { writeBegun(c, w, "job", ref, run) })
 		}),
 	}
 	c.Flags().StringVar(&file, "payload", "", "file with the payload, at most 64 KiB; - is standard input")
