@@ -192,7 +192,7 @@ func (f *federation) submit(conn *grpc.ClientConn, text string) {
 		f.t.Fatal(err)
 	}
 	f.eventually("submit", func(ctx context.Context) error {
-		_, err := nusav1.NewJobsClient(conn).Submit(ctx, &nusav1.SubmitRequest{Spec: spec, IdempotencyKey: "first"})
+		_, err := nusav1.NewJobsClient(conn).Submit(ctx, &nusav1.SubmitRequest{Spec: spec, IdempotencyKey: "first-" + spec.GetName()})
 		return err
 	})
 }
