@@ -13,6 +13,10 @@ func TestStatusOfSummaries(t *testing.T) {
 	counts := func(c *nusav1.InstanceCounts) map[string]*nusav1.InstanceCounts {
 		return map[string]*nusav1.InstanceCounts{"web": c}
 	}
+	heldAt := func(n int32, c *nusav1.InstanceCounts) *nusav1.JobSummary {
+		c.Held = n
+		return &nusav1.JobSummary{Version: version, Run: run, Groups: counts(c), Override: &nusav1.Override{Region: "alpha", Held: n}}
+	}
 	service, batch := nusav1.JobType_JOB_TYPE_SERVICE, nusav1.JobType_JOB_TYPE_BATCH
 	for _, c := range []struct {
 		name    string
@@ -34,6 +38,11 @@ func TestStatusOfSummaries(t *testing.T) {
 		{"complete before a purge", batch, &nusav1.JobSummary{Version: version, Run: 60, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, false, nusav1.JobState_JOB_STATE_PENDING, "6 of 6 instances wait"},
 		{"left over without a slot", batch, &nusav1.JobSummary{Version: -1, Run: -1, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, false, nusav1.JobState_JOB_STATE_PENDING, "6 of 6 instances wait"},
 		{"complete in an earlier version", batch, &nusav1.JobSummary{Version: 2, Run: run, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, false, nusav1.JobState_JOB_STATE_STARTING, "updating: 0 of 6 instances run version 3"},
+		{"partly held", service, heldAt(4, &nusav1.InstanceCounts{Running: 2}), false, nusav1.JobState_JOB_STATE_RUNNING, "4 held by an override at alpha"},
+		{"held while they still stop", service, heldAt(4, &nusav1.InstanceCounts{Running: 6}), false, nusav1.JobState_JOB_STATE_STARTING, "4 instances are being stopped; 4 held by an override at alpha"},
+		{"all held", service, heldAt(6, &nusav1.InstanceCounts{Stopped: 6}), false, nusav1.JobState_JOB_STATE_PENDING, "6 held by an override at alpha"},
+		{"one is lost beside those held", service, heldAt(4, &nusav1.InstanceCounts{Running: 1, Lost: 1}), false, nusav1.JobState_JOB_STATE_PENDING, "1 of 6 instances wait; 4 held by an override at alpha"},
+		{"some have ended before the others were held", batch, heldAt(4, &nusav1.InstanceCounts{Complete: 2}), false, nusav1.JobState_JOB_STATE_PENDING, "4 held by an override at alpha"},
 		{"done in an earlier version", batch, &nusav1.JobSummary{Version: 2, Run: run, Groups: counts(&nusav1.InstanceCounts{Complete: 6})}, true, nusav1.JobState_JOB_STATE_COMPLETE, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
