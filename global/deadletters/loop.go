@@ -199,8 +199,8 @@ func (b *Book) awaited(j *state.Job) bool {
 	if _, waits := b.later[j.Key]; waits || b.st.Letters.Noted(j.Key) || len(b.pending[j.Key]) > together {
 		return true
 	}
-	for _, jobs := range b.wanted {
-		if a := jobs[j.Key]; a != nil && time.Since(a.since) < awaitMost {
+	for _, region := range j.Summaries.Regions() { // many results may wait for many regions
+		if a := b.wanted[region][j.Key]; a != nil && time.Since(a.since) < awaitMost {
 			return true
 		}
 	}
