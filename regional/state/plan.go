@@ -251,7 +251,14 @@ func applyResize(t *txn, c ResizeAlloc) {
 	}
 	to := ResizedTo(old, groupSpec(&t.View, g.key, old.JobVersion), spec)
 	if more, free := to.Sub(old.Resources), n.Capacity.Sub(t.useOf(n.Num).Resources); !more.Fits(free) {
-		t.skip(c.ID, ReasonInsufficientMemory, "node %s has no room for %+v more", n.Name, more)
+		why := ReasonInsufficientDisk
+		switch {
+		case more.CPUMilli > max(0, free.CPUMilli):
+			why = ReasonInsufficientCPU
+		case more.MemoryBytes > max(0, free.MemoryBytes):
+			why = ReasonInsufficientMemory
+		}
+		t.skip(c.ID, why, "node %s has no room for %+v more", n.Name, more)
 		return
 	}
 	a, p := *old, *old.Placement

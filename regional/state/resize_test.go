@@ -73,7 +73,7 @@ func TestResizeIsSkipped(t *testing.T) {
 		to     int64
 		reason Reason
 	}{
-		"no room":         {ResizeLevel, 4001, 7, "a1", 2, ReasonInsufficientMemory},
+		"no room":         {ResizeLevel, 4001, 7, "a1", 2, ReasonInsufficientCPU},
 		"more changes":    {ResizeLevel, 2000, 8, "a1", 2, ReasonStaleOrder},
 		"earlier servers": {ResizeLevel - 1, 2000, 7, "a1", 2, ReasonStaleOrder},
 		"old version":     {ResizeLevel, 2000, 7, "a1", 1, ReasonStaleOrder},
