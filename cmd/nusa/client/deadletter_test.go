@@ -112,7 +112,7 @@ func TestDeadLetterCommands(t *testing.T) {
 		"list", "list --job nothing", "list --state open -o yaml", "list --category gone", "list --state gone",
 		"show 3f9a", "show 3f9a --spec", "show 77aa", "show 00",
 		"redrive 3f9a01bc", "redrive 77aa", "redrive --job frames", "redrive", "redrive 3f9a --job frames", "redrive 3f9a 77aa --edit",
-		"drop 3f9a01bc", "drop --job frames", "drop --job nothing", "drop",
+		"drop 3f9a01bc", "drop 00 3f9a01bc", "drop --job frames", "drop --job nothing", "drop",
 	} {
 		o, e, code := f.run(t.Context(), "", append(strings.Fields("deadletter "+line), "--addr", f.addr)...)
 		o = stamps.ReplaceAllString(o, "TIME")

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -239,16 +240,20 @@ func dropCommand(s *cli.Settings) *cobra.Command {
 				return err
 			}
 			out := &nusav1.ListDeadLettersResponse{}
+			var failed error // it goes on after an error: another caller may have dropped one
 			for _, id := range ids {
 				ctx, cancel := c.WithTimeout()
 				l, err := client(c).Drop(ctx, &nusav1.DropDeadLetterRequest{Id: id})
 				cancel()
-				if err != nil {
-					return err
+				if err == nil {
+					out.DeadLetters = append(out.DeadLetters, l)
 				}
-				out.DeadLetters = append(out.DeadLetters, l)
+				failed = cmp.Or(failed, err)
+				if c.Ctx.Err() != nil {
+					break
+				}
 			}
-			return c.Print(out, func(w *term.Screen) {
+			err = c.Print(out, func(w *term.Screen) {
 				for _, l := range out.GetDeadLetters() {
 					fmt.Fprintf(w, "dropped %s: %s, %s\n", l.GetId(), instance(l), failure(l.GetFailure()))
 				}
@@ -256,6 +261,7 @@ func dropCommand(s *cli.Settings) *cobra.Command {
 					fmt.Fprintln(w, "no dead letters")
 				}
 			})
+			return cmp.Or(err, failed)
 		}),
 	}
 	f.bind(c.Flags())
