@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -58,6 +59,9 @@ type Config struct {
 	// Pool is the node's pool. Default: "default".
 	Pool   string
 	Labels map[string]string
+	// Address is the IP address of this machine at which others reach the ports of its tasks. Services name it.
+	// Default: the first address of the machine that is not loopback or link-local.
+	Address string
 	// Capacity replaces the measured values of the host, where a field is not 0. Reserve is
 	// subtracted in any case.
 	Capacity, Reserve driver.Resources
@@ -199,6 +203,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: --data-dir is required", errConfig)
 	case len(c.Servers) == 0 || slices.Contains(c.Servers, ""):
 		return c, fmt.Errorf("%w: --servers needs at least one address of a regional server", errConfig)
+	case c.Address != "" && !isAddress(c.Address):
+		return c, fmt.Errorf("%w: --service-address: %q is not an IP address that another machine can reach: give one without a port", errConfig, c.Address)
 	case c.Share < 0 || c.Share > 1:
 		return c, fmt.Errorf("%w: share %v is not within 0..1", errConfig, c.Share)
 	case len(c.Labels) > 64:
@@ -253,6 +259,12 @@ func (c Config) withDefaults() (Config, error) {
 	c.Pool = orElse(c.Pool, "default")
 	c.HTTPAddr = orElse(c.HTTPAddr, "127.0.0.1:7620")
 	return c, nil
+}
+
+// isAddress reports whether a text is the IP address of one machine.
+func isAddress(text string) bool {
+	ip, err := netip.ParseAddr(text)
+	return err == nil && ip.Zone() == "" && !ip.IsUnspecified() && !ip.IsMulticast()
 }
 
 // withParts makes the parts that the configuration lacks. This agent must have locked the

@@ -216,8 +216,11 @@ func capacity(cfg Config, facts *nusav1.HostFacts) *nusav1.Resources {
 	}
 }
 
-// Address returns the first address of the host that other machines can use, or "".
+// Address returns the configured address of the host, or its first one that other machines can use, or "".
 func (inv *inventory) Address() string {
+	if inv.cfg.Address != "" {
+		return inv.cfg.Address
+	}
 	for _, n := range inv.Get().GetFacts().GetNetworks() {
 		for _, a := range n.GetAddresses() {
 			ip, _, err := net.ParseCIDR(a)

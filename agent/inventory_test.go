@@ -54,3 +54,31 @@ func TestAgentWithoutSecretsOffersNone(t *testing.T) {
 		}
 	}
 }
+
+// TestServiceAddress: the configured address has priority over those of the machine, and must be one that another
+// machine can dial.
+func TestServiceAddress(t *testing.T) {
+	c := testConfig(t, t.TempDir(), mock.New(mock.Config{}), "127.0.0.1:1")
+	c.Address = "192.0.2.7"
+	set, err := c.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err = set.withParts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv, err := newInventory(t.Context(), set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := inv.Address(); got != "192.0.2.7" {
+		t.Errorf("the address is %q", got)
+	}
+	for _, wrong := range []string{"host", "192.0.2.7:80", "0.0.0.0", "::", "224.0.0.1", "fe80::1%eth0"} {
+		c.Address = wrong
+		if _, err := c.withDefaults(); err == nil || !strings.Contains(err.Error(), "--service-address") {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}

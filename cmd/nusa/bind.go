@@ -98,6 +98,19 @@ func bindHost(flags *pflag.FlagSet) (string, error) {
 	return host, nil
 }
 
+// boundAddress returns the address of --bind if other machines can reach it, or "".
+func boundAddress(flags *pflag.FlagSet) string {
+	host, err := bindHost(flags)
+	if err != nil {
+		return ""
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil || !ip.IsGlobalUnicast() {
+		return ""
+	}
+	return ip.String()
+}
+
 func isListener(f *pflag.Flag) bool { return strings.HasSuffix(f.Name, "-addr") }
 
 func withHost(host, address string) string {

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/spf13/pflag"
 )
 
 // effective returns the output of config validate with --insecure.
@@ -140,5 +142,16 @@ func TestLoopbackWarning(t *testing.T) {
 	warnLoopback(slog.New(slog.NewTextHandler(&log, nil)), &stderr, "--join h:1 is on another machine")
 	if !strings.Contains(log.String(), "level=WARN") || stderr.String() != "nusa: warning: --join h:1 is on another machine\n" {
 		t.Errorf("log %q, standard error %q", log.String(), stderr.String())
+	}
+}
+
+// TestBoundAddress: services name the address of --bind, unless no other machine can reach that address.
+func TestBoundAddress(t *testing.T) {
+	for bind, want := range map[string]string{"": "", "10.0.0.7": "10.0.0.7", "[2001:db8::7]": "2001:db8::7", "127.0.0.1": "", "0.0.0.0": "", "::": "", "node7": ""} {
+		f := pflag.NewFlagSet("agent", pflag.ContinueOnError)
+		f.String("bind", bind, "")
+		if got := boundAddress(f); got != want {
+			t.Errorf("--bind %s: %q, want %q", bind, got, want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -224,8 +225,7 @@ func agentCommand() *cobra.Command {
 	f.StringVar(&cfg.Name, "name", hostname(), "name of this node")
 	f.StringVar(&cfg.Description, "description", "", "free text about the node")
 	f.StringSliceVar(&cfg.Servers, "servers", nil, "gRPC addresses of regional servers; one reachable server is enough (required)")
-	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7620", "address of /livez, /readyz and /metrics; - turns it off")
-	f.StringVar(&cfg.DNSAddr, "dns-addr", "", "address that answers DNS questions about services, such as 127.0.0.1:7653, UDP and TCP (default: none)")
+	agentAddresses(f, &cfg)
 	f.StringVar(&cfg.Pool, "pool", "default", "node pool")
 	f.StringSliceVar(&labels, "label", nil, "key=value label of the node; repeat or separate by commas")
 	f.Int64Var(&reserveCPU, "reserve-cpu", 0, "thousandths of a core that the scheduler does not use")
@@ -265,6 +265,7 @@ func agentCommand() *cobra.Command {
 			}
 		}
 		cfg.MaxRetainedBytes, cfg.ArtifactsMax = keptMiB<<20, artifactsMiB<<20
+		cfg.Address = cmp.Or(cfg.Address, boundAddress(cmd.Flags()))
 		cfg.Share = 1 / float64(share)
 		cfg.ReleaseMemory = true
 		cfg.Reserve = driver.Resources{CPUMilli: reserveCPU, MemoryBytes: reserveMiB << 20}
@@ -283,6 +284,13 @@ func agentCommand() *cobra.Command {
 // httpOrigins adds the flag for the pages of other servers that may call the HTTP API.
 func httpOrigins(f *pflag.FlagSet, origins *[]string) {
 	f.StringSliceVar(origins, "http-cors-origin", nil, "origin of a page of another server that may call the HTTP API, such as https://ops.example.com (default: none)")
+}
+
+// agentAddresses adds the flags for the addresses of an agent.
+func agentAddresses(f *pflag.FlagSet, cfg *agent.Config) {
+	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7620", "address of /livez, /readyz and /metrics; - turns it off")
+	f.StringVar(&cfg.DNSAddr, "dns-addr", "", "address that answers DNS questions about services, such as 127.0.0.1:7653, UDP and TCP (default: none)")
+	f.StringVar(&cfg.Address, "service-address", "", "IP address of this machine at which others reach the ports of its tasks; services name it (default: that of --bind, or the first that is not loopback)")
 }
 
 // regionalAddresses adds the flags for the addresses of a regional server.
