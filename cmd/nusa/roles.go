@@ -290,7 +290,7 @@ func httpOrigins(f *pflag.FlagSet, origins *[]string) {
 func agentAddresses(f *pflag.FlagSet, cfg *agent.Config) {
 	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7620", "address of /livez, /readyz and /metrics; - turns it off")
 	f.StringVar(&cfg.DNSAddr, "dns-addr", "", "address that answers DNS questions about services, such as 127.0.0.1:7653, UDP and TCP (default: none)")
-	f.StringVar(&cfg.Address, "service-address", "", "IP address of this machine at which others reach the ports of its tasks; services name it (default: that of --bind, or the first that is not loopback)")
+	f.StringVar(&cfg.Address, "service-address", "", "IP address of this machine that services name (default: that of --bind, or the first that is not loopback)")
 }
 
 // regionalAddresses adds the flags for the addresses of a regional server.
