@@ -53,6 +53,7 @@
 //	spares       holds spare hosts for an upgrade; the folder step decides what follows (pure)
 //	schedules    begins the runs of schedules and of dispatches; the folder plan decides when (pure)
 //	deadletters  stores what is left of instances without attempts; the folder plan decides (pure)
+//	tasks        asks the regions for the history of tasks
 //	discovery    passes the instances of services on between the regions
 //	workflows    runs the steps of workflows; the folder flow decides which (pure)
 package global

@@ -28,6 +28,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/spares"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/global/tasks"
 	"github.com/nusa-scheduler/nusa/global/workflows"
 	"github.com/nusa-scheduler/nusa/internal/forward"
 	"github.com/nusa-scheduler/nusa/internal/logtap"
@@ -132,6 +133,7 @@ func Run(ctx context.Context, cfg Config) error {
 	nusav1.RegisterRolloutsServer(s.web, &rollouts.Service{Current: s.term})
 	nusav1.RegisterSchedulesServer(s.web, &schedules.Service{Current: s.schedules})
 	nusav1.RegisterDeadLettersServer(s.web, &deadletters.Service{Current: s.letters})
+	nusav1.RegisterTasksServer(s.web, &tasks.Service{Current: s.term})
 	nusav1.RegisterWorkflowsServer(s.web, &workflows.Service{Current: s.workflows})
 	discovery.Register(s.web, s.discovery)
 	return s.run(ctx, addrs)

@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/gossip"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/tasks"
 	"github.com/nusa-scheduler/nusa/security/auditsink"
 	"github.com/nusa-scheduler/nusa/security/gate"
 	"github.com/nusa-scheduler/nusa/security/identity"
@@ -129,6 +130,9 @@ type Config struct {
 	// negative HistoryBytes the server has no history.
 	HistorySeries int
 	HistoryBytes  int64
+
+	// TaskHistory bounds the history of tasks of this server: a file in the data directory.
+	TaskHistory tasks.Limits
 
 	// AuditRetention is how long entries of the region's audit trail are kept. Entries that the
 	// global tier has not stored yet are kept longer. Default 30 days, at least a minute.
@@ -317,6 +321,9 @@ func (c Config) validate() error {
 	}
 	if c.HistoryBytes > 0 && c.HistoryBytes < minHistory {
 		return bad("history_bytes", "%d is below %d", c.HistoryBytes, minHistory)
+	}
+	if err := c.TaskHistory.Check(); err != nil {
+		return bad("task_history", "%v", err)
 	}
 	if c.ProbeRate < 0 || c.ProbeRate > 10_000 {
 		return bad("probe_rate", "%d is not 1..10000", c.ProbeRate)

@@ -17,6 +17,7 @@
 //	counters      metrics
 //	bans          refuses banned and removed members
 //	keys          the roots and keys that the region's members should have
+//	tasks         the parts of the history of tasks
 //	services      what the API gets from the server and from a term
 //
 // The parts are packages of their own:
@@ -32,6 +33,7 @@
 //	events   the durable events in the log
 //	wire     conversions between the state and protobuf
 //	metrics  the history of measurements
+//	tasks    the history of every allocation, in a file
 //	repair   compares the log with the memory of the master and with the agents
 //	reserved tells the global tier where reservations are
 //	letters  tells the global tier which instances have failed for good

@@ -219,9 +219,9 @@ func TestEventsAreFiltered(t *testing.T) {
 			return e.GetType() + " " + e.GetSubject()
 		}
 		for want, req := range map[string]*nusav1.WatchEventsRequest{
-			"instance.running default/b@alpha": {Types: []string{"node.lost", "instance."}, SubjectPrefix: "default/b"},
-			"job.submitted default/b@alpha":    {SubjectPrefix: "default/b", Durable: true},
-			"node.registered n1":               {Durable: true},
+			"instance.placed default/b@alpha": {Types: []string{"node.lost", "instance."}, SubjectPrefix: "default/b"},
+			"job.submitted default/b@alpha":   {SubjectPrefix: "default/b", Durable: true},
+			"node.registered n1":              {Durable: true},
 		} {
 			if got := first(req); got != want {
 				t.Errorf("%q, want %q", got, want)

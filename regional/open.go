@@ -30,6 +30,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/reserved"
+	"github.com/nusa-scheduler/nusa/regional/tasks"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 	"github.com/nusa-scheduler/nusa/security/auditsink"
 	"github.com/nusa-scheduler/nusa/security/gate"
@@ -76,6 +77,8 @@ type server struct {
 	start      presence.Start
 	known      *knownServers
 	history    *metrics.Store
+	// tasks writes the history of tasks.
+	tasks *tasks.Recorder
 	// federation caches the messages of the global tier. copier copies them from the
 	// master, and writes them to the data directory.
 	federation *peers.FederationCache
@@ -137,6 +140,7 @@ func (s *server) openDir() error {
 		s.copier.Path = s.dir.Path("federation")
 	}
 	s.copier.Load()
+	s.tasks = taskRecorder(s)
 	region := s.cfg.Region.GetName()
 	s.discovery = services.New(s.cfg.Clock)
 	s.followers = &discovery.Copier{Region: region, Store: s.discovery, Master: s.connToMaster, Log: s.cfg.Logger}
@@ -152,8 +156,8 @@ func (s *server) openAddresses(ctx context.Context) error {
 	cfg := &s.cfg
 	// A server that is not the master forwards calls to the master. It forwards no call of
 	// Dispatch, because agents look for the master themselves. It forwards no call of
-	// Siblings.State and Monitor.Self either, because those calls are about this very server.
-	fwd := forward.New(s.forwardTo, "/nusa.v1.Dispatch/", "/nusa.v1.Siblings/State", nusav1.Monitor_Self_FullMethodName)
+	// Siblings.State, Monitor.Self and Tasks.Copy either, because those calls are about this very server.
+	fwd := forward.New(s.forwardTo, "/nusa.v1.Dispatch/", "/nusa.v1.Siblings/State", nusav1.Monitor_Self_FullMethodName, nusav1.Tasks_Copy_FullMethodName)
 	fwd.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(wire.SubmitRequest) })
 	s.rights = &rightsCopy{view: s.fsm.View, log: cfg.Logger, federated: len(cfg.Global) > 0}
 	s.gate = gate.New(gate.Options{Source: cfg.Identity, Rights: s.rights.get, Limits: cfg.Limits, Record: s.denials.Add})
@@ -209,6 +213,7 @@ func (s *server) register() {
 	s.calls = s.services()
 	s.calls.Register(g)
 	(&discovery.Server{Store: s.discovery, Current: s.leadership.exchange, Stopping: s.stopping, Streams: &s.streams}).Register(g)
+	nusav1.RegisterTasksServer(g, &tasks.Service{Recorder: s.tasks})
 	nusav1.RegisterOverviewServer(g, &overview.Server{Current: s.leadership.overviewTerm})
 	nusav1.RegisterDeadLettersServer(g, &letters.Service{View: s.fsm.View, Region: s.cfg.Region.GetName()})
 	nusav1.RegisterReservationsServer(g, &reserved.Service{View: s.fsm.View})

@@ -64,6 +64,8 @@ func (s *server) run(ctx context.Context) error {
 	banned := start("bans", func(ctx context.Context) error { return watchBans(ctx, s) })
 	calls := start("API", s.serve.Run)
 	history := start("history", s.runHistory)
+	recorder := start("task history", s.tasks.Run)
+	filler := start("gaps in the task history", taskFiller(s).Run)
 	copies := start("federation", s.copier.Run)
 	services := start("services", s.followers.Run)
 	down := start("tunnels", func(context.Context) error { return s.serveTunnels() })
@@ -82,7 +84,7 @@ func (s *server) run(ctx context.Context) error {
 	calls.stop()
 	s.streams.Wait()
 	_ = s.tunnels.Close()
-	for _, p := range []*part{copies, services, history, down, own, denials, trail, sink, keys, banned, probes, watch, snapshots, group, gossips} {
+	for _, p := range []*part{copies, services, filler, recorder, history, down, own, denials, trail, sink, keys, banned, probes, watch, snapshots, group, gossips} {
 		p.stop()
 	}
 	if err := s.quorum.Close(); err != nil {

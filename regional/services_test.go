@@ -486,7 +486,7 @@ func TestEventsResumeByToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.agents[0].stop()
-		want := []string{"job.submitted default/web@alpha", "instance.running default/web@alpha", "node.cordoned n1", "node.uncordoned n1",
+		want := []string{"job.submitted default/web@alpha", "instance.placed default/web@alpha", "instance.running default/web@alpha", "node.cordoned n1", "node.uncordoned n1",
 			"job.stopped default/web@alpha", "instance.stopped default/web@alpha", "job.purged default/web@alpha",
 			"job.submitted default/idle@alpha", "job.stopped default/idle@alpha", "job.purged default/idle@alpha", "node.lost n1"}
 		for _, instances := range []bool{true, false} {

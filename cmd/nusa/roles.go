@@ -20,6 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional"
+	"github.com/nusa-scheduler/nusa/regional/tasks"
 	"github.com/nusa-scheduler/nusa/security/identity"
 )
 
@@ -127,7 +128,7 @@ func regionalCommand() *cobra.Command {
 	cfg := regional.Config{Region: &nusav1.RegionDefinition{}}
 	var location string
 	var labels, probeKeys []string
-	var historyMiB int64
+	var historyMiB, taskMiB int64
 	var fast bool
 	var certTTL time.Duration
 	cmd := &cobra.Command{
@@ -154,8 +155,7 @@ func regionalCommand() *cobra.Command {
 	bindLimits(f, &cfg.Limits)
 	f.DurationVar(&cfg.NodeLease, "node-lease", 0, "time without contact after which a node is lost, at least 3s (default 15s)")
 	f.IntVar(&cfg.ProbeRate, "probe-rate", 0, "at most this many latency probes a second (default 100)")
-	f.IntVar(&cfg.HistorySeries, "history-series", 0, "at most this many series of measured values are retained: edges, nodes, pools (default 20000)")
-	f.Int64Var(&historyMiB, "history-mib", 3<<10, "MiB that the retained measured values may take, 4 or more; 0 = retain none")
+	historyFlags(f, &cfg, &historyMiB, &taskMiB)
 	keyFlags(f, &probeKeys, &cfg.GossipKeyFile)
 	f.StringVar((*string)(&cfg.RaftLog), "raft-log", "wal", "store of the Raft log: wal (checksums, twice the appends a second) or boltdb; a change converts the data")
 	auditFlags(f, &cfg.AuditRetention, &cfg.AuditSink)
@@ -181,6 +181,7 @@ func regionalCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		cfg.TaskHistory.Bytes = taskMiB << 20
 		if fast {
 			cfg.Raft = regional.FastRaft()
 		}
@@ -196,6 +197,15 @@ func regionalCommand() *cobra.Command {
 		return explainBind(cmd.Flags(), with(cmd.Context(), keep, func(ctx context.Context) error { return regional.Run(ctx, cfg) }))
 	}
 	return cmd
+}
+
+// historyFlags adds the flags for the history of measurements and of tasks.
+func historyFlags(f *pflag.FlagSet, cfg *regional.Config, mib, taskMiB *int64) {
+	f.IntVar(&cfg.HistorySeries, "history-series", 0, "at most this many series of measured values are retained: edges, nodes, pools (default 20000)")
+	f.Int64Var(mib, "history-mib", 3<<10, "MiB that the retained measured values may take, 4 or more; 0 = retain none")
+	f.Int64Var(&cfg.TaskHistory.Count, "task-history", tasks.DefaultCount, "at most this many tasks are in the history: those that ended first are removed")
+	f.DurationVar(&cfg.TaskHistory.Age, "task-history-age", tasks.DefaultAge, "time for which a task that has ended stays in the history")
+	f.Int64Var(taskMiB, "task-history-mib", tasks.DefaultBytes>>20, "MiB that the history of tasks may take, 16 or more")
 }
 
 // keyFlags adds the flags for the keys of latency probes and gossip.

@@ -353,7 +353,7 @@ func (c *contract) named(op rest.Operation, parameter string, values map[string]
 		return "southeastasia"
 	case (parameter == "name" || strings.HasSuffix(parameter, ".name")) && service != "Jobs" && service != "Rollouts" && service != "Overrides":
 		return "made-by-test"
-	case parameter == "id" && service == "Allocations" && c.values["allocation"] != "":
+	case parameter == "id" && (service == "Allocations" || service == "Tasks") && c.values["allocation"] != "":
 		return c.values["allocation"]
 	case parameter == "id" && service == "Nodes" && c.values["node"] != "":
 		return c.values["node"]

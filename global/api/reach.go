@@ -117,6 +117,27 @@ func askAll[T any](ctx context.Context, conns []regionConn, call func(context.Co
 	return out, errs
 }
 
+// AskRegions makes a call to the named regions, or to all if names is nil. It returns the results and a
+// partial error for each region that could not be asked.
+func AskRegions[T any](ctx context.Context, t *Term, names []string, call func(context.Context, string, *grpc.ClientConn) (T, error)) ([]T, []*nusav1.PartialError) {
+	conns, errs := t.reach(names)
+	answers, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (T, error) {
+		out, err := call(ctx, c.name, c.conn)
+		return out, ofRegion(c.name, err)
+	})
+	return answers, append(errs, failed...)
+}
+
+// KnownRegion returns an error if there is no region of that name.
+func KnownRegion(t *Term, name string) error {
+	t.State.Lock()
+	defer t.State.Unlock()
+	if t.State.Regions[name] == nil {
+		return unknownRegion(t.State, "region", name)
+	}
+	return nil
+}
+
 // failureText says why a region did not answer its part of a call.
 func failureText(err error) string {
 	if status.Code(err) == codes.DeadlineExceeded {

@@ -42,7 +42,7 @@ func newLog(t *testing.T) (*log, Source) {
 // TestEveryKindHasAType: a kind without a type would be an event that nobody can ask for.
 func TestEveryKindHasAType(t *testing.T) {
 	seen := map[string]bool{}
-	for k := state.EventInstanceRunning; k <= state.EventOverrideEnded; k++ {
+	for k := state.EventInstanceRunning; k <= state.EventInstanceStarting; k++ {
 		name := types[k]
 		if name == "" || seen[name] {
 			t.Errorf("kind %d has the type %q", k, name)

@@ -14,6 +14,8 @@ import (
 
 // types are the types of the events of each kind.
 var types = map[state.EventKind]string{
+	state.EventInstancePlaced:    "instance.placed",
+	state.EventInstanceStarting:  "instance.starting",
 	state.EventInstanceRunning:   "instance.running",
 	state.EventInstanceRestarted: "instance.restarted",
 	state.EventInstanceComplete:  "instance.complete",

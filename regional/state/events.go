@@ -12,6 +12,10 @@ import (
 // EventLevel is the feature level from which on Apply stores events.
 const EventLevel = 5
 
+// TaskLevel is the feature level from which on the events include EventInstancePlaced and
+// EventInstanceStarting.
+const TaskLevel = 13
+
 // MaxEvents, EventBytes and EventAge bound the events in the state. The oldest events beyond are
 // removed. The events of one log entry are removed together, so the state may have some more.
 const (
@@ -50,6 +54,9 @@ const (
 	EventJobOverridden
 	EventOverrideCleared
 	EventOverrideEnded
+	// The next two need TaskLevel.
+	EventInstancePlaced
+	EventInstanceStarting
 )
 
 // endEvents are the kinds of the ends of allocations.
@@ -344,6 +351,8 @@ func reportedEvent(t *txn, a *Alloc, newRestarts int32) {
 		kind = EventInstanceRestarted
 	case a.State == Running:
 		kind = EventInstanceRunning
+	case a.State == Starting && t.cluster.FeatureLevel >= TaskLevel:
+		kind = EventInstanceStarting
 	case !a.State.Terminal():
 		return
 	}

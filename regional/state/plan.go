@@ -141,6 +141,11 @@ func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reas
 	t.nextSeq++
 	t.order(a)
 	t.putAllocOf(g, a)
+	if t.cluster.FeatureLevel >= TaskLevel {
+		e := allocEvent(EventInstancePlaced, a, 0)
+		e.Message = a.PlacedBecause
+		addEvent(t, e)
+	}
 	return "", nil
 }
 

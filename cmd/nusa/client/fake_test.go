@@ -97,6 +97,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterIntakesServer(s, intakesServer{buses: f.buses})
 	nusav1.RegisterReservationsServer(s, &reservationServer{})
 	nusav1.RegisterDeadLettersServer(s, f.letters)
+	nusav1.RegisterTasksServer(s, taskServer{})
 	nusav1.RegisterSparesServer(s, &spareServer{})
 	nusav1.RegisterPoolsServer(s, &poolServer{})
 	nusav1.RegisterOverridesServer(s, &overrideServer{})

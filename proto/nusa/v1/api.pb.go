@@ -7721,8 +7721,8 @@ type WatchEventsRequest struct {
 	// Watch the events of this region's master, which has its own tokens. Empty: the events
 	// of the called server.
 	Region string `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"`
-	// Include what each attempt of an instance does (instance.running, .restarted, .complete,
-	// .failed, .declined, .stopped). At a global server these events begin now, and begin
+	// Include what each attempt of an instance does (instance.placed, .starting, .running,
+	// .restarted, .complete, .failed, .declined, .stopped). At a global server these events begin now, and begin
 	// again after a region.connected, because only a region can resume them.
 	Instances bool `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
 	// Without a token: begin with the events of this time before now. If the server does not

@@ -41,14 +41,14 @@ type TaskRecord struct {
 	NodeId     string `protobuf:"bytes,8,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// Name that the node had when the allocation was placed.
 	Node string `protobuf:"bytes,9,opt,name=node,proto3" json:"node,omitempty"`
-	// Latest state, and why. A stopped node does not change it: see Allocation.state.
+	// Latest state, and why. Unspecified: the allocation has ended, and the server missed how: see TaskGap.
 	State   AllocState `protobuf:"varint,10,opt,name=state,proto3,enum=nusa.v1.AllocState" json:"state,omitempty"`
 	Reason  Reason     `protobuf:"varint,11,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	Message string     `protobuf:"bytes,12,opt,name=message,proto3" json:"message,omitempty"`
 	// Number of earlier attempts of the instance that failed.
 	Attempt int32 `protobuf:"varint,13,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// When a node was chosen, when the allocation ran first, and when it ended. Unset: it has not, or the
-	// time is not known.
+	// When a node was chosen, when the allocation ran first, and when it ended. Unset: it has not. In an
+	// incomplete record, `placed` may be the time of the first change that is known.
 	Placed  *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=placed,proto3" json:"placed,omitempty"`
 	Started *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=started,proto3" json:"started,omitempty"`
 	Ended   *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=ended,proto3" json:"ended,omitempty"`
@@ -579,10 +579,10 @@ type TaskRetention struct {
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	// Flag --task-history-age: ended allocations are forgotten after this time.
 	Age *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
-	// Flag --task-history: the oldest records are removed when there are more. Records of allocations that
-	// have not ended are removed only by this bound and the next one.
+	// Flag --task-history: when there are more records, those that ended first are removed. Records of
+	// allocations that have not ended are removed only when no other is left.
 	Most int64 `protobuf:"varint,3,opt,name=most,proto3" json:"most,omitempty"`
-	// Flag --task-history-bytes: the oldest records are removed when they take more bytes.
+	// Flag --task-history-mib: the same when the records take more bytes.
 	MostBytes int64 `protobuf:"varint,4,opt,name=most_bytes,json=mostBytes,proto3" json:"most_bytes,omitempty"`
 	// Records, and the bytes that they take. Of all namespaces.
 	Count int64 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`

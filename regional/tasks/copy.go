@@ -1,0 +1,179 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/taskpage"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// copyBytes bounds one part of a copy, and copyFor the time in which a server reads for it.
+	copyBytes = 512 << 10
+	copyFor   = 100 * time.Millisecond
+	// copyTimeout bounds one call to another server.
+	copyTimeout = 10 * time.Second
+	// fillEvery is the pause between two attempts to fill the gaps.
+	fillEvery = time.Minute
+)
+
+// copyPart returns the records of one part of a copy. It ends the part when late is true.
+func copyPart(s *Store, req *nusav1.CopyTasksRequest, late func() bool) (*nusav1.CopyTasksResponse, error) {
+	out := proto.CloneOf(s.position())
+	err := s.view(func(tx *bolt.Tx) error {
+		c, bytes, read := tx.Bucket(tasksBucket).Cursor(), 0, 0
+		k, v := c.First()
+		if len(req.GetAfter()) > 0 {
+			k, v = c.Seek(req.GetAfter())
+			if slices.Equal(k, req.GetAfter()) {
+				k, v = c.Next()
+			}
+		}
+		for ; k != nil; k, v = c.Next() {
+			rec, err := decode(v)
+			if err != nil {
+				return err
+			}
+			read++
+			if rec.GetEvent() >= req.GetFromEvent() {
+				out.Tasks = append(out.Tasks, rec)
+				bytes += len(v)
+			}
+			if bytes > copyBytes || read%256 == 0 && late() {
+				out.Next = slices.Clone(k)
+				return nil
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Filler fills the gaps of a history from the other servers of the region.
+type Filler struct {
+	Store  *Store
+	Logger *slog.Logger
+	// Others returns the addresses of the other servers. Dial connects to one.
+	Others func() []string
+	Dial   func(address string) (*grpc.ClientConn, error)
+}
+
+// Run fills gaps until ctx ends.
+func (f *Filler) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		moved := f.Store.moved.C()
+		if len(f.Store.position().GetGaps()) == 0 {
+			select {
+			case <-moved:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		f.fill(ctx)
+		if len(f.Store.position().GetGaps()) > 0 {
+			pause(ctx, fillEvery)
+		}
+	}
+	return nil
+}
+
+// fill asks each other server once for each gap.
+func (f *Filler) fill(ctx context.Context) {
+	for _, address := range f.Others() {
+		if len(f.Store.position().GetGaps()) == 0 {
+			return
+		}
+		if err := f.from(ctx, address); err != nil {
+			f.Logger.Debug("a gap in the history of tasks is not filled", "server", address, "error", err)
+		}
+	}
+}
+
+// from copies the gaps that another server does not have.
+func (f *Filler) from(ctx context.Context, address string) error {
+	conn, err := f.Dial(address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var failed error
+	for _, gap := range f.Store.position().GetGaps() {
+		n, err := f.copy(ctx, nusav1.NewTasksClient(conn), gap)
+		if err != nil {
+			failed = err
+			continue
+		}
+		f.Logger.Info("a gap in the history of tasks is filled", "server", address, "records", n, "from", gap.GetFrom().AsTime(), "to", gap.GetTo().AsTime())
+	}
+	return failed
+}
+
+var errSameGap = errors.New("the other server has a gap there, too")
+
+// copy fills one gap from another server. It returns the number of records that the server sent.
+func (f *Filler) copy(ctx context.Context, other nusav1.TasksClient, gap *nusav1.TaskGap) (n int, err error) {
+	req := &nusav1.CopyTasksRequest{FromEvent: gap.GetFirst()}
+	for {
+		call, cancel := context.WithTimeout(ctx, copyTimeout)
+		part, err := other.Copy(call, req)
+		cancel()
+		switch {
+		case err != nil:
+			return n, err
+		case part.GetCluster() != f.Store.position().GetCluster():
+			return n, errors.New("the other server has the history of another log")
+		case part.GetEvent()+1 < gap.GetNext():
+			return n, fmt.Errorf("the other server has events up to %d, event %d is needed", part.GetEvent(), gap.GetNext()-1)
+		case slices.ContainsFunc(part.GetGaps(), func(g *nusav1.TaskGap) bool { return g.GetFirst() < gap.GetNext() && gap.GetFirst() < g.GetNext() }):
+			return n, errSameGap
+		}
+		if err := mergeAll(f.Store, part.GetTasks()); err != nil {
+			return n, err
+		}
+		n += len(part.GetTasks())
+		if len(part.GetNext()) == 0 {
+			return n, forgetGap(f.Store, gap)
+		}
+		req.After = part.GetNext()
+	}
+}
+
+// mergeAll adds copies of records to the history.
+func mergeAll(s *Store, list []*nusav1.StoredTask) error {
+	return s.update(func(b *batch) error {
+		for _, rec := range list {
+			id, ok := taskpage.ParseID(rec.GetTask().GetId())
+			if !ok {
+				return fmt.Errorf("the other server has a record with the id %q", rec.GetTask().GetId())
+			}
+			have, err := b.entry(id)
+			if err != nil {
+				return err
+			}
+			if have == nil {
+				have, _ = b.add(rec)
+			} else {
+				have.rec = merge(have.rec, rec)
+			}
+			have.changed = true
+		}
+		return nil
+	})
+}
+
+// forgetGap removes a gap that is filled.
+func forgetGap(s *Store, gap *nusav1.TaskGap) error {
+	return s.update(func(b *batch) error {
+		b.at.Gaps = slices.DeleteFunc(b.at.Gaps, func(g *nusav1.TaskGap) bool { return g.GetFirst() == gap.GetFirst() && g.GetNext() == gap.GetNext() })
+		return nil
+	})
+}

@@ -1,0 +1,205 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/notify"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+const (
+	// batchEvents bounds the events of one transaction.
+	batchEvents = 4096
+	// writeEvery is the pause after a transaction, unless a reader waits. Many events then share one write
+	// to the disk. trimEvery is the pause between two removals of old records.
+	writeEvery = 500 * time.Millisecond
+	trimEvery  = time.Minute
+	// retryEvery is the pause after a failure of the disk.
+	retryEvery = 10 * time.Second
+	// syncFor bounds how long a reader waits for the events before its request.
+	syncFor = 2 * time.Second
+	// cachedLabels bounds the versions of jobs whose labels a recorder remembers.
+	cachedLabels = 1024
+)
+
+// Log is the committed state: *raftlog.FSM.
+type Log interface {
+	View() *state.View
+	// Watch returns the view and a channel that is closed when a newer view exists.
+	Watch() (*state.View, <-chan struct{})
+}
+
+// Recorder writes the events of a log into a history.
+type Recorder struct {
+	Log    Log
+	Region string
+	Store  *Store
+	Logger *slog.Logger
+
+	nudge  notify.Signal
+	labels map[versionKey]map[string]string
+}
+
+type versionKey struct {
+	state.JobKey
+	version int64
+	created uint64
+}
+
+// Run writes until ctx ends. A failure of the disk stops nothing but the history.
+func (r *Recorder) Run(ctx context.Context) error {
+	if r.Store.path == "" {
+		<-ctx.Done()
+		return nil
+	}
+	defer r.Store.close("this server stops", false)
+	for ctx.Err() == nil {
+		err := r.Store.open()
+		if err == nil {
+			err = r.follow(ctx)
+		}
+		if ctx.Err() != nil || err == nil {
+			return nil
+		}
+		r.Logger.Warn("the history of tasks cannot be written, and is tried again soon", "error", err, "pause", retryEvery)
+		r.Store.close(err.Error(), errors.Is(err, errDamaged))
+		pause(ctx, retryEvery)
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// follow writes events until ctx ends or the disk fails.
+func (r *Recorder) follow(ctx context.Context) error {
+	trim := time.NewTicker(trimEvery)
+	defer trim.Stop()
+	for {
+		nudged := r.nudge.C()
+		_, changed := r.Log.Watch()
+		read, err := r.write(ctx)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		if read > 0 {
+			rest := time.NewTimer(writeEvery)
+			select {
+			case <-rest.C:
+			case <-nudged:
+			case <-ctx.Done():
+			}
+			rest.Stop()
+		}
+		select {
+		case <-changed:
+		case <-nudged:
+		case <-trim.C:
+			if err := r.trim(ctx); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// write writes all events that the log has now. It returns how many it read.
+func (r *Recorder) write(ctx context.Context) (read int, err error) {
+	for ctx.Err() == nil {
+		view := r.Log.View()
+		if view.Cluster().ID == "" {
+			return read, nil // the region has no log yet
+		}
+		from := source{view, r.Region, r.labelsOf}
+		if gap := r.Store.gap(view); gap != nil {
+			if err := r.bridge(from, gap); err != nil {
+				return read, err
+			}
+		}
+		n, err := r.Store.follow(from, batchEvents)
+		read += n
+		if err != nil || n < batchEvents {
+			return read, err
+		}
+		if r.Store.overCount() > 0 {
+			if err := r.trim(ctx); err != nil {
+				return read, err
+			}
+		}
+	}
+	return read, nil
+}
+
+// bridge completes the history after a gap, and notes the gap.
+func (r *Recorder) bridge(from source, gap *nusav1.TaskGap) error {
+	if !nothing(gap) {
+		r.Logger.Info("the history of tasks has a gap", "from", gap.GetFrom().AsTime(), "to", gap.GetTo().AsTime(), "missed", gap.GetMissed(), "why", gap.GetWhy())
+		if err := r.Store.present(from, gap); err != nil {
+			return err
+		}
+	}
+	return r.Store.note(from.view.Cluster().ID, gap)
+}
+
+func (r *Recorder) trim(ctx context.Context) error {
+	for ctx.Err() == nil {
+		more, err := r.Store.trim(time.Now())
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// Sync waits until the history has the events that the log has now, at most for syncFor.
+func (r *Recorder) Sync(ctx context.Context) {
+	want := r.Log.View().Events().Last()
+	ctx, cancel := context.WithTimeout(ctx, syncFor)
+	defer cancel()
+	for {
+		moved := r.Store.moved.C()
+		if r.Store.position().GetEvent() >= want || !r.Store.isOpen() {
+			return
+		}
+		r.nudge.Notify()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// labelsOf returns the labels of the job of an allocation, in its version.
+func (r *Recorder) labelsOf(view *state.View, a *state.Alloc) map[string]string {
+	job, ok := view.Job(a.Key().JobKey(), a.JobVersion)
+	if !ok {
+		return nil
+	}
+	key := versionKey{job.Key, job.Version, job.CreateIndex}
+	if have, ok := r.labels[key]; ok {
+		return have
+	}
+	var spec nusav1.JobSpec
+	if err := proto.Unmarshal(job.Spec, &spec); err != nil {
+		return nil
+	}
+	if r.labels == nil || len(r.labels) >= cachedLabels {
+		r.labels = map[versionKey]map[string]string{}
+	}
+	r.labels[key] = spec.GetLabels()
+	return spec.GetLabels()
+}

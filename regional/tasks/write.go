@@ -1,0 +1,229 @@
+package tasks
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/internal/taskpage"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// batch is one transaction that changes records. It writes each record once.
+type batch struct {
+	tx      *bolt.Tx
+	entries map[[taskpage.IDBytes]byte]*entry
+	at      *nusav1.CopyTasksResponse
+	count   int64
+}
+
+// entry is a record of the batch, and what is stored of it.
+type entry struct {
+	key     taskpage.Key
+	rec     *nusav1.StoredTask
+	stored  bool
+	state   nusav1.AllocState
+	ended   int64 // Unix time in nanoseconds; 0: not
+	changed bool
+}
+
+// update runs f in a transaction, and stores what it changed.
+func (s *Store) update(f func(*batch) error) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.RLock()
+	b := &batch{entries: map[[taskpage.IDBytes]byte]*entry{}, at: proto.CloneOf(s.at), count: s.count}
+	var err error
+	if s.db == nil {
+		err = fmt.Errorf("%w: %s", errClosed, s.why)
+	} else {
+		err = guard(func() error {
+			return s.db.Update(func(tx *bolt.Tx) error {
+				b.tx = tx
+				if err := f(b); err != nil {
+					return err
+				}
+				return b.flush()
+			})
+		})
+	}
+	s.mu.RUnlock()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.at, s.count = b.at, b.count
+	s.mu.Unlock()
+	s.moved.Notify()
+	return nil
+}
+
+// entry returns the record with an id. It returns nil if there is none.
+func (b *batch) entry(id [taskpage.IDBytes]byte) (*entry, error) {
+	if e := b.entries[id]; e != nil {
+		return e, nil
+	}
+	at := b.tx.Bucket(idsBucket).Get(id[:])
+	if at == nil {
+		return nil, nil
+	}
+	key := taskpage.Key{Placed: int64(binary.BigEndian.Uint64(at)), ID: id}
+	raw := b.tx.Bucket(tasksBucket).Get(key.Append(nil))
+	if raw == nil {
+		return nil, fmt.Errorf("%w: %x has no record", errDamaged, id)
+	}
+	rec, err := decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	e := &entry{key: key, rec: rec, stored: true, state: rec.Task.GetState(), ended: endOf(rec.Task)}
+	b.entries[id] = e
+	return e, nil
+}
+
+// add makes a record part of the batch.
+func (b *batch) add(rec *nusav1.StoredTask) (*entry, bool) {
+	key, ok := keyOf(rec.Task)
+	if !ok {
+		return nil, false
+	}
+	e := &entry{key: key, rec: rec}
+	b.entries[key.ID] = e
+	return e, true
+}
+
+func decode(raw []byte) (*nusav1.StoredTask, error) {
+	rec := &nusav1.StoredTask{}
+	if err := proto.Unmarshal(raw, rec); err != nil {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if rec.Task == nil {
+		return nil, fmt.Errorf("%w: an empty record", errDamaged)
+	}
+	return rec, nil
+}
+
+func endOf(rec *nusav1.TaskRecord) int64 {
+	if rec.GetEnded() == nil {
+		return 0
+	}
+	return max(1, rec.GetEnded().AsTime().UnixNano())
+}
+
+// fold adds an event about an instance.
+func (b *batch) fold(s source, number uint64, e *state.Event) error {
+	id, ok := taskpage.ParseID(e.ID)
+	if !ok {
+		return nil // no allocation of a region has such an id
+	}
+	have, err := b.entry(id)
+	if err != nil {
+		return err
+	}
+	if have == nil {
+		have, _ = b.add(s.begin(e))
+	}
+	s.fold(have.rec, number, e)
+	have.changed = true
+	return nil
+}
+
+// flush writes the changed records, their terms, and the position.
+func (b *batch) flush() error {
+	list := make([]*entry, 0, len(b.entries))
+	for _, e := range b.entries {
+		if e.changed {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(x, y *entry) int { return x.key.Compare(y.key) })
+	for _, e := range list {
+		if err := b.write(e); err != nil {
+			return err
+		}
+	}
+	raw, err := proto.Marshal(b.at)
+	if err != nil {
+		return err
+	}
+	meta := b.tx.Bucket(metaBucket)
+	if err := meta.Put(metaAt, raw); err != nil {
+		return err
+	}
+	return meta.Put(metaCount, binary.BigEndian.AppendUint64(nil, uint64(b.count)))
+}
+
+func (b *batch) write(e *entry) error {
+	raw, err := proto.Marshal(e.rec)
+	if err != nil {
+		return err
+	}
+	key := e.key.Append(nil)
+	if err := b.tx.Bucket(tasksBucket).Put(key, raw); err != nil {
+		return err
+	}
+	terms, ends := b.tx.Bucket(termsBucket), b.tx.Bucket(endsBucket)
+	now := stateTerm(e.rec.Task.GetState())
+	var add []term
+	if !e.stored {
+		b.count++
+		if err := b.tx.Bucket(idsBucket).Put(e.key.ID[:], key[:8]); err != nil {
+			return err
+		}
+		add = append(fixedTerms(e.rec.Task), now)
+	} else if e.state != e.rec.Task.GetState() {
+		if err := terms.Delete(termKey(stateTerm(e.state), key)); err != nil {
+			return err
+		}
+		add = append(add, now)
+	}
+	for _, t := range add {
+		if err := terms.Put(termKey(t, key), nil); err != nil {
+			return err
+		}
+	}
+	if end := endOf(e.rec.Task); end != e.ended {
+		if e.ended != 0 {
+			if err := ends.Delete(endKey(e.ended, key)); err != nil {
+				return err
+			}
+		}
+		if err := ends.Put(endKey(end, key), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// termKey and endKey are the keys of index entries.
+func termKey(t term, key []byte) []byte { return append(t[:len(t):len(t)], key...) }
+
+func endKey(end int64, key []byte) []byte {
+	return append(binary.BigEndian.AppendUint64(nil, uint64(end)), key...)
+}
+
+// follow adds at most most events after the position. It returns the number of the events that it has
+// read. Fewer than most means that there are no more.
+func (s *Store) follow(from source, most int) (int, error) {
+	read := 0
+	err := s.update(func(b *batch) error {
+		for number, e := range from.view.Events().After(b.at.GetEvent()) {
+			if read == most {
+				break
+			}
+			read++
+			b.at.Event = number
+			if _, of := states[e.Kind]; of {
+				if err := b.fold(from, number, e); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	return read, err
+}
