@@ -36,6 +36,7 @@ var cores = map[string][]string{
 	"global/place/rank":      {},
 	"global/failover":        {"internal/plant"},
 	"global/room":            {},
+	"global/queue":           {},
 	"global/versions":        {},
 	"global/progress":        {"internal/plant"},
 	"global/hooks/delivery":  {},

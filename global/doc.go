@@ -30,6 +30,7 @@
 //	recovery     a store that was restored from an old copy: how it is noticed, and what follows
 //	failover     when a silent region is lost, and when its slots move (pure)
 //	place        which slots go to which region (pure)
+//	queue        the places of groups that wait for a region (pure)
 //	latency      the matrix of round trips
 //	compact      the slots and summaries of many jobs, in little memory
 //	history      short entries of the jobs that have ended and left memory (pure)

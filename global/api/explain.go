@@ -94,6 +94,11 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 	if !ok {
 		return nil, jobNotFound(k)
 	}
+	for _, g := range out.GetGroups() {
+		if g.GetUnplaced() > 0 {
+			g.GlobalQueue = term.queue.Read(term.State).Of(k, g.GetGroup())
+		}
+	}
 	if req.GetRegion() == "" {
 		placer.AddRemedies(ctx, term.State, k, out)
 		return out, nil

@@ -87,6 +87,7 @@ func federationJobs(term *Term, req *nusav1.ListJobsRequest, limit int, may func
 	}
 	for !p.add(term.State) {
 	}
+	term.queue.AddTo(term.State, p.jobs...)
 	if p.more {
 		next = p.last
 	}

@@ -84,6 +84,7 @@ func (j *jobsAPI) Get(ctx context.Context, req *nusav1.GetJobRequest) (*nusav1.J
 			out := found.ToProto(term.State.Sight())
 			term.State.Unlock()
 			placer.AddDestinations(term.State, k, out.GetStatus())
+			term.queue.AddTo(term.State, out)
 			return out, nil
 		}
 		past := state.MayBeInHistory(term.State, k)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/global/uplink"
@@ -61,6 +62,8 @@ type Term struct {
 	matrixChanges topo.WatchLog
 	// instanceWatches is the number of watches that follow the instances of all regions.
 	instanceWatches atomic.Int32
+	// queue has the places of groups that wait for a region.
+	queue placer.Queue
 	// checks has capacity 1, so that only one check of the matrix runs at a time.
 	checks chan struct{}
 }

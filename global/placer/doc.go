@@ -16,5 +16,6 @@
 //	end.go       purges of stopped jobs and results of jobs that ended
 //	dryrun.go    a plan for a job that is not stored, with counts that regions give for it
 //	explain.go   the latest decisions about a job, as Explain shows them
+//	queue.go     the places of groups that wait for a region
 //	outlook.go   where the instances of regions that are cut off would move
 package placer

@@ -65,6 +65,9 @@ func (j jobs) explainGroup(m *Master, in sched.Input, g *state.GroupView) (*nusa
 	if plan != nil {
 		out.Unplaced, waiting = plan.PendingCounts(g.Key)
 	}
+	if out.Unplaced > 0 {
+		out.Queue = j.s.queue.place(in.View, g.Key)
+	}
 	live := map[int32]bool{}
 	placed := int64(0)
 	for a := range in.View.GroupAllocs(g.Key) {

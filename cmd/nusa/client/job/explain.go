@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -89,6 +90,9 @@ func writeExplanation(w *term.Screen, e *nusav1.Explanation) {
 		placed := g.GetDesired() - g.GetUnplaced()
 		fmt.Fprintf(w, "\n%s: %d of %s placed\n", w.Bold("group "+g.GetGroup()), placed, term.Plural(g.GetDesired(), "instance"))
 		writeCounted(w, "  ", g.GetPending())
+		if text := beforeText(cmp.Or(g.GetQueue(), g.GetGlobalQueue())); text != "" {
+			w.Note("  ", "queue: "+text)
+		}
 		writeRemedy(w, g)
 		if rule := divideText(g); rule != "" {
 			w.Note("  ", "divide: "+rule)

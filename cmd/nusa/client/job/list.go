@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -73,16 +74,32 @@ func writeJobs(w *term.Screen, jobs []*nusav1.Job, none string) {
 		fmt.Fprintln(w, none)
 		return
 	}
-	t := term.NewTable("JOB", "TYPE", "STATE", ">RUNNING", ">COMPLETE", "REGIONS", ">VERSION", ">AGE", "#MESSAGE")
+	t := term.NewTable("JOB", "TYPE", "STATE", ">RUNNING", ">COMPLETE", "REGIONS", ">VERSION", ">AGE", "QUEUE", "#MESSAGE")
 	for _, j := range jobs {
 		sum, regions := totalsOf(j.GetStatus())
 		t.Row(cli.JobName(j.GetSpec().GetNamespace(), j.GetSpec().GetName(), j.GetRegion()), term.Word(j.GetSpec().GetType()),
 			w.State(stateText(j.GetStatus())), runningText(j, sum), completeText(j, sum), term.OrDash(regions),
-			fmt.Sprint(j.GetVersion()), w.Since(j.GetSubmitted()), term.OneLine(j.GetStatus().GetMessage()))
+			fmt.Sprint(j.GetVersion()), w.Since(j.GetSubmitted()), queueText(j.GetStatus()), term.OneLine(j.GetStatus().GetMessage()))
 	}
-	t.DropEmpty("COMPLETE", "MESSAGE")
+	t.DropEmpty("COMPLETE", "QUEUE", "MESSAGE")
 	t.Narrow(w.Width, "AGE", "VERSION", "TYPE", "REGIONS")
 	t.Write(w)
+}
+
+// queueText returns the first place of the groups of a job in a queue, for example "3 of 7". It is empty if
+// none waits.
+func queueText(s *nusav1.JobStatus) string {
+	var first *nusav1.QueuePlace
+	for _, g := range s.GetGroups() {
+		q := cmp.Or(g.GetQueue(), g.GetGlobalQueue())
+		if q != nil && (first == nil || q.GetPosition() < first.GetPosition()) {
+			first = q
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d", first.GetPosition(), first.GetGroups())
 }
 
 // runningText says how many instances of a job run. It is "-" if the job is complete, or has none itself.

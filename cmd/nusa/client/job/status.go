@@ -246,11 +246,11 @@ func writeNotRunning(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 	writeQueue(w, s, groups)
 }
 
-// writeQueue writes the places of groups in the queue of their region.
+// writeQueue writes the places of groups in the queue of their region, or of the global tier.
 func writeQueue(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 	t := term.NewTable("GROUP", "QUEUE", ">BEFORE IT", ">CPU", ">MEMORY", "#HIGHER PRIORITY")
 	for _, name := range groups {
-		q := s.GetGroups()[name].GetQueue()
+		q := cmp.Or(s.GetGroups()[name].GetQueue(), s.GetGroups()[name].GetGlobalQueue())
 		if q == nil {
 			continue
 		}
@@ -267,6 +267,22 @@ func writeQueue(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 	t.DropEmpty("HIGHER PRIORITY")
 	fmt.Fprintln(w)
 	t.Write(w)
+}
+
+// beforeText says in one line what stands before a group in a queue. It is empty without a place.
+func beforeText(q *nusav1.QueuePlace) string {
+	if q == nil {
+		return ""
+	}
+	instances := func(n int64) string { return term.Plural(int32(min(n, 1<<31-1)), "instance") }
+	text := fmt.Sprintf("%d of %s", q.GetPosition(), term.Plural(q.GetGroups(), "group"))
+	if n := q.GetHigher() + q.GetEarlier(); n > 0 {
+		text += fmt.Sprintf("; before it %s, which ask for %s CPU and %s", instances(n), term.Cores(q.GetAsked().GetCpuMilli()), term.Size(q.GetAsked().GetMemoryBytes()))
+	}
+	if q.GetHigher() > 0 {
+		text += fmt.Sprintf("; %s with a higher priority", instances(q.GetHigher()))
+	}
+	return text
 }
 
 // writeCounted writes counted reasons, each on its own line.
