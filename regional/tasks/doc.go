@@ -12,6 +12,7 @@
 //	gap.go       notes a gap, and completes records from the log's state after it
 //	trim.go      removes old records
 //	read.go      List and Find
+//	tail.go      the events that wait for the disk
 //	recorder.go  Recorder: the goroutine that writes
 //	copy.go      fills gaps from another server of the region
 //	service.go   the Tasks service of a region

@@ -42,6 +42,7 @@ type Recorder struct {
 	Store  *Store
 	Logger *slog.Logger
 
+	tail   tail
 	nudge  notify.Signal
 	labels map[versionKey]map[string]string
 }
@@ -87,6 +88,13 @@ func pause(ctx context.Context, d time.Duration) {
 func (r *Recorder) follow(ctx context.Context) error {
 	trim := time.NewTicker(trimEvery)
 	defer trim.Stop()
+	ctx, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	defer func() { stop(); <-done }()
+	go func() {
+		defer close(done)
+		r.tail.follow(ctx, r.Log, r.Store.position().GetEvent())
+	}()
 	for {
 		nudged := r.nudge.C()
 		_, changed := r.Log.Watch()
@@ -116,31 +124,56 @@ func (r *Recorder) follow(ctx context.Context) error {
 	}
 }
 
-// write writes all events that the log has now. It returns how many it read.
-func (r *Recorder) write(ctx context.Context) (read int, err error) {
+// write writes all events that wait. It returns how many there were.
+func (r *Recorder) write(ctx context.Context) (written int, err error) {
 	for ctx.Err() == nil {
 		view := r.Log.View()
-		if view.Cluster().ID == "" {
-			return read, nil // the region has no log yet
+		cluster := view.Cluster().ID
+		if cluster == "" {
+			return written, nil // the region has no log yet
 		}
 		from := source{view, r.Region, r.labelsOf}
-		if gap := r.Store.gap(view); gap != nil {
-			if err := r.bridge(from, gap); err != nil {
-				return read, err
+		at := r.Store.position()
+		var events []numbered
+		if at.GetCluster() == cluster {
+			events = r.tail.take(at.GetEvent(), batchEvents)
+		}
+		if len(events) == 0 {
+			events, err = r.fromLog(from)
+			if err != nil {
+				return written, err
 			}
 		}
-		n, err := r.Store.follow(from, batchEvents)
-		read += n
-		if err != nil || n < batchEvents {
-			return read, err
+		if len(events) == 0 {
+			return written, nil
 		}
-		if r.Store.overCount() > 0 {
+		if err := r.Store.follow(from, events); err != nil {
+			return written, err
+		}
+		written += len(events)
+		if r.Store.overCount() >= batchEvents {
 			if err := r.trim(ctx); err != nil {
-				return read, err
+				return written, err
 			}
 		}
 	}
-	return read, nil
+	return written, nil
+}
+
+// fromLog returns the next events that the log has. If some are missing before them, it notes the gap.
+func (r *Recorder) fromLog(from source) (events []numbered, err error) {
+	if gap := r.Store.gap(from.view); gap != nil {
+		if err := r.bridge(from, gap); err != nil {
+			return nil, err
+		}
+	}
+	for number, e := range from.view.Events().After(r.Store.position().GetEvent()) {
+		if len(events) == batchEvents {
+			break
+		}
+		events = append(events, numbered{number, e})
+	}
+	return events, nil
 }
 
 // bridge completes the history after a gap, and notes the gap.

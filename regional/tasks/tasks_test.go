@@ -385,3 +385,29 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 	w.write(r)
 	w.check(s) // the log has every event still
 }
+
+// TestBurstLeavesNoGap: more events than the log has wait for the disk, and none is missed.
+func TestBurstLeavesNoGap(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 8)
+	s, r := w.newStore(Limits{})
+	w.write(r)
+	r.tail.at = s.position().GetEvent()
+	for range 3 {
+		w.submit(5)
+		for range 20 {
+			w.report()
+		}
+		r.tail.read(w.View())
+		w.fast(state.MaxEvents / 2)
+		r.tail.read(w.View())
+	}
+	if missed, _ := w.View().Events().Gap(s.position().GetEvent()); missed == 0 {
+		t.Fatal("the log has every event: the test shows nothing")
+	}
+	w.write(r)
+	w.check(s)
+	if gaps := s.position().GetGaps(); len(gaps) != 0 || len(r.tail.list) != 0 {
+		t.Errorf("%v, %d events wait", gaps, len(r.tail.list))
+	}
+}

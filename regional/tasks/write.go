@@ -206,24 +206,17 @@ func endKey(end int64, key []byte) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(end)), key...)
 }
 
-// follow adds at most most events after the position. It returns the number of the events that it has
-// read. Fewer than most means that there are no more.
-func (s *Store) follow(from source, most int) (int, error) {
-	read := 0
-	err := s.update(func(b *batch) error {
-		for number, e := range from.view.Events().After(b.at.GetEvent()) {
-			if read == most {
-				break
-			}
-			read++
-			b.at.Event = number
-			if _, of := states[e.Kind]; of {
-				if err := b.fold(from, number, e); err != nil {
+// follow adds events, whose numbers follow the position.
+func (s *Store) follow(from source, events []numbered) error {
+	return s.update(func(b *batch) error {
+		for _, n := range events {
+			b.at.Event = n.number
+			if _, of := states[n.event.Kind]; of {
+				if err := b.fold(from, n.number, n.event); err != nil {
 					return err
 				}
 			}
 		}
 		return nil
 	})
-	return read, err
 }
