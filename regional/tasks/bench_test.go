@@ -15,6 +15,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/taskpage"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
 // filled returns a store with n records, as a region has after n short batch tasks: a tenth failed, one
@@ -154,4 +155,38 @@ func cpu() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkWrite writes the records of 12,000 allocations with two changes each, as a region does that
+// places and starts them. cpu-us is the processor time for one allocation, with a write to the disk for
+// each batch.
+func BenchmarkWrite(b *testing.B) {
+	const n = 12_000
+	for b.Loop() {
+		b.StopTimer()
+		w := newWorld(b, 1)
+		s, r := w.newStore(Limits{})
+		s.close("sync", false)
+		s.noSync = false
+		if err := s.open(); err != nil {
+			b.Fatal(err)
+		}
+		for range n / 100 {
+			w.submit(100)
+		}
+		for _, id := range w.order {
+			w.seq++
+			w.do(state.Command{AgentReports: &state.AgentReports{
+				NodeID: w.want[id].NodeId, Position: state.Position{Epoch: "e", Sequence: w.seq}, Reports: []state.AllocReport{{ID: id, State: state.Running}},
+			}})
+		}
+		b.StartTimer()
+		began := cpu()
+		w.write(r)
+		b.ReportMetric(float64((cpu()-began).Microseconds())/n, "cpu-us/allocation")
+		b.ReportMetric(0, "ns/op")
+		if gaps := s.position().GetGaps(); len(gaps) > 0 {
+			b.Fatal(gaps)
+		}
+	}
 }

@@ -15,7 +15,7 @@ import (
 
 // maxSteps bounds the index entries that one page reads. A record counts like recordSteps entries.
 const (
-	maxSteps    = 10_000
+	maxSteps    = 6_000
 	recordSteps = 4
 )
 

@@ -15,7 +15,7 @@ import (
 
 const (
 	// batchEvents bounds the events of one transaction.
-	batchEvents = 4096
+	batchEvents = 1024
 	// writeEvery is the pause after a transaction, unless a reader waits. Many events then share one write
 	// to the disk. trimEvery is the pause between two removals of old records.
 	writeEvery = 500 * time.Millisecond

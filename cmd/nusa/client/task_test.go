@@ -108,7 +108,7 @@ func TestTaskCommands(t *testing.T) {
 	var out strings.Builder
 	for _, line := range []string{
 		"list", "list --limit 1", "list --job frames --state failed,running", "list --label team=audio", "list --node bm-3 -o yaml",
-		"list --since 91m", "list --until 91m --limit 0", "list --since yesterday", "list --state gone", "list --limit -1",
+		"list --since 90m30s", "list --until 90m30s --limit 0", "list --since yesterday", "list --state gone", "list --limit -1",
 		"show 3f9a01bc", "show 88bb", "show 99cc", "show 3f9a -o json", "show 00", "show",
 	} {
 		o, e, code := f.run(t.Context(), "", append(strings.Fields("task "+line), "--addr", f.addr)...)
