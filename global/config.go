@@ -129,7 +129,8 @@ type Config struct {
 // 9: the server knows the outputs of steps of workflows.
 // 10: the server begins the runs of workflows with a schedule.
 // 11: the server knows steps that run another workflow, and outputs of runs.
-const featureLevel = state.NestedLevel
+// 12: the server stores how many attempts instances have used.
+const featureLevel = state.AttemptsLevel
 
 // MinLease is the shortest lease of regions that a flag may set. It leaves time for three renewals,
 // one a second.

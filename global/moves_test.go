@@ -191,3 +191,55 @@ func TestFailbackByItself(t *testing.T) {
 	jakarta.answer(answerTo(jakarta.waitSlot("default/api/web/0", desired(toRevoke)), nusav1.SlotState_SLOT_STATE_REVOKED))
 	jakarta.wait("one instance", func() bool { return jakarta.owns() == 1 })
 }
+
+// TestAttemptsMoveWithInstances: an instance whose retry policy asks for another region goes there with its attempts, and
+// its region gets no instance of the group meanwhile.
+func TestAttemptsMoveWithInstances(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	newest := func(r *fakeRegion) { r.hello.FeatureLevel = 14 }
+	jakarta := s.joined("jakarta", newest, func(r *fakeRegion) { r.script = releases })
+	old := s.joined("tokyo", func(r *fakeRegion) { r.hello.FeatureLevel = 13 })
+	s.submit(testJob("api", 2, func(j *nusav1.JobSpec) {
+		j.Type = nusav1.JobType_JOB_TYPE_BATCH
+		j.Groups["web"].Retry = &nusav1.Retry{Rules: []*nusav1.RetryRule{{Other: nusav1.RetryOther_RETRY_OTHER_REGION}}}
+	}))
+	slot := jakarta.waitSlot("default/api/web/0", accepted)
+	seoul := s.joined("seoul", newest, func(r *fakeRegion) { r.script = agree })
+	back := answerTo(slot, nusav1.SlotState_SLOT_STATE_RETURNED)
+	back.From, back.Reason, back.Message = 1, nusav1.Reason_REASON_OTHER_REGION, "exit code 4"
+	used := &nusav1.InstanceAttempts{Index: 1, Failures: 3, ByRule: []int32{3}, MemoryBytes: 7}
+	back.Attempts = []*nusav1.InstanceAttempts{{Index: 0, Failures: 9}, used}
+	jakarta.answer(back)
+	seoul.waitSlot("default/api/web/1", accepted)
+	seoul.mu.Lock()
+	got := seoul.slots["default/api/web/1"].GetAttempts()
+	seoul.mu.Unlock()
+	if len(got) != 1 || !proto.Equal(got[0], used) {
+		t.Errorf("seoul got %v, want %v", got, used)
+	}
+	for name, r := range map[string]*fakeRegion{"jakarta": jakarta, "tokyo": old} {
+		r.mu.Lock()
+		if o := r.slots["default/api/web/1"]; o != nil {
+			t.Errorf("%s has %v", name, o)
+		}
+		r.mu.Unlock()
+	}
+	back = answerTo(seoul.waitSlot("default/api/web/1", accepted), nusav1.SlotState_SLOT_STATE_RETURNED)
+	back.Reason = nusav1.Reason_REASON_OTHER_REGION
+	seoul.answer(back) // both regions are avoided now
+	var text string
+	s.waitStore("both regions are avoided", func() bool {
+		e, err := s.jobs().Explain(t.Context(), &nusav1.ExplainRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "api"}})
+		if err != nil || len(e.GetGroups()) == 0 {
+			return false
+		}
+		text = ""
+		for _, r := range e.GetGroups()[0].GetRegions() {
+			text += r.GetRegion() + ": " + r.GetMessage() + "\n"
+		}
+		return strings.Count(text, "its retry policy asks for another region; the region is tried again in")+strings.Count(text, "exit code 4; the region is tried again in") == 2
+	})
+	if !strings.Contains(text, "tokyo: retry and parallel of a group need more than its feature level 13") {
+		t.Errorf("the explanation says\n%s", text)
+	}
+}

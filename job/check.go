@@ -387,10 +387,12 @@ func RunVariables(spec *nusav1.JobSpec) (out []string) {
 	return out
 }
 
-// The limits of `retry`.
+// MaxRetryRules bounds the rules of `retry`.
+const MaxRetryRules = 16
+
+// The other limits of `retry`.
 const (
 	maxRetries         = 100
-	maxRetryRules      = 16
 	maxRetryConditions = 32
 	maxMemoryFactor    = 10
 )
@@ -418,7 +420,7 @@ func checkRetry(c *checker, p string, g *nusav1.Group, kind nusav1.JobType) {
 	if r.Attempts != nil {
 		c.number(c.join(p, "attempts"), r.GetAttempts(), 0, maxRetries)
 	}
-	c.count(c.join(p, "rules"), len(r.GetRules()), maxRetryRules, "rules")
+	c.count(c.join(p, "rules"), len(r.GetRules()), MaxRetryRules, "rules")
 	for i, rule := range r.GetRules() {
 		at := c.under(p, fmt.Sprintf(".rules[%d]", i))
 		rule = present(rule)
@@ -470,7 +472,7 @@ func checkRetryRule(c *checker, p string, r *nusav1.RetryRule) {
 	if len(r.GetExitCodes()) > 0 && len(r.GetSignals()) > 0 {
 		c.fail(c.join(p, "signals"), "a task that a signal ended has no exit code: write two rules")
 	}
-	c.count(c.join(p, "categories"), len(r.GetCategories()), maxRetryRules, "categories")
+	c.count(c.join(p, "categories"), len(r.GetCategories()), MaxRetryRules, "categories")
 	if slices.Contains(r.GetCategories(), nusav1.FailureCategory_FAILURE_CATEGORY_UNSPECIFIED) {
 		c.fail(c.join(p, "categories"), "a category is missing")
 	}

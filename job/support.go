@@ -53,9 +53,6 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 	}
 	for _, k := range sorted(spec.GetGroups()) {
 		g, p := spec.GetGroups()[k], c.join("groups", k)
-		for i, rule := range g.GetRetry().GetRules() {
-			refuse(rule.GetOther() == nusav1.RetryOther_RETRY_OTHER_REGION, c.under(p, fmt.Sprintf(".retry.rules[%d].other", i)), "")
-		}
 		for _, name := range sorted(g.GetTasks()) {
 			t, at := g.GetTasks()[name], c.join(c.join(p, "tasks"), name)
 			by := " by driver " + t.GetDriver()

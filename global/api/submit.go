@@ -309,6 +309,10 @@ func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 		return problems
 	}
 	for name, g := range spec.GetGroups() {
+		other := func(r *nusav1.RetryRule) bool { return r.GetOther() == nusav1.RetryOther_RETRY_OTHER_REGION }
+		if slices.ContainsFunc(g.GetRetry().GetRules(), other) && term.State.GlobalLevel < state.AttemptsLevel {
+			return job.Errors{{Field: "groups." + name + ".retry.rules", Message: "some global servers have an earlier version of Nusa, which does not know other: region: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
+		}
 		if g.GetParallel() > 0 && term.State.GlobalLevel < state.ParallelLevel {
 			return job.Errors{{Field: "groups." + name + ".parallel", Message: "some global servers have an earlier version of Nusa, which does not know it: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
 		}

@@ -305,6 +305,9 @@ func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[sta
 				act.Moved = now
 				if act.Kind == place.Takeover && !act.Slot.Vacant {
 					t.ExpectRegion(act.Region)
+					if err := state.PutLostAttempts(t, &act.Slot); err != nil {
+						return err
+					}
 				}
 				if err := t.ChangeSlots(act.Changes()); err != nil {
 					return err

@@ -139,6 +139,32 @@ func TestManyJobsMoveInFewTransactions(t *testing.T) {
 	}
 }
 
+// TestTakeoverCarriesAttempts: the attempts that a lost region reported about a slot are in the order to its next owner,
+// unless they are about another version. They are forgotten with the job.
+func TestTakeoverCarriesAttempts(t *testing.T) {
+	for version, want := range map[int64]int{1: 1, 2: 0} {
+		p := newLostJobs(t, 1, "seoul")
+		k := state.JobKey{Namespace: "default", Name: "job-00000"}
+		p.st.Lock()
+		p.st.Jobs[k].Summaries.Put("jakarta", &nusav1.JobSummary{Namespace: "default", Job: k.Name, Version: version, Run: 1, Attempts: map[string]*nusav1.GroupAttempts{
+			"web": {Instances: []*nusav1.InstanceAttempts{{Index: 0, Failures: 2}, {Index: 7, Failures: 3}}},
+		}})
+		p.st.Unlock()
+		p.due()
+		if err := p.place(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		order := func() *nusav1.SlotOrder {
+			p.st.Lock()
+			defer p.st.Unlock()
+			return p.st.SlotOrder("seoul", "default/job-00000/web/0", state.Order{})
+		}
+		if o := order(); len(o.GetAttempts()) != want || want > 0 && o.GetAttempts()[0].GetFailures() != 2 {
+			t.Errorf("version %d: the order has %v", version, o.GetAttempts())
+		}
+	}
+}
+
 // TestRegionThatReturnsKeepsItsSlots: a plan that was made before a lost region connected moves
 // nothing. Neither does a plan about an earlier loss.
 func TestRegionThatReturnsKeepsItsSlots(t *testing.T) {

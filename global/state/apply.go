@@ -270,7 +270,7 @@ func (st *State) SlotOrder(name, key string, o Order) *nusav1.SlotOrder {
 	out := &nusav1.SlotOrder{Revision: o.Revision}
 	if !s.Vacant && s.Region == name {
 		s.Former, s.Home, s.Unbound = nil, "", s.Bound && s.Unbound // regions do not need these values
-		out.Slot, out.Spec = SlotToProto(s), o.record.encoded()
+		out.Slot, out.Spec, out.Attempts = SlotToProto(s), o.record.encoded(), attemptsFor(st, &s)
 		return out
 	}
 	i := formerOf(&s, name)

@@ -27,7 +27,7 @@
 //	toplace.go     jobs and regions as package place takes them
 //	rollout.go     the rollout of a job: how far it is, for package place and for users; its beginning
 //	demand.go      Demand: what groups ask for, for the regions' reports
-//	unplaced.go    groups with instances without a region; released instances; Refusal: what regions
+//	unplaced.go    used attempts; groups with instances without a region; released instances; Refusal: what regions
 //	               gave back, and how long no offer follows
 //	failover.go    when the slots of a silent or lost region may move, what a recovery stops and starts
 //	status.go      a job's status from slots and summaries

@@ -339,6 +339,9 @@ func Depart(t *Tx, k JobKey, now time.Time) error {
 			return err
 		}
 	}
+	if err := forgetAttempts(t, k); err != nil {
+		return err
+	}
 	was, _ := st.History.Get(k.String()) // see inHistory
 	return t.set(txChange{key: k.historyKey(), msg: rec, known: was.Revision})
 }

@@ -45,10 +45,12 @@ const (
 	// earlier versions, which are not loaded.
 	rolloutPrefix = root + "rollouts/"
 	versionPrefix = root + "versions/"
+	// attemptsPrefix is for what the instances of groups have used of their retry policies.
+	attemptsPrefix = root + "attempts/"
 )
 
 // loaded are the prefixes of the records that Load always reads, in the order of reading.
-var loaded = [...]string{leadershipKey, authKey, RegionPrefix, jobPrefix, HealthyPrefix, slotPrefix, resultPrefix, CheckpointPrefix, originPrefix, webhookPrefix, progressPrefix, rolloutPrefix}
+var loaded = [...]string{leadershipKey, authKey, RegionPrefix, jobPrefix, HealthyPrefix, slotPrefix, resultPrefix, CheckpointPrefix, originPrefix, webhookPrefix, progressPrefix, rolloutPrefix, attemptsPrefix}
 
 // JobKey names a job.
 type JobKey struct{ Namespace, Name string }
@@ -68,6 +70,9 @@ func (k JobKey) healthyKey() string { return HealthyPrefix + k.String() }
 
 // rolloutKey returns the store key of the record of the job's rollout.
 func (k JobKey) rolloutKey() string { return rolloutPrefix + k.String() }
+
+// attemptsKey returns the store key of what the instances of a group have used of their retry policy.
+func (k JobKey) attemptsKey(group string) string { return attemptsPrefix + k.String() + "/" + group }
 
 // VersionKey returns the store key of the spec of an earlier version of a job.
 func VersionKey(k JobKey, version int64) string {
@@ -124,6 +129,8 @@ func newRecord(key string) proto.Message {
 		return new(nusav1.WebhookProgress)
 	case strings.HasPrefix(key, rolloutPrefix):
 		return new(nusav1.RolloutRecord)
+	case strings.HasPrefix(key, attemptsPrefix):
+		return new(nusav1.AttemptsRecord)
 	case key == leadershipKey:
 		return new(nusav1.LeadershipRecord)
 	case key == authKey:
@@ -241,6 +248,11 @@ func RepeatOrders(r *Region, orders, removals []string) {
 // would run such a job itself.
 const TemplateLevel = 4
 
+// AttemptsLevel is the feature level from which servers store how many attempts instances have used, and
+// send it to the next region. Under an earlier server, instances that go from region to region would never
+// use up their attempts.
+const AttemptsLevel = 12
+
 // WorkflowLevel is the feature level from which servers run workflows.
 const WorkflowLevel = 7
 
@@ -248,7 +260,7 @@ const WorkflowLevel = 7
 const OutputLevel = 9
 
 // StepNeedsLevel is the feature level from which servers know the semaphores and the data of steps.
-const StepNeedsLevel = 12
+const StepNeedsLevel = 13
 
 // ScheduledLevel is the feature level from which servers begin the runs of workflows with a schedule.
 const ScheduledLevel = 10

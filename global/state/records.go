@@ -67,6 +67,9 @@ func (t *Tx) DeleteJob(k JobKey) error {
 			return err
 		}
 	}
+	if err := forgetAttempts(t, k); err != nil {
+		return err
+	}
 	if rec, _ := t.State.JobRecord(k); rec.Version() > 1 {
 		if err := t.forgetVersions(k); err != nil {
 			return err
@@ -498,6 +501,9 @@ func OthersOf(t *Tx, kind string) iter.Seq2[string, proto.Message] {
 // applyOther passes a record of another package on. The lock is held.
 func applyOther(st *State, key string, msg any) {
 	kind, name, _ := strings.Cut(strings.TrimPrefix(key, root), "/")
+	if rec, _ := msg.(*nusav1.AttemptsRecord); strings.HasPrefix(key, attemptsPrefix) {
+		applyAttempts(st, name, rec)
+	}
 	if apply := st.Others[kind]; apply != nil {
 		m, _ := msg.(proto.Message)
 		apply(name, m)

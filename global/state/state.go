@@ -147,9 +147,9 @@ type State struct {
 	GlobalLevel uint32
 
 	placed placedRegions
-	// systems are the system jobs.
-	systems JobSet
-
+	// systems are the system jobs. attempts are the records of retries, by job and group.
+	systems            JobSet
+	attempts           map[JobKey]map[string]*nusav1.AttemptsRecord
 	leadershipRevision int64
 	// reported is what the regions run. See NoteWork.
 	reported map[string]reportedWork
@@ -195,7 +195,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 	st := &State{
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{}, Templates: Templates{Lines: map[JobKey]string{}, changed: JobSet{}, steps: JobSet{}},
-		Pending: JobSet{}, Fresh: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, leftover: JobSet{}, systems: JobSet{}, holds: map[string][]holding{}, NotHome: map[string]JobSet{},
+		Pending: JobSet{}, Fresh: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, leftover: JobSet{}, systems: JobSet{}, attempts: map[JobKey]map[string]*nusav1.AttemptsRecord{}, holds: map[string][]holding{}, NotHome: map[string]JobSet{},
 		Events: Events{events.New(events.Config{Federation: cmp.Or(b.Sessions.Federation, b.Epoch), Age: events.DefaultAge})}, began: clock(), PeersDue: make(chan struct{}, 1), LogUnknown: b.LogUnknown != nil, historyLater: b.HistoryLater,
 	}
 	st.Latency = latency.New(st.topologyRegions)

@@ -62,11 +62,16 @@ func orderToPlace(spec *nusav1.JobSpec) *place.RegionOrder {
 const (
 	retryLevel    = 7
 	parallelLevel = 9
+	// otherLevel: regions know rules that ask for another region.
+	otherLevel = 14
 )
 
 // levelOf returns the feature level that a region needs for a group, besides that of its lease.
 func levelOf(g *nusav1.Group) int {
+	other := func(r *nusav1.RetryRule) bool { return r.GetOther() == nusav1.RetryOther_RETRY_OTHER_REGION }
 	switch {
+	case slices.ContainsFunc(g.GetRetry().GetRules(), other):
+		return otherLevel
 	case g.GetParallel() > 0:
 		return parallelLevel
 	case g.GetRetry() != nil:

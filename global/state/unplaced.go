@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/reason"
+	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -165,6 +167,112 @@ func (j *Job) RecordReleased(from string, answer region.Answer, now time.Duratio
 }
 
 const (
+	// maxAttempts bounds the instances in an order, maxStoredAttempts those in a record.
+	maxAttempts, maxStoredAttempts = 1024, 4096
+	// maxRuleCounts bounds the rules of an instance.
+	maxRuleCounts = job.MaxRetryRules
+)
+
+// applyAttempts changes the state for a stored or removed record of attempts. name is "namespace/job/group".
+// The lock is held.
+func applyAttempts(st *State, name string, rec *nusav1.AttemptsRecord) {
+	at := strings.LastIndexByte(name, '/')
+	if at < 0 {
+		return
+	}
+	k, group := jobOfKey(name[:at], ""), name[at+1:]
+	groups := st.attempts[k]
+	_, had := groups[group]
+	st.Room.Count(had, rec != nil)
+	switch {
+	case rec == nil:
+		delete(groups, group)
+		if len(groups) == 0 {
+			delete(st.attempts, k)
+		}
+	case groups == nil:
+		st.attempts[k] = map[string]*nusav1.AttemptsRecord{group: rec}
+	default:
+		groups[group] = rec
+	}
+}
+
+// forgetAttempts removes the records of attempts of a job.
+func forgetAttempts(t *Tx, k JobKey) error {
+	for _, group := range slices.Sorted(maps.Keys(t.State.attempts[k])) {
+		if err := t.deleteUnchecked(k.attemptsKey(group)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PutAttempts stores what the instances from ≤ i < to of a slot have used of their retry policy, when the
+// slot leaves its region. Without a record and without used attempts it stores nothing.
+func PutAttempts(t *Tx, s *region.Slot, from, to int, used []*nusav1.InstanceAttempts) error {
+	k := jobOfSlot(s)
+	var was *nusav1.AttemptsRecord
+	if ch, ok := t.find(k.attemptsKey(s.Group)); ok {
+		was, _ = ch.msg.(*nusav1.AttemptsRecord)
+	} else {
+		was = t.State.attempts[k][s.Group]
+	}
+	out := &nusav1.AttemptsRecord{Run: s.Run, Version: s.JobVersion}
+	within := func(a *nusav1.InstanceAttempts) bool { return int(a.GetIndex()) >= from && int(a.GetIndex()) < to }
+	if was.GetRun() == s.Run && was.GetVersion() == s.JobVersion {
+		for _, a := range was.GetInstances() {
+			if !within(a) {
+				out.Instances = append(out.Instances, a)
+			}
+		}
+	}
+	kept := len(out.Instances)
+	for _, a := range used {
+		if within(a) && a.GetFailures() >= 0 && a.GetMemoryBytes() >= 0 && len(a.GetByRule()) <= maxRuleCounts {
+			out.Instances = append(out.Instances, a)
+		}
+	}
+	if len(out.Instances) == kept && kept == len(was.GetInstances()) {
+		return nil // it changes nothing, or there is nothing
+	}
+	slices.SortStableFunc(out.Instances, func(a, b *nusav1.InstanceAttempts) int { return cmp.Compare(b.GetFailures(), a.GetFailures()) })
+	out.Instances = out.Instances[:min(len(out.Instances), maxStoredAttempts)]
+	slices.SortStableFunc(out.Instances, func(a, b *nusav1.InstanceAttempts) int { return cmp.Compare(a.GetIndex(), b.GetIndex()) })
+	return t.putUnchecked(k.attemptsKey(s.Group), out)
+}
+
+// PutLostAttempts is PutAttempts for a slot of a lost region, as far as the region has reported.
+func PutLostAttempts(t *Tx, s *region.Slot) error {
+	j := t.State.Jobs[jobOfSlot(s)]
+	if j == nil {
+		return nil
+	}
+	sum := j.Summaries.Get(s.Region)
+	if used := sum.GetAttempts()[s.Group].GetInstances(); len(used) > 0 && sum.GetVersion() == s.JobVersion && sum.GetRun() == s.Run {
+		return PutAttempts(t, s, s.From, s.To, used)
+	}
+	return nil
+}
+
+// attemptsFor returns what instances of a slot used in other regions, for the order about it. The lock is
+// held.
+func attemptsFor(st *State, s *region.Slot) (out []*nusav1.InstanceAttempts) {
+	rec := st.attempts[jobOfSlot(s)][s.Group]
+	if rec == nil || rec.GetRun() != s.Run || rec.GetVersion() != s.JobVersion || s.Desired != region.DesiredRun {
+		return nil
+	}
+	for _, a := range rec.GetInstances() {
+		if int(a.GetIndex()) >= s.From && int(a.GetIndex()) < s.To && len(out) < maxAttempts {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+const (
+	// otherRegionBackoff is how long a group is not offered again to a region from which its retry policy moves
+	// an instance. It doubles up to maxBackoff.
+	otherRegionBackoff = time.Minute
 	// maxRefusals bounds the stored refusals of one region.
 	maxRefusals = 1024
 	// refusalRetained is how long a refusal counts when no report makes it obsolete.
@@ -178,6 +286,8 @@ const (
 	reasonDeclined   = "declined"
 	reasonCapability = "capability_missing"
 	reasonNotAllowed = "not_allowed"
+	// reasonOtherRegion: the retry policy of the group asks for another region.
+	reasonOtherRegion = "other_region"
 )
 
 // Refusal is a region's latest refusal of a group. The placer considers it for a while.
@@ -228,6 +338,9 @@ func (r *Region) addRefusal(refusal Refusal, interval time.Duration) {
 			}
 		}
 		r.Refusals = slices.Delete(r.Refusals, i, i+1)
+	}
+	if refusal.Reason == reasonOtherRegion {
+		refusal.backoff = min(maxBackoff, otherRegionBackoff<<min(refusal.times-1, 16))
 	}
 	if refusal.declined() {
 		refusal.backoff = min(maxBackoff, interval<<min(refusal.times-1, 16))
@@ -280,7 +393,7 @@ func (r *Region) KeepReasonsOnly() {
 func (f Refusal) ToPlace(now time.Duration) place.Returned {
 	out := f.Returned
 	out.Backoff = max(0, f.backoff-(now-f.at))
-	if f.reasonOnly || f.Reason == reasonDeclined || now-f.at > refusalRetained {
+	if f.reasonOnly || f.Reason == reasonDeclined || f.Reason == reasonOtherRegion || now-f.at > refusalRetained {
 		out.Ask = 0
 	}
 	if f.reasonOnly {

@@ -158,6 +158,9 @@ func (b *answerBatch) prepare(t *state.Tx) error {
 			return err
 		}
 		if len(out.Changes) > 0 {
+			if err := putAttempts(t, answer, p); err != nil {
+				return err
+			}
 			if answer.State == region.Done {
 				if err := state.PutOutput(t, k, p); err != nil {
 					return err
@@ -166,6 +169,20 @@ func (b *answerBatch) prepare(t *state.Tx) error {
 			b.done = append(b.done, applied{answer, out.Moved, whyEnded(t.State, from, answer)})
 			addAnswerEvents(t, from, b.done[len(b.done)-1])
 			recordAnswer(t.State, from, answer, out, b.server.ReportInterval)
+		}
+	}
+	return nil
+}
+
+// putAttempts stores what the instances of an answer have used of their retry policy, if their region gives them
+// up. Tx.Scratch has the slots of the group before the answer.
+func putAttempts(t *state.Tx, a region.Answer, p *nusav1.SlotAnswer) error {
+	if a.State != region.Returned && a.State != region.Revoked {
+		return nil
+	}
+	for i := range t.Scratch {
+		if s := &t.Scratch[i]; s.Generation == a.Generation && a.From < s.To && s.From < a.To {
+			return state.PutAttempts(t, s, a.From, a.To, p.GetAttempts())
 		}
 	}
 	return nil

@@ -35,8 +35,12 @@ type decision struct {
 	fresh        state.Instance    // returned by instance when the state has no record
 	replacements []replacement
 	pending      []pending
-	slots        []pendingSlot
-	placed       []int32 // positions of the nodes that got an instance
+	// leaving are the indices of the present slot whose next attempt is in another region. leaveText is how
+	// the first of them failed.
+	leaving   []Range
+	leaveText string
+	slots     []pendingSlot
+	placed    []int32 // positions of the nodes that got an instance
 }
 
 // reset prepares the decision for another group. It keeps the memory of the previous group.
@@ -86,6 +90,7 @@ func (p *planner) group(g *state.GroupView) {
 		}
 		first := len(d.pending)
 		d.rangeSlot()
+		d.leave()
 		d.slots = append(d.slots, pendingSlot{s, d.pending[first:]})
 	}
 	d.rollOut()
@@ -260,10 +265,28 @@ func (d *decision) index(p pending, live []*state.Alloc) {
 		d.down++
 		return
 	}
+	if until := inst.LeavesUntil(d.p.in.NowUnixNano); until > 0 && !d.g.Key.Local {
+		if len(d.leaving) == 0 {
+			d.leaveText = inst.Message
+		}
+		d.leaving = addIndex(d.leaving, inst.Index)
+		d.out.wake(until)
+		d.down++
+		return
+	}
 	if inst.Failures > 0 || downByChange(inst.Reason) {
 		d.down++
 	}
 	d.pending = append(d.pending, p)
+}
+
+// leave lets the region return the instances of the present slot whose next attempt is in another region.
+// No node of this one is to have them.
+func (d *decision) leave() {
+	if len(d.leaving) > 0 {
+		d.out.unplaced(Unplaced{Ranges: d.leaving, Never: true}, d.slot, state.ReasonOtherRegion, d.leaveText)
+		d.leaving = nil
+	}
 }
 
 // downByChange reports whether an instance is down because of a rollout or a drain, or

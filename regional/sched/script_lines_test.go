@@ -158,6 +158,10 @@ func retryPolicy(a args) *retry.Policy {
 			}
 			r.From, r.To = d, time.Minute
 		}
+		if len(f) > 3 && f[3] == "region" { // exit:4:1s:region
+			r.OtherRegion = true
+			f = f[:3]
+		}
 		if len(f) > 3 { // category:oom:1s:1500, the factor of the memory in thousandths
 			factor, err := strconv.ParseInt(f[3], 10, 64)
 			if err != nil {

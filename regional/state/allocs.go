@@ -110,7 +110,7 @@ func (t *txn) recordFailure(a *Alloc, asked bool, why *retry.Failure) {
 	}
 	in.Failures++
 	if t.cluster.FeatureLevel >= RetryLevel {
-		t.decideRetry(in, spec, why)
+		t.decideRetry(in, spec, why, a.Local)
 		return
 	}
 	if in.Failures > policy.Attempts {
@@ -121,8 +121,9 @@ func (t *txn) recordFailure(a *Alloc, asked bool, why *retry.Failure) {
 	in.NotBeforeUnixNano = t.now + int64(retry.Backoff(policy.From, policy.To, in.Failures))
 }
 
-// decideRetry decides what follows a failure of an instance. in.Failures counts it already.
-func (t *txn) decideRetry(in *inst, spec *Group, why *retry.Failure) {
+// decideRetry decides what follows a failure of an instance. in.Failures counts it already. local: the
+// job is one of the region's own, so no other region can have it.
+func (t *txn) decideRetry(in *inst, spec *Group, why *retry.Failure, local bool) {
 	policy := spec.Retry
 	if policy == nil {
 		r := spec.Reschedule
@@ -132,6 +133,7 @@ func (t *txn) decideRetry(in *inst, spec *Group, why *retry.Failure) {
 		why = &retry.Failure{}
 	}
 	d, record := retry.Decide(policy, in.Retry, *why, in.Failures)
+	record.Leave = record.Leave && !local && d.Verdict == retry.Again && t.cluster.FeatureLevel >= AttemptsLevel
 	in.Retry = record
 	in.Exhausted = d.Verdict != retry.Again && !plant.Is(plant.RetryForever)
 	switch {

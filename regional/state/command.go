@@ -170,6 +170,15 @@ type SlotOrder struct {
 	// Job is the job version that the slot names. It is nil if this or an earlier command
 	// already contains that version.
 	Job *Job
+	// Attempts are what instances have used of their retry policy in other regions, by index. They count
+	// if the order begins a new generation of the slot. It needs AttemptsLevel.
+	Attempts []Attempts
+}
+
+// Attempts is what an instance has used of its retry policy.
+type Attempts struct {
+	Index int32
+	Used  retry.Used
 }
 
 // ApplyOrders stores slot orders from the global tier: a whole link.Change or a part of

@@ -90,7 +90,7 @@ func testOrder(from, to int32, generation int64, job *Job, change func(*Slot)) C
 	if change != nil {
 		change(&s)
 	}
-	return Command{ApplyOrders: &ApplyOrders{Orders: []SlotOrder{{s, job}}}}
+	return Command{ApplyOrders: &ApplyOrders{Orders: []SlotOrder{{Slot: s, Job: job}}}}
 }
 
 func testPlace(id string, index int32, node string, version int64) Command {

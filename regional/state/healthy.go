@@ -47,6 +47,72 @@ const ParallelLevel = 9
 // MemoryBytes.
 const MemoryLevel = 11
 
+// AttemptsLevel is the feature level from which on rules of Group.Retry have OtherRegion, and instances keep
+// what they have used of their retry policy when they move.
+const AttemptsLevel = 14
+
+// LeaveFor is how long an instance whose next attempt is in another region waits to be returned. Then the
+// region starts the attempt itself, because it has no contact to the global tier.
+const LeaveFor = 30 * time.Second
+
+// LeavesUntil returns until when the instance waits to be returned, because its next attempt is in another
+// region. 0: it does not wait.
+func (i *Instance) LeavesUntil(now int64) int64 {
+	if i.Retry == nil || !i.Retry.Leave || i.Finished() {
+		return 0
+	}
+	if until := max(i.NotBeforeUnixNano, i.EndedUnixNano) + int64(LeaveFor); now < until {
+		return until
+	}
+	return 0
+}
+
+// keepsAttempts reports whether an instance keeps its count of attempts in a new generation of a slot.
+func keepsAttempts(t *txn, in *inst, s *Slot, spec *Group) bool {
+	return t.cluster.FeatureLevel >= AttemptsLevel && spec.Retry != nil && in.Version == s.JobVersion && in.Generation != 0
+}
+
+// carryAttempts counts what instances of a new generation of a slot have used in other regions.
+func carryAttempts(t *txn, s *Slot, job *Job, all []Attempts) {
+	spec := job.Group(s.Group)
+	g, ok := t.group(s.Key())
+	if !ok || t.cluster.FeatureLevel < AttemptsLevel || spec.Retry == nil {
+		return
+	}
+	for i := range all {
+		a := &all[i]
+		if a.Index < s.From || a.Index >= s.To || a.Used.Nothing() {
+			continue
+		}
+		in := t.instance(g, a.Index)
+		if in.Done {
+			continue
+		}
+		used := a.Used.Join(retry.UsedOf(in.Retry, in.Failures, in.Exhausted))
+		in.Run, in.Generation, in.Hash, in.Version = s.Run, s.Generation, spec.Hash, s.JobVersion
+		in.Failures, in.Exhausted, in.Retry = used.Failures, used.Exhausted, used.Record(spec.Retry)
+		if in.Exhausted {
+			in.Reason, in.Message = ReasonRetriesExhausted, "it used its attempts in another region"
+		}
+		t.refresh(g, a.Index)
+	}
+}
+
+// withoutOther returns the policy as servers below AttemptsLevel know it.
+func withoutOther(p *retry.Policy) *retry.Policy {
+	out := *p
+	out.Rules = slices.Clone(p.Rules)
+	for i := range out.Rules {
+		out.Rules[i].OtherRegion = false
+	}
+	return &out
+}
+
+// hasOther reports whether a rule of the group asks for another region.
+func hasOther(g *Group) bool {
+	return g.Retry != nil && slices.ContainsFunc(g.Retry.Rules, func(r retry.Rule) bool { return r.OtherRegion })
+}
+
 // hasMemory reports whether a rule of the group raises the memory.
 func hasMemory(g *Group) bool {
 	return g.Retry != nil && slices.ContainsFunc(g.Retry.Rules, func(r retry.Rule) bool { return r.MemoryMilli > 0 })
@@ -67,7 +133,7 @@ func forLevel(j *Job, level uint32) *Job {
 	unknown := func(g Group) bool {
 		return level < HealthyLevel && g.MinHealthy != 0 || level < RetryLevel && g.Retry != nil || level < StaggerLevel && g.Stagger != 0 ||
 			level < ParallelLevel && g.Parallel != 0 || level < ResizeLevel && g.Rest != 0 ||
-			level < MemoryLevel && hasMemory(&g)
+			level < MemoryLevel && hasMemory(&g) || level < AttemptsLevel && hasOther(&g)
 	}
 	if !slices.ContainsFunc(j.Groups, unknown) {
 		return j
@@ -93,6 +159,9 @@ func forLevel(j *Job, level uint32) *Job {
 		}
 		if level < MemoryLevel && hasMemory(g) {
 			g.Retry = withoutMemory(g.Retry)
+		}
+		if level < AttemptsLevel && hasOther(g) {
+			g.Retry = withoutOther(g.Retry)
 		}
 	}
 	return &out

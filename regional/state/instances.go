@@ -38,6 +38,9 @@ type Instance struct {
 	// Retry is what decisions about failures left behind. nil: none since the attempts were reset. It
 	// needs Cluster.FeatureLevel 7.
 	Retry *retry.Record
+	// Version is the job version to which Failures, Exhausted and Retry belong, in groups with a retry
+	// policy. They stay in a new generation of that version and run. It needs AttemptsLevel.
+	Version int64
 }
 
 // CompletedIn reports whether a batch instance has completed in a run.

@@ -37,6 +37,7 @@ const (
 	ReasonReschedulesExhausted Reason = "reschedules_exhausted"
 	ReasonRetriesExhausted     Reason = "retries_exhausted"
 	ReasonPermanentFailure     Reason = "permanent_failure"
+	ReasonOtherRegion          Reason = "other_region"
 	ReasonAgentLeaving         Reason = "agent_leaving"
 	ReasonAgentBusy            Reason = "agent_busy"
 	ReasonUnsupported          Reason = "unsupported"

@@ -126,6 +126,9 @@ func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reas
 	in.EndedUnixNano, in.NotBeforeUnixNano = 0, 0
 	in.Generation, in.Run, in.Hash = slot.Generation, slot.Run, spec.Hash
 	in.Reason, in.Message = "", ""
+	if t.cluster.FeatureLevel >= AttemptsLevel && spec.Retry != nil {
+		in.Version = slot.JobVersion
+	}
 	u, _ := t.uses.Get(n.Num)
 	a := &Alloc{
 		ID: c.ID, Seq: t.nextSeq, Index: c.Index, NodeRef: u.node, Grants: grants(c.Ports, c.GPUs, spec.Ask.Apart),

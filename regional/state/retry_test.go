@@ -88,3 +88,102 @@ func TestRetriesWithMoreMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestAttemptsMove: what an instance has used of its retry policy stays in a new generation of the same version and
+// run, and comes with the order from another region. A new version, a new run and a lower level begin again.
+func TestAttemptsMove(t *testing.T) {
+	policy := func(g *Group) {
+		g.Retry = &retry.Policy{Attempts: 3, Rules: []retry.Rule{{Attempts: -1, OtherRegion: true}}}
+	}
+	first, second := batch(policy)(1), batch(policy)(2)
+	used := retry.Used{Failures: 2, ByRule: []int32{2}, MemoryBytes: 7}
+	order := func(generation int64, job *Job, run int64, a ...Attempts) Command {
+		c := testOrder(0, 1, generation, job, func(s *Slot) { s.Run = run })
+		c.ApplyOrders.Orders[0].Attempts = a
+		return c
+	}
+	fail := func(l *log, id string) {
+		l.t.Helper()
+		l.ok(testPlace(id, 0, "n1", 1))
+		l.ok(testReport("n1", AllocReport{ID: id, State: Failed, Reason: ReasonExited}))
+	}
+	for name, c := range map[string]struct {
+		level    uint32
+		next     Command
+		failures int32
+		memory   int64
+		over     bool
+	}{
+		"another generation": {AttemptsLevel, order(20, first, 1), 1, 0, false},
+		"another version":    {AttemptsLevel, order(20, second, 1), 0, 0, false},
+		"another run":        {AttemptsLevel, order(20, first, 2), 0, 0, false},
+		"a lower level":      {AttemptsLevel - 1, order(20, first, 1, Attempts{0, used}), 0, 0, false},
+		"from elsewhere":     {AttemptsLevel, order(20, first, 1, Attempts{0, used}, Attempts{5, used}), 2, 7, false},
+		"over elsewhere":     {AttemptsLevel, order(20, first, 1, Attempts{0, retry.Used{Failures: 4, Exhausted: true}}), 4, 0, true},
+		"the same order":     {AttemptsLevel, order(10, first, 1, Attempts{0, used}), 1, 0, false},
+	} {
+		l := newLog(t)
+		l.ok(testNode("n1"))
+		l.ok(Command{SetLimits: &SetLimits{FeatureLevel: c.level}})
+		l.ok(order(10, first, 1))
+		fail(l, "a1")
+		if in := l.Instance(webKey, 0); in.Failures != 1 || in.Retry.Leave != (c.level >= AttemptsLevel) {
+			t.Errorf("%s: before: %+v", name, in)
+		}
+		l.ok(c.next)
+		in := l.Instance(webKey, 0)
+		if r := retry.UsedOf(in.Retry, in.Failures, in.Exhausted); r.Failures != c.failures || r.MemoryBytes != c.memory || r.Exhausted != c.over {
+			t.Errorf("%s: %+v", name, r)
+		}
+		var records []Record
+		for r := range l.Snapshot().Records() {
+			records = append(records, r)
+		}
+		if s, err := Restore(seq(records)); err != nil || s.Snapshot().Hash() != l.Snapshot().Hash() {
+			t.Errorf("%s: a restored snapshot differs: %v", name, err)
+		}
+		if name != "from elsewhere" {
+			continue
+		}
+		fail(l, "a2")
+		if in := l.Instance(webKey, 0); in.Failures != 3 || in.Exhausted || in.Retry.ByRule[0] != 3 {
+			t.Errorf("the third failure: %+v", in)
+		}
+		fail(l, "a3")
+		if in := l.Instance(webKey, 0); !in.Exhausted || in.Retry.Leave {
+			t.Errorf("the fourth failure: %+v", in)
+		}
+	}
+	l := newLog(t) // the first order that the region has of the slot
+	l.ok(testNode("n1"))
+	l.ok(Command{SetLimits: &SetLimits{FeatureLevel: AttemptsLevel}})
+	l.ok(order(10, first, 1, Attempts{0, used}))
+	if in := l.Instance(webKey, 0); in.Failures != 2 || in.Retry.Attempts != 3 || in.Version != 1 {
+		t.Errorf("%+v", in)
+	}
+}
+
+// TestLeave: an instance waits to be returned until some time after its back-off, and not once it was returned.
+func TestLeave(t *testing.T) {
+	job := batch(func(g *Group) {
+		g.Retry = &retry.Policy{Attempts: 3, Rules: []retry.Rule{{Attempts: -1, OtherRegion: true, From: time.Minute, To: time.Minute}}}
+	})(1)
+	l := newLog(t)
+	l.ok(testNode("n1"))
+	l.ok(Command{SetLimits: &SetLimits{FeatureLevel: AttemptsLevel}})
+	l.ok(testOrder(0, 2, 10, job, nil))
+	l.ok(testPlace("a1", 0, "n1", 1))
+	l.ok(testReport("n1", AllocReport{ID: "a1", State: Failed, Reason: ReasonExited}))
+	in := l.Instance(webKey, 0)
+	until := in.NotBeforeUnixNano + int64(LeaveFor)
+	if got := in.LeavesUntil(until - 1); got != until {
+		t.Errorf("it waits until %d, want %d", got, until)
+	}
+	if got := in.LeavesUntil(until); got != 0 {
+		t.Errorf("it waits until %d after that", got)
+	}
+	l.ok(Command{AnswerSlots: &AnswerSlots{Answers: []Answer{{Namespace: "default", Job: "api", Group: "web", From: 0, To: 1, Generation: 10, State: SlotReturned, Reason: ReasonOtherRegion}}}})
+	if in := l.Instance(webKey, 0); in.Retry.Leave || in.Failures != 1 {
+		t.Errorf("after the return: %+v", in)
+	}
+}

@@ -63,7 +63,14 @@ func applySlotOrder(t *txn, o *SlotOrder) {
 		t.skip(s.ID(), ReasonUnsupported, "%s", refusal)
 	}
 	endOverride(t, &s)
+	begins := true
+	if g, ok := t.group(s.Key()); ok {
+		begins = !slices.ContainsFunc(g.slots, func(o *Slot) bool { return o.Generation == s.Generation && o.Run == s.Run })
+	}
 	putSlot(t, s, job, refusal)
+	if begins && s.Desired == Run && refusal == "" {
+		carryAttempts(t, &s, job, o.Attempts)
+	}
 }
 
 // rejected returns the answer about a slot that cannot run in this region at all. The slot
@@ -326,9 +333,16 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 		in.Generation = 0
 	}
 	in.Run = s.Run
+	spec := job.Group(g.key.Group)
+	if in.Generation != s.Generation && keepsAttempts(t, in, s, spec) {
+		in.Declined, in.Generation = nil, s.Generation
+	}
 	if in.Generation != s.Generation {
 		in.Failures, in.NotBeforeUnixNano, in.Exhausted, in.Declined, in.Retry = 0, 0, false, nil, nil
 		in.Generation = s.Generation
+	}
+	if t.cluster.FeatureLevel >= AttemptsLevel && spec.Retry != nil {
+		in.Version = s.JobVersion
 	}
 	if in.Hash != hash {
 		in.Done, in.Hash = false, hash
@@ -453,5 +467,14 @@ func applyAnswer(t *txn, a Answer) {
 	s.ModifyIndex = t.index
 	slots := slices.Clone(g.slots)
 	slots[at] = &s
-	t.setSlots(t.touch(g), slots, nil)
+	g = t.touch(g)
+	for i := a.From; i < a.To; i++ {
+		if in := g.insts.get(i); in != nil && in.Retry != nil && in.Retry.Leave { // it has left, and may come back
+			in = t.instance(g, i)
+			stays := *in.Retry
+			stays.Leave = false
+			in.Retry = &stays
+		}
+	}
+	t.setSlots(g, slots, nil)
 }

@@ -48,6 +48,9 @@ func orderCommands(view *state.View, change link.Change[*nusav1.SlotOrder]) []*s
 	for _, item := range change.Upserts {
 		w := item.Value
 		order := slotOrder(w)
+		if view.Cluster().FeatureLevel >= state.AttemptsLevel {
+			order.Attempts = wire.AttemptsFromProto(w.GetAttempts())
+		}
 		v := version{order.Slot.Key().JobKey(), w.GetSlot().GetJobVersion()}
 		have, held := view.Job(v.key, v.version)
 		if !included[v] && len(w.GetSpec()) > 0 && (!held || !bytes.Equal(have.Spec, w.GetSpec())) {
@@ -60,7 +63,7 @@ func orderCommands(view *state.View, change link.Change[*nusav1.SlotOrder]) []*s
 			out = append(out, cmd)
 		}
 		cmd.Orders = append(cmd.Orders, order)
-		size += perSlot
+		size += perSlot + 64*len(order.Attempts)
 		if order.Job != nil {
 			size += 2 * len(w.GetSpec())
 		}

@@ -154,6 +154,7 @@ func (ss *session) sendAnswers(now time.Time) (time.Time, error) {
 	for _, a := range answers {
 		w := wire.SlotAnswerToProto(&a)
 		w.Output = outputOf(view, &a)
+		w.Attempts = attemptsOf(view, &a)
 		key := state.SlotID(a.Namespace, a.Job, a.Group, a.From)
 		current[key] = w
 		if repeat || !proto.Equal(w, ss.sentAnswers[key]) {
@@ -167,6 +168,20 @@ func (ss *session) sendAnswers(now time.Time) (time.Time, error) {
 		}
 	}
 	return ss.repeatedAt.Add(repeatAnswers), nil
+}
+
+// attemptsOf returns what the instances have used of their retry policy that an answer gives up.
+func attemptsOf(view *state.View, a *state.Answer) []*nusav1.InstanceAttempts {
+	g, ok := view.Group(state.GroupKey{Namespace: a.Namespace, Job: a.Job, Group: a.Group})
+	if !ok || a.State != state.SlotReturned && a.State != state.SlotRevoked {
+		return nil
+	}
+	for _, s := range g.Slots {
+		if s.Generation == a.Generation && s.From <= a.From && a.To <= s.To {
+			return wire.AttemptsToProto(view, s, a.From, a.To)
+		}
+	}
+	return nil
 }
 
 // sendSummaries sends the changed summaries of jobs.

@@ -28,6 +28,12 @@ func (r *Reporter) Summary(view *state.View, k state.JobKey) *nusav1.JobSummary 
 			}
 			out.Newer[g.Key.Group] = n
 		}
+		if used := usedAttempts(view, g, out.Version); len(used) > 0 {
+			if out.Attempts == nil {
+				out.Attempts = map[string]*nusav1.GroupAttempts{}
+			}
+			out.Attempts[g.Key.Group] = &nusav1.GroupAttempts{Instances: used}
+		}
 		out.Groups[g.Key.Group] = wire.InstanceCountsToProto(g.Counts)
 		if counts := r.Reasons(view, g); len(counts) > 0 {
 			out.Reasons[g.Key.Group] = &nusav1.GroupReasons{Reasons: counts}
@@ -69,6 +75,20 @@ func wantedVersion(view *state.View, k state.JobKey) (version, run int64) {
 		open = done
 	}
 	return open, run
+}
+
+// usedAttempts returns what the instances of a version have used of the retry policy of their group.
+func usedAttempts(view *state.View, g *state.GroupView, version int64) (out []*nusav1.InstanceAttempts) {
+	job, ok := view.Job(g.Key.JobKey(), version)
+	if !ok || g.Key.Local || job.Group(g.Key.Group) == nil || job.Group(g.Key.Group).Retry == nil {
+		return nil
+	}
+	for _, s := range g.Slots {
+		if s.Desired == state.Run && s.JobVersion == version {
+			out = append(out, wire.AttemptsToProto(view, s, s.From, s.To)...)
+		}
+	}
+	return wire.MostFailures(out, wire.MaxAttempts)
 }
 
 // maxNewer bounds the instances that newer counts.

@@ -93,6 +93,50 @@ func groupFromProto(name string, g *nusav1.Group) state.Group {
 	return out
 }
 
+// MaxAttempts bounds the instances in SlotAnswer.attempts, SlotOrder.attempts and JobSummary.attempts.
+const MaxAttempts = 1024
+
+// AttemptsToProto returns what instances of a slot have used of their retry policy: those with an index
+// from ≤ i < to. Of more than MaxAttempts, it returns those with the most failures.
+func AttemptsToProto(view *state.View, s *state.Slot, from, to int32) (out []*nusav1.InstanceAttempts) {
+	for in := range view.Instances(s.Key()) {
+		if in.Index < from || in.Index >= to || in.Version != s.JobVersion || !s.OfRun(in.Run) || in.Done {
+			continue
+		}
+		if used := retry.UsedOf(in.Retry, in.Failures, in.Exhausted); !used.Nothing() {
+			out = append(out, &nusav1.InstanceAttempts{
+				Index: in.Index, Failures: used.Failures, ByRule: used.ByRule, Permanent: used.Permanent, MemoryBytes: used.MemoryBytes, Exhausted: used.Exhausted,
+			})
+		}
+	}
+	return MostFailures(out, MaxAttempts)
+}
+
+// MostFailures returns at most n of some instances, those with the most failures, by index.
+func MostFailures(all []*nusav1.InstanceAttempts, n int) []*nusav1.InstanceAttempts {
+	if len(all) <= n {
+		return all
+	}
+	slices.SortStableFunc(all, func(a, b *nusav1.InstanceAttempts) int { return cmp.Compare(b.GetFailures(), a.GetFailures()) })
+	all = all[:n]
+	slices.SortFunc(all, func(a, b *nusav1.InstanceAttempts) int { return cmp.Compare(a.GetIndex(), b.GetIndex()) })
+	return all
+}
+
+// AttemptsFromProto is the inverse of AttemptsToProto. It ignores values that no region sends.
+func AttemptsFromProto(all []*nusav1.InstanceAttempts) (out []state.Attempts) {
+	for _, a := range all[:min(len(all), MaxAttempts)] {
+		rules := a.GetByRule()
+		if a.GetIndex() < 0 || a.GetFailures() < 0 || a.GetMemoryBytes() < 0 || len(rules) > job.MaxRetryRules {
+			continue
+		}
+		out = append(out, state.Attempts{Index: a.GetIndex(), Used: retry.Used{
+			Failures: a.GetFailures(), ByRule: rules, Permanent: a.GetPermanent(), MemoryBytes: a.GetMemoryBytes(), Exhausted: a.GetExhausted(),
+		}})
+	}
+	return out
+}
+
 // defaultRetry is the rule for failures that no rule of a retry policy matches.
 var defaultRetry = retry.Rule{Attempts: -1, From: 5 * time.Second, To: 10 * time.Minute}
 
@@ -102,6 +146,7 @@ func retryFromProto(r *nusav1.Retry, memory int64) *retry.Policy {
 		to := retry.Rule{
 			ExitCodes: rule.GetExitCodes(), Fail: rule.GetAction() == nusav1.RetryAction_RETRY_ACTION_FAIL, Attempts: -1,
 			From: rule.GetBackoff().GetFrom().AsDuration(), To: rule.GetBackoff().GetTo().AsDuration(),
+			OtherRegion: rule.GetOther() == nusav1.RetryOther_RETRY_OTHER_REGION,
 		}
 		if rule.Attempts != nil {
 			to.Attempts = rule.GetAttempts()

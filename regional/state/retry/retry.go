@@ -46,6 +46,8 @@ type Rule struct {
 	// thousandths. 0: the memory stays. MemoryLimit bounds the memory, in bytes. 0: no limit.
 	MemoryMilli int64
 	MemoryLimit int64
+	// OtherRegion: the next attempt is in another region.
+	OtherRegion bool
 }
 
 // Policy is the retry policy of a group. The first rule that matches decides. Without one, Default
@@ -71,6 +73,53 @@ type Record struct {
 	Attempts int32
 	// MemoryBytes is the memory of the next attempts. 0: what the group asks for.
 	MemoryBytes int64
+	// Leave: the next attempt is in another region.
+	Leave bool
+}
+
+// Used is what the failed attempts of an instance have used up of its policy. It moves with the instance
+// to another region.
+type Used struct {
+	Failures    int32 // in a row
+	ByRule      []int32
+	Permanent   int32
+	MemoryBytes int64
+	// Exhausted: no attempts are left.
+	Exhausted bool
+}
+
+// UsedOf returns what an instance has used. The record may be nil.
+func UsedOf(r *Record, failures int32, exhausted bool) Used {
+	out := Used{Failures: failures, Exhausted: exhausted}
+	if r != nil {
+		out.ByRule, out.Permanent, out.MemoryBytes = r.ByRule, r.Permanent, r.MemoryBytes
+	}
+	return out
+}
+
+// Nothing reports whether no attempt has failed.
+func (u *Used) Nothing() bool { return u.Failures == 0 && !u.Exhausted }
+
+// Join returns the greater use of each bound. An instance that an earlier owner retains may be stale.
+func (u Used) Join(other Used) Used {
+	u.Failures, u.Permanent = max(u.Failures, other.Failures), max(u.Permanent, other.Permanent)
+	u.MemoryBytes, u.Exhausted = max(u.MemoryBytes, other.MemoryBytes), u.Exhausted || other.Exhausted
+	rules := make([]int32, max(len(u.ByRule), len(other.ByRule)))
+	for i := range rules {
+		if i < len(u.ByRule) {
+			rules[i] = u.ByRule[i]
+		}
+		if i < len(other.ByRule) {
+			rules[i] = max(rules[i], other.ByRule[i])
+		}
+	}
+	u.ByRule = rules
+	return u
+}
+
+// Record returns the record of an instance that arrives with its use.
+func (u *Used) Record(p *Policy) *Record {
+	return &Record{ByRule: u.ByRule, Permanent: u.Permanent, Attempts: p.Attempts, MemoryBytes: u.MemoryBytes}
 }
 
 // Verdict says what a decision means.
@@ -128,6 +177,7 @@ func Decide(p *Policy, was *Record, f Failure, failures int32) (Decision, *Recor
 	if rule.MemoryMilli > 0 && f.Category == OOM {
 		r.MemoryBytes = more(max(r.MemoryBytes, p.MemoryBytes), rule.MemoryMilli, rule.MemoryLimit)
 	}
+	r.Leave = rule.OtherRegion
 	if r.Rule == 0 && f.Permanent {
 		return Decision{}, r
 	}

@@ -40,5 +40,8 @@ func (r *Record) Text(policy, over bool, failures int32) string {
 	if r.MemoryBytes > 0 {
 		text += fmt.Sprintf(", with %d MiB of memory", r.MemoryBytes>>20)
 	}
+	if r.Leave {
+		text += ", in another region"
+	}
 	return text
 }
