@@ -77,7 +77,8 @@ var cores = map[string][]string{
 	"topology/origin":        {"topology"},
 	"topology/predict":       {"topology"},
 
-	"global/deadletters/plan": {},
+	"global/deadletters/plan":    {},
+	"global/workflows/semaphore": {},
 }
 
 // forbiddenInCores are standard packages that would make a decision impure.

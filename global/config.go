@@ -130,7 +130,8 @@ type Config struct {
 // 10: the server begins the runs of workflows with a schedule.
 // 11: the server knows steps that run another workflow, and outputs of runs.
 // 12: the server stores how many attempts instances have used.
-const featureLevel = state.AttemptsLevel
+// 13: the server knows the semaphores and the data of steps of workflows.
+const featureLevel = state.StepNeedsLevel
 
 // MinLease is the shortest lease of regions that a flag may set. It leaves time for three renewals,
 // one a second.

@@ -134,6 +134,7 @@ func Run(ctx context.Context, cfg Config) error {
 	nusav1.RegisterSchedulesServer(s.web, &schedules.Service{Current: s.schedules})
 	nusav1.RegisterDeadLettersServer(s.web, &deadletters.Service{Current: s.letters})
 	nusav1.RegisterTasksServer(s.web, &tasks.Service{Current: s.term})
+	nusav1.RegisterSemaphoresServer(s.web, &workflows.Semaphores{Current: s.workflows})
 	nusav1.RegisterWorkflowsServer(s.web, &workflows.Service{Current: s.workflows})
 	discovery.Register(s.web, s.discovery)
 	return s.run(ctx, addrs)

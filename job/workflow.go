@@ -282,6 +282,9 @@ func checkUse(c *checker, at string, w *nusav1.Workflow, name, of string) {
 // checkStepNeeds validates the semaphores and the data of a step.
 func checkStepNeeds(c *checker, at string, w *nusav1.Workflow, name string) {
 	s := present(w.GetSteps()[name])
+	if s.GetWorkflow() != "" && (len(s.GetSemaphores()) > 0 || s.GetData() != nil) {
+		c.fail(at, "has workflow: give semaphores and data to the steps of that workflow")
+	}
 	c.count(c.join(at, "semaphores"), len(s.GetSemaphores()), maxSemaphores, "semaphores")
 	seen := map[string]bool{}
 	for i, of := range s.GetSemaphores() {

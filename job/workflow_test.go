@@ -51,7 +51,7 @@ func TestWorkflowsThatAreRefused(t *testing.T) {
 		"workflow: {steps: {a: {ref: x, meta: {b: '${steps.a.output}'}}}}",
 		"workflow: {on_exit: a, steps: {a: {ref: x, meta: {b: '${steps.a.output}'}}, c: {ref: x}}}",
 		"workflow: {steps: {a: {ref: x, semaphores: [{name: L}, {name: b, units: -1}, {name: b}]}}}",
-		"workflow: {steps: {a: {ref: x, data: {from: b, size: 1KiB}}, b: {ref: x}, c: {approval: true, semaphores: [{name: b}]}}}",
+		"workflow: {steps: {a: {ref: x, data: {from: b, size: 1KiB}}, b: {ref: x}, c: {approval: true, semaphores: [{name: b}]}, d: {workflow: x, semaphores: [{name: b}]}}}",
 		"workflow: {steps: {a: {approval: true, retry: {limit: 3}}}}",
 		"workflow: {steps: {a: {ref: x, retry: {limit: 101, backoff: 2h}, timeout: 1ms}}}",
 		"workflow: {max_parallel: 1001, history: {count: 1001}, steps: {a: {ref: x}}}",

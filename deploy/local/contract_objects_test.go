@@ -86,6 +86,8 @@ func (c *contract) valid(op rest.Operation) string {
 		return `{"from": "gate"}`
 	case "Overrides.Clear":
 		return `{"region": "southeastasia"}`
+	case "Semaphores.Set":
+		return `{"units": 2}`
 	case "Pools.Set":
 		return `{"pool": {"weights": {"cpu": 60, "quota": 20}}}`
 	case "Virtflow.Schedule":

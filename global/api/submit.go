@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -308,6 +309,9 @@ func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 	if problems := laterWorkflow(spec, term.State.GlobalLevel); len(problems) > 0 {
 		return problems
 	}
+	if problems := missingSemaphores(term, spec); len(problems) > 0 {
+		return problems
+	}
 	for name, g := range spec.GetGroups() {
 		other := func(r *nusav1.RetryRule) bool { return r.GetOther() == nusav1.RetryOther_RETRY_OTHER_REGION }
 		if slices.ContainsFunc(g.GetRetry().GetRules(), other) && term.State.GlobalLevel < state.AttemptsLevel {
@@ -344,6 +348,23 @@ func missingGPUs(term *Term, spec *nusav1.JobSpec) job.Errors {
 		return nil
 	}
 	return job.MissingGPUs(spec, have, "no region")
+}
+
+// missingSemaphores returns the problems of steps whose semaphores do not exist, or have too few units. The lock is
+// held.
+func missingSemaphores(term *Term, spec *nusav1.JobSpec) (out job.Errors) {
+	for _, name := range slices.Sorted(maps.Keys(spec.GetWorkflow().GetSteps())) {
+		for _, of := range spec.GetWorkflow().GetSteps()[name].GetSemaphores() {
+			field := "workflow.steps." + name + ".semaphores"
+			switch units := term.State.Templates.Semaphores[state.JobKey{Namespace: spec.GetNamespace(), Name: of.GetName()}]; {
+			case units == 0:
+				out = append(out, job.Problem{Field: field, Message: fmt.Sprintf("there is no semaphore %s in namespace %s: nusa semaphore set %s --units N", of.GetName(), spec.GetNamespace(), of.GetName())})
+			case of.GetUnits() > units:
+				out = append(out, job.Problem{Field: field, Message: fmt.Sprintf("needs %d units of semaphore %s, which has %d: nusa semaphore set %s --units N", of.GetUnits(), of.GetName(), units, of.GetName())})
+			}
+		}
+	}
+	return out
 }
 
 // fingerprintOf returns a hash of a request. Different requests have different hashes.

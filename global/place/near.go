@@ -275,6 +275,12 @@ func (n *Near) moving(rtt time.Duration) time.Duration {
 	return time.Duration(min(took, float64(maxMoving)))
 }
 
+// sayMoving prints, for example, "moving the data takes about 18m8s".
+func (n *Near) sayMoving(d topology.Distance) string {
+	took := n.moving(d.RTT)
+	return "moving the data takes about " + took.Round(max(time.Millisecond, min(time.Second, took/10))).String()
+}
+
 // maxMoving bounds what moving returns: a year.
 const maxMoving = 8760 * time.Hour
 
@@ -326,8 +332,7 @@ func (n *Near) say(t target) string {
 		return fmt.Sprintf("p%d %s stale to %s", p, round(t.RTT), to)
 	}
 	if n.Data > 0 {
-		took := n.moving(t.RTT)
-		return fmt.Sprintf("p%d %s %s to %s: moving the data takes about %s", p, round(t.RTT), t.Source, to, took.Round(max(time.Millisecond, min(time.Second, took/10))))
+		return fmt.Sprintf("p%d %s %s to %s: %s", p, round(t.RTT), t.Source, to, n.sayMoving(t.Distance))
 	}
 	return fmt.Sprintf("p%d %s %s to %s", p, round(t.RTT), t.Source, to)
 }
@@ -366,7 +371,11 @@ func (f *BoundTracker) NearResults(g *Group, region string) []NearResult {
 		n := &g.Regions.Near[i]
 		t := f.distances.at(n, at)
 		if !n.Required {
-			out = append(out, n.result(t.nearest, NearSoft, fmt.Sprintf("counts %.0f of %d in the score", float64(n.Weight)*n.closeness(t.nearest), n.Weight)))
+			why := fmt.Sprintf("counts %.0f of %d in the score", float64(n.Weight)*n.closeness(t.nearest), n.Weight)
+			if n.Data > 0 && t.nearest.Known() {
+				why += ": " + n.sayMoving(t.nearest.Distance)
+			}
+			out = append(out, n.result(t.nearest, NearSoft, why))
 			continue
 		}
 		d := n.deciding(t)

@@ -284,6 +284,8 @@ type Templates struct {
 	// StepWake is notified when one of them has changed.
 	steps    JobSet
 	StepWake notify.Signal
+	// Semaphores has the units of each semaphore of steps of workflows.
+	Semaphores map[JobKey]int32
 }
 
 // noteTemplate notes a stored job that begins runs, or one that no longer does. The lock is held.

@@ -194,7 +194,7 @@ type State struct {
 func New(b Beginning, clock func() time.Duration) *State {
 	st := &State{
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
-		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{}, Templates: Templates{Lines: map[JobKey]string{}, changed: JobSet{}, steps: JobSet{}},
+		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{}, Templates: Templates{Lines: map[JobKey]string{}, Semaphores: map[JobKey]int32{}, changed: JobSet{}, steps: JobSet{}},
 		Pending: JobSet{}, Fresh: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, leftover: JobSet{}, systems: JobSet{}, attempts: map[JobKey]map[string]*nusav1.AttemptsRecord{}, holds: map[string][]holding{}, NotHome: map[string]JobSet{},
 		Events: Events{events.New(events.Config{Federation: cmp.Or(b.Sessions.Federation, b.Epoch), Age: events.DefaultAge})}, began: clock(), PeersDue: make(chan struct{}, 1), LogUnknown: b.LogUnknown != nil, historyLater: b.HistoryLater,
 	}

@@ -58,7 +58,9 @@ type Book struct {
 	bytes int
 	// outputs are the outputs of jobs whose ends are not stored in the records of their steps yet.
 	outputs map[state.JobKey][]output
-	clock   alarms.Queue[*run]
+	// sems are the semaphores by namespace.
+	sems  map[string]*semaphores
+	clock alarms.Queue[*run]
 	// ready is closed when the stored records are read.
 	ready chan struct{}
 }
@@ -68,7 +70,7 @@ func New(term *api.Term, s *schedules.Book) *Book {
 	b := &Book{
 		term: term, st: term.State, schedules: s, runs: map[state.JobKey]*run{}, byWorkflow: map[state.JobKey]map[string]*run{}, live: map[state.JobKey]int{},
 		defs: map[string]*definition{}, compiled: map[string]*definition{}, users: map[string]int{}, ready: make(chan struct{}),
-		outputs: map[state.JobKey][]output{}, trees: map[state.JobKey]*int{},
+		outputs: map[state.JobKey][]output{}, trees: map[state.JobKey]*int{}, sems: map[string]*semaphores{},
 	}
 	serveSchedules(b)
 	b.st.Lock()
@@ -78,6 +80,7 @@ func New(term *api.Term, s *schedules.Book) *Book {
 	}
 	b.st.Others[specKind], b.st.Others[runKind], b.st.Others[stepKind] = b.applySpec, b.applyRun, b.applyStep
 	b.st.Letters.Retried = func(k state.JobKey) (again, known bool) { return retried(b, k) }
+	b.st.Others[semaphoreKind] = func(name string, m proto.Message) { applySemaphore(b, name, m) }
 	b.st.Others[state.OutputKind] = func(name string, m proto.Message) { applyOutput(b, name, m) }
 	return b
 }
@@ -135,10 +138,13 @@ func (b *Book) applyRun(name string, m proto.Message) {
 		b.steps += r.size
 		b.plant(r)
 	}
-	was := r.live()
+	was, before := r.live(), r.rec.GetRun().GetState()
 	r.setRecord(rec)
 	b.countLive(r, one(r.live())-one(was && r.counted))
 	wakeOuter(b, r)
+	if before != rec.GetRun().GetState() {
+		leaveQueues(b, r)
+	}
 	r.counted = true
 	b.describe(r.workflow())
 	if r.rec.GetRun().GetTime() != nil {
@@ -157,6 +163,7 @@ func one(is bool) int {
 
 // drop forgets a run. The lock is held.
 func (b *Book) drop(r *run) {
+	leaveQueues(b, r)
 	delete(b.runs, r.key)
 	of := r.workflow()
 	if delete(b.byWorkflow[of], r.key.Name); len(b.byWorkflow[of]) == 0 {
@@ -249,6 +256,7 @@ func (b *Book) applyStep(name string, m proto.Message) {
 	rec, _ := m.(*nusav1.WorkflowStepRecord)
 	size, bytes := r.size, r.bytes
 	r.set(i, item, rec)
+	noteHolds(b, r, i, item)
 	b.steps += r.size - size
 	b.bytes += r.bytes - bytes
 	b.clock.Sooner(r, time.Now())
@@ -262,6 +270,7 @@ func (b *Book) load(ctx context.Context) error {
 		fresh func() proto.Message
 		apply func(string, proto.Message)
 	}{
+		{semaphoreKind, func() proto.Message { return &nusav1.SemaphoreRecord{} }, func(name string, m proto.Message) { applySemaphore(b, name, m) }},
 		{specKind, func() proto.Message { return &nusav1.WorkflowSpecRecord{} }, b.applySpec},
 		{runKind, func() proto.Message { return &nusav1.WorkflowRunRecord{} }, b.applyRun},
 		{stepKind, func() proto.Message { return &nusav1.WorkflowStepRecord{} }, b.applyStep},

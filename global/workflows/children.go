@@ -25,6 +25,8 @@ type ask struct {
 	ref   *state.Record
 	wrong error
 	began *nusav1.WorkflowRun
+	// data is where the data of the step is, and how much. Nil: nowhere, or it is not known.
+	data *nusav1.Near
 }
 
 // child is a job that was made before its transaction.
@@ -61,6 +63,9 @@ func childOf(d *definition, a ask) (*schedules.Child, error) {
 	default:
 		spec = job.StepSpec(d.spec, a.step)
 	}
+	if a.data != nil {
+		near(spec, a.data)
+	}
 	if a.region != "" {
 		if err := pin(spec, a.region); err != nil {
 			return nil, err
@@ -71,6 +76,53 @@ func childOf(d *definition, a ask) (*schedules.Child, error) {
 		at = a.began.GetTime()
 	}
 	return schedules.NewChild(spec, a.name, at.AsTime(), a.values, a.labels)
+}
+
+// dataWeight is the weight of the distance to the data of a step, in regions.near: the greatest.
+const dataWeight = 100
+
+// dataOf returns the rule about the data of a step: the region in which most instances of the former step ran. The
+// lock is held.
+func dataOf(b *Book, r *run, i int) *nusav1.Near {
+	d := r.def.steps[i].GetData()
+	from, is := r.def.graph.Index(d.GetFrom())
+	if d == nil || !is {
+		return nil
+	}
+	counts, best := map[string]int{}, ""
+	for item, rec := range r.recs[from] {
+		j := b.st.Jobs[r.childKey(from, item, int(rec.GetAttempts()))]
+		if rec.GetAttempts() == 0 || j == nil {
+			continue
+		}
+		for s := range j.Slots.All() {
+			if s.Vacant {
+				continue
+			}
+			counts[s.Region] += int(s.To - s.From)
+			if n := counts[s.Region]; best == "" || n > counts[best] || n == counts[best] && s.Region < best {
+				best = s.Region
+			}
+		}
+	}
+	if best == "" {
+		return nil
+	}
+	weight := int32(dataWeight)
+	return &nusav1.Near{Selector: &nusav1.RegionSelector{Name: best}, DataBytes: d.GetSizeBytes(), Weight: &weight}
+}
+
+// near adds a rule to the regions of a job, and to those of its groups that have their own.
+func near(spec *nusav1.JobSpec, rule *nusav1.Near) {
+	if spec.Regions == nil {
+		spec.Regions = &nusav1.RegionsSpec{}
+	}
+	spec.Regions.Near = append(spec.Regions.Near, rule)
+	for _, g := range spec.GetGroups() {
+		if g.GetRegions() != nil {
+			g.Regions.Near = append(g.Regions.Near, rule)
+		}
+	}
 }
 
 // pin lets a job run only in one region. Its own rules stay, so it is an error if they do not allow the region.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/workflows/flow"
+	"github.com/nusa-scheduler/nusa/global/workflows/semaphore"
 	"github.com/nusa-scheduler/nusa/internal/expr"
 	"github.com/nusa-scheduler/nusa/job"
 	"github.com/nusa-scheduler/nusa/job/steps"
@@ -23,6 +24,9 @@ type definition struct {
 	rules []flow.Rule    // by step; Items is 0 for a list that a run gives
 	steps []*nusav1.Step // by step
 	when  []*expr.When   // by step; nil: none
+	// needs are by step what it takes of semaphores. takes: a step takes something.
+	needs [][]semaphore.Need
+	takes bool
 	// list is by step the output with its items, and lists are by step those that take their items from it.
 	list  map[int]steps.Output
 	lists map[int][]int
@@ -60,6 +64,9 @@ func define(spec *nusav1.JobSpec) (*definition, error) {
 				r.Uses = append(r.Uses, j)
 			}
 		}
+		d.needs = append(d.needs, needsOf(s))
+		r.Semaphores = len(d.needs[i]) > 0
+		d.takes = d.takes || r.Semaphores
 		var when *expr.When
 		if r.When {
 			if when, err = expr.CompileWhen(s.GetWhen(), names); err != nil {

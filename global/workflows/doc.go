@@ -14,10 +14,12 @@
 //	nested.go      steps that run another workflow
 //	outputs.go     the outputs of steps, and the steps that use them
 //	letters.go     which failed jobs leave dead letters
+//	semaphores.go  which steps hold semaphores, and which wait for them
 //	forget.go      forgets old runs
 //	service.go     Run, Retry, Approve, Cancel
 //	begin.go       begins runs, also for schedules
 //	query.go       List, Get, Graph
+//	semaphoreservice.go  the Semaphores service
 //
-// The folder flow decides.
+// The folder flow decides, and semaphore says who gets units of semaphores.
 package workflows

@@ -128,6 +128,9 @@ func (s *Service) Get(ctx context.Context, req *nusav1.GetWorkflowRunRequest) (*
 	for i := from; i < to; i++ {
 		for item := first; item < len(r.snap.Steps[i].Items); item++ {
 			st := r.status(i, item)
+			if why := waitsFor(b, r, i, item); why != "" {
+				st.Message = why
+			}
 			if req.GetState() != 0 && st.GetState() != req.GetState() {
 				continue
 			}

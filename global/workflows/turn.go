@@ -41,6 +41,7 @@ func (b *Book) planOf(r *run, batch []int, now time.Time, region string) flow.Pl
 			}
 			return b.childResult(r.childKey(i, item, int(r.recs[i][item].GetAttempts())))
 		},
+		Has: func(i, item int) bool { return hasUnits(b, r, i, item) },
 		When: func(i int) (bool, error) {
 			v, known := r.when[i]
 			if !known {
@@ -117,6 +118,7 @@ func (b *Book) turn(ctx context.Context, r *run) (idle bool, err error) {
 	}
 	if p.Idle() && region == "" {
 		r.held.addAll(p.Held)
+		queueWaits(b, r, batch, &p, nil)
 		b.clock.Sooner(r, next)
 		if len(r.jobs) > 0 {
 			b.clock.Sooner(r, r.checked.Add(recheck))
@@ -149,6 +151,7 @@ func (b *Book) turn(ctx context.Context, r *run) (idle bool, err error) {
 	r.touched.addAll(done.plan.Left)
 	r.touched.addAll(done.again)
 	r.held.addAll(done.plan.Held)
+	queueWaits(b, r, batch, &done.plan, done.again)
 	r.refused = done.refused
 	if r.refused != "" {
 		b.clock.Sooner(r, now.Add(notYet))
@@ -390,6 +393,7 @@ func (b *Book) ask(r *run, i, item, attempt int, region string) ask {
 	if a.region == "" {
 		a.region = r.rec.GetRun().GetRegion()
 	}
+	a.data = dataOf(b, r, i)
 	a.labels = map[string]string{job.LabelWorkflowRun: r.key.Name, job.LabelWorkflowStep: step}
 	a.values = maps.Clone(r.params)
 	own := maps.Clone(r.def.steps[i].GetMeta())

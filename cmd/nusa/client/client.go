@@ -27,6 +27,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/pool"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/region"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/reservation"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/semaphore"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/server"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/service"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/spare"
@@ -83,7 +84,7 @@ failed, and the job was taken back. job plan: 0 no change, 1 changes, 255 error.
 // Commands returns the commands of the client, which the caller adds to Root.
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
-		job.Command(), workflow.Command(), deadletter.Command(), task.Command(), alloc.Command(), reservation.Command(), spare.Command(), namespace.Command(), region.Command(), node.Command(), pool.Command(), service.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
+		job.Command(), workflow.Command(), semaphore.Command(), deadletter.Command(), task.Command(), alloc.Command(), reservation.Command(), spare.Command(), namespace.Command(), region.Command(), node.Command(), pool.Command(), service.Command(), network.OriginCommand(), server.Command(), auth.Command(), token.Command(), operator.Command(),
 		login.Command(), login.LogoutCommand(),
 		find.Command(), top.Command(), uiCommand(), network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), monitorCommand(), webhook.Command(), bus.Command(), intake.Command(), audit.Command(), versionCommand(),
 	}

@@ -9,7 +9,7 @@
 //   - ui.go: nusa ui
 //   - version.go: nusa version
 //
-// The nouns are packages of their own: job, override, workflow, deadletter, task, alloc, reservation, spare, namespace, node, pool, service, region, server,
+// The nouns are packages of their own: job, override, workflow, semaphore, deadletter, task, alloc, reservation, spare, namespace, node, pool, service, region, server,
 // network, auth, audit, token, operator, webhook, bus, intake, find, top and login. They share cli (flags, one call
 // of a command, errors), term (tables and formats) and history (series over time). Package profile keeps the
 // credentials of a client by address. Package sample holds messages for tests.

@@ -101,6 +101,7 @@ func newFake(t *testing.T) *fake {
 	nusav1.RegisterSparesServer(s, &spareServer{})
 	nusav1.RegisterPoolsServer(s, &poolServer{})
 	nusav1.RegisterOverridesServer(s, &overrideServer{})
+	nusav1.RegisterSemaphoresServer(s, &semaphoreServer{})
 	nusav1.RegisterServicesServer(s, serviceServer{})
 	nusav1.RegisterSchedulesServer(s, scheduleServer{notes: f.notes})
 	nusav1.RegisterSystemServer(s, f)

@@ -16,7 +16,7 @@ const (
 // ends. room bounds the cost of the actions: see costStart. Of the touched steps the one with the lowest
 // index goes first, so the result does not depend on their order.
 func Decide(s *Snapshot, touched []int, now time.Time, v View, room int) Plan {
-	d := &decider{s: s, v: v, now: now, room: room, steps: map[int]Step{}, open: s.Open, active: s.Active, begun: s.Begun}
+	d := &decider{s: s, v: v, now: now, room: room, steps: map[int]Step{}, waits: map[int]int{}, open: s.Open, active: s.Active, begun: s.Begun}
 	switch s.Phase {
 	case Resetting:
 		d.reset()
@@ -71,6 +71,7 @@ type decider struct {
 	plan Plan
 
 	steps               map[int]Step
+	waits               map[int]int // by step: how many of its items wait for semaphores
 	open, active, begun int
 }
 

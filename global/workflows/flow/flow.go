@@ -19,6 +19,8 @@ type Rule struct {
 	Uses []int
 	// Wrong says why the step cannot start, for example because a list for its items is none.
 	Wrong string
+	// Semaphores: an item starts only if it has the units that it needs, see View.Has.
+	Semaphores bool
 	// AtOnce bounds the items that are active at once.
 	AtOnce int
 	// Limit is how often the step may be tried again, after Backoff and then twice as long each time.
@@ -109,6 +111,8 @@ type Snapshot struct {
 type View struct {
 	// Job returns how the job of an active item ended, and a text about it. None: it has not.
 	Job func(step, item int) (steps.End, string)
+	// Has reports whether an item has the units of semaphores that it needs.
+	Has func(step, item int) bool
 	// When returns the value of the further condition of a step.
 	When func(step int) (bool, error)
 }
@@ -195,6 +199,8 @@ type Plan struct {
 	Actions []Action
 	// Held are steps that could start if there were room.
 	Held []int
+	// Waits are items, as step and item, that could start if they had units of semaphores.
+	Waits [][2]int
 	// Left are steps that were not looked at, because there were too many actions.
 	Left []int
 	// Phase is the next phase, if Changes. Ended: the run ends with Outcome.

@@ -153,13 +153,18 @@ func (d *decider) timeout(r *Rule) time.Time {
 // start begins an attempt, if there is room.
 func (d *decider) start(i, item int) {
 	rule := &d.s.Rules[i]
-	if rule.Items >= 0 && d.step(i).Active >= rule.AtOnce {
+	if rule.Items >= 0 && d.step(i).Active+d.waits[i] >= rule.AtOnce {
 		return // the end of another item makes room
 	}
 	if d.active >= d.s.MaxParallel || d.s.OneFirst && d.active > 0 {
 		if n := len(d.plan.Held); n == 0 || d.plan.Held[n-1] != i {
 			d.plan.Held = append(d.plan.Held, i)
 		}
+		return
+	}
+	if rule.Semaphores && !d.v.Has(i, item) {
+		d.plan.Waits = append(d.plan.Waits, [2]int{i, item})
+		d.waits[i]++
 		return
 	}
 	d.act(Action{Do: Start, Step: i, Item: item, Until: d.timeout(rule)})
