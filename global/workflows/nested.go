@@ -222,12 +222,14 @@ func beginInner(b *Book, t *state.Tx, r *run, i, item, attempt int, region strin
 	}
 	k, size := r.childKey(i, item, attempt), def.size(parameters(def.spec, params))
 	_, changed := state.OtherOf(t, runKey(k))
+	runs, all, tree := beginning(b, t, root)
+	tree += root.total() + size
 	switch {
 	case changed || b.runs[k] != nil:
 		return 0, status.Errorf(codes.AlreadyExists, "run %s exists already", k)
-	case root.total()+size > maxSize:
-		return 0, status.Errorf(codes.FailedPrecondition, "with it, run %s would have %d items of steps: at most %d are allowed", root.key, root.total()+size, maxSize)
-	case len(b.runs) >= mostRuns || b.steps+size > mostSteps:
+	case tree > maxSize:
+		return 0, status.Errorf(codes.FailedPrecondition, "with it, run %s would have %d items of steps: at most %d are allowed", root.key, tree, maxSize)
+	case len(b.runs)+runs >= mostRuns || b.steps+all+size > mostSteps:
 		return 0, status.Error(codes.ResourceExhausted, "there are too many runs of workflows: lower history.count and history.age of workflows with many")
 	}
 	rec := &nusav1.WorkflowRunRecord{
@@ -243,6 +245,25 @@ func beginInner(b *Book, t *state.Tx, r *run, i, item, attempt int, region strin
 	}
 	t.Event("workflow.began", k.String(), "by step %s of run %s", rec.GetRun().GetParentStep(), r.key.Name)
 	return n, state.PutOther(t, runKey(k), rec)
+}
+
+// beginning counts the runs that a transaction begins, with the items of their steps: of all, and of those inside the
+// outermost run root. The lock is held.
+func beginning(b *Book, t *state.Tx, root *run) (runs, all, tree int) {
+	for name, m := range state.OthersOf(t, runKind) {
+		namespace, id, _ := strings.Cut(name, "/")
+		rec, _ := m.(*nusav1.WorkflowRunRecord)
+		def := b.defs[namespace+"/"+rec.GetSpec()]
+		if def == nil || b.runs[state.JobKey{Namespace: namespace, Name: id}] != nil {
+			continue
+		}
+		size := def.size(parameters(def.spec, rec.GetRun().GetParameters()))
+		runs, all = runs+1, all+size
+		if namespace == root.key.Namespace && rec.GetRoot() == root.key.Name {
+			tree += size
+		}
+	}
+	return runs, all, tree
 }
 
 // record returns the record of a run, or nil.

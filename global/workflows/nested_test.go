@@ -357,3 +357,33 @@ func TestAnInnerRunIsForgottenWithItsOuterOne(t *testing.T) {
 		}
 	})
 }
+
+// TestRunsThatBeginTogetherAreCountedTogether: the bound of the items of a run also holds for runs inside it that
+// begin in one transaction.
+func TestRunsThatBeginTogetherAreCountedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := elect(t, store.NewMemory())
+		defer func() { x.stop() }()
+		text := "name: inner\nworkflow:\n  parameters: {list: {default: '[" + strings.TrimSuffix(strings.Repeat("\"x\",", 450), ",") + "]'}}\n  steps:\n    look: {approval: true}\n"
+		for i := range 9 {
+			text += fmt.Sprintf("    m%d: {depends: look.succeeded, ref: x, foreach: {parameter: list}}\n", i)
+		}
+		x.submit(text)
+		x.submit("name: outer\nworkflow: {steps: {sub: {workflow: inner, foreach: {items: [a, b, c, d, e]}}}}\n")
+		r, err := x.begin("outer", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		x.book.st.Lock()
+		n := x.book.runs[state.JobKey{Namespace: "default", Name: r.GetName()}].total()
+		x.book.st.Unlock()
+		if n != 5+2*4051 {
+			t.Errorf("the run has %d items with those inside, want 5 and two times 4051", n)
+		}
+		if s := x.get(r.GetName()).GetSteps()[2]; s.GetState() != nusav1.StepState_STEP_STATE_FAILED || !strings.Contains(s.GetMessage(), "would have 12158 items of steps: at most 10000") {
+			t.Errorf("the third: %v", s)
+		}
+	})
+}
