@@ -178,7 +178,7 @@ func (s *Store) Retention(region string) (*nusav1.TaskRetention, error) {
 		Region: region, Age: durationpb.New(s.limits.Age), Most: s.limits.Count, MostBytes: s.limits.Bytes,
 	}
 	err := s.view(func(tx *bolt.Tx) error {
-		out.Count, out.Bytes, out.Gaps = s.count, used(s.db), slices.Clone(s.at.GetGaps())
+		out.Count, out.Bytes, out.Gaps = s.count, used(s.db, tx), slices.Clone(s.at.GetGaps())
 		if k, ok := firstKey(tx); ok {
 			out.Oldest = timestamp(k.Placed)
 		}
@@ -192,10 +192,9 @@ func firstKey(tx *bolt.Tx) (taskpage.Key, bool) {
 	return taskpage.Decode(k)
 }
 
-// used returns about how many bytes of the file are in use.
-func used(db *bolt.DB) int64 {
-	size := int64(0)
-	_ = db.View(func(tx *bolt.Tx) error { size = tx.Size(); return nil })
+// used returns about how many bytes of the file are in use. It uses the transaction of its caller: bbolt blocks
+// for ever if a reader begins a second one while a writer waits for the first, in order to map a larger file.
+func used(db *bolt.DB, tx *bolt.Tx) int64 {
 	st := db.Stats()
-	return max(0, size-int64(st.FreePageN+st.PendingPageN)*int64(db.Info().PageSize))
+	return max(0, tx.Size()-int64(st.FreePageN+st.PendingPageN)*int64(db.Info().PageSize))
 }

@@ -60,11 +60,12 @@ func (s *Store) overCount() int64 {
 // overBytes returns how many records to remove because the file is too large. It is about a hundredth
 // of all: whole pages become free only now and then.
 func (s *Store) overBytes() int64 {
+	over := false
+	if err := s.view(func(tx *bolt.Tx) error { over = used(s.db, tx) > s.limits.Bytes; return nil }); err != nil || !over {
+		return 0 // a file that cannot be read is noticed by the next write
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.db == nil || used(s.db) <= s.limits.Bytes {
-		return 0
-	}
 	return max(1, s.count/100)
 }
 
