@@ -46,18 +46,36 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
+// file is an open database.
+type file struct {
+	*bolt.DB
+	os *os.File
+	// stuck: a write ended in a panic from which bbolt could not return, so it has its locks for ever.
+	stuck bool
+}
+
 // openFile opens or creates the database at a path. noSync is for tests: a crash of the machine then
-// damages the file.
-func openFile(path string, noSync bool) (*bolt.DB, error) {
+// damages the file. The list of free pages is part of the file. Without it, bbolt would read all pages in a
+// goroutine of its own, where a damaged page ends the server.
+func openFile(path string, noSync bool) (*file, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	var db *bolt.DB
-	err := guard(func() (err error) {
-		db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait, FreelistType: bolt.FreelistMapType, NoFreelistSync: true, NoSync: noSync})
+	out := &file{}
+	options := &bolt.Options{
+		Timeout: lockWait, FreelistType: bolt.FreelistMapType, NoSync: noSync,
+		OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
+			f, err = os.OpenFile(name, flag, mode)
+			out.os = f
+			return f, err
+		},
+	}
+	err := guard(func() error {
+		db, err := bolt.Open(path, 0o600, options)
 		if err != nil {
 			return err
 		}
+		out.DB = db
 		db.AllocSize = growBy
 		return db.Update(func(tx *bolt.Tx) error {
 			for _, b := range buckets {
@@ -69,11 +87,10 @@ func openFile(path string, noSync bool) (*bolt.DB, error) {
 		})
 	})
 	if err == nil {
-		return db, nil
+		return out, nil
 	}
-	if db != nil && !errors.Is(err, errDamaged) {
-		_ = db.Close()
-	}
+	out.stuck = errors.Is(err, errDamaged)
+	_ = out.close()
 	var number syscall.Errno
 	switch {
 	case errors.Is(err, errDamaged):
@@ -84,6 +101,39 @@ func openFile(path string, noSync bool) (*bolt.DB, error) {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	return nil, err
+}
+
+// write runs f in a transaction.
+func (f *file) write(do func(*bolt.Tx) error) error {
+	var tx *bolt.Tx
+	err := guard(func() (err error) {
+		if tx, err = f.Begin(true); err == nil {
+			if err = do(tx); err == nil {
+				err = tx.Commit()
+			}
+		}
+		return err
+	})
+	if err == nil {
+		return nil
+	}
+	if tx == nil {
+		f.stuck = errors.Is(err, errDamaged)
+	} else if errors.Is(guard(tx.Rollback), errDamaged) {
+		f.stuck = true
+	}
+	return err
+}
+
+// close closes the file. The memory mapping of a stuck database stays.
+func (f *file) close() error {
+	if !f.stuck && f.DB != nil {
+		return guard(f.DB.Close)
+	}
+	if f.os != nil {
+		return f.os.Close()
+	}
+	return nil
 }
 
 // setAside renames a damaged file. It replaces a file that was set aside earlier.

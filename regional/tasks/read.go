@@ -51,7 +51,11 @@ func (s *Store) list(q query, below *taskpage.Key, limit, steps int) (taskpage.P
 			}
 			at = k
 			steps -= recordSteps
-			rec, err := decode(tx.Bucket(tasksBucket).Get(raw(k)))
+			stored := tx.Bucket(tasksBucket).Get(raw(k))
+			if stored == nil {
+				continue // an index entry without a record
+			}
+			rec, err := decode(stored)
 			if err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -70,10 +71,12 @@ type Store struct {
 	limits Limits
 	log    *slog.Logger
 	mu     sync.RWMutex
-	db     *bolt.DB // nil while no file is open
-	why    string   // why no file is open
+	db     *file  // nil while no file is open
+	why    string // why no file is open
 	at     *nusav1.CopyTasksResponse
 	count  int64
+	// damaged: a reader found a damaged page. The next write ends with that error.
+	damaged atomic.Bool
 	// writing is held during a write.
 	writing sync.Mutex
 	// moved tells about each write.
@@ -125,6 +128,7 @@ func (s *Store) open() error {
 		s.why = err.Error()
 		return err
 	}
+	s.damaged.Store(false)
 	s.db, s.at, s.count, s.why = db, at, count, ""
 	return nil
 }
@@ -139,7 +143,7 @@ func (s *Store) close(why string, damaged bool) {
 	}
 	db := s.db
 	s.db = nil
-	if err := guard(db.Close); err != nil {
+	if err := db.close(); err != nil {
 		s.log.Warn("close the history of tasks", "error", err)
 	}
 	if damaged {
@@ -156,7 +160,11 @@ func (s *Store) view(f func(*bolt.Tx) error) error {
 	if s.db == nil {
 		return fmt.Errorf("%w: %s", errClosed, s.why)
 	}
-	return guard(func() error { return s.db.View(f) })
+	err := guard(func() error { return s.db.View(f) })
+	if errors.Is(err, errDamaged) {
+		s.damaged.Store(true)
+	}
+	return err
 }
 
 // position returns the number of the latest event in the history, the gaps, and the cluster.
@@ -194,7 +202,7 @@ func firstKey(tx *bolt.Tx) (taskpage.Key, bool) {
 
 // used returns about how many bytes of the file are in use. It uses the transaction of its caller: bbolt blocks
 // for ever if a reader begins a second one while a writer waits for the first, in order to map a larger file.
-func used(db *bolt.DB, tx *bolt.Tx) int64 {
+func used(db *file, tx *bolt.Tx) int64 {
 	st := db.Stats()
 	return max(0, tx.Size()-int64(st.FreePageN+st.PendingPageN)*int64(db.Info().PageSize))
 }

@@ -38,17 +38,18 @@ func (s *Store) update(f func(*batch) error) error {
 	s.mu.RLock()
 	b := &batch{entries: map[[taskpage.IDBytes]byte]*entry{}, at: proto.CloneOf(s.at), count: s.count}
 	var err error
-	if s.db == nil {
+	switch {
+	case s.db == nil:
 		err = fmt.Errorf("%w: %s", errClosed, s.why)
-	} else {
-		err = guard(func() error {
-			return s.db.Update(func(tx *bolt.Tx) error {
-				b.tx = tx
-				if err := f(b); err != nil {
-					return err
-				}
-				return b.flush()
-			})
+	case s.damaged.Load():
+		err = fmt.Errorf("%w: a reader found it", errDamaged)
+	default:
+		err = s.db.write(func(tx *bolt.Tx) error {
+			b.tx = tx
+			if err := f(b); err != nil {
+				return err
+			}
+			return b.flush()
 		})
 	}
 	s.mu.RUnlock()
