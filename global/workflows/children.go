@@ -12,6 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/schedules"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/job"
+	"github.com/nusa-scheduler/nusa/job/steps"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -89,10 +90,29 @@ func dataOf(b *Book, r *run, i int) *nusav1.Near {
 	if d == nil || !is {
 		return nil
 	}
-	counts, best := map[string]int{}, ""
-	for item, rec := range r.recs[from] {
-		j := b.st.Jobs[r.childKey(from, item, int(rec.GetAttempts()))]
-		if rec.GetAttempts() == 0 || j == nil {
+	at, known := r.ranIn[from]
+	if !known {
+		at = mostIn(b, r, from)
+	}
+	if !known && r.snap.Steps[from].End != steps.None {
+		r.ranIn[from] = at // each item of this step asks again
+	}
+	if at == "" {
+		return nil
+	}
+	weight := int32(dataWeight)
+	return &nusav1.Near{Selector: &nusav1.RegionSelector{Name: at}, DataBytes: d.GetSizeBytes(), Weight: &weight}
+}
+
+// mostIn returns the region in which most instances of a step ran. Empty: in none. The lock is held.
+func mostIn(b *Book, r *run, i int) (best string) {
+	counts := map[string]int{}
+	for item, rec := range r.recs[i] {
+		if rec.GetAttempts() == 0 {
+			continue
+		}
+		j := b.st.Jobs[r.childKey(i, item, int(rec.GetAttempts()))]
+		if j == nil {
 			continue
 		}
 		for s := range j.Slots.All() {
@@ -105,11 +125,7 @@ func dataOf(b *Book, r *run, i int) *nusav1.Near {
 			}
 		}
 	}
-	if best == "" {
-		return nil
-	}
-	weight := int32(dataWeight)
-	return &nusav1.Near{Selector: &nusav1.RegionSelector{Name: best}, DataBytes: d.GetSizeBytes(), Weight: &weight}
+	return best
 }
 
 // near adds a rule to the regions of a job, and to those of its groups that have their own.

@@ -53,6 +53,8 @@ type run struct {
 	// are the steps whose values the latest plan needs.
 	when  map[int]truth
 	asked []int
+	// ranIn has the regions in which most instances of steps that have ended ran, as far as other steps asked.
+	ranIn map[int]string
 	// refused says why a job could not be stored at the latest try.
 	refused string
 	// checked is when all active jobs were looked at.
@@ -70,7 +72,7 @@ func newRun(k state.JobKey, def *definition, rec *nusav1.WorkflowRunRecord) *run
 	r := &run{
 		key: k, def: def, rec: rec, params: parameters(def.spec, rec.GetRun().GetParameters()), items: make([][]string, n),
 		recs: make([][]*nusav1.WorkflowStepRecord, n), whole: map[int]*nusav1.WorkflowStepRecord{},
-		when: map[int]truth{}, jobs: map[string][2]int{}, touched: newSet(n), held: newSet(n),
+		when: map[int]truth{}, ranIn: map[int]string{}, jobs: map[string][2]int{}, touched: newSet(n), held: newSet(n),
 	}
 	r.snap = flow.Snapshot{Graph: def.graph, Rules: make([]flow.Rule, n), Steps: make([]flow.Step, n), Open: n, MaxParallel: int(def.spec.GetWorkflow().GetMaxParallel())}
 	if def.graph.OnExit >= 0 {
@@ -147,6 +149,9 @@ var runStates = map[flow.Outcome]nusav1.WorkflowRunState{
 func (r *run) setRecord(rec *nusav1.WorkflowRunRecord) {
 	before := r.rec
 	r.rec = rec
+	if before.GetRound() != rec.GetRound() {
+		clear(r.ranIn)
+	}
 	s := &r.snap
 	s.Phase = phases[rec.GetRun().GetState()]
 	s.Outcome, s.Why = outcomes[rec.GetOutcome()], rec.GetRun().GetMessage()

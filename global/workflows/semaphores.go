@@ -24,7 +24,9 @@ type semaphores struct {
 	holds map[semaphore.Key]hold
 	// held has the units that are held of each semaphore, and holders counts the items that do.
 	held, holders map[string]int
-	queue         semaphore.Queue
+	// granted is how many holds are not stored.
+	granted int
+	queue   semaphore.Queue
 }
 
 // hold is what an item of a step holds.
@@ -51,6 +53,7 @@ func (x *semaphores) release(k semaphore.Key) {
 }
 
 func (x *semaphores) count(h hold, n int) {
+	x.granted += n * one(!h.stored)
 	for _, of := range h.needs {
 		x.held[of.Name] += n * of.Units
 		x.holders[of.Name] += n
@@ -103,32 +106,38 @@ func keyOf(r *run, i, item int) semaphore.Key {
 
 // noteHolds notes what an item of a step, or all of them, holds by its record. The lock is held.
 func noteHolds(b *Book, r *run, i, of int) {
-	needs := r.def.needs[i]
-	if len(needs) == 0 {
+	if len(r.def.needs[i]) == 0 {
 		return
 	}
-	x, released := semaphoresOf(b, r.key.Namespace), false
-	for item, it := range r.snap.Steps[i].Items {
-		if of != wholeItem && of != item {
-			continue
-		}
-		k := keyOf(r, i, item)
-		active, _ := flow.Count(it)
-		old, has := x.holds[k]
-		switch {
-		case active > 0:
-			x.queue.Remove(k)
-			x.take(k, hold{needs, r.recs[i][item].GetBegan().AsTime(), true})
-		case has && (old.stored || it.Stage == flow.Done):
-			x.release(k)
-			released = true
-		case it.Stage == flow.Done:
-			x.queue.Remove(k)
-		}
+	first, last := of, of
+	if of == wholeItem {
+		first, last = 0, len(r.snap.Steps[i].Items)-1
+	}
+	released := false
+	for item := first; item <= last && item < len(r.snap.Steps[i].Items); item++ {
+		released = noteHold(semaphoresOf(b, r.key.Namespace), r, i, item) || released
 	}
 	if released {
 		grantUnits(b, r.key.Namespace)
 	}
+}
+
+// noteHold notes what an item holds by its record. It reports whether it gives units back. The lock is held.
+func noteHold(x *semaphores, r *run, i, item int) (released bool) {
+	it, k := r.snap.Steps[i].Items[item], keyOf(r, i, item)
+	active, _ := flow.Count(it)
+	old, has := x.holds[k]
+	switch {
+	case active > 0:
+		x.queue.Remove(k)
+		x.take(k, hold{r.def.needs[i], r.recs[i][item].GetBegan().AsTime(), true})
+	case has && (old.stored || it.Stage == flow.Done):
+		x.release(k)
+		return true
+	case it.Stage == flow.Done:
+		x.queue.Remove(k)
+	}
+	return false
 }
 
 // leaveQueues ends the waits of a run, and gives back what it has not begun to use. The lock is held.
@@ -173,7 +182,7 @@ func queueWaits(b *Book, r *run, batch []int, p *flow.Plan, again []int) {
 		started[[2]int{a.Step, a.Item}] = a.Do == flow.Start
 	}
 	for _, i := range batch {
-		if len(r.def.needs[i]) == 0 || slices.Contains(again, i) || slices.Contains(p.Left, i) {
+		if x.granted == 0 || len(r.def.needs[i]) == 0 || slices.Contains(again, i) || slices.Contains(p.Left, i) {
 			continue
 		}
 		for item := range r.snap.Steps[i].Items {
@@ -183,8 +192,20 @@ func queueWaits(b *Book, r *run, batch []int, p *flow.Plan, again []int) {
 			}
 		}
 	}
+	since := map[int]time.Time{}
 	for _, w := range p.Waits {
-		x.queue.Add(semaphore.Waiter{Key: keyOf(r, w[0], w[1]), Since: readySince(r, w[0], w[1]), Needs: r.def.needs[w[0]]})
+		k := keyOf(r, w[0], w[1])
+		if x.queue.Has(k) {
+			continue
+		}
+		if _, known := since[w[0]]; !known {
+			since[w[0]] = readySince(r, w[0])
+		}
+		at := since[w[0]]
+		if it := r.snap.Steps[w[0]].Items[w[1]]; it.Stage == flow.Backoff && it.Until.After(at) {
+			at = it.Until
+		}
+		x.queue.Add(semaphore.Waiter{Key: k, Since: at, Needs: r.def.needs[w[0]]})
 	}
 	grantUnits(b, r.key.Namespace)
 }
@@ -208,9 +229,9 @@ func grantUnits(b *Book, namespace string) {
 	}
 }
 
-// readySince returns when an item became ready to start, as far as the records say: when the last of the steps on
-// which it depends ended, or its pause, or the approval. So the order of those that wait survives an election.
-func readySince(r *run, i, item int) time.Time {
+// readySince returns when a step became ready to start, as far as the records say: when the last of the steps on which
+// it depends ended. So the order of those that wait survives an election.
+func readySince(r *run, i int) time.Time {
 	since := r.rec.GetRun().GetBegan().AsTime()
 	later := func(rec *nusav1.WorkflowStepRecord) {
 		if at := rec.GetEnded(); at != nil && at.AsTime().After(since) {
@@ -222,9 +243,6 @@ func readySince(r *run, i, item int) time.Time {
 		for _, rec := range r.recs[j] {
 			later(rec)
 		}
-	}
-	if it := r.snap.Steps[i].Items[item]; it.Stage == flow.Backoff && it.Until.After(since) {
-		since = it.Until
 	}
 	return since
 }

@@ -203,19 +203,30 @@ func TestDataOfAStep(t *testing.T) {
 		t.Errorf("before step a has a region: %v", near)
 	}
 	b.st.Unlock()
-	first := r.childKey(0, 0, 1)
-	_, err := b.term.Commit.Do(t.Context(), func(t *state.Tx) error {
-		return t.ChangeSlots([]region.Change{{Slot: region.Slot{Namespace: first.Namespace, Job: first.Name, Group: "main", To: 1, Region: "oslo", State: region.Done, Desired: region.DesiredRun}}})
-	})
-	if err != nil {
+	ranIn := func(attempt int, at string) {
+		t.Helper()
+		k := r.childKey(0, 0, attempt)
+		_, err := b.term.Commit.Do(t.Context(), func(t *state.Tx) error {
+			return t.ChangeSlots([]region.Change{{Slot: region.Slot{Namespace: k.Namespace, Job: k.Name, Group: "main", To: 1, Region: at, State: region.Done, Desired: region.DesiredRun}}})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.end(r, "a")
+		l.decide()
+		b.st.Lock()
+		defer b.st.Unlock()
+		near := b.st.Jobs[r.childKey(1, 0, attempt)].Record.Spec().GetRegions().GetNear()
+		if len(near) != 1 || near[0].GetSelector().GetName() != at || near[0].GetDataBytes() != 50<<30 || near[0].GetWeight() != dataWeight {
+			t.Errorf("after step a ran in %s, the job of b is near %v", at, near)
+		}
+	}
+	ranIn(1, "oslo")
+	l.end(r, "b")
+	l.decide()
+	if _, err := l.runs.Retry(t.Context(), &nusav1.RetryWorkflowRequest{Run: &nusav1.JobRef{Namespace: "default", Name: r.key.Name}, From: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	l.end(r, "a")
 	l.decide()
-	b.st.Lock()
-	defer b.st.Unlock()
-	near := b.st.Jobs[r.childKey(at, 0, 1)].Record.Spec().GetRegions().GetNear()
-	if len(near) != 1 || near[0].GetSelector().GetName() != "oslo" || near[0].GetDataBytes() != 50<<30 || near[0].GetWeight() != dataWeight {
-		t.Errorf("the job of b is near %v", near)
-	}
+	ranIn(2, "rome")
 }
