@@ -220,8 +220,8 @@ func (r *Registrar) services(view *state.View, key state.GroupKey, version int64
 // servicesOf returns the services of a group in an encoded spec, sorted by name.
 func servicesOf(raw []byte, group string) (out []register.Service) {
 	encoded, err := wire.EncodedGroup(raw, group)
-	if err != nil {
-		return nil
+	if err != nil || !wire.HasServices(encoded) {
+		return nil // most groups have none, and each job has another spec
 	}
 	g := &nusav1.Group{}
 	if proto.Unmarshal(encoded, g) != nil {

@@ -83,6 +83,10 @@ func (s source) update(rec *nusav1.TaskRecord, c *nusav1.TaskChange) {
 	if at.Terminal() {
 		rec.Ended = c.Time
 	}
+}
+
+// complete adds to a changed record what the events do not tell: its tasks as the log has them now.
+func (s source) complete(rec *nusav1.TaskRecord) {
 	a, ok := s.view.Alloc(rec.Id)
 	if !ok {
 		return
@@ -111,6 +115,7 @@ func (s source) present(rec *nusav1.StoredTask, a *state.Alloc) {
 		c.Reason, c.Message = wire.ReasonToProto(a.Reason), cut(a.Message)
 	}
 	s.change(rec.Task, c)
+	s.complete(rec.Task)
 }
 
 // addChange adds a change to a record at its time, unless the record has it, and bounds the changes.

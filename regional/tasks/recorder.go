@@ -6,19 +6,18 @@ import (
 	"log/slog"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/nusa-scheduler/nusa/internal/notify"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 const (
 	// batchEvents bounds the events of one transaction.
-	batchEvents = 1024
+	batchEvents = 8192
 	// writeEvery is the pause after a transaction, unless a reader waits. Many events then share one write
 	// to the disk. trimEvery is the pause between two removals of old records.
-	writeEvery = 500 * time.Millisecond
+	writeEvery = time.Second
 	trimEvery  = time.Minute
 	// retryEvery is the pause after a failure of the disk.
 	retryEvery = 10 * time.Second
@@ -226,13 +225,13 @@ func (r *Recorder) labelsOf(view *state.View, a *state.Alloc) map[string]string 
 	if have, ok := r.labels[key]; ok {
 		return have
 	}
-	var spec nusav1.JobSpec
-	if err := proto.Unmarshal(job.Spec, &spec); err != nil {
+	labels, err := wire.EncodedLabels(job.Spec)
+	if err != nil {
 		return nil
 	}
 	if r.labels == nil || len(r.labels) >= cachedLabels {
 		r.labels = map[versionKey]map[string]string{}
 	}
-	r.labels[key] = spec.GetLabels()
-	return spec.GetLabels()
+	r.labels[key] = labels
+	return labels
 }

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -142,10 +143,14 @@ func (b *batch) flush() error {
 		}
 	}
 	slices.SortFunc(list, func(x, y *entry) int { return x.key.Compare(y.key) })
+	var c changes
 	for _, e := range list {
-		if err := b.write(e); err != nil {
+		if err := b.write(&c, e); err != nil {
 			return err
 		}
+	}
+	if err := c.apply(b.tx); err != nil {
+		return err
 	}
 	raw, err := proto.Marshal(b.at)
 	if err != nil {
@@ -158,42 +163,73 @@ func (b *batch) flush() error {
 	return meta.Put(metaCount, binary.BigEndian.AppendUint64(nil, uint64(b.count)))
 }
 
-func (b *batch) write(e *entry) error {
+// write adds the changes of a record and its index entries.
+func (b *batch) write(c *changes, e *entry) error {
 	raw, err := proto.Marshal(e.rec)
 	if err != nil {
 		return err
 	}
 	key := e.key.Append(nil)
-	if err := b.tx.Bucket(tasksBucket).Put(key, raw); err != nil {
-		return err
-	}
-	terms, ends := b.tx.Bucket(termsBucket), b.tx.Bucket(endsBucket)
+	c.tasks.put(key, raw)
 	now := stateTerm(e.rec.Task.GetState())
 	var add []term
 	if !e.stored {
 		b.count++
-		if err := b.tx.Bucket(idsBucket).Put(e.key.ID[:], key[:8]); err != nil {
-			return err
-		}
+		c.ids.put(slices.Clone(e.key.ID[:]), key[:8])
 		add = append(fixedTerms(e.rec.Task), now)
 	} else if e.state != e.rec.Task.GetState() {
-		if err := terms.Delete(termKey(stateTerm(e.state), key)); err != nil {
-			return err
-		}
+		c.terms.delete(termKey(stateTerm(e.state), key))
 		add = append(add, now)
 	}
 	for _, t := range add {
-		if err := terms.Put(termKey(t, key), nil); err != nil {
-			return err
-		}
+		c.terms.put(termKey(t, key), nil)
 	}
 	if end := endOf(e.rec.Task); end != e.ended {
 		if e.ended != 0 {
-			if err := ends.Delete(endKey(e.ended, key)); err != nil {
-				return err
-			}
+			c.ends.delete(endKey(e.ended, key))
 		}
-		if err := ends.Put(endKey(end, key), nil); err != nil {
+		c.ends.put(endKey(end, key), nil)
+	}
+	return nil
+}
+
+// changes are the changes of a transaction, by bucket.
+type changes struct{ tasks, ids, terms, ends bucketChanges }
+
+// bucketChanges are the changes of one bucket. A leaf of bbolt grows until the commit, and a change moves all
+// entries of the leaf after its own. So the changes are made in an order in which few entries follow.
+type bucketChanges struct {
+	puts    []keyValue
+	deletes [][]byte
+}
+
+type keyValue struct{ key, value []byte }
+
+func (c *bucketChanges) put(key, value []byte) { c.puts = append(c.puts, keyValue{key, value}) }
+func (c *bucketChanges) delete(key []byte)     { c.deletes = append(c.deletes, key) }
+
+func (c *changes) apply(tx *bolt.Tx) error {
+	for _, at := range []struct {
+		name []byte
+		of   *bucketChanges
+	}{{tasksBucket, &c.tasks}, {idsBucket, &c.ids}, {termsBucket, &c.terms}, {endsBucket, &c.ends}} {
+		if err := at.of.apply(tx.Bucket(at.name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *bucketChanges) apply(to *bolt.Bucket) error {
+	slices.SortFunc(c.deletes, func(x, y []byte) int { return bytes.Compare(y, x) })
+	for _, key := range c.deletes {
+		if err := to.Delete(key); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(c.puts, func(x, y keyValue) int { return bytes.Compare(x.key, y.key) })
+	for _, p := range c.puts {
+		if err := to.Put(p.key, p.value); err != nil {
 			return err
 		}
 	}
@@ -216,6 +252,11 @@ func (s *Store) follow(from source, events []numbered) error {
 				if err := b.fold(from, n.number, n.event); err != nil {
 					return err
 				}
+			}
+		}
+		for _, e := range b.entries {
+			if e.changed {
+				from.complete(e.rec.Task)
 			}
 		}
 		return nil

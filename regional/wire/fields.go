@@ -123,8 +123,12 @@ const (
 	resourcesDiskBytes   protowire.Number = 3
 )
 
-// specGroups is a field of JobSpec.
-const specGroups protowire.Number = 6
+// specGroups and specLabels are fields of JobSpec, and groupServices is one of Group.
+const (
+	specGroups    protowire.Number = 6
+	specLabels    protowire.Number = 8
+	groupServices protowire.Number = 18
+)
 
 // Fields of a map entry. Protobuf encodes such an entry as a message.
 const (

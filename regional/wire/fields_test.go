@@ -64,8 +64,8 @@ var handWritten = []struct {
 	}, []string{"state", "created", "modified", "create_index", "modify_index", "placed_because", "node_silent", "retry", "gpus"}}, // agents need none of these
 	{&nusav1.Resources{}, numbers{"cpu_milli": resourcesCPUMilli, "memory_bytes": resourcesMemoryBytes, "disk_bytes": resourcesDiskBytes},
 		[]string{"gpu"}}, // state.Resources has no GPUs
-	{&nusav1.JobSpec{}, numbers{"groups": specGroups}, // the other fields stay encoded
-		[]string{"name", "namespace", "type", "priority", "regions", "colocate", "labels", "schedule", "parameterized", "workflow"}},
+	{&nusav1.JobSpec{}, numbers{"groups": specGroups, "labels": specLabels}, // the other fields stay encoded
+		[]string{"name", "namespace", "type", "priority", "regions", "colocate", "schedule", "parameterized", "workflow"}},
 }
 
 // TestFieldsAreThoseOfTheMessages: each field of a message in handWritten is handled under

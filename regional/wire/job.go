@@ -298,6 +298,44 @@ func EncodedGroup(spec []byte, name string) ([]byte, error) {
 	return nil, fmt.Errorf("the spec has no group %q", name)
 }
 
+// EncodedLabels returns the labels of an encoded spec. It decodes nothing else, because most callers have
+// another spec for each call.
+func EncodedLabels(spec []byte) (map[string]string, error) {
+	var labels map[string]string
+	for len(spec) > 0 {
+		field, kind, n := protowire.ConsumeField(spec)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		if field == specLabels && kind == protowire.BytesType {
+			_, _, tag := protowire.ConsumeTag(spec)
+			item, _ := protowire.ConsumeBytes(spec[tag:])
+			key, value, err := mapEntry(item)
+			if err != nil {
+				return nil, err
+			}
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			labels[key] = string(value)
+		}
+		spec = spec[n:]
+	}
+	return labels, nil
+}
+
+// HasServices reports whether an encoded group has services.
+func HasServices(group []byte) bool {
+	for len(group) > 0 {
+		field, _, n := protowire.ConsumeField(group)
+		if n < 0 || field == groupServices {
+			return n > 0
+		}
+		group = group[n:]
+	}
+	return false
+}
+
 // mapEntry splits an encoded map entry into its key and its value.
 func mapEntry(b []byte) (key string, value []byte, err error) {
 	for len(b) > 0 {
