@@ -113,8 +113,8 @@ func (s *Service) letter(view *state.View, key state.GroupKey, in *state.Instanc
 			continue
 		}
 		f := failureOf(a)
-		if a == last && in.Retry != nil {
-			f = &in.Retry.Last
+		if in.Retry != nil && sameEnd(a, last) {
+			f = &in.Retry.Last // as the agent reported it
 		}
 		out.Attempts = append(out.Attempts, &nusav1.FailedAttempt{
 			Allocation: a.ID, Region: s.Region, Node: a.NodeName, Started: wire.TimestampToProto(a.RunningUnixNano),
@@ -129,6 +129,12 @@ func (s *Service) letter(view *state.View, key state.GroupKey, in *state.Instanc
 var byReason = map[state.Reason]retry.Category{
 	state.ReasonNodeLost: retry.NodeLost, "host_rebooted": retry.NodeLost, "max_runtime": retry.Timeout, "start_failed": retry.Start,
 	state.ReasonUnsupported: retry.Config,
+}
+
+// sameEnd reports whether an attempt ended as the last one did. The agent's report of a failure is stored for the
+// last attempt only, and holds for those that say the same.
+func sameEnd(a, last *state.Alloc) bool {
+	return a == last || a.Message != "" && a.Message == last.Message && a.Reason == last.Reason && a.State == last.State
 }
 
 // failureOf returns how an earlier attempt failed, as far as its stored states tell.
@@ -146,7 +152,10 @@ func failureOf(a *state.Alloc) *retry.Failure {
 		if t.GetState() != nusav1.AllocState_ALLOC_STATE_FAILED {
 			continue
 		}
-		f.Task, f.ExitCode, f.Signal = name, t.GetExitCode(), t.GetSignal()
+		f.Task = name
+		if t.GetReason() == nusav1.Reason_REASON_UNSPECIFIED { // otherwise it did not end by itself, or never ran
+			f.ExitCode, f.Signal = t.GetExitCode(), t.GetSignal()
+		}
 		if r := wire.ReasonFromProto(t.GetReason()); byReason[r] != "" {
 			reason = r
 		}
