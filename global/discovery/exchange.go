@@ -117,6 +117,13 @@ func (e *Exchange) check(region, session string) error {
 	return nil
 }
 
+// exists reports whether the federation has a region, also one that is lost.
+func (e *Exchange) exists(region string) bool {
+	e.state.Lock()
+	defer e.state.Unlock()
+	return e.state.Regions[region] != nil
+}
+
 // distancesFrom returns the distances from a region.
 func (e *Exchange) distancesFrom(from string) func(string) catalog.Distance {
 	e.state.Lock()

@@ -36,6 +36,10 @@ func Register(g grpc.ServiceRegistrar, current func() *Exchange) {
 			return e.store, e.await()
 		},
 		May: func(ctx context.Context, namespace, region string) bool { return rights.Of(ctx).May(namespace, region) },
+		Exists: func(region string) bool {
+			e, err := s.exchange()
+			return err != nil || e.exists(region)
+		},
 		Distances: func(from string) func(string) catalog.Distance {
 			e, err := s.exchange()
 			if err != nil {

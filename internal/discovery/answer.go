@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -131,6 +132,8 @@ type Service struct {
 	May func(ctx context.Context, namespace, region string) bool
 	// Distances returns the distances from a region. nil: those of the store.
 	Distances func(from string) func(region string) catalog.Distance
+	// Exists reports whether there is a region. nil: this server may not know all regions.
+	Exists func(region string) bool
 }
 
 // List returns the services that the caller may read.
@@ -151,6 +154,9 @@ func (v *Service) Resolve(ctx context.Context, req *nusav1.ResolveServiceRequest
 	namespace := cmp.Or(req.GetNamespace(), defaultNamespace)
 	if !catalog.IsLabel(req.GetName()) {
 		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "name", Message: "not a service's name: 1 to 63 of a-z, 0-9 and -"})
+	}
+	if from := req.GetFrom(); from != "" && v.Exists != nil && !v.Exists(from) {
+		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "from", Message: "region " + strconv.Quote(from) + " does not exist: `nusa region list` shows the regions"})
 	}
 	var distance func(string) catalog.Distance
 	if v.Distances != nil && req.GetFrom() != "" {
