@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // pathBytes bounds a text that is a path or a name, in bytes.
@@ -27,7 +28,7 @@ const MaxPids = 1 << 22
 
 // Docker is the config of the driver docker. examples/docker.yaml explains it.
 var Docker = Schema{
-	{Name: "image", Kind: Text, Required: true, most: pathBytes, Help: "the image to run, such as alpine:3.22"},
+	{Name: "image", Kind: Text, Required: true, most: pathBytes, Help: "the image to run, such as alpine:3.22", more: checkImage},
 	{Name: "pull", Kind: Text, Values: []string{"if_absent", "always", "never"}},
 	{Name: "entrypoint", Kind: Texts},
 	{Name: "command", Kind: Text},
@@ -118,6 +119,13 @@ func checkIncusDevices(v any, at string, fail Report) {
 		if kind := Values(m[name].(map[string]any)); !kind.Has("type") || kind["type"] == "" {
 			fail(at+".type", "is missing: disk, nic, proxy, …")
 		}
+	}
+}
+
+// checkImage refuses what no registry can have, such as "nginx latest". It leaves the rest to the engine.
+func checkImage(v any, at string, fail Report) {
+	if strings.ContainsFunc(v.(string), unicode.IsSpace) {
+		fail(at, "must not contain blanks, such as alpine:3.22")
 	}
 }
 

@@ -22,6 +22,7 @@ func TestConfig(t *testing.T) {
 		"config.image: must not be empty":                             {"image": ""},
 		"config.image: is missing: the image to run":                  {},
 		"config.image: must be text":                                  {"image": 1.0},
+		"config.image: must not contain blanks":                       {"image": "nginx latest"},
 		"config.imgae: unknown field, did you mean \"image\"?":        with("imgae", "y"),
 		"config.args: must be a list of text":                         with("args", "y"),
 		"config.entrypoint[1]: must be text":                          with("entrypoint", []any{"a", 2.0}),
