@@ -326,7 +326,7 @@ func (o *overridesAPI) region(ctx context.Context, ref *nusav1.JobRef, name, how
 		return nil, err
 	}
 	if name == "" {
-		return nil, invalid("region", "must name a region, because each region has its own overrides")
+		return nil, invalid("region", "must name a region, because each region has its own overrides: `nusa job status JOB` shows where the job runs")
 	}
 	conn, err := term.dial(name)
 	if err != nil {

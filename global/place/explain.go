@@ -222,7 +222,10 @@ func (ex *explainer) pending(w *work) []region.CountedReason {
 }
 
 func howMany(n int, what string) string {
-	if n == 1 {
+	switch n {
+	case 0:
+		return "no " + what
+	case 1:
 		return "only 1 " + what
 	}
 	return fmt.Sprintf("only %d %ss", n, what)

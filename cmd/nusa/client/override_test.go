@@ -73,8 +73,8 @@ func TestOverrideCommands(t *testing.T) {
 		{"job override list -o json", `"held":3`, 0},
 		{"job scale web 4 --override --region jakarta", "default/web: jakarta runs all of its part again", 0},
 		{"job stop web --override --region jakarta", "nusa job override clear web --region jakarta", 0},
-		{"job override clear web --region jakarta", "is cleared", 0},
-		{"job override clear web --region jakarta", "has no override here", 0},
+		{"job override clear web --region jakarta", "the override of default/web in jakarta is cleared", 0},
+		{"job override clear web --region jakarta", "has no override in jakarta", 0},
 	} {
 		out, errOut, code := f.run(t.Context(), "", append(strings.Fields(c.line), "--addr", f.addr)...)
 		if code != c.code || !strings.Contains(strings.ReplaceAll(out+errOut, `"held": 3`, `"held":3`), c.want) {

@@ -132,7 +132,7 @@ func writeList(w *term.Screen, out *nusav1.ListDeadLettersResponse) {
 			t.Row(l.GetId()[:min(8, len(l.GetId()))], term.Word(l.GetState()), term.OneLine(instance(l)), failure(l.GetFailure()), term.Count(l.GetAttemptCount()),
 				term.OneLine(l.GetRegion()), w.Since(l.GetFailed()))
 		}
-		t.Narrow(w.Width, "REGION", ">ATTEMPTS", "STATE")
+		t.Narrow(w.Width, "REGION", "ATTEMPTS", "STATE")
 		t.Write(w)
 	}
 	if out.GetNextPageToken() != "" {
@@ -204,7 +204,7 @@ func write(w *term.Screen, l *nusav1.DeadLetter, file []byte) {
 	}
 	if l.GetState() == nusav1.DeadLetterState_DEAD_LETTER_STATE_OPEN {
 		short := l.GetId()[:min(8, len(l.GetId()))]
-		fmt.Fprintf(w, "\nrun it again: %s deadletter redrive %s; forget it: %s deadletter drop %s\n", w.Program, short, w.Program, short)
+		fmt.Fprintf(w, "\nrun it again:  %s deadletter redrive %s\nforget it:     %s deadletter drop %s\n", w.Program, short, w.Program, short)
 	}
 }
 

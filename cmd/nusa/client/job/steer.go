@@ -146,7 +146,7 @@ func writeRollout(w *term.Screen, r *nusav1.Rollout) {
 	default:
 		text += ": its deadlines do not count now"
 	}
-	fmt.Fprintln(w, w.Wait(text))
+	w.Note("", w.Wait(text))
 	if len(r.GetRegions()) < 2 {
 		return
 	}

@@ -92,7 +92,7 @@ func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.J
 		case purge:
 			then = ", and is deleted when its regions have confirmed"
 		}
-		fmt.Fprintf(w, "%s had %s already: nothing was left to stop (revision %d)%s\n", cli.RefName(ref), how, revision, then)
+		c.Screen().Onto(w).Note("", fmt.Sprintf("%s had %s already: nothing was left to stop (revision %d)%s", cli.RefName(ref), how, revision, then))
 		return
 	}
 	same := was.GetStopped() && was.GetRevision() == revision
@@ -107,7 +107,7 @@ func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.J
 	if same || over {
 		is += " already"
 	}
-	fmt.Fprintf(w, "%s is %s (revision %d)%s%s\n", cli.RefName(ref), is, revision, then, follow)
+	c.Screen().Onto(w).Note("", fmt.Sprintf("%s is %s (revision %d)%s%s", cli.RefName(ref), is, revision, then, follow))
 	if left := unreachable(was.GetStatus(), c.Program); left != "" && !over {
 		fmt.Fprintln(w, left)
 	}

@@ -27,9 +27,9 @@ on no other node of the region are stopped too: they wait for room, or go to ano
 region. node status shows what is left on the node, and why it cannot move. Instances
 of system jobs stop last; with --ignore-system they stay.
 
-With --deadline, what has not moved after that time is stopped by force, also system
-jobs that do not stay. The region keeps the deadline until the drain ends; the same
-command with another deadline changes it.
+With --deadline, what has not moved after that time stops at once, also system jobs
+that do not stay. Each task still has its kill_timeout. The region keeps the deadline
+until the drain ends; the same command with another deadline changes it.
 
 With --wait the command returns when nothing is left on the node; the exit code is 2
 if that takes longer than --timeout. The drain then continues.`,
@@ -62,7 +62,7 @@ if that takes longer than --timeout. The drain then continues.`,
 				}
 			}
 			return c.Print(n, func(w *term.Screen) {
-				fmt.Fprintf(w, "node %s %s\n", fullName(n), workText(n, c.Program))
+				w.Note("", "node "+fullName(n)+" "+workText(n, c.Program))
 				writeLeaving(w, n)
 			})
 		}),
@@ -217,7 +217,7 @@ func cordonCommand(s *cli.Settings, cordon bool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Print(n, func(w *term.Screen) { fmt.Fprintf(w, "node %s %s\n", fullName(n), workText(n, c.Program)) })
+			return c.Print(n, func(w *term.Screen) { w.Note("", "node "+fullName(n)+" "+workText(n, c.Program)) })
 		}),
 	}
 	s.BindRegion(c, "region of the node, when its name is not unique")

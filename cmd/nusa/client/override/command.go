@@ -74,15 +74,23 @@ A server of the region also takes the call while the global tier is away.`,
 			}
 			return c.Print(resp, func(w *term.Screen) {
 				if !resp.GetCleared() {
-					fmt.Fprintf(w, "%s has no override here: %s job override list shows all\n", cli.RefName(ref), w.Program)
+					w.Note("", fmt.Sprintf("%s has no override %s: %s job override list shows all", cli.RefName(ref), where(c.Region), w.Program))
 					return
 				}
-				fmt.Fprintf(w, "the override of %s is cleared: its region runs all of its part again\n", cli.RefName(ref))
+				w.Note("", fmt.Sprintf("the override of %s %s is cleared: the region runs all of its part again", cli.RefName(ref), where(c.Region)))
 			})
 		}),
 	}
 	s.BindRegion(c, "region of the override; a server of the region needs no --region")
 	return c
+}
+
+// where names a region; without one it is that of the called server.
+func where(region string) string {
+	if region == "" {
+		return "here"
+	}
+	return "in " + region
 }
 
 // Flags are the flags of a command that acts on one region with --override.
@@ -124,6 +132,6 @@ func writeSet(w *term.Screen, ref *nusav1.JobRef, o *nusav1.Override) {
 		fmt.Fprintf(w, "%s: %s runs all of its part again\n", cli.RefName(ref), o.GetRegion())
 		return
 	}
-	fmt.Fprintf(w, "%s at %s: %s; %s held\n", cli.RefName(ref), o.GetRegion(), term.OneLine(text), term.Plural(o.GetHeld(), "instance"))
-	fmt.Fprintf(w, "the region keeps it so until: %s job override clear %s --region %s\n", w.Program, cli.RefArg(ref), o.GetRegion())
+	w.Note("", fmt.Sprintf("%s at %s: %s; %s held", cli.RefName(ref), o.GetRegion(), term.OneLine(text), term.Plural(o.GetHeld(), "instance")))
+	w.Note("", fmt.Sprintf("the region keeps it so until: %s job override clear %s --region %s", w.Program, cli.RefArg(ref), o.GetRegion()))
 }

@@ -53,7 +53,7 @@ func cordonCommand(s *cli.Settings, cordon bool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Print(r, func(w *term.Screen) { fmt.Fprintf(w, "region %s %s\n", args[0], workText(r, c.Program)) })
+			return c.Print(r, func(w *term.Screen) { w.Note("", "region "+args[0]+" "+workText(r, c.Program)) })
 		}),
 	}
 }

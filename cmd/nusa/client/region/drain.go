@@ -1,8 +1,6 @@
 package region
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
@@ -25,7 +23,7 @@ region list and region status show how much is left, and why it stays.`,
 			if err != nil {
 				return err
 			}
-			return c.Print(r, func(w *term.Screen) { fmt.Fprintf(w, "region %s %s\n", args[0], workText(r, c.Program)) })
+			return c.Print(r, func(w *term.Screen) { w.Note("", "region "+args[0]+" "+workText(r, c.Program)) })
 		}),
 	}
 	c.Flags().BoolVar(&off, "off", false, "end the drain")

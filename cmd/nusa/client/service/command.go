@@ -85,8 +85,9 @@ func writeInstances(w *term.Screen, out *nusav1.ResolveServiceResponse) {
 		}
 	}
 	t.DropEmpty("TAGS", "AGE")
+	t.Narrow(w.Width, "ALLOC", "NODE", "TAGS", "JOB")
 	t.Write(w)
-	fmt.Fprintln(w, out.GetChosen())
+	w.Note("", term.OneLine(out.GetChosen()))
 }
 
 // roundTrip returns the round trip to a region; a dash if there is none.

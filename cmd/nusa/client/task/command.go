@@ -167,7 +167,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 
 func writeList(w *term.Screen, out *nusav1.ListTasksResponse, unseen string) {
 	if len(out.GetTasks()) == 0 {
-		fmt.Fprintf(w, "no tasks in the history%s; %s alloc list shows what runs now\n", unseen, w.Program)
+		fmt.Fprintf(w, "no such tasks in the history%s; %s alloc list shows what runs now\n", unseen, w.Program)
 	} else {
 		writeTable(w, out.GetTasks())
 	}
@@ -184,8 +184,12 @@ func writeList(w *term.Screen, out *nusav1.ListTasksResponse, unseen string) {
 func writeTable(w *term.Screen, list []*nusav1.TaskRecord) {
 	t := term.NewTable("ID", "INSTANCE", "STATE", "REGION", "NODE", ">PLACED", ">RAN", "#MESSAGE")
 	for _, r := range list {
+		why := term.Why(r.GetReason(), r.GetMessage())
+		if r.GetState() == nusav1.AllocState_ALLOC_STATE_COMPLETE {
+			why = "" // the state says it; the columns of region and node need the room
+		}
 		t.Row(term.ShortID(r.GetId()), instance(r), w.State(stateText(r)), term.OneLine(r.GetRegion()), term.OneLine(r.GetNode()),
-			w.Since(r.GetPlaced()), ran(w, r), term.Why(r.GetReason(), r.GetMessage()))
+			w.Since(r.GetPlaced()), ran(w, r), why)
 	}
 	t.DropEmpty("MESSAGE")
 	t.Narrow(w.Width, "RAN", "NODE", "REGION")

@@ -91,7 +91,7 @@ func writeTasks(w *term.Screen, r *nusav1.TaskRecord) {
 	for _, name := range slices.Sorted(maps.Keys(r.GetTasks())) {
 		x := r.GetTasks()[name]
 		exit, signal := "", ""
-		if x.GetState() >= nusav1.AllocState_ALLOC_STATE_COMPLETE {
+		if x.GetState() >= nusav1.AllocState_ALLOC_STATE_COMPLETE && x.GetExitCode() >= 0 { // -1: it did not end by itself, or never ran
 			exit = fmt.Sprint(x.GetExitCode())
 		}
 		if x.GetSignal() != 0 {
