@@ -121,3 +121,49 @@ func TestMovedInstanceKeepsTheStableVersion(t *testing.T) {
 		slot, _ = w.st.Jobs[w.k].Slots.Find(&slot)
 	}
 }
+
+// TestOnlyAnOverrideOverACanaryHoldsItsRollout: a region that holds other instances does not keep healthy canaries
+// from their promotion, nor a canary elsewhere from its deadline.
+func TestOnlyAnOverrideOverACanaryHoldsItsRollout(t *testing.T) {
+	w := newVersionWorld(t)
+	w.update = &nusav1.Update{Canary: 1}
+	w.st.GlobalLevel = CanaryLevel
+	w.do(putRegion("jakarta"))
+	w.do(putRegion("seoul"))
+	for _, text := range []string{"one", "two"} {
+		if _, err := w.submit(text, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := w.st.Jobs[w.k]
+	run := j.Record.Run(j.Revision)
+	slot := region.Slot{Namespace: w.k.Namespace, Job: w.k.Name, Group: "web", To: 1, Region: "jakarta", JobVersion: 1, Run: run, State: region.Accepted, Desired: region.DesiredRun, Generation: 7}
+	canary := slot
+	canary.From, canary.To, canary.Region, canary.JobVersion = 1, 2, "seoul", 2
+	w.do(func(tx *Tx) error { return tx.ChangeSlots([]region.Change{{Slot: slot}, {Slot: canary}}) })
+	for _, c := range []struct {
+		name, holds string
+		running     int32
+		want        string
+	}{
+		{"nothing is held, the canary starts", "", 0, ""},
+		{"the canary is held", "seoul", 0, "an override of region seoul may keep a canary stopped"},
+		{"another instance is held, the canary starts", "jakarta", 0, ""},
+		{"another instance is held, the canary is healthy", "jakarta", 1, ""},
+		{"the region of a healthy canary holds others", "seoul", 1, ""},
+	} {
+		for _, name := range []string{"jakarta", "seoul"} {
+			sum := &nusav1.JobSummary{Namespace: w.k.Namespace, Job: w.k.Name, Version: slot.JobVersion, Run: run, Groups: map[string]*nusav1.InstanceCounts{"web": {}}}
+			if name == "seoul" {
+				sum.Version, sum.Groups["web"].Running = 2, c.running
+			}
+			if name == c.holds {
+				sum.Groups["web"].Held, sum.Override = 1, &nusav1.Override{Region: name, Held: 1}
+			}
+			w.st.ApplySummary(w.st.Regions[name], sum)
+		}
+		if got := j.DeadlinesHeld(Sight{}); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}

@@ -236,30 +236,57 @@ func CanaryStage(rec *nusav1.RolloutRecord) bool {
 // HealthyCanaries returns, by group, how many canaries of a rollout are healthy. A region that is cut
 // off shows none. The lock is held.
 func (j *Job) HealthyCanaries(rec *nusav1.RolloutRecord, see Sight) map[string]int32 {
-	type part struct{ group, region string }
-	owned := map[part]int32{}
+	out := map[string]int32{}
+	for _, at := range canariesOf(j, rec, see) {
+		out[at.group] += at.healthy
+	}
+	return out
+}
+
+// holdsCanary reports whether the override of a region may keep a canary stopped: the region has one that is not
+// healthy. The lock is held.
+func holdsCanary(j *Job, name string, see Sight) bool {
+	rec := j.PresentRollout()
+	if j.Summaries.Get(name).GetOverride().GetHeld() == 0 || !CanaryStage(rec) {
+		return false
+	}
+	return slices.ContainsFunc(canariesOf(j, rec, see), func(at canaries) bool { return at.region == name && at.healthy < at.owned })
+}
+
+// canaries are those of a group in a region.
+type canaries struct {
+	group, region  string
+	owned, healthy int32
+}
+
+// canariesOf returns the canaries of a rollout that have a region. The lock is held.
+func canariesOf(j *Job, rec *nusav1.RolloutRecord, see Sight) (all []canaries) {
 	for s := range j.Slots.All() {
 		c := rec.GetCanaries()[s.Group]
 		if c == nil || s.Desired != region.DesiredRun || s.JobVersion < rec.GetVersion() || s.Region == "" {
 			continue
 		}
-		owned[part{s.Group, s.Region}] += max(0, min(int32(s.To), c.GetFrom()+c.GetCount())-max(int32(s.From), c.GetFrom()))
+		at := slices.IndexFunc(all, func(x canaries) bool { return x.group == s.Group && x.region == s.Region })
+		if at < 0 {
+			at, all = len(all), append(all, canaries{group: s.Group, region: s.Region})
+		}
+		all[at].owned += max(0, min(int32(s.To), c.GetFrom()+c.GetCount())-max(int32(s.From), c.GetFrom()))
 	}
-	out := map[string]int32{}
-	for p, n := range owned {
-		sum := j.Summaries.Get(p.region)
-		if _, cut := see.CutOff(p.region); cut || sum.GetRun() != rec.GetRun() {
+	for i := range all {
+		at := &all[i]
+		sum := j.Summaries.Get(at.region)
+		if _, cut := see.CutOff(at.region); cut || sum.GetRun() != rec.GetRun() {
 			continue
 		}
 		running := int32(0)
-		if more := sum.GetNewer()[p.group]; more.GetVersion() >= rec.GetVersion() {
+		if more := sum.GetNewer()[at.group]; more.GetVersion() >= rec.GetVersion() {
 			running = more.GetRunning()
 		} else if sum.GetVersion() >= rec.GetVersion() {
-			running = sum.GetGroups()[p.group].GetRunning() - sum.GetGroups()[p.group].GetOutdated()
+			running = sum.GetGroups()[at.group].GetRunning() - sum.GetGroups()[at.group].GetOutdated()
 		}
-		out[p.group] += min(n, max(0, running))
+		at.healthy = min(at.owned, max(0, running))
 	}
-	return out
+	return all
 }
 
 // Watched returns a channel that is closed at the next change that a watch of the job shows, and

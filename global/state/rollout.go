@@ -172,7 +172,7 @@ func (j *Job) DeadlinesHeld(see Sight) string {
 		if _, awaited := see.Awaited(name); awaited {
 			return "region " + name + " has not reconnected since the election"
 		}
-		if o := j.Summaries.Get(name).GetOverride(); o.GetHeld() > 0 && CanaryStage(j.PresentRollout()) {
+		if holdsCanary(j, name, see) {
 			return "an override of region " + name + " may keep a canary stopped"
 		}
 	}
