@@ -291,8 +291,11 @@ func (s *Service) Cancel(ctx context.Context, req *nusav1.CancelWorkflowRequest)
 		case nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_CANCELING, nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_CANCELED:
 			return nil
 		case nusav1.WorkflowRunState_WORKFLOW_RUN_STATE_EXITING:
-			step := r.def.graph.OnExit
-			return status.Errorf(codes.FailedPrecondition, "only the step on_exit of run %s still runs: stop its job %s", r.key, r.childName(step, 0, int(r.recs[step][0].GetAttempts())))
+			step, how := r.def.graph.OnExit, "stop its job"
+			if r.inner(step) {
+				how = "cancel its run"
+			}
+			return status.Errorf(codes.FailedPrecondition, "only the step on_exit of run %s still runs: %s %s", r.key, how, r.childName(step, 0, int(r.recs[step][0].GetAttempts())))
 		}
 		if !r.live() {
 			return status.Errorf(codes.FailedPrecondition, "run %s has ended", r.key)
