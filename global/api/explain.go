@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/rights"
@@ -99,6 +101,7 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 			g.GlobalQueue = term.queue.Read(term.State).Of(k, g.GetGroup())
 		}
 	}
+	out.Note = cmp.Or(out.GetNote(), heldNote(term.State, k))
 	if req.GetRegion() == "" {
 		placer.AddRemedies(ctx, term.State, k, out)
 		return out, nil
@@ -163,4 +166,14 @@ func storedSpec(term *Term, k state.JobKey) *nusav1.JobSpec {
 	defer term.State.Unlock()
 	rec, _ := term.State.JobRecord(k)
 	return rec.Spec()
+}
+
+// heldNote says which regions hold instances of a job by an override, or "".
+func heldNote(st *state.State, k state.JobKey) string {
+	st.Lock()
+	defer st.Unlock()
+	if j := st.Jobs[k]; j != nil {
+		return jobstatus.WithOverrides("", j.Status(st.Sight()).GetOverrides())
+	}
+	return ""
 }

@@ -210,7 +210,7 @@ func (j *Job) addCanaries(r *nusav1.Rollout, rec *nusav1.RolloutRecord, see Sigh
 	r.AwaitsPromotion = !auto && steady && CanariesSteady(j, rec, see)
 	switch {
 	case r.GetAwaitsPromotion():
-		r.Message = fmt.Sprintf("%d of %d canaries are healthy: it waits for `nusa job promote`, or `nusa job fail`", r.GetHealthyCanaries(), r.GetCanaries())
+		r.Message = fmt.Sprintf("%d of %d canaries are healthy: it waits for `nusa job promote %s`, or `nusa job fail %s`", r.GetHealthyCanaries(), r.GetCanaries(), j.Key.Name, j.Key.Name)
 	case steady:
 		r.Message = fmt.Sprintf("%d of %d canaries are healthy, but not yet for min_healthy", r.GetHealthyCanaries(), r.GetCanaries())
 	}

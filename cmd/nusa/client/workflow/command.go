@@ -261,7 +261,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 
 func writeRuns(w *term.Screen, out *nusav1.ListWorkflowRunsResponse, states *cli.States, program string) {
 	if len(out.GetRuns()) == 0 {
-		fmt.Fprintf(w, "no run%s; begin one with: %s workflow run FILE\n", states.Text(), program)
+		w.Note("", fmt.Sprintf("no run%s; begin one with: %s workflow run FILE. Runs inside others: %s workflow status RUN", states.Text(), program, program))
 		return
 	}
 	t := term.NewTable("RUN", "STATE", ">STEPS", ">BAD", "BEGAN", "BY", "#MESSAGE")

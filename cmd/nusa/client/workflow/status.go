@@ -180,6 +180,9 @@ func outputCommand(s *cli.Settings) *cobra.Command {
 					return fmt.Errorf("step %s has no item %d", args[1], item)
 				}
 			}
+			if len(all.GetSteps()) == 1 && all.GetSteps()[0].GetOutput() == "" {
+				c.Warn("step %s of run %s has no output: its tasks wrote none to $NUSA_OUTPUT", args[1], cli.RefName(ref))
+			}
 			return c.Print(all, func(w *term.Screen) {
 				for _, st := range all.GetSteps() {
 					fmt.Fprintln(w, st.GetOutput())
