@@ -306,14 +306,18 @@ func (r *run) look(now time.Time) time.Time {
 // batch takes the steps to look at now.
 func (r *run) batch() []int {
 	out := r.touched.take(mostTouched)
-	room := r.snap.MaxParallel - r.snap.Active
-	if r.snap.OneFirst && r.snap.Active > 0 {
-		room = 0
-	}
-	if room > 0 {
+	if room := r.room(); room > 0 {
 		out = append(out, r.held.take(room)...)
 	}
 	return out
+}
+
+// room returns how many more items may be active.
+func (r *run) room() int {
+	if r.snap.OneFirst && r.snap.Active > 0 {
+		return 0
+	}
+	return r.snap.MaxParallel - r.snap.Active
 }
 
 // message describes the run for lists.

@@ -230,3 +230,21 @@ func TestDataOfAStep(t *testing.T) {
 	l.decide()
 	ranIn(2, "rome")
 }
+
+// TestAStepThatWaitsForASemaphoreStandsInNobodysWay: of the steps that wait for room in their run, the next one starts
+// if the first cannot.
+func TestAStepThatWaitsForASemaphoreStandsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	groups := "groups: {main: {tasks: {main: {driver: process, config: {command: sleep}}}}}"
+	s, b := newService(t, "name: sim\nworkflow: {max_parallel: 1, steps: {a: {"+groups+"}, b: {semaphores: [{name: none}], "+groups+"}, c: {"+groups+"}}}\n")
+	l := &lab{t, s, &Semaphores{Current: s.Current}, b}
+	r := l.start("one")
+	l.decide()
+	l.end(r, "a")
+	l.decide()
+	b.st.Lock()
+	defer b.st.Unlock()
+	if state := r.recs[2][0].GetState(); state != nusav1.StepState_STEP_STATE_RUNNING {
+		t.Errorf("step c is %s", state)
+	}
+}

@@ -123,7 +123,7 @@ func (b *Book) turn(ctx context.Context, r *run) (idle bool, err error) {
 		if len(r.jobs) > 0 {
 			b.clock.Sooner(r, r.checked.Add(recheck))
 		}
-		idle = r.touched.empty()
+		idle = r.touched.empty() && (r.room() <= 0 || r.held.empty()) // what took the room may wait for a semaphore
 		b.st.Unlock()
 		return idle, nil
 	}
