@@ -97,7 +97,7 @@ func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.J
 	}
 	same := was.GetStopped() && was.GetRevision() == revision
 	over := was.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPED && (same || purge) // otherwise the stopped job may have been submitted again
-	is, then, follow := "stopping", "", fmt.Sprintf("; follow it with: %s job status %s", c.Program, cli.RefArg(ref))
+	is, then, follow := "stopping", "", "; follow it with: "+term.Whole(fmt.Sprintf("%s job status %s", c.Program, cli.RefArg(ref)))
 	if purge {
 		then = " and is deleted when everything has stopped"
 	}

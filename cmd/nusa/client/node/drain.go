@@ -157,7 +157,7 @@ func workText(n *nusav1.Node, nusa string) string {
 				left += noRoomText(n.GetLeaving())
 			}
 		}
-		parts = append(parts, fmt.Sprintf("is draining: %s (%s node drain %s --off ends that)", left, nusa, n.GetName()))
+		parts = append(parts, fmt.Sprintf("is draining: %s (%s ends that)", left, term.Whole(fmt.Sprintf("%s node drain %s --off", nusa, n.GetName()))))
 	}
 	if n.GetCordoned() {
 		is, then := "takes no new work", "; its instances keep running"

@@ -133,5 +133,5 @@ func writeSet(w *term.Screen, ref *nusav1.JobRef, o *nusav1.Override) {
 		return
 	}
 	w.Note("", fmt.Sprintf("%s at %s: %s; %s held", cli.RefName(ref), o.GetRegion(), term.OneLine(text), term.Plural(o.GetHeld(), "instance")))
-	w.Note("", fmt.Sprintf("the region keeps it so until: %s job override clear %s --region %s", w.Program, cli.RefArg(ref), o.GetRegion()))
+	w.Note("", "the region keeps it so until: "+term.Whole(fmt.Sprintf("%s job override clear %s --region %s", w.Program, cli.RefArg(ref), o.GetRegion())))
 }

@@ -66,7 +66,7 @@ func workText(r *nusav1.Region, nusa string) string {
 			cmp.Or(term.OneLine(r.GetFailoverMessage()), "nothing can be given up there now"), nusa, r.GetDefinition().GetName())
 	case r.GetDraining():
 		_, left, _ := strings.Cut(term.OneLine(r.GetFailoverMessage()), ": ") // the message is, for example, "draining: 4 instances are left; …"
-		return fmt.Sprintf("is draining: %s (%s region drain %s --off ends that)", cmp.Or(left, "its work moves to other regions"), nusa, r.GetDefinition().GetName())
+		return fmt.Sprintf("is draining: %s (%s ends that)", cmp.Or(left, "its work moves to other regions"), term.Whole(fmt.Sprintf("%s region drain %s --off", nusa, r.GetDefinition().GetName())))
 	case r.GetCordoned():
 		return fmt.Sprintf("takes no new work (%s region uncordon %s ends that); its instances keep running", nusa, r.GetDefinition().GetName())
 	case Disconnected(r):

@@ -1,7 +1,6 @@
 package region
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
@@ -34,7 +33,7 @@ func TestRendering(t *testing.T) {
 		sample.Of("region failback, applied", func(w *term.Screen) { writeFailback(w, "tokyo", failback(), true) }),
 		sample.Of("region failback of nothing", func(w *term.Screen) { writeFailback(w, "tokyo", &nusav1.FailbackResponse{}, false) }),
 		sample.Of("region drain", func(w *term.Screen) {
-			fmt.Fprintln(w, workText(&nusav1.Region{
+			w.Note("", workText(&nusav1.Region{
 				Definition: &nusav1.RegionDefinition{Name: "tokyo"}, Draining: true,
 				FailoverMessage: "draining: 4 instances are left; default/api/web: no other region has room for more",
 			}, w.Program))

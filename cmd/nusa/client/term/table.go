@@ -279,8 +279,14 @@ func (w *Screen) Note(mark, text string) {
 	if strings.TrimSpace(mark) != "" {
 		mark = w.Faint(mark)
 	}
-	fmt.Fprintf(w, "%s%s\n", mark, text)
+	fmt.Fprintf(w, "%s%s\n", mark, strings.ReplaceAll(text, unbroken, " "))
 }
+
+// unbroken stands for a blank at which no line ends. It is a character for private use, as wide as a blank.
+const unbroken = "\ue000"
+
+// Whole keeps a command in the text of a note on one line, so that it can be copied.
+func Whole(command string) string { return strings.ReplaceAll(command, " ", unbroken) }
 
 // maxIndent bounds the blanks before the second line of a note.
 const maxIndent = 4

@@ -39,3 +39,16 @@ func TestCoresAreExact(t *testing.T) {
 		}
 	}
 }
+
+// TestWholeCommands: a note ends no line within a command, so that a terminal's user can copy it.
+func TestWholeCommands(t *testing.T) {
+	command := "nusa job status a-rather-long-name"
+	for _, width := range []int{0, 40, 60, 80} {
+		var out strings.Builder
+		w := &term.Screen{Writer: &out, Width: width}
+		w.Note("", "default/a-rather-long-name is stopping; follow it with: "+term.Whole(command))
+		if !strings.Contains(out.String(), command) {
+			t.Errorf("%d columns: %q", width, out.String())
+		}
+	}
+}

@@ -261,7 +261,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 
 func writeRuns(w *term.Screen, out *nusav1.ListWorkflowRunsResponse, states *cli.States, program string) {
 	if len(out.GetRuns()) == 0 {
-		w.Note("", fmt.Sprintf("no run%s; begin one with: %s workflow run FILE. Runs inside others: %s workflow status RUN", states.Text(), program, program))
+		w.Note("", fmt.Sprintf("no run%s; begin one with: %s. Runs inside others: %s", states.Text(), term.Whole(program+" workflow run FILE"), term.Whole(program+" workflow status RUN")))
 		return
 	}
 	t := term.NewTable("RUN", "STATE", ">STEPS", ">BAD", "BEGAN", "BY", "#MESSAGE")
