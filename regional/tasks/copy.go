@@ -162,6 +162,9 @@ func mergeAll(s *Store, list []*nusav1.StoredTask) error {
 			if have == nil {
 				have, _ = b.add(rec)
 			} else {
+				if have.stored && have.fixed == nil {
+					have.fixed = fixedTerms(have.rec.Task)
+				}
 				have.rec = merge(have.rec, rec)
 			}
 			have.changed = true

@@ -151,6 +151,9 @@ func merge(have, other *nusav1.StoredTask) *nusav1.StoredTask {
 	if a.Task.Started == nil || b.Task.Started != nil && before(b.Task.Started, a.Task.Started) {
 		a.Task.Started = b.Task.Started
 	}
+	if a.Task.NodeId == "" { // the log had forgotten the allocation when the other server wrote its record
+		a.Task.NodeId, a.Task.Labels, a.Task.Attempt, a.Task.Run, a.Task.Epoch = b.Task.NodeId, b.Task.Labels, b.Task.Attempt, b.Task.Run, b.Task.Epoch
+	}
 	if a.Task.ChangesDropped+b.Task.ChangesDropped > 0 {
 		return a // it has at least as many changes
 	}

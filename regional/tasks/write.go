@@ -24,11 +24,13 @@ type batch struct {
 
 // entry is a record of the batch, and what is stored of it.
 type entry struct {
-	key     taskpage.Key
-	rec     *nusav1.StoredTask
-	stored  bool
-	state   nusav1.AllocState
-	ended   int64 // Unix time in nanoseconds; 0: not
+	key    taskpage.Key
+	rec    *nusav1.StoredTask
+	stored bool
+	state  nusav1.AllocState
+	ended  int64 // Unix time in nanoseconds; 0: not
+	// fixed are the fixed terms that are stored, if the record may have others now.
+	fixed   []term
 	changed bool
 }
 
@@ -177,9 +179,14 @@ func (b *batch) write(c *changes, e *entry) error {
 		b.count++
 		c.ids.put(slices.Clone(e.key.ID[:]), key[:8])
 		add = append(fixedTerms(e.rec.Task), now)
-	} else if e.state != e.rec.Task.GetState() {
-		c.terms.delete(termKey(stateTerm(e.state), key))
+	} else if e.state != e.rec.Task.GetState() || e.fixed != nil {
+		for _, t := range append(e.fixed, stateTerm(e.state)) {
+			c.terms.delete(termKey(t, key))
+		}
 		add = append(add, now)
+		if e.fixed != nil {
+			add = append(add, fixedTerms(e.rec.Task)...)
+		}
 	}
 	for _, t := range add {
 		c.terms.put(termKey(t, key), nil)
