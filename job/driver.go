@@ -3,6 +3,8 @@ package job
 import (
 	"fmt"
 	"iter"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/nusa-scheduler/nusa/job/config"
@@ -61,32 +63,73 @@ type ConfigForm struct {
 // config is refused if there is such a node and each of them refuses it. The problems are those of the
 // first node.
 func ConfigProblems(spec *nusav1.JobSpec, forms func(driver string) iter.Seq[ConfigForm]) (out Errors) {
+	read := map[string]*formReader{}
+	defer func() {
+		for _, r := range read {
+			r.stop()
+		}
+	}()
 	for _, group := range sorted(spec.GetGroups()) {
 		tasks := spec.GetGroups()[group].GetTasks()
 		for _, name := range sorted(tasks) {
 			driver := tasks[name].GetDriver()
-			if _, builtin := config.Of(driver); !builtin {
-				out = append(out, formProblems("groups."+group+".tasks."+name+".config", tasks[name], forms(driver))...)
+			if _, builtin := config.Of(driver); builtin {
+				continue
 			}
+			if read[driver] == nil {
+				next, stop := iter.Pull(forms(driver))
+				read[driver] = &formReader{next: next, stop: stop}
+			}
+			out = append(out, formProblems("groups."+group+".tasks."+name+".config", tasks[name], read[driver])...)
 		}
 	}
 	return out[:min(len(out), maxProblems)]
 }
 
-func formProblems(p string, t *nusav1.Task, forms iter.Seq[ConfigForm]) (out Errors) {
-	values := t.GetConfig().AsMap()
-	for f := range forms {
-		if f.Schema == nil || f.Schema.Error(values, config.Submitted) == nil {
-			return nil
+// maxForms bounds the different forms of a driver that a submit is compared with.
+const maxForms = 64
+
+// formReader reads the forms of a driver once, as far as they are needed. Most nodes have the same form.
+type formReader struct {
+	next  func() (ConfigForm, bool)
+	stop  func()
+	known []ConfigForm // the different ones so far
+}
+
+// any reports whether a form that f accepts exists, or so many forms that the agents are to decide.
+func (r *formReader) any(f func(ConfigForm) bool) bool {
+	if slices.ContainsFunc(r.known, f) {
+		return true
+	}
+	for {
+		if len(r.known) == maxForms {
+			return true
 		}
-		if len(out) > 0 {
+		x, more := r.next()
+		if !more {
+			return false
+		}
+		if slices.ContainsFunc(r.known, func(k ConfigForm) bool { return reflect.DeepEqual(k.Schema, x.Schema) }) {
 			continue
 		}
-		f.Schema.Check(values, config.Submitted, func(at, text string) {
-			out = append(out, Problem{Field: p + at, Reason: nusav1.Reason_REASON_CONFIG_INVALID,
-				Message: fmt.Sprintf("%s (driver %s on node %s)", text, t.GetDriver(), f.Node)})
-		})
+		r.known = append(r.known, x)
+		if f(x) {
+			return true
+		}
 	}
+}
+
+func formProblems(p string, t *nusav1.Task, forms *formReader) (out Errors) {
+	values := t.GetConfig().AsMap()
+	accepts := func(f ConfigForm) bool { return f.Schema == nil || f.Schema.Error(values, config.Submitted) == nil }
+	if forms.any(accepts) || len(forms.known) == 0 {
+		return nil
+	}
+	first := forms.known[0]
+	first.Schema.Check(values, config.Submitted, func(at, text string) {
+		out = append(out, Problem{Field: p + at, Reason: nusav1.Reason_REASON_CONFIG_INVALID,
+			Message: fmt.Sprintf("%s (driver %s on node %s)", text, t.GetDriver(), first.Node)})
+	})
 	return out
 }
 
