@@ -63,6 +63,9 @@ func (s taskServer) List(_ context.Context, r *nusav1.ListTasksRequest) (*nusav1
 	if r.GetPageToken() == "" {
 		out.Retention = []*nusav1.TaskRetention{{Region: "singapore", Age: durationpb.New(720 * time.Hour), Most: 1_000_000, Count: 4, Gaps: s.gaps()}}
 	}
+	if r.GetPageToken() != "" && r.GetLimit() == 1000 { // all tasks are listed, and a region fails meanwhile
+		out.Errors = []*nusav1.PartialError{{Region: "tokyo", Message: "tokyo is cut off"}}
+	}
 	const page = 2
 	skip := len(r.GetPageToken())
 	for _, t := range s.all() {
@@ -107,7 +110,7 @@ func TestTaskCommands(t *testing.T) {
 	f := newFake(t)
 	var out strings.Builder
 	for _, line := range []string{
-		"list", "list --limit 1", "list --job frames --state failed,running", "list --label team=audio", "list --node bm-3 -o yaml",
+		"list", "list --limit 1", "list --limit 0", "list --job frames --state failed,running", "list --label team=audio", "list --node bm-3 -o yaml",
 		"list --since 90m30s", "list --until 90m30s --limit 0", "list --since yesterday", "list --state gone", "list --limit -1",
 		"show 3f9a01bc", "show 88bb", "show 99cc", "show 3f9a -o json", "show 00", "show",
 	} {

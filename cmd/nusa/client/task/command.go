@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,7 +118,12 @@ func list(ctx context.Context, c *cli.Session, req *nusav1.ListTasksRequest, mos
 		}
 		page, err := client(c).List(ctx, req)
 		if token == "" {
-			out.Errors, out.Retention = page.GetErrors(), page.GetRetention()
+			out.Retention = page.GetRetention()
+		}
+		for _, e := range page.GetErrors() { // a region may fail on a later page
+			if !slices.ContainsFunc(out.Errors, func(x *nusav1.PartialError) bool { return x.GetRegion() == e.GetRegion() }) {
+				out.Errors = append(out.Errors, e)
+			}
 		}
 		out.Tasks, out.NextPageToken = append(out.Tasks, page.GetTasks()...), page.GetNextPageToken()
 		if len(out.Tasks) == most {
