@@ -61,13 +61,14 @@ func TestContract(t *testing.T) {
 // TestRefuses: an error about a mistake names the field.
 func TestRefuses(t *testing.T) {
 	d := open(t, t.TempDir())
+	d.Fingerprint(t.Context()) // the plugin tells which settings it has
 	for want, config := range map[string]map[string]any{
 		"config.text: is missing":             {},
-		"config.text: must be a text":         {"text": 1.0},
-		"config.txt: unknown field, known he": {"txt": "true"},
+		"config.text: must be text: write it": {"text": 1.0},
+		"config.txt: unknown field, did you ": {"txt": "true"},
 	} {
 		err := d.Start(t.Context(), driver.Task{ID: driver.ID{Alloc: "a", Task: "t", Run: 1}, Config: config})
-		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "plugin script: task cannot run: task t: "+want) {
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "task cannot run: task t: "+want) {
 			t.Errorf("%v: %v", config, err)
 		}
 	}
