@@ -118,6 +118,7 @@ func options(t *testing.T) Options {
 
 // TestMeasure measures small federations of real processes, by calls and by streams.
 func TestMeasure(t *testing.T) {
+	t.Parallel() // the tests of this package mostly wait
 	for _, stream := range []bool{false, true} {
 		o := options(t)
 		o.Stream = stream
@@ -140,6 +141,7 @@ func TestMeasure(t *testing.T) {
 
 // TestAgainst: a measurement of a running federation leaves neither jobs nor regions.
 func TestAgainst(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	s, err := startServer(o, os.Args[0], false)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 // TestParts measures the bare parts after a global server.
 func TestParts(t *testing.T) {
+	t.Parallel()
 	o := options(t)
 	o.Parts, o.Etcd = 60, 0
 	r, err := Measure(t.Context(), o)
@@ -41,6 +42,7 @@ func TestParts(t *testing.T) {
 // TestPartsStoreAsMuch: the bare parts write as many keys as a global server for jobs, slots and
 // regions, and about as many bytes.
 func TestPartsStoreAsMuch(t *testing.T) {
+	t.Parallel()
 	sums := func(bare bool) map[string]stored {
 		o := options(t)
 		o.Idle, o.Etcd = 0, 0
