@@ -62,7 +62,7 @@ type Book struct {
 	seen   map[part]mark
 	wanted map[string]map[state.JobKey]*ask
 	asking map[string]bool
-	// later are jobs with new failures of which it is not known yet whether they are tried again.
+	// later are jobs with new failures that may still be tried again.
 	later state.JobSet
 	// pending are instances that are not stored yet, by job. pendingCount is their number.
 	pending      map[state.JobKey][]*nusav1.DeadLetter

@@ -75,8 +75,8 @@ func (b *Book) askRegion(ctx context.Context, region string) {
 	b.noteAll(region, asked, resp, specs)
 }
 
-// noteAll notes the response of a region. If the region has more, the loop asks again, except about jobs of which
-// nothing in the response was new: the next response would be the same. The lock is held.
+// noteAll notes the response of a region. If the region has more, the loop asks again. It does
+// not ask again about a job if the response had nothing new about it: the next response would be the same. The lock is held.
 func (b *Book) noteAll(region string, asked map[state.JobKey]mark, resp *nusav1.CollectResponse, specs map[sourceKey][]byte) {
 	fresh := map[state.JobKey]bool{}
 	for _, l := range resp.GetInstances() {

@@ -30,7 +30,7 @@ type follower struct {
 	// sent is the roster that was sent last. hasRoster says that there was one.
 	sent      Roster
 	hasRoster bool
-	// seen is the version of the store of which the receiver has everything, and dropped the number of removed
+	// seen is the latest version of the store that the receiver has completely, and dropped the number of removed
 	// regions that were looked at.
 	seen, dropped uint64
 }

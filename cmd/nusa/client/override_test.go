@@ -14,7 +14,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// overrideServer has the override of one job, of which jakarta owns 4 instances.
+// overrideServer has the override of one job. Region jakarta owns 4 instances of the job.
 type overrideServer struct {
 	nusav1.UnimplementedOverridesServer
 	mu  sync.Mutex
