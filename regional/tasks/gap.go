@@ -170,8 +170,11 @@ func (s *Store) endGone(view *state.View, gap *nusav1.TaskGap) error {
 		if err := s.update(func(b *batch) error {
 			for _, id := range part {
 				e, err := b.entry(id)
-				if err != nil || e == nil {
+				if err != nil {
 					return fmt.Errorf("end %x: %w", id, err)
+				}
+				if e == nil {
+					continue // an index entry without a record: lists leave such an entry out, too
 				}
 				c := &nusav1.TaskChange{Time: proto.CloneOf(gap.GetTo()), Message: "the end was missed: " + gap.GetWhy()}
 				addChange(e.rec.Task, c)
