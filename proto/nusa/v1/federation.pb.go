@@ -399,6 +399,7 @@ type RegionMessage struct {
 	//	*RegionMessage_Row
 	//	*RegionMessage_Fits
 	//	*RegionMessage_AuthAck
+	//	*RegionMessage_Forms
 	Kind isRegionMessage_Kind `protobuf_oneof:"kind"`
 	// Only with orders_ack and lease: index of the region's log that the master has applied.
 	AppliedIndex  uint64 `protobuf:"varint,10,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
@@ -551,6 +552,15 @@ func (x *RegionMessage) GetAuthAck() *AuthAck {
 	return nil
 }
 
+func (x *RegionMessage) GetForms() *DriverForms {
+	if x != nil {
+		if x, ok := x.Kind.(*RegionMessage_Forms); ok {
+			return x.Forms
+		}
+	}
+	return nil
+}
+
 func (x *RegionMessage) GetAppliedIndex() uint64 {
 	if x != nil {
 		return x.AppliedIndex
@@ -616,6 +626,12 @@ type RegionMessage_AuthAck struct {
 	AuthAck *AuthAck `protobuf:"bytes,13,opt,name=auth_ack,json=authAck,proto3,oneof"`
 }
 
+type RegionMessage_Forms struct {
+	// The forms of the config of the region's drivers. Sent whenever they change, and only to a server whose
+	// welcome has `forms`.
+	Forms *DriverForms `protobuf:"bytes,14,opt,name=forms,proto3,oneof"`
+}
+
 func (*RegionMessage_Hello) isRegionMessage_Kind() {}
 
 func (*RegionMessage_Lease) isRegionMessage_Kind() {}
@@ -640,6 +656,120 @@ func (*RegionMessage_Fits) isRegionMessage_Kind() {}
 
 func (*RegionMessage_AuthAck) isRegionMessage_Kind() {}
 
+func (*RegionMessage_Forms) isRegionMessage_Kind() {}
+
+// DriverForms are the forms of the `config` of the drivers that are not built in. It replaces an earlier one
+// of the region.
+type DriverForms struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sorted by name. At most 64 drivers, and 64 KiB in all: of more, the last ones have `any`. A driver that is
+	// not in the list is on no ready node.
+	Drivers       []*DriverForm `protobuf:"bytes,1,rep,name=drivers,proto3" json:"drivers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DriverForms) Reset() {
+	*x = DriverForms{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DriverForms) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DriverForms) ProtoMessage() {}
+
+func (x *DriverForms) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DriverForms.ProtoReflect.Descriptor instead.
+func (*DriverForms) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DriverForms) GetDrivers() []*DriverForm {
+	if x != nil {
+		return x.Drivers
+	}
+	return nil
+}
+
+// DriverForm says which `config` the nodes of a region accept for a driver.
+type DriverForm struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the driver in job files.
+	Driver string `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
+	// The different forms that ready nodes report, each once. At most 8.
+	Forms []*ConfigSchema `protobuf:"bytes,2,rep,name=forms,proto3" json:"forms,omitempty"`
+	// A node may accept any config: it reports no form, or there are more forms than fit.
+	Any           bool `protobuf:"varint,3,opt,name=any,proto3" json:"any,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DriverForm) Reset() {
+	*x = DriverForm{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DriverForm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DriverForm) ProtoMessage() {}
+
+func (x *DriverForm) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DriverForm.ProtoReflect.Descriptor instead.
+func (*DriverForm) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DriverForm) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *DriverForm) GetForms() []*ConfigSchema {
+	if x != nil {
+		return x.Forms
+	}
+	return nil
+}
+
+func (x *DriverForm) GetAny() bool {
+	if x != nil {
+		return x.Any
+	}
+	return false
+}
+
 // AuthAck acknowledges an AuthSet.
 type AuthAck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -652,7 +782,7 @@ type AuthAck struct {
 
 func (x *AuthAck) Reset() {
 	*x = AuthAck{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[7]
+	mi := &file_nusa_v1_federation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +794,7 @@ func (x *AuthAck) String() string {
 func (*AuthAck) ProtoMessage() {}
 
 func (x *AuthAck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[7]
+	mi := &file_nusa_v1_federation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +807,7 @@ func (x *AuthAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuthAck.ProtoReflect.Descriptor instead.
 func (*AuthAck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AuthAck) GetHash() uint64 {
@@ -758,7 +888,7 @@ type RegionHello struct {
 
 func (x *RegionHello) Reset() {
 	*x = RegionHello{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	mi := &file_nusa_v1_federation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -770,7 +900,7 @@ func (x *RegionHello) String() string {
 func (*RegionHello) ProtoMessage() {}
 
 func (x *RegionHello) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	mi := &file_nusa_v1_federation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -783,7 +913,7 @@ func (x *RegionHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionHello.ProtoReflect.Descriptor instead.
 func (*RegionHello) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RegionHello) GetDefinition() *RegionDefinition {
@@ -970,7 +1100,7 @@ type RegionWork struct {
 
 func (x *RegionWork) Reset() {
 	*x = RegionWork{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[9]
+	mi := &file_nusa_v1_federation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1112,7 @@ func (x *RegionWork) String() string {
 func (*RegionWork) ProtoMessage() {}
 
 func (x *RegionWork) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[9]
+	mi := &file_nusa_v1_federation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1125,7 @@ func (x *RegionWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionWork.ProtoReflect.Descriptor instead.
 func (*RegionWork) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RegionWork) GetNamespace() string {
@@ -1065,7 +1195,7 @@ type KnownSets struct {
 
 func (x *KnownSets) Reset() {
 	*x = KnownSets{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[10]
+	mi := &file_nusa_v1_federation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1207,7 @@ func (x *KnownSets) String() string {
 func (*KnownSets) ProtoMessage() {}
 
 func (x *KnownSets) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[10]
+	mi := &file_nusa_v1_federation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1220,7 @@ func (x *KnownSets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KnownSets.ProtoReflect.Descriptor instead.
 func (*KnownSets) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *KnownSets) GetPeers() []uint64 {
@@ -1156,7 +1286,7 @@ type LeadershipTerm struct {
 
 func (x *LeadershipTerm) Reset() {
 	*x = LeadershipTerm{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[11]
+	mi := &file_nusa_v1_federation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1298,7 @@ func (x *LeadershipTerm) String() string {
 func (*LeadershipTerm) ProtoMessage() {}
 
 func (x *LeadershipTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[11]
+	mi := &file_nusa_v1_federation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1311,7 @@ func (x *LeadershipTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeadershipTerm.ProtoReflect.Descriptor instead.
 func (*LeadershipTerm) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LeadershipTerm) GetNumber() uint64 {
@@ -1209,7 +1339,7 @@ type RegionUpdate struct {
 
 func (x *RegionUpdate) Reset() {
 	*x = RegionUpdate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[12]
+	mi := &file_nusa_v1_federation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1351,7 @@ func (x *RegionUpdate) String() string {
 func (*RegionUpdate) ProtoMessage() {}
 
 func (x *RegionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[12]
+	mi := &file_nusa_v1_federation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1364,7 @@ func (x *RegionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionUpdate.ProtoReflect.Descriptor instead.
 func (*RegionUpdate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RegionUpdate) GetServers() []*RegionalServer {
@@ -1255,7 +1385,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[13]
+	mi := &file_nusa_v1_federation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1397,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[13]
+	mi := &file_nusa_v1_federation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1410,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Goodbye) GetMessage() string {
@@ -1312,7 +1442,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[14]
+	mi := &file_nusa_v1_federation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1324,7 +1454,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[14]
+	mi := &file_nusa_v1_federation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1337,7 +1467,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LeaseRequest) GetId() uint64 {
@@ -1405,7 +1535,7 @@ type LeaseGrant struct {
 
 func (x *LeaseGrant) Reset() {
 	*x = LeaseGrant{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[15]
+	mi := &file_nusa_v1_federation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1417,7 +1547,7 @@ func (x *LeaseGrant) String() string {
 func (*LeaseGrant) ProtoMessage() {}
 
 func (x *LeaseGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[15]
+	mi := &file_nusa_v1_federation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1430,7 +1560,7 @@ func (x *LeaseGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseGrant.ProtoReflect.Descriptor instead.
 func (*LeaseGrant) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LeaseGrant) GetId() uint64 {
@@ -1500,7 +1630,7 @@ type SlotAnswers struct {
 
 func (x *SlotAnswers) Reset() {
 	*x = SlotAnswers{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[16]
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +1642,7 @@ func (x *SlotAnswers) String() string {
 func (*SlotAnswers) ProtoMessage() {}
 
 func (x *SlotAnswers) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[16]
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +1655,7 @@ func (x *SlotAnswers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotAnswers.ProtoReflect.Descriptor instead.
 func (*SlotAnswers) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SlotAnswers) GetAnswers() []*SlotAnswer {
@@ -1578,7 +1708,7 @@ type SlotAnswer struct {
 
 func (x *SlotAnswer) Reset() {
 	*x = SlotAnswer{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[17]
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +1720,7 @@ func (x *SlotAnswer) String() string {
 func (*SlotAnswer) ProtoMessage() {}
 
 func (x *SlotAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[17]
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +1733,7 @@ func (x *SlotAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotAnswer.ProtoReflect.Descriptor instead.
 func (*SlotAnswer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SlotAnswer) GetNamespace() string {
@@ -1730,7 +1860,7 @@ type SlotOrder struct {
 
 func (x *SlotOrder) Reset() {
 	*x = SlotOrder{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1872,7 @@ func (x *SlotOrder) String() string {
 func (*SlotOrder) ProtoMessage() {}
 
 func (x *SlotOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1885,7 @@ func (x *SlotOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotOrder.ProtoReflect.Descriptor instead.
 func (*SlotOrder) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SlotOrder) GetSlot() *Slot {
@@ -1805,7 +1935,7 @@ type SlotOrders struct {
 
 func (x *SlotOrders) Reset() {
 	*x = SlotOrders{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1817,7 +1947,7 @@ func (x *SlotOrders) String() string {
 func (*SlotOrders) ProtoMessage() {}
 
 func (x *SlotOrders) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1830,7 +1960,7 @@ func (x *SlotOrders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotOrders.ProtoReflect.Descriptor instead.
 func (*SlotOrders) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SlotOrders) GetFull() bool {
@@ -1883,7 +2013,7 @@ type JobSummaries struct {
 
 func (x *JobSummaries) Reset() {
 	*x = JobSummaries{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +2025,7 @@ func (x *JobSummaries) String() string {
 func (*JobSummaries) ProtoMessage() {}
 
 func (x *JobSummaries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +2038,7 @@ func (x *JobSummaries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSummaries.ProtoReflect.Descriptor instead.
 func (*JobSummaries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JobSummaries) GetFull() bool {
@@ -1983,14 +2113,18 @@ type JobSummary struct {
 	Attempts map[string]*GroupAttempts `protobuf:"bytes,12,rep,name=attempts,proto3" json:"attempts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The override that the region has for the job. Unset: none. The counts of `groups` say how many
 	// instances it keeps stopped.
-	Override      *Override `protobuf:"bytes,13,opt,name=override,proto3" json:"override,omitempty"`
+	Override *Override `protobuf:"bytes,13,opt,name=override,proto3" json:"override,omitempty"`
+	// Number of instances of JobSummary.version that got it while they ran, by group: only their resources
+	// changed. Groups without such instances are not in the map. A region of an earlier version of Nusa does
+	// not send it.
+	InPlace       map[string]int32 `protobuf:"bytes,14,rep,name=in_place,json=inPlace,proto3" json:"in_place,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobSummary) Reset() {
 	*x = JobSummary{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2002,7 +2136,7 @@ func (x *JobSummary) String() string {
 func (*JobSummary) ProtoMessage() {}
 
 func (x *JobSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2015,7 +2149,7 @@ func (x *JobSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSummary.ProtoReflect.Descriptor instead.
 func (*JobSummary) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JobSummary) GetNamespace() string {
@@ -2109,6 +2243,13 @@ func (x *JobSummary) GetOverride() *Override {
 	return nil
 }
 
+func (x *JobSummary) GetInPlace() map[string]int32 {
+	if x != nil {
+		return x.InPlace
+	}
+	return nil
+}
+
 // GroupAttempts are the attempts that instances of a group have used.
 type GroupAttempts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2121,7 +2262,7 @@ type GroupAttempts struct {
 
 func (x *GroupAttempts) Reset() {
 	*x = GroupAttempts{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2274,7 @@ func (x *GroupAttempts) String() string {
 func (*GroupAttempts) ProtoMessage() {}
 
 func (x *GroupAttempts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2287,7 @@ func (x *GroupAttempts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupAttempts.ProtoReflect.Descriptor instead.
 func (*GroupAttempts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GroupAttempts) GetInstances() []*InstanceAttempts {
@@ -2170,7 +2311,7 @@ type NewerInstances struct {
 
 func (x *NewerInstances) Reset() {
 	*x = NewerInstances{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2323,7 @@ func (x *NewerInstances) String() string {
 func (*NewerInstances) ProtoMessage() {}
 
 func (x *NewerInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2336,7 @@ func (x *NewerInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewerInstances.ProtoReflect.Descriptor instead.
 func (*NewerInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NewerInstances) GetVersion() int64 {
@@ -2237,7 +2378,7 @@ type DisconnectedInstances struct {
 
 func (x *DisconnectedInstances) Reset() {
 	*x = DisconnectedInstances{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2249,7 +2390,7 @@ func (x *DisconnectedInstances) String() string {
 func (*DisconnectedInstances) ProtoMessage() {}
 
 func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2262,7 +2403,7 @@ func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectedInstances.ProtoReflect.Descriptor instead.
 func (*DisconnectedInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DisconnectedInstances) GetGroup() string {
@@ -2310,7 +2451,7 @@ type GroupReasons struct {
 
 func (x *GroupReasons) Reset() {
 	*x = GroupReasons{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2463,7 @@ func (x *GroupReasons) String() string {
 func (*GroupReasons) ProtoMessage() {}
 
 func (x *GroupReasons) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2476,7 @@ func (x *GroupReasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupReasons.ProtoReflect.Descriptor instead.
 func (*GroupReasons) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GroupReasons) GetReasons() []*CountedReason {
@@ -2359,7 +2500,7 @@ type LatencyRow struct {
 
 func (x *LatencyRow) Reset() {
 	*x = LatencyRow{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2512,7 @@ func (x *LatencyRow) String() string {
 func (*LatencyRow) ProtoMessage() {}
 
 func (x *LatencyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2525,7 @@ func (x *LatencyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyRow.ProtoReflect.Descriptor instead.
 func (*LatencyRow) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LatencyRow) GetFull() bool {
@@ -2425,7 +2566,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2437,7 +2578,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2450,7 +2591,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -2512,7 +2653,7 @@ type EdgeTable struct {
 
 func (x *EdgeTable) Reset() {
 	*x = EdgeTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +2665,7 @@ func (x *EdgeTable) String() string {
 func (*EdgeTable) ProtoMessage() {}
 
 func (x *EdgeTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +2678,7 @@ func (x *EdgeTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EdgeTable.ProtoReflect.Descriptor instead.
 func (*EdgeTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EdgeTable) GetRegions() []string {
@@ -2652,7 +2793,7 @@ type RowChanges struct {
 
 func (x *RowChanges) Reset() {
 	*x = RowChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2664,7 +2805,7 @@ func (x *RowChanges) String() string {
 func (*RowChanges) ProtoMessage() {}
 
 func (x *RowChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2677,7 +2818,7 @@ func (x *RowChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowChanges.ProtoReflect.Descriptor instead.
 func (*RowChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RowChanges) GetFull() bool {
@@ -2734,7 +2875,7 @@ type FitCounts struct {
 
 func (x *FitCounts) Reset() {
 	*x = FitCounts{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2746,7 +2887,7 @@ func (x *FitCounts) String() string {
 func (*FitCounts) ProtoMessage() {}
 
 func (x *FitCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2759,7 +2900,7 @@ func (x *FitCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitCounts.ProtoReflect.Descriptor instead.
 func (*FitCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FitCounts) GetSequence() uint64 {
@@ -2805,7 +2946,7 @@ type GlobalMessage struct {
 
 func (x *GlobalMessage) Reset() {
 	*x = GlobalMessage{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2817,7 +2958,7 @@ func (x *GlobalMessage) String() string {
 func (*GlobalMessage) ProtoMessage() {}
 
 func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2830,7 +2971,7 @@ func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalMessage.ProtoReflect.Descriptor instead.
 func (*GlobalMessage) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GlobalMessage) GetKind() isGlobalMessage_Kind {
@@ -3132,7 +3273,7 @@ type PeerChanges struct {
 
 func (x *PeerChanges) Reset() {
 	*x = PeerChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	mi := &file_nusa_v1_federation_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3144,7 +3285,7 @@ func (x *PeerChanges) String() string {
 func (*PeerChanges) ProtoMessage() {}
 
 func (x *PeerChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	mi := &file_nusa_v1_federation_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3157,7 +3298,7 @@ func (x *PeerChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerChanges.ProtoReflect.Descriptor instead.
 func (*PeerChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PeerChanges) GetBuckets() []uint32 {
@@ -3201,7 +3342,7 @@ type ProbeDemand struct {
 
 func (x *ProbeDemand) Reset() {
 	*x = ProbeDemand{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[33]
+	mi := &file_nusa_v1_federation_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3213,7 +3354,7 @@ func (x *ProbeDemand) String() string {
 func (*ProbeDemand) ProtoMessage() {}
 
 func (x *ProbeDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[33]
+	mi := &file_nusa_v1_federation_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3226,7 +3367,7 @@ func (x *ProbeDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeDemand.ProtoReflect.Descriptor instead.
 func (*ProbeDemand) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ProbeDemand) GetRegions() []string {
@@ -3282,7 +3423,7 @@ type PeerTable struct {
 
 func (x *PeerTable) Reset() {
 	*x = PeerTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[34]
+	mi := &file_nusa_v1_federation_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3294,7 +3435,7 @@ func (x *PeerTable) String() string {
 func (*PeerTable) ProtoMessage() {}
 
 func (x *PeerTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[34]
+	mi := &file_nusa_v1_federation_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3307,7 +3448,7 @@ func (x *PeerTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerTable.ProtoReflect.Descriptor instead.
 func (*PeerTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PeerTable) GetNames() []string {
@@ -3439,7 +3580,7 @@ type LabelSet struct {
 
 func (x *LabelSet) Reset() {
 	*x = LabelSet{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[35]
+	mi := &file_nusa_v1_federation_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3451,7 +3592,7 @@ func (x *LabelSet) String() string {
 func (*LabelSet) ProtoMessage() {}
 
 func (x *LabelSet) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[35]
+	mi := &file_nusa_v1_federation_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3464,7 +3605,7 @@ func (x *LabelSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelSet.ProtoReflect.Descriptor instead.
 func (*LabelSet) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LabelSet) GetLabels() map[string]string {
@@ -3488,7 +3629,7 @@ type AskChanges struct {
 
 func (x *AskChanges) Reset() {
 	*x = AskChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[36]
+	mi := &file_nusa_v1_federation_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3641,7 @@ func (x *AskChanges) String() string {
 func (*AskChanges) ProtoMessage() {}
 
 func (x *AskChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[36]
+	mi := &file_nusa_v1_federation_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3654,7 @@ func (x *AskChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskChanges.ProtoReflect.Descriptor instead.
 func (*AskChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AskChanges) GetFull() bool {
@@ -3553,7 +3694,7 @@ type ColumnChanges struct {
 
 func (x *ColumnChanges) Reset() {
 	*x = ColumnChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[37]
+	mi := &file_nusa_v1_federation_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3565,7 +3706,7 @@ func (x *ColumnChanges) String() string {
 func (*ColumnChanges) ProtoMessage() {}
 
 func (x *ColumnChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[37]
+	mi := &file_nusa_v1_federation_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3578,7 +3719,7 @@ func (x *ColumnChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ColumnChanges.ProtoReflect.Descriptor instead.
 func (*ColumnChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ColumnChanges) GetEdges() []byte {
@@ -3636,7 +3777,7 @@ type MatrixChanges struct {
 
 func (x *MatrixChanges) Reset() {
 	*x = MatrixChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[38]
+	mi := &file_nusa_v1_federation_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3648,7 +3789,7 @@ func (x *MatrixChanges) String() string {
 func (*MatrixChanges) ProtoMessage() {}
 
 func (x *MatrixChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[38]
+	mi := &file_nusa_v1_federation_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3661,7 +3802,7 @@ func (x *MatrixChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixChanges.ProtoReflect.Descriptor instead.
 func (*MatrixChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MatrixChanges) GetFull() bool {
@@ -3710,7 +3851,7 @@ type OriginTable struct {
 
 func (x *OriginTable) Reset() {
 	*x = OriginTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[39]
+	mi := &file_nusa_v1_federation_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3722,7 +3863,7 @@ func (x *OriginTable) String() string {
 func (*OriginTable) ProtoMessage() {}
 
 func (x *OriginTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[39]
+	mi := &file_nusa_v1_federation_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3735,7 +3876,7 @@ func (x *OriginTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginTable.ProtoReflect.Descriptor instead.
 func (*OriginTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *OriginTable) GetRecords() []*OriginRecord {
@@ -3766,7 +3907,7 @@ type CompactMatrix struct {
 
 func (x *CompactMatrix) Reset() {
 	*x = CompactMatrix{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[40]
+	mi := &file_nusa_v1_federation_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3778,7 +3919,7 @@ func (x *CompactMatrix) String() string {
 func (*CompactMatrix) ProtoMessage() {}
 
 func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[40]
+	mi := &file_nusa_v1_federation_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3791,7 +3932,7 @@ func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactMatrix.ProtoReflect.Descriptor instead.
 func (*CompactMatrix) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CompactMatrix) GetRegions() []string {
@@ -3852,14 +3993,17 @@ type GlobalWelcome struct {
 	Row *Position `protobuf:"bytes,11,opt,name=row,proto3" json:"row,omitempty"`
 	// The store was recovered. The region must say in its lease requests when it runs only
 	// what this session has ordered (LeaseRequest.confirmed).
-	Confirm       bool `protobuf:"varint,12,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	Confirm bool `protobuf:"varint,12,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	// If it is set, the server accepts DriverForms. It is the hash of those that the server has of the region:
+	// 64-bit FNV-1a of their deterministic encoding. 0: it has none.
+	Forms         *uint64 `protobuf:"fixed64,13,opt,name=forms,proto3,oneof" json:"forms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GlobalWelcome) Reset() {
 	*x = GlobalWelcome{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[41]
+	mi := &file_nusa_v1_federation_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3871,7 +4015,7 @@ func (x *GlobalWelcome) String() string {
 func (*GlobalWelcome) ProtoMessage() {}
 
 func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[41]
+	mi := &file_nusa_v1_federation_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3884,7 +4028,7 @@ func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalWelcome.ProtoReflect.Descriptor instead.
 func (*GlobalWelcome) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GlobalWelcome) GetSession() string {
@@ -3971,6 +4115,13 @@ func (x *GlobalWelcome) GetConfirm() bool {
 	return false
 }
 
+func (x *GlobalWelcome) GetForms() uint64 {
+	if x != nil && x.Forms != nil {
+		return *x.Forms
+	}
+	return 0
+}
+
 // Refused ends a session that the server does not accept.
 type Refused struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3987,7 +4138,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[42]
+	mi := &file_nusa_v1_federation_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3999,7 +4150,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[42]
+	mi := &file_nusa_v1_federation_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4012,7 +4163,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Refused) GetMessage() string {
@@ -4046,7 +4197,7 @@ type PeerRegions struct {
 
 func (x *PeerRegions) Reset() {
 	*x = PeerRegions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[43]
+	mi := &file_nusa_v1_federation_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4058,7 +4209,7 @@ func (x *PeerRegions) String() string {
 func (*PeerRegions) ProtoMessage() {}
 
 func (x *PeerRegions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[43]
+	mi := &file_nusa_v1_federation_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4071,7 +4222,7 @@ func (x *PeerRegions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegions.ProtoReflect.Descriptor instead.
 func (*PeerRegions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PeerRegions) GetRegions() []*PeerRegion {
@@ -4104,7 +4255,7 @@ type PeerRegion struct {
 
 func (x *PeerRegion) Reset() {
 	*x = PeerRegion{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[44]
+	mi := &file_nusa_v1_federation_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4116,7 +4267,7 @@ func (x *PeerRegion) String() string {
 func (*PeerRegion) ProtoMessage() {}
 
 func (x *PeerRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[44]
+	mi := &file_nusa_v1_federation_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4280,7 @@ func (x *PeerRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegion.ProtoReflect.Descriptor instead.
 func (*PeerRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PeerRegion) GetName() string {
@@ -4191,7 +4342,7 @@ type LatencyColumn struct {
 
 func (x *LatencyColumn) Reset() {
 	*x = LatencyColumn{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[45]
+	mi := &file_nusa_v1_federation_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4203,7 +4354,7 @@ func (x *LatencyColumn) String() string {
 func (*LatencyColumn) ProtoMessage() {}
 
 func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[45]
+	mi := &file_nusa_v1_federation_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4216,7 +4367,7 @@ func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyColumn.ProtoReflect.Descriptor instead.
 func (*LatencyColumn) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *LatencyColumn) GetEdges() []*Edge {
@@ -4238,7 +4389,7 @@ type ShapeSubscriptions struct {
 
 func (x *ShapeSubscriptions) Reset() {
 	*x = ShapeSubscriptions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[46]
+	mi := &file_nusa_v1_federation_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4250,7 +4401,7 @@ func (x *ShapeSubscriptions) String() string {
 func (*ShapeSubscriptions) ProtoMessage() {}
 
 func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[46]
+	mi := &file_nusa_v1_federation_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4263,7 +4414,7 @@ func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscriptions.ProtoReflect.Descriptor instead.
 func (*ShapeSubscriptions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ShapeSubscriptions) GetAsks() []*ShapeSubscription {
@@ -4302,7 +4453,7 @@ type ShapeSubscription struct {
 
 func (x *ShapeSubscription) Reset() {
 	*x = ShapeSubscription{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[47]
+	mi := &file_nusa_v1_federation_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4314,7 +4465,7 @@ func (x *ShapeSubscription) String() string {
 func (*ShapeSubscription) ProtoMessage() {}
 
 func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[47]
+	mi := &file_nusa_v1_federation_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4327,7 +4478,7 @@ func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscription.ProtoReflect.Descriptor instead.
 func (*ShapeSubscription) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ShapeSubscription) GetAsk() uint64 {
@@ -4418,7 +4569,7 @@ type TunnelRequest struct {
 
 func (x *TunnelRequest) Reset() {
 	*x = TunnelRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[48]
+	mi := &file_nusa_v1_federation_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4430,7 +4581,7 @@ func (x *TunnelRequest) String() string {
 func (*TunnelRequest) ProtoMessage() {}
 
 func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[48]
+	mi := &file_nusa_v1_federation_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4443,7 +4594,7 @@ func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelRequest.ProtoReflect.Descriptor instead.
 func (*TunnelRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TunnelRequest) GetId() string {
@@ -4480,7 +4631,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"<\n" +
 	"\bPosition\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\xf9\x04\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\xa7\x05\n" +
 	"\rRegionMessage\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.nusa.v1.RegionHelloH\x00R\x05hello\x12-\n" +
 	"\x05lease\x18\x02 \x01(\v2\x15.nusa.v1.LeaseRequestH\x00R\x05lease\x122\n" +
@@ -4494,10 +4645,18 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\agoodbye\x18\t \x01(\v2\x10.nusa.v1.GoodbyeH\x00R\agoodbye\x12'\n" +
 	"\x03row\x18\v \x01(\v2\x13.nusa.v1.RowChangesH\x00R\x03row\x12(\n" +
 	"\x04fits\x18\f \x01(\v2\x12.nusa.v1.FitCountsH\x00R\x04fits\x12-\n" +
-	"\bauth_ack\x18\r \x01(\v2\x10.nusa.v1.AuthAckH\x00R\aauthAck\x12#\n" +
+	"\bauth_ack\x18\r \x01(\v2\x10.nusa.v1.AuthAckH\x00R\aauthAck\x12,\n" +
+	"\x05forms\x18\x0e \x01(\v2\x14.nusa.v1.DriverFormsH\x00R\x05forms\x12#\n" +
 	"\rapplied_index\x18\n" +
 	" \x01(\x04R\fappliedIndexB\x06\n" +
-	"\x04kind\"7\n" +
+	"\x04kind\"<\n" +
+	"\vDriverForms\x12-\n" +
+	"\adrivers\x18\x01 \x03(\v2\x13.nusa.v1.DriverFormR\adrivers\"c\n" +
+	"\n" +
+	"DriverForm\x12\x16\n" +
+	"\x06driver\x18\x01 \x01(\tR\x06driver\x12+\n" +
+	"\x05forms\x18\x02 \x03(\v2\x15.nusa.v1.ConfigSchemaR\x05forms\x12\x10\n" +
+	"\x03any\x18\x03 \x01(\bR\x03any\"7\n" +
 	"\aAuthAck\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\x06R\x04hash\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\"\xb5\a\n" +
@@ -4613,7 +4772,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04last\x18\x02 \x01(\bR\x04last\x121\n" +
 	"\tsummaries\x18\x03 \x03(\v2\x13.nusa.v1.JobSummaryR\tsummaries\x12\x18\n" +
 	"\aremoved\x18\x04 \x03(\tR\aremoved\x12-\n" +
-	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xe2\x06\n" +
+	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xdb\a\n" +
 	"\n" +
 	"JobSummary\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -4629,7 +4788,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	" \x03(\v2\x1e.nusa.v1.DisconnectedInstancesR\fdisconnected\x124\n" +
 	"\x05newer\x18\v \x03(\v2\x1e.nusa.v1.JobSummary.NewerEntryR\x05newer\x12=\n" +
 	"\battempts\x18\f \x03(\v2!.nusa.v1.JobSummary.AttemptsEntryR\battempts\x12-\n" +
-	"\boverride\x18\r \x01(\v2\x11.nusa.v1.OverrideR\boverride\x1aR\n" +
+	"\boverride\x18\r \x01(\v2\x11.nusa.v1.OverrideR\boverride\x12;\n" +
+	"\bin_place\x18\x0e \x03(\v2 .nusa.v1.JobSummary.InPlaceEntryR\ainPlace\x1aR\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\x1aQ\n" +
@@ -4642,7 +4802,10 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.NewerInstancesR\x05value:\x028\x01\x1aS\n" +
 	"\rAttemptsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
-	"\x05value\x18\x02 \x01(\v2\x16.nusa.v1.GroupAttemptsR\x05value:\x028\x01\"H\n" +
+	"\x05value\x18\x02 \x01(\v2\x16.nusa.v1.GroupAttemptsR\x05value:\x028\x01\x1a:\n" +
+	"\fInPlaceEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"H\n" +
 	"\rGroupAttempts\x127\n" +
 	"\tinstances\x18\x01 \x03(\v2\x19.nusa.v1.InstanceAttemptsR\tinstances\"`\n" +
 	"\x0eNewerInstances\x12\x18\n" +
@@ -4784,7 +4947,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12\x10\n" +
 	"\x03p50\x18\x02 \x01(\fR\x03p50\x12\x14\n" +
 	"\x05fresh\x18\x03 \x01(\fR\x05fresh\x12-\n" +
-	"\bposition\x18\x04 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xf3\x03\n" +
+	"\bposition\x18\x04 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\x98\x04\n" +
 	"\rGlobalWelcome\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12B\n" +
@@ -4798,7 +4961,9 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\rfeature_level\x18\n" +
 	" \x01(\rR\ffeatureLevel\x12#\n" +
 	"\x03row\x18\v \x01(\v2\x11.nusa.v1.PositionR\x03row\x12\x18\n" +
-	"\aconfirm\x18\f \x01(\bR\aconfirm\"^\n" +
+	"\aconfirm\x18\f \x01(\bR\aconfirm\x12\x19\n" +
+	"\x05forms\x18\r \x01(\x06H\x00R\x05forms\x88\x01\x01B\b\n" +
+	"\x06_forms\"^\n" +
 	"\aRefused\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1c\n" +
 	"\tpermanent\x18\x02 \x01(\bR\tpermanent\x12\x1b\n" +
@@ -4858,7 +5023,7 @@ func file_nusa_v1_federation_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_federation_proto_rawDescData
 }
 
-var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_nusa_v1_federation_proto_goTypes = []any{
 	(*StateRequest)(nil),           // 0: nusa.v1.StateRequest
 	(*StateDigest)(nil),            // 1: nusa.v1.StateDigest
@@ -4867,190 +5032,198 @@ var file_nusa_v1_federation_proto_goTypes = []any{
 	(*TunnelFrame)(nil),            // 4: nusa.v1.TunnelFrame
 	(*Position)(nil),               // 5: nusa.v1.Position
 	(*RegionMessage)(nil),          // 6: nusa.v1.RegionMessage
-	(*AuthAck)(nil),                // 7: nusa.v1.AuthAck
-	(*RegionHello)(nil),            // 8: nusa.v1.RegionHello
-	(*RegionWork)(nil),             // 9: nusa.v1.RegionWork
-	(*KnownSets)(nil),              // 10: nusa.v1.KnownSets
-	(*LeadershipTerm)(nil),         // 11: nusa.v1.LeadershipTerm
-	(*RegionUpdate)(nil),           // 12: nusa.v1.RegionUpdate
-	(*Goodbye)(nil),                // 13: nusa.v1.Goodbye
-	(*LeaseRequest)(nil),           // 14: nusa.v1.LeaseRequest
-	(*LeaseGrant)(nil),             // 15: nusa.v1.LeaseGrant
-	(*SlotAnswers)(nil),            // 16: nusa.v1.SlotAnswers
-	(*SlotAnswer)(nil),             // 17: nusa.v1.SlotAnswer
-	(*SlotOrder)(nil),              // 18: nusa.v1.SlotOrder
-	(*SlotOrders)(nil),             // 19: nusa.v1.SlotOrders
-	(*JobSummaries)(nil),           // 20: nusa.v1.JobSummaries
-	(*JobSummary)(nil),             // 21: nusa.v1.JobSummary
-	(*GroupAttempts)(nil),          // 22: nusa.v1.GroupAttempts
-	(*NewerInstances)(nil),         // 23: nusa.v1.NewerInstances
-	(*DisconnectedInstances)(nil),  // 24: nusa.v1.DisconnectedInstances
-	(*GroupReasons)(nil),           // 25: nusa.v1.GroupReasons
-	(*LatencyRow)(nil),             // 26: nusa.v1.LatencyRow
-	(*Coordinate)(nil),             // 27: nusa.v1.Coordinate
-	(*EdgeTable)(nil),              // 28: nusa.v1.EdgeTable
-	(*RowChanges)(nil),             // 29: nusa.v1.RowChanges
-	(*FitCounts)(nil),              // 30: nusa.v1.FitCounts
-	(*GlobalMessage)(nil),          // 31: nusa.v1.GlobalMessage
-	(*PeerChanges)(nil),            // 32: nusa.v1.PeerChanges
-	(*ProbeDemand)(nil),            // 33: nusa.v1.ProbeDemand
-	(*PeerTable)(nil),              // 34: nusa.v1.PeerTable
-	(*LabelSet)(nil),               // 35: nusa.v1.LabelSet
-	(*AskChanges)(nil),             // 36: nusa.v1.AskChanges
-	(*ColumnChanges)(nil),          // 37: nusa.v1.ColumnChanges
-	(*MatrixChanges)(nil),          // 38: nusa.v1.MatrixChanges
-	(*OriginTable)(nil),            // 39: nusa.v1.OriginTable
-	(*CompactMatrix)(nil),          // 40: nusa.v1.CompactMatrix
-	(*GlobalWelcome)(nil),          // 41: nusa.v1.GlobalWelcome
-	(*Refused)(nil),                // 42: nusa.v1.Refused
-	(*PeerRegions)(nil),            // 43: nusa.v1.PeerRegions
-	(*PeerRegion)(nil),             // 44: nusa.v1.PeerRegion
-	(*LatencyColumn)(nil),          // 45: nusa.v1.LatencyColumn
-	(*ShapeSubscriptions)(nil),     // 46: nusa.v1.ShapeSubscriptions
-	(*ShapeSubscription)(nil),      // 47: nusa.v1.ShapeSubscription
-	(*TunnelRequest)(nil),          // 48: nusa.v1.TunnelRequest
-	nil,                            // 49: nusa.v1.JobSummary.GroupsEntry
-	nil,                            // 50: nusa.v1.JobSummary.ReasonsEntry
-	nil,                            // 51: nusa.v1.JobSummary.NewerEntry
-	nil,                            // 52: nusa.v1.JobSummary.AttemptsEntry
-	nil,                            // 53: nusa.v1.LabelSet.LabelsEntry
-	nil,                            // 54: nusa.v1.PeerRegion.LabelsEntry
-	(*durationpb.Duration)(nil),    // 55: google.protobuf.Duration
-	(*RegionReport)(nil),           // 56: nusa.v1.RegionReport
-	(*RegionDefinition)(nil),       // 57: nusa.v1.RegionDefinition
-	(*RegionalServer)(nil),         // 58: nusa.v1.RegionalServer
-	(SlotState)(0),                 // 59: nusa.v1.SlotState
-	(Reason)(0),                    // 60: nusa.v1.Reason
-	(*CountedReason)(nil),          // 61: nusa.v1.CountedReason
-	(*InstanceAttempts)(nil),       // 62: nusa.v1.InstanceAttempts
-	(*Slot)(nil),                   // 63: nusa.v1.Slot
-	(*Override)(nil),               // 64: nusa.v1.Override
-	(*Edge)(nil),                   // 65: nusa.v1.Edge
-	(*FitCount)(nil),               // 66: nusa.v1.FitCount
-	(*AuthSet)(nil),                // 67: nusa.v1.AuthSet
-	(*KeyGoal)(nil),                // 68: nusa.v1.KeyGoal
-	(*OriginRecord)(nil),           // 69: nusa.v1.OriginRecord
-	(*Location)(nil),               // 70: nusa.v1.Location
-	(*Resources)(nil),              // 71: nusa.v1.Resources
-	(*InstanceCounts)(nil),         // 72: nusa.v1.InstanceCounts
+	(*DriverForms)(nil),            // 7: nusa.v1.DriverForms
+	(*DriverForm)(nil),             // 8: nusa.v1.DriverForm
+	(*AuthAck)(nil),                // 9: nusa.v1.AuthAck
+	(*RegionHello)(nil),            // 10: nusa.v1.RegionHello
+	(*RegionWork)(nil),             // 11: nusa.v1.RegionWork
+	(*KnownSets)(nil),              // 12: nusa.v1.KnownSets
+	(*LeadershipTerm)(nil),         // 13: nusa.v1.LeadershipTerm
+	(*RegionUpdate)(nil),           // 14: nusa.v1.RegionUpdate
+	(*Goodbye)(nil),                // 15: nusa.v1.Goodbye
+	(*LeaseRequest)(nil),           // 16: nusa.v1.LeaseRequest
+	(*LeaseGrant)(nil),             // 17: nusa.v1.LeaseGrant
+	(*SlotAnswers)(nil),            // 18: nusa.v1.SlotAnswers
+	(*SlotAnswer)(nil),             // 19: nusa.v1.SlotAnswer
+	(*SlotOrder)(nil),              // 20: nusa.v1.SlotOrder
+	(*SlotOrders)(nil),             // 21: nusa.v1.SlotOrders
+	(*JobSummaries)(nil),           // 22: nusa.v1.JobSummaries
+	(*JobSummary)(nil),             // 23: nusa.v1.JobSummary
+	(*GroupAttempts)(nil),          // 24: nusa.v1.GroupAttempts
+	(*NewerInstances)(nil),         // 25: nusa.v1.NewerInstances
+	(*DisconnectedInstances)(nil),  // 26: nusa.v1.DisconnectedInstances
+	(*GroupReasons)(nil),           // 27: nusa.v1.GroupReasons
+	(*LatencyRow)(nil),             // 28: nusa.v1.LatencyRow
+	(*Coordinate)(nil),             // 29: nusa.v1.Coordinate
+	(*EdgeTable)(nil),              // 30: nusa.v1.EdgeTable
+	(*RowChanges)(nil),             // 31: nusa.v1.RowChanges
+	(*FitCounts)(nil),              // 32: nusa.v1.FitCounts
+	(*GlobalMessage)(nil),          // 33: nusa.v1.GlobalMessage
+	(*PeerChanges)(nil),            // 34: nusa.v1.PeerChanges
+	(*ProbeDemand)(nil),            // 35: nusa.v1.ProbeDemand
+	(*PeerTable)(nil),              // 36: nusa.v1.PeerTable
+	(*LabelSet)(nil),               // 37: nusa.v1.LabelSet
+	(*AskChanges)(nil),             // 38: nusa.v1.AskChanges
+	(*ColumnChanges)(nil),          // 39: nusa.v1.ColumnChanges
+	(*MatrixChanges)(nil),          // 40: nusa.v1.MatrixChanges
+	(*OriginTable)(nil),            // 41: nusa.v1.OriginTable
+	(*CompactMatrix)(nil),          // 42: nusa.v1.CompactMatrix
+	(*GlobalWelcome)(nil),          // 43: nusa.v1.GlobalWelcome
+	(*Refused)(nil),                // 44: nusa.v1.Refused
+	(*PeerRegions)(nil),            // 45: nusa.v1.PeerRegions
+	(*PeerRegion)(nil),             // 46: nusa.v1.PeerRegion
+	(*LatencyColumn)(nil),          // 47: nusa.v1.LatencyColumn
+	(*ShapeSubscriptions)(nil),     // 48: nusa.v1.ShapeSubscriptions
+	(*ShapeSubscription)(nil),      // 49: nusa.v1.ShapeSubscription
+	(*TunnelRequest)(nil),          // 50: nusa.v1.TunnelRequest
+	nil,                            // 51: nusa.v1.JobSummary.GroupsEntry
+	nil,                            // 52: nusa.v1.JobSummary.ReasonsEntry
+	nil,                            // 53: nusa.v1.JobSummary.NewerEntry
+	nil,                            // 54: nusa.v1.JobSummary.AttemptsEntry
+	nil,                            // 55: nusa.v1.JobSummary.InPlaceEntry
+	nil,                            // 56: nusa.v1.LabelSet.LabelsEntry
+	nil,                            // 57: nusa.v1.PeerRegion.LabelsEntry
+	(*durationpb.Duration)(nil),    // 58: google.protobuf.Duration
+	(*RegionReport)(nil),           // 59: nusa.v1.RegionReport
+	(*ConfigSchema)(nil),           // 60: nusa.v1.ConfigSchema
+	(*RegionDefinition)(nil),       // 61: nusa.v1.RegionDefinition
+	(*RegionalServer)(nil),         // 62: nusa.v1.RegionalServer
+	(SlotState)(0),                 // 63: nusa.v1.SlotState
+	(Reason)(0),                    // 64: nusa.v1.Reason
+	(*CountedReason)(nil),          // 65: nusa.v1.CountedReason
+	(*InstanceAttempts)(nil),       // 66: nusa.v1.InstanceAttempts
+	(*Slot)(nil),                   // 67: nusa.v1.Slot
+	(*Override)(nil),               // 68: nusa.v1.Override
+	(*Edge)(nil),                   // 69: nusa.v1.Edge
+	(*FitCount)(nil),               // 70: nusa.v1.FitCount
+	(*AuthSet)(nil),                // 71: nusa.v1.AuthSet
+	(*KeyGoal)(nil),                // 72: nusa.v1.KeyGoal
+	(*OriginRecord)(nil),           // 73: nusa.v1.OriginRecord
+	(*Location)(nil),               // 74: nusa.v1.Location
+	(*Resources)(nil),              // 75: nusa.v1.Resources
+	(*InstanceCounts)(nil),         // 76: nusa.v1.InstanceCounts
 }
 var file_nusa_v1_federation_proto_depIdxs = []int32{
-	43,  // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
-	39,  // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
-	40,  // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
-	55,  // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
-	55,  // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
-	55,  // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
-	8,   // 6: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
-	14,  // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
+	45,  // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
+	41,  // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
+	42,  // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
+	58,  // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
+	58,  // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
+	58,  // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
+	10,  // 6: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
+	16,  // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
 	5,   // 8: nusa.v1.RegionMessage.orders_ack:type_name -> nusa.v1.Position
-	16,  // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
-	56,  // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
-	20,  // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
-	26,  // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
-	12,  // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
-	13,  // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
-	29,  // 15: nusa.v1.RegionMessage.row:type_name -> nusa.v1.RowChanges
-	30,  // 16: nusa.v1.RegionMessage.fits:type_name -> nusa.v1.FitCounts
-	7,   // 17: nusa.v1.RegionMessage.auth_ack:type_name -> nusa.v1.AuthAck
-	57,  // 18: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
-	58,  // 19: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
-	5,   // 20: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
-	11,  // 21: nusa.v1.RegionHello.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	55,  // 22: nusa.v1.RegionHello.lease_max:type_name -> google.protobuf.Duration
-	55,  // 23: nusa.v1.RegionHello.stop_time:type_name -> google.protobuf.Duration
-	10,  // 24: nusa.v1.RegionHello.known:type_name -> nusa.v1.KnownSets
-	27,  // 25: nusa.v1.RegionHello.coordinate:type_name -> nusa.v1.Coordinate
-	9,   // 26: nusa.v1.RegionHello.work:type_name -> nusa.v1.RegionWork
-	5,   // 27: nusa.v1.KnownSets.column:type_name -> nusa.v1.Position
-	5,   // 28: nusa.v1.KnownSets.matrix:type_name -> nusa.v1.Position
-	58,  // 29: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
-	55,  // 30: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
-	55,  // 31: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
-	11,  // 32: nusa.v1.LeaseGrant.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	5,   // 33: nusa.v1.LeaseGrant.orders:type_name -> nusa.v1.Position
-	55,  // 34: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
-	17,  // 35: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
-	59,  // 36: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
-	60,  // 37: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
-	61,  // 38: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
-	55,  // 39: nusa.v1.SlotAnswer.stop_time:type_name -> google.protobuf.Duration
-	62,  // 40: nusa.v1.SlotAnswer.attempts:type_name -> nusa.v1.InstanceAttempts
-	63,  // 41: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
-	62,  // 42: nusa.v1.SlotOrder.attempts:type_name -> nusa.v1.InstanceAttempts
-	18,  // 43: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
-	5,   // 44: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
-	21,  // 45: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
-	5,   // 46: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
-	49,  // 47: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
-	50,  // 48: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
-	24,  // 49: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
-	51,  // 50: nusa.v1.JobSummary.newer:type_name -> nusa.v1.JobSummary.NewerEntry
-	52,  // 51: nusa.v1.JobSummary.attempts:type_name -> nusa.v1.JobSummary.AttemptsEntry
-	64,  // 52: nusa.v1.JobSummary.override:type_name -> nusa.v1.Override
-	62,  // 53: nusa.v1.GroupAttempts.instances:type_name -> nusa.v1.InstanceAttempts
-	61,  // 54: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
-	65,  // 55: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
-	27,  // 56: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
-	55,  // 57: nusa.v1.RowChanges.confirmed:type_name -> google.protobuf.Duration
-	27,  // 58: nusa.v1.RowChanges.coordinate:type_name -> nusa.v1.Coordinate
-	5,   // 59: nusa.v1.RowChanges.position:type_name -> nusa.v1.Position
-	66,  // 60: nusa.v1.FitCounts.fits:type_name -> nusa.v1.FitCount
-	41,  // 61: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
-	42,  // 62: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
-	15,  // 63: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
-	19,  // 64: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
-	5,   // 65: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
-	43,  // 66: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
-	46,  // 67: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
-	48,  // 68: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	45,  // 69: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
-	39,  // 70: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
-	40,  // 71: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
-	32,  // 72: nusa.v1.GlobalMessage.peer_changes:type_name -> nusa.v1.PeerChanges
-	36,  // 73: nusa.v1.GlobalMessage.ask_changes:type_name -> nusa.v1.AskChanges
-	37,  // 74: nusa.v1.GlobalMessage.column_changes:type_name -> nusa.v1.ColumnChanges
-	38,  // 75: nusa.v1.GlobalMessage.matrix_changes:type_name -> nusa.v1.MatrixChanges
-	67,  // 76: nusa.v1.GlobalMessage.auth:type_name -> nusa.v1.AuthSet
-	68,  // 77: nusa.v1.GlobalMessage.keys:type_name -> nusa.v1.KeyGoal
-	33,  // 78: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
-	35,  // 79: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
-	53,  // 80: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
-	47,  // 81: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
-	55,  // 82: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
-	5,   // 83: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
-	5,   // 84: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
-	69,  // 85: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
-	5,   // 86: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
-	55,  // 87: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
-	55,  // 88: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
-	5,   // 89: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
-	11,  // 90: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	5,   // 91: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
-	44,  // 92: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
-	70,  // 93: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
-	54,  // 94: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
-	27,  // 95: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
-	65,  // 96: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
-	47,  // 97: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
-	71,  // 98: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
-	72,  // 99: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
-	25,  // 100: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
-	23,  // 101: nusa.v1.JobSummary.NewerEntry.value:type_name -> nusa.v1.NewerInstances
-	22,  // 102: nusa.v1.JobSummary.AttemptsEntry.value:type_name -> nusa.v1.GroupAttempts
-	6,   // 103: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
-	4,   // 104: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	2,   // 105: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
-	0,   // 106: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
-	31,  // 107: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
-	4,   // 108: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	3,   // 109: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
-	1,   // 110: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
-	107, // [107:111] is the sub-list for method output_type
-	103, // [103:107] is the sub-list for method input_type
-	103, // [103:103] is the sub-list for extension type_name
-	103, // [103:103] is the sub-list for extension extendee
-	0,   // [0:103] is the sub-list for field type_name
+	18,  // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
+	59,  // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
+	22,  // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
+	28,  // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
+	14,  // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
+	15,  // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
+	31,  // 15: nusa.v1.RegionMessage.row:type_name -> nusa.v1.RowChanges
+	32,  // 16: nusa.v1.RegionMessage.fits:type_name -> nusa.v1.FitCounts
+	9,   // 17: nusa.v1.RegionMessage.auth_ack:type_name -> nusa.v1.AuthAck
+	7,   // 18: nusa.v1.RegionMessage.forms:type_name -> nusa.v1.DriverForms
+	8,   // 19: nusa.v1.DriverForms.drivers:type_name -> nusa.v1.DriverForm
+	60,  // 20: nusa.v1.DriverForm.forms:type_name -> nusa.v1.ConfigSchema
+	61,  // 21: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
+	62,  // 22: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
+	5,   // 23: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
+	13,  // 24: nusa.v1.RegionHello.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	58,  // 25: nusa.v1.RegionHello.lease_max:type_name -> google.protobuf.Duration
+	58,  // 26: nusa.v1.RegionHello.stop_time:type_name -> google.protobuf.Duration
+	12,  // 27: nusa.v1.RegionHello.known:type_name -> nusa.v1.KnownSets
+	29,  // 28: nusa.v1.RegionHello.coordinate:type_name -> nusa.v1.Coordinate
+	11,  // 29: nusa.v1.RegionHello.work:type_name -> nusa.v1.RegionWork
+	5,   // 30: nusa.v1.KnownSets.column:type_name -> nusa.v1.Position
+	5,   // 31: nusa.v1.KnownSets.matrix:type_name -> nusa.v1.Position
+	62,  // 32: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
+	58,  // 33: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
+	58,  // 34: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
+	13,  // 35: nusa.v1.LeaseGrant.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,   // 36: nusa.v1.LeaseGrant.orders:type_name -> nusa.v1.Position
+	58,  // 37: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
+	19,  // 38: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
+	63,  // 39: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
+	64,  // 40: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
+	65,  // 41: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
+	58,  // 42: nusa.v1.SlotAnswer.stop_time:type_name -> google.protobuf.Duration
+	66,  // 43: nusa.v1.SlotAnswer.attempts:type_name -> nusa.v1.InstanceAttempts
+	67,  // 44: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
+	66,  // 45: nusa.v1.SlotOrder.attempts:type_name -> nusa.v1.InstanceAttempts
+	20,  // 46: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
+	5,   // 47: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
+	23,  // 48: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
+	5,   // 49: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
+	51,  // 50: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
+	52,  // 51: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
+	26,  // 52: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
+	53,  // 53: nusa.v1.JobSummary.newer:type_name -> nusa.v1.JobSummary.NewerEntry
+	54,  // 54: nusa.v1.JobSummary.attempts:type_name -> nusa.v1.JobSummary.AttemptsEntry
+	68,  // 55: nusa.v1.JobSummary.override:type_name -> nusa.v1.Override
+	55,  // 56: nusa.v1.JobSummary.in_place:type_name -> nusa.v1.JobSummary.InPlaceEntry
+	66,  // 57: nusa.v1.GroupAttempts.instances:type_name -> nusa.v1.InstanceAttempts
+	65,  // 58: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
+	69,  // 59: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
+	29,  // 60: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
+	58,  // 61: nusa.v1.RowChanges.confirmed:type_name -> google.protobuf.Duration
+	29,  // 62: nusa.v1.RowChanges.coordinate:type_name -> nusa.v1.Coordinate
+	5,   // 63: nusa.v1.RowChanges.position:type_name -> nusa.v1.Position
+	70,  // 64: nusa.v1.FitCounts.fits:type_name -> nusa.v1.FitCount
+	43,  // 65: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
+	44,  // 66: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
+	17,  // 67: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
+	21,  // 68: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
+	5,   // 69: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
+	45,  // 70: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
+	48,  // 71: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
+	50,  // 72: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	47,  // 73: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
+	41,  // 74: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
+	42,  // 75: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
+	34,  // 76: nusa.v1.GlobalMessage.peer_changes:type_name -> nusa.v1.PeerChanges
+	38,  // 77: nusa.v1.GlobalMessage.ask_changes:type_name -> nusa.v1.AskChanges
+	39,  // 78: nusa.v1.GlobalMessage.column_changes:type_name -> nusa.v1.ColumnChanges
+	40,  // 79: nusa.v1.GlobalMessage.matrix_changes:type_name -> nusa.v1.MatrixChanges
+	71,  // 80: nusa.v1.GlobalMessage.auth:type_name -> nusa.v1.AuthSet
+	72,  // 81: nusa.v1.GlobalMessage.keys:type_name -> nusa.v1.KeyGoal
+	35,  // 82: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
+	37,  // 83: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
+	56,  // 84: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
+	49,  // 85: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
+	58,  // 86: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
+	5,   // 87: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
+	5,   // 88: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
+	73,  // 89: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
+	5,   // 90: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
+	58,  // 91: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
+	58,  // 92: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
+	5,   // 93: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
+	13,  // 94: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,   // 95: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
+	46,  // 96: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
+	74,  // 97: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
+	57,  // 98: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
+	29,  // 99: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
+	69,  // 100: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
+	49,  // 101: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
+	75,  // 102: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
+	76,  // 103: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
+	27,  // 104: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
+	25,  // 105: nusa.v1.JobSummary.NewerEntry.value:type_name -> nusa.v1.NewerInstances
+	24,  // 106: nusa.v1.JobSummary.AttemptsEntry.value:type_name -> nusa.v1.GroupAttempts
+	6,   // 107: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
+	4,   // 108: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
+	2,   // 109: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
+	0,   // 110: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
+	33,  // 111: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
+	4,   // 112: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
+	3,   // 113: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
+	1,   // 114: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
+	111, // [111:115] is the sub-list for method output_type
+	107, // [107:111] is the sub-list for method input_type
+	107, // [107:107] is the sub-list for extension type_name
+	107, // [107:107] is the sub-list for extension extendee
+	0,   // [0:107] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_federation_proto_init() }
@@ -5076,8 +5249,9 @@ func file_nusa_v1_federation_proto_init() {
 		(*RegionMessage_Row)(nil),
 		(*RegionMessage_Fits)(nil),
 		(*RegionMessage_AuthAck)(nil),
+		(*RegionMessage_Forms)(nil),
 	}
-	file_nusa_v1_federation_proto_msgTypes[31].OneofWrappers = []any{
+	file_nusa_v1_federation_proto_msgTypes[33].OneofWrappers = []any{
 		(*GlobalMessage_Welcome)(nil),
 		(*GlobalMessage_Refused)(nil),
 		(*GlobalMessage_Lease)(nil),
@@ -5096,13 +5270,14 @@ func file_nusa_v1_federation_proto_init() {
 		(*GlobalMessage_Auth)(nil),
 		(*GlobalMessage_Keys)(nil),
 	}
+	file_nusa_v1_federation_proto_msgTypes[43].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_federation_proto_rawDesc), len(file_nusa_v1_federation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   55,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -5290,7 +5290,9 @@ type JobStatus struct {
 	Rollout *Rollout `protobuf:"bytes,4,opt,name=rollout,proto3" json:"rollout,omitempty"`
 	// Overrides of the regions, sorted by region: see the service Overrides. Only in jobs of the federation.
 	// Of a region that is cut off they are what the region reported last.
-	Overrides     []*Override `protobuf:"bytes,5,rep,name=overrides,proto3" json:"overrides,omitempty"`
+	Overrides []*Override `protobuf:"bytes,5,rep,name=overrides,proto3" json:"overrides,omitempty"`
+	// What the present version changed in place so far, sorted by group.
+	InPlace       []*InPlaceChange `protobuf:"bytes,6,rep,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5360,6 +5362,77 @@ func (x *JobStatus) GetOverrides() []*Override {
 	return nil
 }
 
+func (x *JobStatus) GetInPlace() []*InPlaceChange {
+	if x != nil {
+		return x.InPlace
+	}
+	return nil
+}
+
+// InPlaceChange says how many instances of a group got a version while they ran. They got other resources
+// and did not restart. It counts what the regions reported, not what the specs suggest.
+type InPlaceChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// Number of instances that got the version in place.
+	Instances int32 `protobuf:"varint,2,opt,name=instances,proto3" json:"instances,omitempty"`
+	// Number of instances that were started with the version.
+	Started       int32 `protobuf:"varint,3,opt,name=started,proto3" json:"started,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InPlaceChange) Reset() {
+	*x = InPlaceChange{}
+	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InPlaceChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InPlaceChange) ProtoMessage() {}
+
+func (x *InPlaceChange) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InPlaceChange.ProtoReflect.Descriptor instead.
+func (*InPlaceChange) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *InPlaceChange) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *InPlaceChange) GetInstances() int32 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *InPlaceChange) GetStarted() int32 {
+	if x != nil {
+		return x.Started
+	}
+	return 0
+}
+
 // Rollout is the replacement of the instances of earlier versions.
 type Rollout struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5387,7 +5460,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	mi := &file_nusa_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5399,7 +5472,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[51]
+	mi := &file_nusa_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5412,7 +5485,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Rollout) GetVersion() int64 {
@@ -5508,7 +5581,7 @@ type RegionRollout struct {
 
 func (x *RegionRollout) Reset() {
 	*x = RegionRollout{}
-	mi := &file_nusa_v1_job_proto_msgTypes[52]
+	mi := &file_nusa_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5520,7 +5593,7 @@ func (x *RegionRollout) String() string {
 func (*RegionRollout) ProtoMessage() {}
 
 func (x *RegionRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[52]
+	mi := &file_nusa_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5533,7 +5606,7 @@ func (x *RegionRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionRollout.ProtoReflect.Descriptor instead.
 func (*RegionRollout) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RegionRollout) GetDesired() int32 {
@@ -5614,7 +5687,7 @@ type GroupStatus struct {
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[53]
+	mi := &file_nusa_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5626,7 +5699,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[53]
+	mi := &file_nusa_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5639,7 +5712,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GroupStatus) GetDesired() int32 {
@@ -5727,7 +5800,7 @@ type QueuePlace struct {
 
 func (x *QueuePlace) Reset() {
 	*x = QueuePlace{}
-	mi := &file_nusa_v1_job_proto_msgTypes[54]
+	mi := &file_nusa_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5739,7 +5812,7 @@ func (x *QueuePlace) String() string {
 func (*QueuePlace) ProtoMessage() {}
 
 func (x *QueuePlace) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[54]
+	mi := &file_nusa_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5752,7 +5825,7 @@ func (x *QueuePlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuePlace.ProtoReflect.Descriptor instead.
 func (*QueuePlace) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *QueuePlace) GetPosition() int32 {
@@ -5813,7 +5886,7 @@ type UnknownInstances struct {
 
 func (x *UnknownInstances) Reset() {
 	*x = UnknownInstances{}
-	mi := &file_nusa_v1_job_proto_msgTypes[55]
+	mi := &file_nusa_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5825,7 +5898,7 @@ func (x *UnknownInstances) String() string {
 func (*UnknownInstances) ProtoMessage() {}
 
 func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[55]
+	mi := &file_nusa_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5838,7 +5911,7 @@ func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownInstances.ProtoReflect.Descriptor instead.
 func (*UnknownInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *UnknownInstances) GetRegion() string {
@@ -5919,7 +5992,7 @@ type InstanceCounts struct {
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[56]
+	mi := &file_nusa_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5931,7 +6004,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[56]
+	mi := &file_nusa_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5944,7 +6017,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *InstanceCounts) GetPending() int32 {
@@ -6052,7 +6125,7 @@ type Override struct {
 
 func (x *Override) Reset() {
 	*x = Override{}
-	mi := &file_nusa_v1_job_proto_msgTypes[57]
+	mi := &file_nusa_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6064,7 +6137,7 @@ func (x *Override) String() string {
 func (*Override) ProtoMessage() {}
 
 func (x *Override) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[57]
+	mi := &file_nusa_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6077,7 +6150,7 @@ func (x *Override) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Override.ProtoReflect.Descriptor instead.
 func (*Override) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Override) GetNamespace() string {
@@ -6162,7 +6235,7 @@ type GroupOverride struct {
 
 func (x *GroupOverride) Reset() {
 	*x = GroupOverride{}
-	mi := &file_nusa_v1_job_proto_msgTypes[58]
+	mi := &file_nusa_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6174,7 +6247,7 @@ func (x *GroupOverride) String() string {
 func (*GroupOverride) ProtoMessage() {}
 
 func (x *GroupOverride) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[58]
+	mi := &file_nusa_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6187,7 +6260,7 @@ func (x *GroupOverride) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupOverride.ProtoReflect.Descriptor instead.
 func (*GroupOverride) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{58}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GroupOverride) GetGroup() string {
@@ -6223,7 +6296,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[59]
+	mi := &file_nusa_v1_job_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6235,7 +6308,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[59]
+	mi := &file_nusa_v1_job_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6248,7 +6321,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{59}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -6691,16 +6764,21 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\bReverted\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\x03R\x02to\x12\x10\n" +
-	"\x03why\x18\x03 \x01(\tR\x03why\"\xb4\x02\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"\xe7\x02\n" +
 	"\tJobStatus\x12'\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x11.nusa.v1.JobStateR\x05state\x126\n" +
 	"\x06groups\x18\x02 \x03(\v2\x1e.nusa.v1.JobStatus.GroupsEntryR\x06groups\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12*\n" +
 	"\arollout\x18\x04 \x01(\v2\x10.nusa.v1.RolloutR\arollout\x12/\n" +
-	"\toverrides\x18\x05 \x03(\v2\x11.nusa.v1.OverrideR\toverrides\x1aO\n" +
+	"\toverrides\x18\x05 \x03(\v2\x11.nusa.v1.OverrideR\toverrides\x121\n" +
+	"\bin_place\x18\x06 \x03(\v2\x16.nusa.v1.InPlaceChangeR\ainPlace\x1aO\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12*\n" +
-	"\x05value\x18\x02 \x01(\v2\x14.nusa.v1.GroupStatusR\x05value:\x028\x01\"\x8c\x04\n" +
+	"\x05value\x18\x02 \x01(\v2\x14.nusa.v1.GroupStatusR\x05value:\x028\x01\"]\n" +
+	"\rInPlaceChange\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1c\n" +
+	"\tinstances\x18\x02 \x01(\x05R\tinstances\x12\x18\n" +
+	"\astarted\x18\x03 \x01(\x05R\astarted\"\x8c\x04\n" +
 	"\aRollout\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12+\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x15.nusa.v1.RolloutStateR\x05state\x12\x18\n" +
@@ -6899,7 +6977,7 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 17)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
 	(RetryReason)(0),              // 1: nusa.v1.RetryReason
@@ -6969,70 +7047,71 @@ var file_nusa_v1_job_proto_goTypes = []any{
 	(*Job)(nil),                   // 65: nusa.v1.Job
 	(*Reverted)(nil),              // 66: nusa.v1.Reverted
 	(*JobStatus)(nil),             // 67: nusa.v1.JobStatus
-	(*Rollout)(nil),               // 68: nusa.v1.Rollout
-	(*RegionRollout)(nil),         // 69: nusa.v1.RegionRollout
-	(*GroupStatus)(nil),           // 70: nusa.v1.GroupStatus
-	(*QueuePlace)(nil),            // 71: nusa.v1.QueuePlace
-	(*UnknownInstances)(nil),      // 72: nusa.v1.UnknownInstances
-	(*InstanceCounts)(nil),        // 73: nusa.v1.InstanceCounts
-	(*Override)(nil),              // 74: nusa.v1.Override
-	(*GroupOverride)(nil),         // 75: nusa.v1.GroupOverride
-	(*CountedReason)(nil),         // 76: nusa.v1.CountedReason
-	nil,                           // 77: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 78: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 79: nusa.v1.Workflow.StepsEntry
-	nil,                           // 80: nusa.v1.Workflow.ParametersEntry
-	nil,                           // 81: nusa.v1.Workflow.OutputsEntry
-	nil,                           // 82: nusa.v1.Step.GroupsEntry
-	nil,                           // 83: nusa.v1.Step.MetaEntry
-	nil,                           // 84: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 85: nusa.v1.Group.PortsEntry
-	nil,                           // 86: nusa.v1.Group.VolumesEntry
-	nil,                           // 87: nusa.v1.Group.TasksEntry
-	nil,                           // 88: nusa.v1.Group.ServicesEntry
-	nil,                           // 89: nusa.v1.Task.EnvEntry
-	nil,                           // 90: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 91: nusa.v1.Rollout.RegionsEntry
-	nil,                           // 92: nusa.v1.GroupStatus.RegionsEntry
-	(*durationpb.Duration)(nil),   // 93: google.protobuf.Duration
-	(*Location)(nil),              // 94: nusa.v1.Location
-	(*structpb.Struct)(nil),       // 95: google.protobuf.Struct
-	(*Resources)(nil),             // 96: nusa.v1.Resources
-	(FailureCategory)(0),          // 97: nusa.v1.FailureCategory
-	(Reason)(0),                   // 98: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 99: google.protobuf.Timestamp
+	(*InPlaceChange)(nil),         // 68: nusa.v1.InPlaceChange
+	(*Rollout)(nil),               // 69: nusa.v1.Rollout
+	(*RegionRollout)(nil),         // 70: nusa.v1.RegionRollout
+	(*GroupStatus)(nil),           // 71: nusa.v1.GroupStatus
+	(*QueuePlace)(nil),            // 72: nusa.v1.QueuePlace
+	(*UnknownInstances)(nil),      // 73: nusa.v1.UnknownInstances
+	(*InstanceCounts)(nil),        // 74: nusa.v1.InstanceCounts
+	(*Override)(nil),              // 75: nusa.v1.Override
+	(*GroupOverride)(nil),         // 76: nusa.v1.GroupOverride
+	(*CountedReason)(nil),         // 77: nusa.v1.CountedReason
+	nil,                           // 78: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 79: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 80: nusa.v1.Workflow.StepsEntry
+	nil,                           // 81: nusa.v1.Workflow.ParametersEntry
+	nil,                           // 82: nusa.v1.Workflow.OutputsEntry
+	nil,                           // 83: nusa.v1.Step.GroupsEntry
+	nil,                           // 84: nusa.v1.Step.MetaEntry
+	nil,                           // 85: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 86: nusa.v1.Group.PortsEntry
+	nil,                           // 87: nusa.v1.Group.VolumesEntry
+	nil,                           // 88: nusa.v1.Group.TasksEntry
+	nil,                           // 89: nusa.v1.Group.ServicesEntry
+	nil,                           // 90: nusa.v1.Task.EnvEntry
+	nil,                           // 91: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 92: nusa.v1.Rollout.RegionsEntry
+	nil,                           // 93: nusa.v1.GroupStatus.RegionsEntry
+	(*durationpb.Duration)(nil),   // 94: google.protobuf.Duration
+	(*Location)(nil),              // 95: nusa.v1.Location
+	(*structpb.Struct)(nil),       // 96: google.protobuf.Struct
+	(*Resources)(nil),             // 97: nusa.v1.Resources
+	(FailureCategory)(0),          // 98: nusa.v1.FailureCategory
+	(Reason)(0),                   // 99: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 100: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,   // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
 	31,  // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	77,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	78,  // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
 	30,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	78,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	79,  // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
 	25,  // 5: nusa.v1.JobSpec.schedule:type_name -> nusa.v1.Schedule
 	29,  // 6: nusa.v1.JobSpec.parameterized:type_name -> nusa.v1.Parameterized
 	18,  // 7: nusa.v1.JobSpec.workflow:type_name -> nusa.v1.Workflow
-	79,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
-	80,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
+	80,  // 8: nusa.v1.Workflow.steps:type_name -> nusa.v1.Workflow.StepsEntry
+	81,  // 9: nusa.v1.Workflow.parameters:type_name -> nusa.v1.Workflow.ParametersEntry
 	28,  // 10: nusa.v1.Workflow.history:type_name -> nusa.v1.RunHistory
-	81,  // 11: nusa.v1.Workflow.outputs:type_name -> nusa.v1.Workflow.OutputsEntry
-	82,  // 12: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
+	82,  // 11: nusa.v1.Workflow.outputs:type_name -> nusa.v1.Workflow.OutputsEntry
+	83,  // 12: nusa.v1.Step.groups:type_name -> nusa.v1.Step.GroupsEntry
 	31,  // 13: nusa.v1.Step.regions:type_name -> nusa.v1.RegionsSpec
-	83,  // 14: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
+	84,  // 14: nusa.v1.Step.meta:type_name -> nusa.v1.Step.MetaEntry
 	23,  // 15: nusa.v1.Step.retry:type_name -> nusa.v1.StepRetry
-	93,  // 16: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
+	94,  // 16: nusa.v1.Step.timeout:type_name -> google.protobuf.Duration
 	24,  // 17: nusa.v1.Step.foreach:type_name -> nusa.v1.Foreach
 	21,  // 18: nusa.v1.Step.semaphores:type_name -> nusa.v1.StepSemaphore
 	22,  // 19: nusa.v1.Step.data:type_name -> nusa.v1.StepData
-	93,  // 20: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
+	94,  // 20: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
 	1,   // 21: nusa.v1.StepRetry.on:type_name -> nusa.v1.RetryReason
 	26,  // 22: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
-	93,  // 23: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
-	93,  // 24: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	94,  // 23: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	94,  // 24: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
 	2,   // 25: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
-	93,  // 26: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	94,  // 26: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
 	27,  // 27: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
 	28,  // 28: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
-	93,  // 29: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	94,  // 29: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
 	3,   // 30: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
 	28,  // 31: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
 	32,  // 32: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
@@ -7040,120 +7119,121 @@ var file_nusa_v1_job_proto_depIdxs = []int32{
 	34,  // 34: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
 	35,  // 35: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
 	4,   // 36: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	84,  // 37: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	85,  // 37: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
 	32,  // 38: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
 	32,  // 39: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	94,  // 40: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	93,  // 41: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	95,  // 40: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	94,  // 41: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
 	5,   // 42: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
 	39,  // 43: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
 	40,  // 44: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	85,  // 45: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	86,  // 46: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	87,  // 47: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	86,  // 45: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	87,  // 46: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	88,  // 47: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
 	55,  // 48: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	93,  // 49: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	94,  // 49: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
 	60,  // 50: nusa.v1.Group.update:type_name -> nusa.v1.Update
 	31,  // 51: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
 	38,  // 52: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
 	56,  // 53: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
-	88,  // 54: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
+	89,  // 54: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
 	41,  // 55: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
 	41,  // 56: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
 	7,   // 57: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	93,  // 58: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	94,  // 58: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
 	6,   // 59: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
 	42,  // 60: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
 	8,   // 61: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	93,  // 62: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	95,  // 63: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	96,  // 64: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	89,  // 65: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	94,  // 62: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	96,  // 63: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	97,  // 64: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	90,  // 65: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
 	47,  // 66: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
 	48,  // 67: nusa.v1.Task.templates:type_name -> nusa.v1.Template
 	49,  // 68: nusa.v1.Task.check:type_name -> nusa.v1.Check
 	53,  // 69: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	93,  // 70: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	94,  // 70: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
 	54,  // 71: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
 	46,  // 72: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
-	93,  // 73: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
+	94,  // 73: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
 	9,   // 74: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
 	50,  // 75: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
 	51,  // 76: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
 	52,  // 77: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	93,  // 78: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	93,  // 79: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	93,  // 80: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	93,  // 81: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	93,  // 82: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	94,  // 78: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	94,  // 79: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	94,  // 80: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	94,  // 81: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	94,  // 82: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
 	59,  // 83: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
 	57,  // 84: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
-	97,  // 85: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
+	98,  // 85: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
 	11,  // 86: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
 	59,  // 87: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
 	58,  // 88: nusa.v1.RetryRule.memory:type_name -> nusa.v1.RetryMemory
 	10,  // 89: nusa.v1.RetryRule.other:type_name -> nusa.v1.RetryOther
-	93,  // 90: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	93,  // 91: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	93,  // 92: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
-	93,  // 93: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
-	93,  // 94: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
-	93,  // 95: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
+	94,  // 90: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	94,  // 91: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	94,  // 92: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
+	94,  // 93: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
+	94,  // 94: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
+	94,  // 95: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
 	61,  // 96: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
 	12,  // 97: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
-	93,  // 98: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
+	94,  // 98: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
 	13,  // 99: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
 	14,  // 100: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	98,  // 101: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	93,  // 102: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	99,  // 101: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	94,  // 102: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
 	64,  // 103: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	93,  // 104: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	99,  // 105: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	93,  // 106: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	94,  // 104: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	100, // 105: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	94,  // 106: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
 	17,  // 107: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	99,  // 108: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	100, // 108: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
 	67,  // 109: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
 	66,  // 110: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
 	15,  // 111: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	90,  // 112: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	68,  // 113: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
-	74,  // 114: nusa.v1.JobStatus.overrides:type_name -> nusa.v1.Override
-	16,  // 115: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
-	99,  // 116: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
-	93,  // 117: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
-	91,  // 118: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
-	93,  // 119: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
-	99,  // 120: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
-	73,  // 121: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	92,  // 122: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	76,  // 123: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	62,  // 124: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	72,  // 125: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	71,  // 126: nusa.v1.GroupStatus.queue:type_name -> nusa.v1.QueuePlace
-	71,  // 127: nusa.v1.GroupStatus.global_queue:type_name -> nusa.v1.QueuePlace
-	96,  // 128: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
-	93,  // 129: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	73,  // 130: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	93,  // 131: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	75,  // 132: nusa.v1.Override.groups:type_name -> nusa.v1.GroupOverride
-	99,  // 133: nusa.v1.Override.set:type_name -> google.protobuf.Timestamp
-	98,  // 134: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	36,  // 135: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	20,  // 136: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
-	19,  // 137: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
-	36,  // 138: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
-	43,  // 139: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	44,  // 140: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	45,  // 141: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	37,  // 142: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
-	70,  // 143: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	69,  // 144: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
-	73,  // 145: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	146, // [146:146] is the sub-list for method output_type
-	146, // [146:146] is the sub-list for method input_type
-	146, // [146:146] is the sub-list for extension type_name
-	146, // [146:146] is the sub-list for extension extendee
-	0,   // [0:146] is the sub-list for field type_name
+	91,  // 112: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	69,  // 113: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
+	75,  // 114: nusa.v1.JobStatus.overrides:type_name -> nusa.v1.Override
+	68,  // 115: nusa.v1.JobStatus.in_place:type_name -> nusa.v1.InPlaceChange
+	16,  // 116: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
+	100, // 117: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
+	94,  // 118: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
+	92,  // 119: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
+	94,  // 120: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
+	100, // 121: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
+	74,  // 122: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	93,  // 123: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	77,  // 124: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	62,  // 125: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	73,  // 126: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	72,  // 127: nusa.v1.GroupStatus.queue:type_name -> nusa.v1.QueuePlace
+	72,  // 128: nusa.v1.GroupStatus.global_queue:type_name -> nusa.v1.QueuePlace
+	97,  // 129: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
+	94,  // 130: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	74,  // 131: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	94,  // 132: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	76,  // 133: nusa.v1.Override.groups:type_name -> nusa.v1.GroupOverride
+	100, // 134: nusa.v1.Override.set:type_name -> google.protobuf.Timestamp
+	99,  // 135: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	36,  // 136: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	20,  // 137: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
+	19,  // 138: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
+	36,  // 139: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
+	43,  // 140: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	44,  // 141: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	45,  // 142: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	37,  // 143: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
+	71,  // 144: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	70,  // 145: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
+	74,  // 146: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	147, // [147:147] is the sub-list for method output_type
+	147, // [147:147] is the sub-list for method input_type
+	147, // [147:147] is the sub-list for extension type_name
+	147, // [147:147] is the sub-list for extension extendee
+	0,   // [0:147] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -7182,7 +7262,7 @@ func file_nusa_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
 			NumEnums:      17,
-			NumMessages:   76,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

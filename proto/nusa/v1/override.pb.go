@@ -146,7 +146,10 @@ type SetOverrideRequest struct {
 	// that the region owns ends the bound of the group.
 	Count int32 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
 	// Why, for people. At most 256 bytes.
-	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Who set it, at most 256 bytes. Only a global server that passes on the call may set this field. A region
+	// ignores it from others. A region of an earlier version ignores it always.
+	Caller        string `protobuf:"bytes,7,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -219,6 +222,13 @@ func (x *SetOverrideRequest) GetCount() int32 {
 func (x *SetOverrideRequest) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+func (x *SetOverrideRequest) GetCaller() string {
+	if x != nil {
+		return x.Caller
 	}
 	return ""
 }
@@ -332,14 +342,15 @@ const file_nusa_v1_override_proto_rawDesc = "" +
 	"\x06region\x18\x02 \x01(\tR\x06region\"w\n" +
 	"\x15ListOverridesResponse\x12/\n" +
 	"\toverrides\x18\x01 \x03(\v2\x11.nusa.v1.OverrideR\toverrides\x12-\n" +
-	"\x06errors\x18\x02 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\"\xa7\x01\n" +
+	"\x06errors\x18\x02 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\"\xbf\x01\n" +
 	"\x12SetOverrideRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x12\n" +
 	"\x04stop\x18\x03 \x01(\bR\x04stop\x12\x14\n" +
 	"\x05group\x18\x04 \x01(\tR\x05group\x12\x14\n" +
 	"\x05count\x18\x05 \x01(\x05R\x05count\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason\"Q\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06caller\x18\a \x01(\tR\x06caller\"Q\n" +
 	"\x14ClearOverrideRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\"1\n" +

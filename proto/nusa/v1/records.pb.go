@@ -594,9 +594,11 @@ type StoredVersion struct {
 	Submitted *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=submitted,proto3" json:"submitted,omitempty"`
 	Replaced  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=replaced,proto3" json:"replaced,omitempty"`
 	// Size of the VersionRecord in bytes.
-	Bytes         int64     `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	Tag           string    `protobuf:"bytes,5,opt,name=tag,proto3" json:"tag,omitempty"`
-	Reverted      *Reverted `protobuf:"bytes,6,opt,name=reverted,proto3" json:"reverted,omitempty"`
+	Bytes    int64     `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Tag      string    `protobuf:"bytes,5,opt,name=tag,proto3" json:"tag,omitempty"`
+	Reverted *Reverted `protobuf:"bytes,6,opt,name=reverted,proto3" json:"reverted,omitempty"`
+	// Like JobVersion.in_place.
+	InPlace       []*InPlaceChange `protobuf:"bytes,7,rep,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -673,6 +675,13 @@ func (x *StoredVersion) GetReverted() *Reverted {
 	return nil
 }
 
+func (x *StoredVersion) GetInPlace() []*InPlaceChange {
+	if x != nil {
+		return x.InPlace
+	}
+	return nil
+}
+
 // VersionRecord is the spec of an earlier version of a job. Key: versions/NAMESPACE/NAME/VERSION. It
 // is written when the next version replaces it.
 type VersionRecord struct {
@@ -744,7 +753,9 @@ type RolloutRecord struct {
 	// The regions in which the rollout has ended, by name. Only with update.regions.
 	Regions map[string]*RegionEnd `protobuf:"bytes,11,rep,name=regions,proto3" json:"regions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// An operator ended the pause after each region that ended before this time.
-	Unpaused      *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=unpaused,proto3" json:"unpaused,omitempty"`
+	Unpaused *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=unpaused,proto3" json:"unpaused,omitempty"`
+	// Set together with `done`: what the version changed in place.
+	InPlace       []*InPlaceChange `protobuf:"bytes,13,rep,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -859,6 +870,13 @@ func (x *RolloutRecord) GetRegions() map[string]*RegionEnd {
 func (x *RolloutRecord) GetUnpaused() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Unpaused
+	}
+	return nil
+}
+
+func (x *RolloutRecord) GetInPlace() []*InPlaceChange {
+	if x != nil {
+		return x.InPlace
 	}
 	return nil
 }
@@ -1890,16 +1908,17 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"SinceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xf2\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xa5\x02\n" +
 	"\rStoredVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x128\n" +
 	"\tsubmitted\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tsubmitted\x126\n" +
 	"\breplaced\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\breplaced\x12\x14\n" +
 	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x10\n" +
 	"\x03tag\x18\x05 \x01(\tR\x03tag\x12-\n" +
-	"\breverted\x18\x06 \x01(\v2\x11.nusa.v1.RevertedR\breverted\"#\n" +
+	"\breverted\x18\x06 \x01(\v2\x11.nusa.v1.RevertedR\breverted\x121\n" +
+	"\bin_place\x18\a \x03(\v2\x16.nusa.v1.InPlaceChangeR\ainPlace\"#\n" +
 	"\rVersionRecord\x12\x12\n" +
-	"\x04spec\x18\x01 \x01(\fR\x04spec\"\xe2\x05\n" +
+	"\x04spec\x18\x01 \x01(\fR\x04spec\"\x95\x06\n" +
 	"\rRolloutRecord\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x03R\x03run\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x120\n" +
@@ -1913,7 +1932,8 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\bpromoted\x18\n" +
 	" \x01(\bR\bpromoted\x12=\n" +
 	"\aregions\x18\v \x03(\v2#.nusa.v1.RolloutRecord.RegionsEntryR\aregions\x126\n" +
-	"\bunpaused\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\bunpaused\x1aS\n" +
+	"\bunpaused\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\bunpaused\x121\n" +
+	"\bin_place\x18\r \x03(\v2\x16.nusa.v1.InPlaceChangeR\ainPlace\x1aS\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
 	"\x05value\x18\x02 \x01(\v2\x18.nusa.v1.RolloutProgressR\x05value:\x028\x01\x1aR\n" +
@@ -2038,14 +2058,15 @@ var file_nusa_v1_records_proto_goTypes = []any{
 	(*Job)(nil),                   // 31: nusa.v1.Job
 	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
 	(*Reverted)(nil),              // 33: nusa.v1.Reverted
-	(*InstanceAttempts)(nil),      // 34: nusa.v1.InstanceAttempts
-	(*LeadershipTerm)(nil),        // 35: nusa.v1.LeadershipTerm
-	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
-	(*SubmitResponse)(nil),        // 37: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),             // 38: nusa.v1.JobStatus
-	(*Position)(nil),              // 39: nusa.v1.Position
-	(*JobSummary)(nil),            // 40: nusa.v1.JobSummary
-	(*RegionReport)(nil),          // 41: nusa.v1.RegionReport
+	(*InPlaceChange)(nil),         // 34: nusa.v1.InPlaceChange
+	(*InstanceAttempts)(nil),      // 35: nusa.v1.InstanceAttempts
+	(*LeadershipTerm)(nil),        // 36: nusa.v1.LeadershipTerm
+	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
+	(*SubmitResponse)(nil),        // 38: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),             // 39: nusa.v1.JobStatus
+	(*Position)(nil),              // 40: nusa.v1.Position
+	(*JobSummary)(nil),            // 41: nusa.v1.JobSummary
+	(*RegionReport)(nil),          // 42: nusa.v1.RegionReport
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
 	28, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
@@ -2060,41 +2081,43 @@ var file_nusa_v1_records_proto_depIdxs = []int32{
 	32, // 9: nusa.v1.StoredVersion.submitted:type_name -> google.protobuf.Timestamp
 	32, // 10: nusa.v1.StoredVersion.replaced:type_name -> google.protobuf.Timestamp
 	33, // 11: nusa.v1.StoredVersion.reverted:type_name -> nusa.v1.Reverted
-	32, // 12: nusa.v1.RolloutRecord.began:type_name -> google.protobuf.Timestamp
-	25, // 13: nusa.v1.RolloutRecord.groups:type_name -> nusa.v1.RolloutRecord.GroupsEntry
-	26, // 14: nusa.v1.RolloutRecord.canaries:type_name -> nusa.v1.RolloutRecord.CanariesEntry
-	27, // 15: nusa.v1.RolloutRecord.regions:type_name -> nusa.v1.RolloutRecord.RegionsEntry
-	32, // 16: nusa.v1.RolloutRecord.unpaused:type_name -> google.protobuf.Timestamp
-	34, // 17: nusa.v1.AttemptsRecord.instances:type_name -> nusa.v1.InstanceAttempts
-	32, // 18: nusa.v1.RegionEnd.at:type_name -> google.protobuf.Timestamp
-	32, // 19: nusa.v1.RolloutProgress.since:type_name -> google.protobuf.Timestamp
-	35, // 20: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
-	36, // 21: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
-	18, // 22: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
-	36, // 23: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
-	17, // 24: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
-	16, // 25: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
-	15, // 26: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
-	35, // 27: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
-	36, // 28: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
-	36, // 29: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
-	36, // 30: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
-	37, // 31: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	38, // 32: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	39, // 33: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	40, // 34: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	41, // 35: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	32, // 36: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
-	6,  // 37: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
-	20, // 38: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
-	13, // 39: nusa.v1.RolloutRecord.GroupsEntry.value:type_name -> nusa.v1.RolloutProgress
-	12, // 40: nusa.v1.RolloutRecord.CanariesEntry.value:type_name -> nusa.v1.CanaryRecord
-	11, // 41: nusa.v1.RolloutRecord.RegionsEntry.value:type_name -> nusa.v1.RegionEnd
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	34, // 12: nusa.v1.StoredVersion.in_place:type_name -> nusa.v1.InPlaceChange
+	32, // 13: nusa.v1.RolloutRecord.began:type_name -> google.protobuf.Timestamp
+	25, // 14: nusa.v1.RolloutRecord.groups:type_name -> nusa.v1.RolloutRecord.GroupsEntry
+	26, // 15: nusa.v1.RolloutRecord.canaries:type_name -> nusa.v1.RolloutRecord.CanariesEntry
+	27, // 16: nusa.v1.RolloutRecord.regions:type_name -> nusa.v1.RolloutRecord.RegionsEntry
+	32, // 17: nusa.v1.RolloutRecord.unpaused:type_name -> google.protobuf.Timestamp
+	34, // 18: nusa.v1.RolloutRecord.in_place:type_name -> nusa.v1.InPlaceChange
+	35, // 19: nusa.v1.AttemptsRecord.instances:type_name -> nusa.v1.InstanceAttempts
+	32, // 20: nusa.v1.RegionEnd.at:type_name -> google.protobuf.Timestamp
+	32, // 21: nusa.v1.RolloutProgress.since:type_name -> google.protobuf.Timestamp
+	36, // 22: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
+	37, // 23: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
+	18, // 24: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
+	37, // 25: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
+	17, // 26: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
+	16, // 27: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
+	15, // 28: nusa.v1.LeadershipRecord.log:type_name -> nusa.v1.StoreLog
+	36, // 29: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
+	37, // 30: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
+	37, // 31: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
+	37, // 32: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
+	38, // 33: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	39, // 34: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	40, // 35: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	41, // 36: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	42, // 37: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	32, // 38: nusa.v1.HistoryRecord.ended:type_name -> google.protobuf.Timestamp
+	6,  // 39: nusa.v1.HistoryBody.job:type_name -> nusa.v1.JobRecord
+	20, // 40: nusa.v1.HistoryBody.result:type_name -> nusa.v1.ResultRecord
+	13, // 41: nusa.v1.RolloutRecord.GroupsEntry.value:type_name -> nusa.v1.RolloutProgress
+	12, // 42: nusa.v1.RolloutRecord.CanariesEntry.value:type_name -> nusa.v1.CanaryRecord
+	11, // 43: nusa.v1.RolloutRecord.RegionsEntry.value:type_name -> nusa.v1.RegionEnd
+	44, // [44:44] is the sub-list for method output_type
+	44, // [44:44] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }

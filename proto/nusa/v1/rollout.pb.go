@@ -126,7 +126,10 @@ type JobVersion struct {
 	// Only if this version is the result of a failed rollout.
 	Reverted *Reverted `protobuf:"bytes,5,opt,name=reverted,proto3" json:"reverted,omitempty"`
 	// Bytes in the store. 0 for the present version.
-	Bytes         int64 `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Bytes int64 `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// What the version changed in place when its rollout was done, or when the next version replaced it. Sorted
+	// by group. Empty: nothing, or a server of an earlier version of Nusa was active then.
+	InPlace       []*InPlaceChange `protobuf:"bytes,7,rep,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -201,6 +204,13 @@ func (x *JobVersion) GetBytes() int64 {
 		return x.Bytes
 	}
 	return 0
+}
+
+func (x *JobVersion) GetInPlace() []*InPlaceChange {
+	if x != nil {
+		return x.InPlace
+	}
+	return nil
 }
 
 // JobDiffRequest names two versions.
@@ -535,7 +545,7 @@ const file_nusa_v1_rollout_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\"=\n" +
 	"\n" +
 	"JobHistory\x12/\n" +
-	"\bversions\x18\x01 \x03(\v2\x13.nusa.v1.JobVersionR\bversions\"\xef\x01\n" +
+	"\bversions\x18\x01 \x03(\v2\x13.nusa.v1.JobVersionR\bversions\"\xa2\x02\n" +
 	"\n" +
 	"JobVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x128\n" +
@@ -543,7 +553,8 @@ const file_nusa_v1_rollout_proto_rawDesc = "" +
 	"\breplaced\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\breplaced\x12\x10\n" +
 	"\x03tag\x18\x04 \x01(\tR\x03tag\x12-\n" +
 	"\breverted\x18\x05 \x01(\v2\x11.nusa.v1.RevertedR\breverted\x12\x14\n" +
-	"\x05bytes\x18\x06 \x01(\x03R\x05bytes\"W\n" +
+	"\x05bytes\x18\x06 \x01(\x03R\x05bytes\x121\n" +
+	"\bin_place\x18\a \x03(\v2\x16.nusa.v1.InPlaceChangeR\ainPlace\"W\n" +
 	"\x0eJobDiffRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
@@ -600,9 +611,10 @@ var file_nusa_v1_rollout_proto_goTypes = []any{
 	(*JobRef)(nil),                // 8: nusa.v1.JobRef
 	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
 	(*Reverted)(nil),              // 10: nusa.v1.Reverted
-	(*DiffLine)(nil),              // 11: nusa.v1.DiffLine
-	(*SubmitResponse)(nil),        // 12: nusa.v1.SubmitResponse
-	(*Rollout)(nil),               // 13: nusa.v1.Rollout
+	(*InPlaceChange)(nil),         // 11: nusa.v1.InPlaceChange
+	(*DiffLine)(nil),              // 12: nusa.v1.DiffLine
+	(*SubmitResponse)(nil),        // 13: nusa.v1.SubmitResponse
+	(*Rollout)(nil),               // 14: nusa.v1.Rollout
 }
 var file_nusa_v1_rollout_proto_depIdxs = []int32{
 	8,  // 0: nusa.v1.JobHistoryRequest.job:type_name -> nusa.v1.JobRef
@@ -610,32 +622,33 @@ var file_nusa_v1_rollout_proto_depIdxs = []int32{
 	9,  // 2: nusa.v1.JobVersion.submitted:type_name -> google.protobuf.Timestamp
 	9,  // 3: nusa.v1.JobVersion.replaced:type_name -> google.protobuf.Timestamp
 	10, // 4: nusa.v1.JobVersion.reverted:type_name -> nusa.v1.Reverted
-	8,  // 5: nusa.v1.JobDiffRequest.job:type_name -> nusa.v1.JobRef
-	11, // 6: nusa.v1.JobDiff.lines:type_name -> nusa.v1.DiffLine
-	8,  // 7: nusa.v1.RevertJobRequest.job:type_name -> nusa.v1.JobRef
-	8,  // 8: nusa.v1.TagVersionRequest.job:type_name -> nusa.v1.JobRef
-	8,  // 9: nusa.v1.ControlRolloutRequest.job:type_name -> nusa.v1.JobRef
-	0,  // 10: nusa.v1.Rollouts.History:input_type -> nusa.v1.JobHistoryRequest
-	3,  // 11: nusa.v1.Rollouts.Diff:input_type -> nusa.v1.JobDiffRequest
-	5,  // 12: nusa.v1.Rollouts.Revert:input_type -> nusa.v1.RevertJobRequest
-	6,  // 13: nusa.v1.Rollouts.Tag:input_type -> nusa.v1.TagVersionRequest
-	7,  // 14: nusa.v1.Rollouts.Pause:input_type -> nusa.v1.ControlRolloutRequest
-	7,  // 15: nusa.v1.Rollouts.Resume:input_type -> nusa.v1.ControlRolloutRequest
-	7,  // 16: nusa.v1.Rollouts.Promote:input_type -> nusa.v1.ControlRolloutRequest
-	7,  // 17: nusa.v1.Rollouts.Fail:input_type -> nusa.v1.ControlRolloutRequest
-	1,  // 18: nusa.v1.Rollouts.History:output_type -> nusa.v1.JobHistory
-	4,  // 19: nusa.v1.Rollouts.Diff:output_type -> nusa.v1.JobDiff
-	12, // 20: nusa.v1.Rollouts.Revert:output_type -> nusa.v1.SubmitResponse
-	2,  // 21: nusa.v1.Rollouts.Tag:output_type -> nusa.v1.JobVersion
-	13, // 22: nusa.v1.Rollouts.Pause:output_type -> nusa.v1.Rollout
-	13, // 23: nusa.v1.Rollouts.Resume:output_type -> nusa.v1.Rollout
-	13, // 24: nusa.v1.Rollouts.Promote:output_type -> nusa.v1.Rollout
-	13, // 25: nusa.v1.Rollouts.Fail:output_type -> nusa.v1.Rollout
-	18, // [18:26] is the sub-list for method output_type
-	10, // [10:18] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	11, // 5: nusa.v1.JobVersion.in_place:type_name -> nusa.v1.InPlaceChange
+	8,  // 6: nusa.v1.JobDiffRequest.job:type_name -> nusa.v1.JobRef
+	12, // 7: nusa.v1.JobDiff.lines:type_name -> nusa.v1.DiffLine
+	8,  // 8: nusa.v1.RevertJobRequest.job:type_name -> nusa.v1.JobRef
+	8,  // 9: nusa.v1.TagVersionRequest.job:type_name -> nusa.v1.JobRef
+	8,  // 10: nusa.v1.ControlRolloutRequest.job:type_name -> nusa.v1.JobRef
+	0,  // 11: nusa.v1.Rollouts.History:input_type -> nusa.v1.JobHistoryRequest
+	3,  // 12: nusa.v1.Rollouts.Diff:input_type -> nusa.v1.JobDiffRequest
+	5,  // 13: nusa.v1.Rollouts.Revert:input_type -> nusa.v1.RevertJobRequest
+	6,  // 14: nusa.v1.Rollouts.Tag:input_type -> nusa.v1.TagVersionRequest
+	7,  // 15: nusa.v1.Rollouts.Pause:input_type -> nusa.v1.ControlRolloutRequest
+	7,  // 16: nusa.v1.Rollouts.Resume:input_type -> nusa.v1.ControlRolloutRequest
+	7,  // 17: nusa.v1.Rollouts.Promote:input_type -> nusa.v1.ControlRolloutRequest
+	7,  // 18: nusa.v1.Rollouts.Fail:input_type -> nusa.v1.ControlRolloutRequest
+	1,  // 19: nusa.v1.Rollouts.History:output_type -> nusa.v1.JobHistory
+	4,  // 20: nusa.v1.Rollouts.Diff:output_type -> nusa.v1.JobDiff
+	13, // 21: nusa.v1.Rollouts.Revert:output_type -> nusa.v1.SubmitResponse
+	2,  // 22: nusa.v1.Rollouts.Tag:output_type -> nusa.v1.JobVersion
+	14, // 23: nusa.v1.Rollouts.Pause:output_type -> nusa.v1.Rollout
+	14, // 24: nusa.v1.Rollouts.Resume:output_type -> nusa.v1.Rollout
+	14, // 25: nusa.v1.Rollouts.Promote:output_type -> nusa.v1.Rollout
+	14, // 26: nusa.v1.Rollouts.Fail:output_type -> nusa.v1.Rollout
+	19, // [19:27] is the sub-list for method output_type
+	11, // [11:19] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_rollout_proto_init() }
