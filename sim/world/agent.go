@@ -10,13 +10,14 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
 )
 
 // agent is one node of a region: its process, its store, and its sessions.
 type agent struct {
 	r    *regionSim
-	h    *host
-	p    *proc
+	h    *machine.Host
+	p    *machine.Proc
 	id   string
 	name string
 	cpu  int64
@@ -80,26 +81,26 @@ type agentAlloc struct {
 
 // agentSession is a stream to a server of the agent's region.
 type agentSession struct {
-	e        *end
+	e        *machine.End
 	active   bool
 	inbox    *link.Inbox[allocOrder]
 	cursor   *link.Cursor[state.AllocReport]
 	lease    time.Duration
 	lastSeen time.Duration
-	granted  uint64 // id of the latest grant
-	renewal  int    // number of the latest timer for a request
-	renew    *alarm // the timer itself
-	slept    int64  // host.slept when renew was set
+	granted  uint64         // id of the latest grant
+	renewal  int            // number of the latest timer for a request
+	renew    *machine.Alarm // the timer itself
+	slept    int64          // host.slept when renew was set
 }
 
 // newAgent makes an agent. A second agent of the same name has a suffix in its id.
 func newAgent(r *regionSim, i int, suffix string) *agent {
 	name := fmt.Sprintf("r%d-n%d", r.num, i)
-	a := &agent{r: r, h: newHost(r.w, name+suffix), id: name + suffix, name: name, cpu: int64(pick(&r.w.engine, 2, 4, 6)) * 1000, runs: map[runID]*run{}}
+	a := &agent{r: r, h: r.w.NewHost(name + suffix), id: name + suffix, name: name, cpu: int64(machine.Pick(r.w.Engine, 2, 4, 6)) * 1000, runs: map[runID]*run{}}
 	a.disk = agentDisk{orders: map[string]allocOrder{}, records: map[string]reconcile.Actual{}, removed: map[string]bool{}}
-	a.p = a.h.newProc(name)
-	a.p.onStart = a.start
-	a.p.onKill = a.killed
+	a.p = a.h.NewProc(name)
+	a.p.OnStart = a.start
+	a.p.OnKill = a.killed
 	return a
 }
 
@@ -113,7 +114,7 @@ func (a *agent) forget() {
 // some of them; after a loss of power, it has completed none.
 func (a *agent) killed(power bool) {
 	if n := len(a.disk.pending); n > 0 && !power {
-		for _, op := range a.disk.pending[:a.r.w.rng.IntN(n+1)] {
+		for _, op := range a.disk.pending[:a.r.w.Rng.IntN(n+1)] {
 			op(&a.disk)
 		}
 	}
@@ -144,15 +145,15 @@ func (a *agent) start() {
 		a.allocs[id].dirty = true
 	}
 	a.advance()
-	a.p.after(a.r.w.between(0, time.Second), a.connect)
+	a.p.After(a.r.w.Between(0, time.Second), a.connect)
 }
 
 // write writes to the store. done runs once the write is durable.
 func (a *agent) write(op func(d *agentDisk), done func()) {
 	a.disk.pending = append(a.disk.pending, op)
 	if done != nil {
-		life := a.p.life
-		a.disk.pending = append(a.disk.pending, func(*agentDisk) { a.r.w.at(a.r.w.now, func() { a.p.then(life, done) }) })
+		life := a.p.Life
+		a.disk.pending = append(a.disk.pending, func(*agentDisk) { a.r.w.At(a.r.w.Now, func() { a.p.Then(life, done) }) })
 	}
 	a.flush()
 }
@@ -164,7 +165,7 @@ func (a *agent) flush() {
 	}
 	d.writing = true
 	n := len(d.pending)
-	a.p.write(func() {
+	a.p.Write(func() {
 		d.writing = false
 		batch := d.pending[:n:n]
 		d.pending = d.pending[n:]
@@ -185,11 +186,11 @@ func (a *agent) connect() {
 }
 
 func (a *agent) dial(srv *regionServer) {
-	s := &agentSession{e: a.r.w.net.dial(a.p, srv.p), inbox: link.NewInbox[allocOrder](10_000), lastSeen: a.h.clock()}
+	s := &agentSession{e: a.r.w.Net.Dial(a.p, srv.p), inbox: link.NewInbox[allocOrder](10_000), lastSeen: a.h.Clock()}
 	a.session = s
-	s.e.recv = func(m any) {
+	s.e.Recv = func(m any) {
 		if a.session == s {
-			s.lastSeen = a.h.clock()
+			s.lastSeen = a.h.Clock()
 			a.then(func() {
 				if a.session == s {
 					a.receive(s, m)
@@ -197,7 +198,7 @@ func (a *agent) dial(srv *regionServer) {
 			})
 		}
 	}
-	s.e.closed = func() { a.lostSession(s, a.r.w.between(100*time.Millisecond, 2*time.Second)) }
+	s.e.Closed = func() { a.lostSession(s, a.r.w.Between(100*time.Millisecond, 2*time.Second)) }
 	newest, stop := allocOrder{}, time.Duration(0)
 	for _, id := range a.order {
 		al := a.allocs[id]
@@ -208,7 +209,7 @@ func (a *agent) dial(srv *regionServer) {
 			stop = max(stop, al.order.spec.kill)
 		}
 	}
-	s.e.send(agentHello{id: a.id, name: a.name, orders: a.position, incarnation: newest.incarnation, index: newest.index, cpu: a.cpu, stop: stop, old: a.old})
+	s.e.Send(agentHello{id: a.id, name: a.name, orders: a.position, incarnation: newest.incarnation, index: newest.index, cpu: a.cpu, stop: stop, old: a.old})
 	a.watch(s)
 }
 
@@ -218,13 +219,13 @@ func (a *agent) watch(s *agentSession) {
 	if s.active {
 		limit = s.lease
 	}
-	a.p.after(limit-(a.h.clock()-s.lastSeen)+time.Millisecond, func() {
+	a.p.After(limit-(a.h.Clock()-s.lastSeen)+time.Millisecond, func() {
 		if a.session != s {
 			return
 		}
-		if a.h.clock()-s.lastSeen >= limit {
-			s.e.reset()
-			a.lostSession(s, a.r.w.between(50*time.Millisecond, time.Second))
+		if a.h.Clock()-s.lastSeen >= limit {
+			s.e.Reset()
+			a.lostSession(s, a.r.w.Between(50*time.Millisecond, time.Second))
 			return
 		}
 		a.watch(s)
@@ -245,28 +246,28 @@ func (a *agent) lostSession(s *agentSession, retry time.Duration) {
 		return
 	}
 	a.session = nil
-	a.p.after(retry, a.connect)
+	a.p.After(retry, a.connect)
 }
 
 func (a *agent) receive(s *agentSession, m any) {
 	switch m := m.(type) {
 	case standby:
-		s.e.close()
+		s.e.Close()
 		a.session = nil
 		if m.leader != nil {
-			a.p.after(a.r.w.between(time.Millisecond, 50*time.Millisecond), func() {
+			a.p.After(a.r.w.Between(time.Millisecond, 50*time.Millisecond), func() {
 				if a.session == nil {
 					a.dial(m.leader)
 				}
 			})
 			return
 		}
-		a.p.after(a.r.w.between(200*time.Millisecond, time.Second), a.connect)
+		a.p.After(a.r.w.Between(200*time.Millisecond, time.Second), a.connect)
 	case agentWelcome:
 		a.welcome(s, m)
 	case nodeGrant:
 		s.granted = max(s.granted, m.id)
-		if s.active && a.lease.Granted(lease.Grant{ID: m.id, Node: m.lease, Region: m.regionLeft, Continue: m.continues}, a.h.clock()) {
+		if s.active && a.lease.Granted(lease.Grant{ID: m.id, Node: m.lease, Region: m.regionLeft, Continue: m.continues}, a.h.Clock()) {
 			a.renewRuns()
 			if !a.idle() {
 				a.advance()
@@ -289,7 +290,7 @@ func (a *agent) receive(s *agentSession, m any) {
 func (a *agent) welcome(s *agentSession, m agentWelcome) {
 	term := [2]uint64{m.incarnation, m.term}
 	if term[0] < a.term[0] || term[0] == a.term[0] && term[1] < a.term[1] {
-		s.e.close()
+		s.e.Close()
 		a.lostSession(s, time.Second)
 		return
 	}
@@ -306,11 +307,11 @@ func (a *agent) welcome(s *agentSession, m agentWelcome) {
 }
 
 func (a *agent) requestLease(s *agentSession) {
-	if a.session != s || !s.e.open {
+	if a.session != s || !s.e.Open {
 		return
 	}
-	id := a.lease.Request(a.h.clock())
-	s.e.send(leaseRequest{id, s.granted})
+	id := a.lease.Request(a.h.Clock())
+	s.e.Send(leaseRequest{id, s.granted})
 	a.renewLater(s)
 }
 
@@ -323,25 +324,25 @@ func (a *agent) renewLater(s *agentSession) {
 	s.renewal++
 	w := a.r.w
 	if s.renew == nil {
-		life := a.p.life
-		s.renew = newAlarm(w, func() { a.renewalDue(s, life) })
+		life := a.p.Life
+		s.renew = w.NewAlarm(func() { a.renewalDue(s, life) })
 	}
-	s.slept = a.h.slept
-	s.renew.set(w.now + int64(a.h.trueFor(a.lease.Renewal(a.h.clock(), s.lease/3, binds))))
+	s.slept = a.h.Slept
+	s.renew.Set(w.Now + int64(a.h.TrueFor(a.lease.Renewal(a.h.Clock(), s.lease/3, binds))))
 }
 
 // renewalDue requests a lease. If the host was suspended, it waits for that time more.
 func (a *agent) renewalDue(s *agentSession, life int) {
-	if a.p.life != life {
+	if a.p.Life != life {
 		return
 	}
-	if more := a.h.slept - s.slept; more > 0 {
-		s.slept = a.h.slept
-		s.renew.set(a.r.w.now + more)
+	if more := a.h.Slept - s.slept; more > 0 {
+		s.slept = a.h.Slept
+		s.renew.Set(a.r.w.Now + more)
 		return
 	}
 	set := s.renewal
-	a.p.then(life, func() {
+	a.p.Then(life, func() {
 		if s.renewal == set {
 			a.requestLease(s)
 		}
@@ -359,7 +360,7 @@ func (a *agent) orders(s *agentSession, m nodeOrders) {
 	}
 	change, complete, err := s.inbox.Add(m.b, known)
 	if err != nil {
-		s.e.reset()
+		s.e.Reset()
 		a.lostSession(s, time.Second)
 		return
 	}
@@ -373,7 +374,7 @@ func (a *agent) orders(s *agentSession, m nodeOrders) {
 			fresh = append(fresh, item.Value)
 		}
 	}
-	if a.h.diskFull { // the orders are not acknowledged, but those for known allocations count
+	if a.h.DiskFull { // the orders are not acknowledged, but those for known allocations count
 		a.adopt(fresh, change.Removed)
 		a.declineUnstored(fresh)
 		a.advance()
@@ -384,7 +385,7 @@ func (a *agent) orders(s *agentSession, m nodeOrders) {
 		a.adopt(fresh, change.Removed)
 		a.position = change.Position
 		if a.session == s {
-			s.e.send(ordersStored{change.Position})
+			s.e.Send(ordersStored{change.Position})
 			if slices.ContainsFunc(fresh, func(o allocOrder) bool { return o.binding&lease.Region != 0 }) {
 				a.renewLater(s)
 			}
@@ -461,7 +462,7 @@ func (a *agent) sendReports() {
 		if !more {
 			return
 		}
-		s.e.send(nodeReports{b})
+		s.e.Send(nodeReports{b})
 	}
 }
 
@@ -469,14 +470,14 @@ func (a *agent) sendReports() {
 func (a *agent) beSecond(d time.Duration) {
 	w := a.r.w
 	w.begin(a.p)
-	w.in(d, func() {
-		if w.now >= int64(calm) {
+	w.In(d, func() {
+		if w.Now >= int64(calm) {
 			return
 		}
-		a.p.kill(false)
-		a.p.unwanted = true
-		if w.chance(2) {
-			a.h.crash()
+		a.p.Kill(false)
+		a.p.Unwanted = true
+		if w.Chance(2) {
+			a.h.Crash()
 		}
 	})
 }

@@ -8,19 +8,17 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/internal/plant"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
+	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
 
 // The prefixes of the keys in the store.
 const (
-	electionPrefix = "election/"
-	leadershipKey  = "leadership"
-	jobPrefix      = "jobs/"
-	slotPrefix     = "slots/"
-	regionPrefix   = "regions/"
+	leadershipKey = "leadership"
+	jobPrefix     = "jobs/"
+	slotPrefix    = "slots/"
+	regionPrefix  = "regions/"
 )
-
-// shortestCandidacy is the shortest TTL of an election key.
-const shortestCandidacy = 5 * time.Second
 
 // leadershipRecord is the record of the present term. See nusav1.LeadershipRecord.
 type leadershipRecord struct {
@@ -51,10 +49,10 @@ type leadershipRecord struct {
 // globalServer is one server of the global tier.
 type globalServer struct {
 	w    *world
-	h    *host
-	p    *proc
+	h    *machine.Host
+	p    *machine.Proc
 	name string
-	db   *etcdClient
+	db   *store.Client
 	term *globalTerm // nil: not active
 	old  bool        // runs a version of the earlier feature level
 	// lease is the value of --lease. ttl is the TTL of the election key.
@@ -67,17 +65,17 @@ type globalServer struct {
 }
 
 func newGlobalServer(w *world, i int) *globalServer {
-	g := &globalServer{w: w, name: fmt.Sprintf("g-s%d", i), lease: pick[time.Duration](&w.engine, 6, 10, 15) * time.Second, ttl: shortestCandidacy * pick[time.Duration](&w.engine, 1, 2)}
-	g.h = newHost(w, g.name)
-	g.p = g.h.newProc(g.name)
-	g.p.onStart = func() {
-		g.db, g.notedAt = newEtcdClient(g.p, w.etcd), 0 // the clock starts again with the host
+	g := &globalServer{w: w, name: fmt.Sprintf("g-s%d", i), lease: machine.Pick[time.Duration](w.Engine, 6, 10, 15) * time.Second, ttl: store.ShortestCandidacy * machine.Pick[time.Duration](w.Engine, 1, 2)}
+	g.h = w.NewHost(g.name)
+	g.p = g.h.NewProc(g.name)
+	g.p.OnStart = func() {
+		g.db, g.notedAt = store.NewClient(g.p, w.etcd), 0 // the clock starts again with the host
 		g.removeFormer()
 	}
-	g.p.onKill = func(bool) { g.term = nil }
-	g.p.accept = func(e *end) {
+	g.p.OnKill = func(bool) { g.term = nil }
+	g.p.Accept = func(e *machine.End) {
 		if g.term == nil {
-			e.recv = func(any) { e.send(refused{}); e.close() }
+			e.Recv = func(any) { e.Send(refused{}); e.Close() }
 			return
 		}
 		g.term.accept(e)
@@ -87,21 +85,23 @@ func newGlobalServer(w *world, i int) *globalServer {
 
 // removeFormer removes the candidacy of the server's former process, as global/leadership.go does.
 func (g *globalServer) removeFormer() {
-	g.db.call(2*time.Second, func(s *etcd) (any, error) {
-		var former []write
-		for _, k := range s.list(electionPrefix) {
-			if s.keys[k].value == g.name {
-				former = append(former, write{key: k, delete: true, rev: s.keys[k].mod})
+	g.db.Call(2*time.Second, func(s *store.Store) (any, error) {
+		var former []store.Write
+		for _, k := range s.List(store.ElectionPrefix) {
+			if s.Keys[k].Value == g.name {
+				former = append(former, store.Write{Key: k, Delete: true, Rev: s.Keys[k].Mod})
 			}
 		}
 		return former, nil
 	}, func(v any, err error) {
 		if err != nil {
-			g.p.after(500*time.Millisecond, g.removeFormer)
+			g.p.After(500*time.Millisecond, g.removeFormer)
 			return
 		}
-		for _, k := range v.([]write) {
-			g.db.call(2*time.Second, func(s *etcd) (any, error) { return s.txn([]compare{{k.key, false, k.rev}}, []write{k}) }, func(any, error) {})
+		for _, k := range v.([]store.Write) {
+			g.db.Call(2*time.Second, func(s *store.Store) (any, error) {
+				return s.Txn([]store.Compare{{Key: k.Key, Rev: k.Rev}}, []store.Write{k})
+			}, func(any, error) {})
 		}
 		g.campaign()
 	})
@@ -121,16 +121,16 @@ type candidate struct {
 // campaign stands for election until the server is elected or its key expires.
 func (g *globalServer) campaign() {
 	g.candidacy++
-	c := &candidate{g: g, lastSeen: g.h.clock()}
+	c := &candidate{g: g, lastSeen: g.h.Clock()}
 	ttl := g.ttl
-	g.db.call(ttl, func(s *etcd) (any, error) {
-		s.sequence++
-		key := fmt.Sprintf("%s%016x", electionPrefix, s.sequence)
-		rev, err := s.txn(nil, []write{{key: key, value: g.name, ttl: ttl}})
+	g.db.Call(ttl, func(s *store.Store) (any, error) {
+		s.Sequence++
+		key := fmt.Sprintf("%s%016x", store.ElectionPrefix, s.Sequence)
+		rev, err := s.Txn(nil, []store.Write{{Key: key, Value: g.name, TTL: ttl}})
 		return [2]any{key, rev}, err
 	}, func(v any, err error) {
 		if err != nil {
-			g.p.after(500*time.Millisecond, g.removeFormer)
+			g.p.After(500*time.Millisecond, g.removeFormer)
 			return
 		}
 		c.key, c.create = v.([2]any)[0].(string), v.([2]any)[1].(int64)
@@ -145,10 +145,10 @@ func (c *candidate) keepAlive() {
 	if c.ended {
 		return
 	}
-	at := g.h.clock()
+	at := g.h.Clock()
 	id := c.proof.Request(at)
-	g.db.call(g.ttl, func(s *etcd) (any, error) {
-		err := s.keep(c.key, c.create, g.ttl)
+	g.db.Call(g.ttl, func(s *store.Store) (any, error) {
+		err := s.Keep(c.key, c.create, g.ttl)
 		if plant.Is(plant.RenewWithoutKey) && err != nil {
 			err = nil
 		}
@@ -156,21 +156,21 @@ func (c *candidate) keepAlive() {
 	}, func(_ any, err error) {
 		switch {
 		case c.ended:
-		case err == errCompare:
+		case err == store.ErrCompare:
 			c.end("its key is gone")
 		case err == nil:
 			c.lastSeen = at
 			t := g.term
-			uncertain := t != nil && t.c == c && !t.config().Serving(g.h.clock())
+			uncertain := t != nil && t.c == c && !t.config().Serving(g.h.Clock())
 			c.proof.Granted(id, lease.Sure(g.ttl))
 			if uncertain {
 				t.resumed()
 			}
-		case g.h.clock()-c.lastSeen > g.ttl:
+		case g.h.Clock()-c.lastSeen > g.ttl:
 			c.end("no renewal for the length of the candidacy")
 		}
 	})
-	g.p.after(g.ttl/3, c.keepAlive)
+	g.p.After(g.ttl/3, c.keepAlive)
 }
 
 // await begins a term once the candidate is the first one.
@@ -178,11 +178,11 @@ func (c *candidate) await() {
 	if c.ended {
 		return
 	}
-	c.g.db.call(time.Second, func(s *etcd) (any, error) {
-		name, _ := s.first()
-		return [2]any{name == c.key, s.rev}, nil
+	c.g.db.Call(time.Second, func(s *store.Store) (any, error) {
+		name, _ := s.First()
+		return [2]any{name == c.key, s.Rev}, nil
 	}, func(v any, err error) {
-		if now := c.g.h.clock(); err == nil && !c.ended && now-c.g.notedAt >= 5*time.Second {
+		if now := c.g.h.Clock(); err == nil && !c.ended && now-c.g.notedAt >= 5*time.Second {
 			c.g.known, c.g.notedAt = max(c.g.known, v.([2]any)[1].(int64)), now
 		}
 		switch {
@@ -192,7 +192,7 @@ func (c *candidate) await() {
 		case err == nil:
 			c.stand()
 		default:
-			c.g.p.after(250*time.Millisecond, c.await)
+			c.g.p.After(250*time.Millisecond, c.await)
 		}
 	})
 }
@@ -200,9 +200,9 @@ func (c *candidate) await() {
 // stand waits until the candidate's key is the first one. The store answers only then. After a
 // time-out, await asks again.
 func (c *candidate) stand() {
-	c.g.db.call(5*time.Second, func(s *etcd) (any, error) {
-		if name, _ := s.first(); name != c.key {
-			return nil, errLater
+	c.g.db.Call(5*time.Second, func(s *store.Store) (any, error) {
+		if name, _ := s.First(); name != c.key {
+			return nil, store.ErrLater
 		}
 		return nil, nil
 	}, func(_ any, err error) {
@@ -223,45 +223,45 @@ func (c *candidate) end(why string) {
 	}
 	c.ended = true
 	g := c.g
-	if g.w.tracing() {
-		g.w.tracef("%s: not active: %s", g.name, why)
+	if g.w.Tracing() {
+		g.w.Tracef("%s: not active: %s", g.name, why)
 	}
 	if t := g.term; t != nil && t.c == c {
 		g.known = max(g.known, t.rev)
 		g.term = nil
 		for _, name := range sortedKeys(t.regions) {
 			if s := t.regions[name].session; s != nil {
-				s.e.close()
+				s.e.Close()
 			}
 		}
 	}
 	key, create := c.key, c.create
-	g.db.call(2*time.Second, func(s *etcd) (any, error) {
-		return s.txn([]compare{{key, true, create}}, []write{{key: key, delete: true}})
+	g.db.Call(2*time.Second, func(s *store.Store) (any, error) {
+		return s.Txn([]store.Compare{{Key: key, Create: true, Rev: create}}, []store.Write{{Key: key, Delete: true}})
 	},
-		func(any, error) { g.p.after(500*time.Millisecond, g.campaign) })
+		func(any, error) { g.p.After(500*time.Millisecond, g.campaign) })
 }
 
 // load reads everything, and writes the term's record before the server does anything else.
 func (c *candidate) load() {
 	g := c.g
-	g.db.call(3*time.Second, func(s *etcd) (any, error) {
-		all := map[string]etcdKey{}
-		for k, v := range s.keys {
-			if !strings.HasPrefix(k, electionPrefix) {
+	g.db.Call(3*time.Second, func(s *store.Store) (any, error) {
+		all := map[string]store.Key{}
+		for k, v := range s.Keys {
+			if !strings.HasPrefix(k, store.ElectionPrefix) {
 				all[k] = *v
 			}
 		}
-		return [3]any{all, s.rev, s.surplus}, nil
+		return [3]any{all, s.Rev, s.Surplus}, nil
 	}, func(v any, err error) {
 		if err != nil || c.ended {
 			c.end("the store could not be read")
 			return
 		}
-		all, rev, surplus := v.([3]any)[0].(map[string]etcdKey), v.([3]any)[1].(int64), v.([3]any)[2].(int64)
-		old, _ := all[leadershipKey].value.(leadershipRecord)
+		all, rev, surplus := v.([3]any)[0].(map[string]store.Key), v.([3]any)[1].(int64), v.([3]any)[2].(int64)
+		old, _ := all[leadershipKey].Value.(leadershipRecord)
 		next := old
-		next.term = region.Term{Number: old.term.Number + 1, Nonce: fmt.Sprintf("%08x", g.w.rng.Uint32())}
+		next.term = region.Term{Number: old.term.Number + 1, Nonce: fmt.Sprintf("%08x", g.w.Rng.Uint32())}
 		next.leaseMax = max(old.leaseMax, g.lease)
 		if old.candidacy == 0 {
 			old.candidacy = g.ttl
@@ -278,15 +278,15 @@ func (c *candidate) load() {
 		case !next.logged || surplus > next.log:
 			next.log, next.logged = surplus, true
 		}
-		next.terms = region.Begin(next.terms, next.term, all[leadershipKey].mod)
+		next.terms = region.Begin(next.terms, next.term, all[leadershipKey].Mod)
 		if g.known > rev && !plant.Is(plant.OldStore) {
 			next.conflict, next.known = true, max(next.known, g.known)
 		}
 		if plant.Is(plant.LeaseForgotten) {
 			old.leaseMax, next.leaseMax = g.lease, g.lease
 		}
-		g.db.call(3*time.Second, func(s *etcd) (any, error) {
-			return s.txn([]compare{{c.key, true, c.create}, {leadershipKey, false, all[leadershipKey].mod}}, []write{{key: leadershipKey, value: next}})
+		g.db.Call(3*time.Second, func(s *store.Store) (any, error) {
+			return s.Txn([]store.Compare{{Key: c.key, Create: true, Rev: c.create}, {Key: leadershipKey, Rev: all[leadershipKey].Mod}}, []store.Write{{Key: leadershipKey, Value: next}})
 		}, func(v any, err error) {
 			if err != nil || c.ended {
 				c.end("the term could not be written")
@@ -295,11 +295,11 @@ func (c *candidate) load() {
 			written := int64(0)
 			for key, kv := range all {
 				if key != leadershipKey {
-					written = max(written, kv.mod)
+					written = max(written, kv.Mod)
 				}
 			}
 			next.terms = region.Loaded(next.terms, written)
-			all[leadershipKey] = etcdKey{value: next, mod: v.(int64)}
+			all[leadershipKey] = store.Key{Value: next, Mod: v.(int64)}
 			g.term = newGlobalTerm(c, all, v.(int64), old)
 		})
 	})

@@ -46,7 +46,7 @@ func (v *watch) received(u *uplink, g regionlease.Grant) {
 		v.fail(4, "%s: a grant of a lease that was not requested", u.m.r.name)
 		return
 	}
-	now := u.m.srv.h.clock()
+	now := u.m.srv.h.Clock()
 	u.seen.grants = slices.DeleteFunc(u.seen.grants, func(g grantSeen) bool { return g.until <= now })
 	u.seen.grants = append(u.seen.grants, grantSeen{until: at + g.Duration, basis: g.Basis})
 	v.logged(u)
@@ -73,7 +73,7 @@ func (v *watch) passedOn(m *master, left time.Duration) {
 		return
 	}
 	v.logged(m.up)
-	c, until := m.view().Cluster(), m.srv.h.clock()+left
+	c, until := m.view().Cluster(), m.srv.h.Clock()+left
 	for _, g := range m.up.seen.grants {
 		if g.counts && g.until >= until && g.basis.Fence == c.Fence && g.basis.Incarnation == c.Incarnation && g.federation == c.FederationID {
 			return
@@ -323,11 +323,11 @@ func (w *world) excused(t *globalTerm, i instance, o owned) bool {
 		}
 	}
 	// A run that has failed starts again after a second and a setup of up to 40 seconds.
-	if at, ended := w.watch.exited[i]; ended && len(w.watch.live[i]) == 0 && w.now-at < 45e9 {
+	if at, ended := w.watch.exited[i]; ended && len(w.watch.live[i]) == 0 && w.Now-at < 45e9 {
 		return true
 	}
 	for a := range m.view().Allocs() {
-		if a.Key() == key && a.Index == i.index && a.Live() && a.ModifiedUnixNano > m.srv.h.wall()-45e9 {
+		if a.Key() == key && a.Index == i.index && a.Live() && a.ModifiedUnixNano > m.srv.h.Wall()-45e9 {
 			return true // the instance starts, or restarts after a failure
 		}
 	}
@@ -367,7 +367,7 @@ func (r *regionSim) master() *master {
 func (v *watch) promoted(name string, old, next any) {
 	was, _ := old.(*rolloutRecord)
 	is, _ := next.(*rolloutRecord)
-	j, _ := v.w.etcd.value(jobPrefix + name).(*jobRecord)
+	j, _ := v.w.etcd.Value(jobPrefix + name).(*jobRecord)
 	if was == nil || is == nil || was.Promoted || !is.Promoted || !is.Decided || j == nil || v.restoredAt != 0 {
 		return
 	}
@@ -379,8 +379,8 @@ func (v *watch) promoted(name string, old, next any) {
 		for i := c.From; i < c.From+c.N; i++ {
 			at, ran := v.life.up[upKey{instance{job: name, group: c.Group, index: int32(i)}, is.Version}]
 			// The clock of a server may be one per cent fast.
-			if least := g.life.minHealthy - g.life.minHealthy/50; !ran || time.Duration(v.w.now-at) < least {
-				v.fail(canariesKept, "canary %d of %s/%s v%d is promoted after %s; min_healthy is %s", i, name, c.Group, is.Version, time.Duration(v.w.now-at), g.life.minHealthy)
+			if least := g.life.minHealthy - g.life.minHealthy/50; !ran || time.Duration(v.w.Now-at) < least {
+				v.fail(canariesKept, "canary %d of %s/%s v%d is promoted after %s; min_healthy is %s", i, name, c.Group, is.Version, time.Duration(v.w.Now-at), g.life.minHealthy)
 			}
 		}
 	}
@@ -393,8 +393,8 @@ func (v *watch) early(old, next any) {
 	if !v.w.life || !had || !has || is.Desired != region.DesiredRun || v.restoredAt != 0 {
 		return
 	}
-	rec, _ := v.w.etcd.value(rolloutPrefix + is.Job).(*rolloutRecord)
-	j, _ := v.w.etcd.value(jobPrefix + is.Job).(*jobRecord)
+	rec, _ := v.w.etcd.Value(rolloutPrefix + is.Job).(*rolloutRecord)
+	j, _ := v.w.etcd.Value(jobPrefix + is.Job).(*jobRecord)
 	if j == nil || rec.stored().Of(is.Group) == nil || rec.Promoted || rec.Version != j.rolledOut() || j.stopped {
 		return
 	}

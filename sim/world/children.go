@@ -16,7 +16,9 @@ import (
 	"github.com/nusa-scheduler/nusa/job/steps"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/state/retry"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
 	"github.com/nusa-scheduler/nusa/sim/world/rollout"
+	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
 
 const (
@@ -89,11 +91,11 @@ func (t children) tick() {
 	}
 	for _, name := range sortedKeys(t.jobs) { // forget the runs that have ended
 		if j := t.jobs[name]; j.purge && len(t.slotsOf(name)) == 0 {
-			t.commit(func() []write {
+			t.commit(func() []store.Write {
 				if j := t.jobs[name]; j == nil || !j.purge || len(t.slotsOf(name)) > 0 {
 					return nil
 				}
-				return []write{{key: jobPrefix + name, delete: true}}
+				return []store.Write{{Key: jobPrefix + name, Delete: true}}
 			}, nil)
 		}
 	}
@@ -106,7 +108,7 @@ func (t children) load() {
 	}
 	for name, r := range t.schedules {
 		next := *r
-		next.state.Decided = time.Unix(t.g.h.wall()/1e9, 0)
+		next.state.Decided = time.Unix(t.g.h.Wall()/1e9, 0)
 		t.schedules[name] = &next
 	}
 }
@@ -143,37 +145,37 @@ func (t children) runState(name string) (s plan.RunState, gone bool) {
 }
 
 // stop returns the write that stops a run. purge: the job is forgotten afterwards.
-func (t children) stop(name string, purge bool) []write {
+func (t children) stop(name string, purge bool) []store.Write {
 	j := t.jobs[name]
 	if j == nil || j.stopped && (j.purge || !purge) {
 		return nil
 	}
-	return []write{{key: jobPrefix + name, value: &jobRecord{jobVersion: j.jobVersion, run: j.run, revision: j.revision, stopped: true, purge: j.purge || purge}}}
+	return []store.Write{{Key: jobPrefix + name, Value: &jobRecord{jobVersion: j.jobVersion, run: j.run, revision: j.revision, stopped: true, purge: j.purge || purge}}}
 }
 
 // begin returns the write that stores the job of a run.
-func (t children) begin(name string, k kid) write {
+func (t children) begin(name string, k kid) store.Write {
 	w := t.w
-	e := &w.engine
+	e := w.Engine
 	v := &jobVersion{name: name, version: 1, typ: state.Batch, priority: 50}
-	after := func() time.Duration { return pick(e, waits[:]...) }
-	g := &groupVersion{job: name, group: "g0", typ: state.Batch, count: 1, cpu: 100, kill: e.between(0, 4*time.Second), maxParallel: 1,
-		node: policy{after(), true, true}, region: policy{after(), true, true}, runs: e.between(time.Second, 15*time.Second)}
+	after := func() time.Duration { return machine.Pick(e, waits[:]...) }
+	g := &groupVersion{job: name, group: "g0", typ: state.Batch, count: 1, cpu: 100, kill: e.Between(0, 4*time.Second), maxParallel: 1,
+		node: policy{after(), true, true}, region: policy{after(), true, true}, runs: e.Between(time.Second, 15*time.Second)}
 	if k.schedule != nil {
-		g.runs = e.between(time.Second, 60*time.Second)
+		g.runs = e.Between(time.Second, 60*time.Second)
 	}
-	g.life.retry = &retry.Policy{Attempts: int32(e.rng.IntN(2)), Default: retry.Rule{Attempts: -1, From: time.Second, To: 2 * time.Second}, Rules: []retry.Rule{{ExitCodes: []int32{exitFinal}, Fail: true}}}
+	g.life.retry = &retry.Policy{Attempts: int32(e.Rng.IntN(2)), Default: retry.Rule{Attempts: -1, From: time.Second, To: 2 * time.Second}, Rules: []retry.Rule{{ExitCodes: []int32{exitFinal}, Fail: true}}}
 	g.hash = g.identity()
 	v.groups = []*groupVersion{g}
 	v.spec = fmt.Appendf(nil, "%s v1 %d", name, len(w.specs))
 	w.specs[string(v.spec)], w.versions[versionKey{name, 1}], w.kids[name] = v, v, k
-	return write{key: jobPrefix + name, value: &jobRecord{jobVersion: v}}
+	return store.Write{Key: jobPrefix + name, Value: &jobRecord{jobVersion: v}}
 }
 
 // began notes the revision of the jobs that a transaction has stored.
-func (t children) began(ws []write) {
+func (t children) began(ws []store.Write) {
 	for _, o := range ws {
-		if j, is := o.value.(*jobRecord); is && j.revision == 0 {
+		if j, is := o.Value.(*jobRecord); is && j.revision == 0 {
 			j.revision, j.run = t.rev, t.rev
 		}
 	}
@@ -184,8 +186,8 @@ func (t children) stepSchedule(name string, n int) {
 	if next, _ := t.scheduleStep(name, true); next == nil || n == 0 {
 		return
 	}
-	var ws []write
-	t.commit(func() []write {
+	var ws []store.Write
+	t.commit(func() []store.Write {
 		var next *scheduleRecord
 		next, ws = t.scheduleStep(name, false)
 		if next == nil {
@@ -194,7 +196,7 @@ func (t children) stepSchedule(name string, n int) {
 		if plant.Is(plant.RunBeforeRecord) && next.did.Start != nil {
 			return ws
 		}
-		ws = append(ws, write{key: schedulePrefix + name, value: next})
+		ws = append(ws, store.Write{Key: schedulePrefix + name, Value: next})
 		return ws
 	}, func(ok bool) {
 		if ok {
@@ -206,18 +208,18 @@ func (t children) stepSchedule(name string, n int) {
 
 // scheduleStep returns the record of a schedule after a step, and the writes to jobs. It returns nil if nothing
 // follows. ask: the caller asks only whether something follows.
-func (t children) scheduleStep(name string, ask bool) (*scheduleRecord, []write) {
+func (t children) scheduleStep(name string, ask bool) (*scheduleRecord, []store.Write) {
 	old := t.schedules[name]
 	if old == nil {
 		return nil, nil
 	}
-	now := time.Unix(0, t.g.h.wall())
+	now := time.Unix(0, t.g.h.Wall())
 	next := &scheduleRecord{rule: old.rule, state: old.state, total: old.total, wall: now}
 	if old.state.Paused {
 		next.wall = old.wall
 	}
 	var runs []plan.Run
-	var ws []write
+	var ws []store.Write
 	for _, r := range old.runs {
 		r.State, _ = t.runState(r.Name)
 		if j := t.jobs[r.Name]; j != nil {
@@ -232,7 +234,7 @@ func (t children) scheduleStep(name string, ask bool) (*scheduleRecord, []write)
 	}
 	next.did = plan.Step(*old.rule, old.state, now, runs)
 	next.state = next.did.State
-	if t.w.now > int64(lastStart) && !next.state.Paused { // an operator pauses it
+	if t.w.Now > int64(lastStart) && !next.state.Paused { // an operator pauses it
 		next.did = plan.Plan{}
 		next.state = old.state
 		next.state.Paused = true
@@ -258,8 +260,8 @@ func (t children) scheduleStep(name string, ask bool) (*scheduleRecord, []write)
 	if len(ws) == 0 && next.did.Start == nil && reflect.DeepEqual(next.state, old.state) && len(next.runs) == len(old.runs) {
 		return nil, nil
 	}
-	if t.w.tracing() && !ask {
-		t.w.tracef("%s: schedule %s: start %v stop %v skipped %d missed %d, %d active", t.g.name, name, next.did.Start, next.did.Stop, len(next.did.Skipped), next.did.Missed, len(next.runs))
+	if t.w.Tracing() && !ask {
+		t.w.Tracef("%s: schedule %s: start %v stop %v skipped %d missed %d, %d active", t.g.name, name, next.did.Start, next.did.Stop, len(next.did.Skipped), next.did.Missed, len(next.runs))
 	}
 	return next, ws
 }
@@ -293,7 +295,7 @@ func (t children) decideFlow(r *flowRecord) flow.Plan {
 	for i := range r.items {
 		all = append(all, i)
 	}
-	return flow.Decide(r.snapshotOf(), all, time.Unix(0, t.g.h.wall()), flow.View{
+	return flow.Decide(r.snapshotOf(), all, time.Unix(0, t.g.h.Wall()), flow.View{
 		Job: func(step, item int) (steps.End, string) {
 			switch s, gone := t.runState(r.childName(step, item, r.attempts[step][item])); {
 			case gone:
@@ -316,8 +318,8 @@ func (t children) stepFlow(name string, n int) {
 	} else if p := t.decideFlow(r); p.Idle() {
 		return
 	}
-	var ws []write
-	t.commit(func() []write {
+	var ws []store.Write
+	t.commit(func() []store.Write {
 		r := t.flows[name]
 		if r == nil || r.ended {
 			return nil
@@ -333,13 +335,13 @@ func (t children) stepFlow(name string, n int) {
 }
 
 // flowStep returns the writes of a step of a run.
-func (t children) flowStep(old *flowRecord) (ws []write) {
+func (t children) flowStep(old *flowRecord) (ws []store.Write) {
 	p := t.decideFlow(old)
 	if p.Idle() {
 		return nil
 	}
 	next := *old
-	next.items, next.attempts, next.did, next.at = nil, nil, p.Actions, t.w.now
+	next.items, next.attempts, next.did, next.at = nil, nil, p.Actions, t.w.Now
 	for i := range old.items {
 		next.items, next.attempts = append(next.items, slices.Clone(old.items[i])), append(next.attempts, slices.Clone(old.attempts[i]))
 	}
@@ -362,8 +364,8 @@ func (t children) flowStep(old *flowRecord) (ws []write) {
 				ws = append(ws, t.stop(child, true)...)
 			}
 		}
-		if t.w.tracing() {
-			t.w.tracef("%s: workflow %s: %s", t.g.name, old.name, a)
+		if t.w.Tracing() {
+			t.w.Tracef("%s: workflow %s: %s", t.g.name, old.name, a)
 		}
 	}
 	switch {
@@ -372,7 +374,7 @@ func (t children) flowStep(old *flowRecord) (ws []write) {
 	case p.Changes:
 		next.phase, next.outcome, next.why = p.Phase, p.Outcome, p.Why
 	}
-	return append(ws, write{key: flowPrefix + old.name, value: &next})
+	return append(ws, store.Write{Key: flowPrefix + old.name, Value: &next})
 }
 
 // isChild reports whether a job is a run of a schedule or of a workflow.
@@ -393,15 +395,15 @@ func (t rollouts) tick() {
 		}
 		if next, d := t.evaluate(t.jobs[name]); next != nil {
 			was := t.rollouts[name]
-			t.commit(func() []write {
+			t.commit(func() []store.Write {
 				j := t.jobs[name]
 				if t.leadership.conflict || j == nil || !t.evaluates(j) || t.rollouts[name] != was || j.rolledOut() != next.Version {
 					return nil
 				}
-				if t.w.tracing() {
-					t.w.tracef("%s: rollout of %s v%d: %s: %s", t.g.name, name, next.Version, d.Kind, d.Why)
+				if t.w.Tracing() {
+					t.w.Tracef("%s: rollout of %s v%d: %s: %s", t.g.name, name, next.Version, d.Kind, d.Why)
 				}
-				return []write{{key: rolloutPrefix + name, value: next}}
+				return []store.Write{{Key: rolloutPrefix + name, Value: next}}
 			}, nil)
 		}
 	}

@@ -8,18 +8,16 @@
 // The invariants are checked by true time, whenever something changes that they depend on: see
 // watch.go. A violation names the seed, and the seed replays it.
 //
-// The engine:
+// What the federation stands on:
 //
-//	host.go      true time, the queue of events, randomness and the trace; hosts whose clocks run fast or slow, processes, timers, disks
-//	net.go       streams with delays and breaks, cuts
-//	etcd.go      the model of the store
 //	raft.go      the model of a region's replicated log
 //	kernel.go    supervisors and the processes that they fork
+//	machine      hosts, processes, timers, disks and streams in virtual time
+//	store        the model of the store of the global tier
 //
 // The federation:
 //
-//	world.go     a world and its run; many worlds on all processors; planted bugs
-//	             (internal/plant): the worlds must find each of them
+//	world.go     a world and its run; which invariants the planted bugs break
 //	life.go      retry policies, arrays and rollouts: their rules in jobs, what must hold, and what
 //	             operators do with rollouts
 //	jobs.go      jobs, their versions, policies and rollouts; slots and answers between the tiers
@@ -46,5 +44,6 @@
 //	checks.go    more of what must hold: leases that are passed on, owners, states that
 //	             only advance, and the state at the end
 //
-// The folder rollout steps one rollout. The command that runs many worlds is in the folder simulate.
+// The folder rollout steps one rollout. The folder many runs many worlds and plants bugs (internal/plant): the
+// worlds must find each of them. The command that does both is in the folder simulate.
 package world

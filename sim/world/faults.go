@@ -7,88 +7,89 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
 )
 
-func (w *world) beginFaults() { w.in(w.between(20*time.Second, 60*time.Second), w.fault) }
+func (w *world) beginFaults() { w.In(w.Between(20*time.Second, 60*time.Second), w.fault) }
 
 // fault makes one random fault, and schedules the next one.
 func (w *world) fault() {
-	if w.now >= int64(calm) {
+	if w.Now >= int64(calm) {
 		return
 	}
-	w.in(w.between(2*time.Second, 30*time.Second), w.fault)
+	w.In(w.Between(2*time.Second, 30*time.Second), w.fault)
 	w.watch.stats.Faults++
-	for range 1 + w.rng.IntN(20)/19 {
+	for range 1 + w.Rng.IntN(20)/19 {
 		w.oneFault()
 	}
 }
 
 // lasting returns how long a fault lasts: mostly a short time, sometimes minutes.
 func (w *world) lasting() time.Duration {
-	d := w.between(100*time.Millisecond, 20*time.Second)
-	if w.chance(3) {
-		d = w.between(20*time.Second, 100*time.Second)
+	d := w.Between(100*time.Millisecond, 20*time.Second)
+	if w.Chance(3) {
+		d = w.Between(20*time.Second, 100*time.Second)
 	}
-	return min(d, calm-time.Duration(w.now))
+	return min(d, calm-time.Duration(w.Now))
 }
 
 func (w *world) oneFault() {
-	e := &w.engine
-	h := w.hosts[w.rng.IntN(len(w.hosts))]
-	r := w.regions[w.rng.IntN(len(w.regions))]
+	e := w.Engine
+	h := w.Hosts[w.Rng.IntN(len(w.Hosts))]
+	r := w.regions[w.Rng.IntN(len(w.regions))]
 	d := w.lasting()
-	switch w.rng.IntN(13) {
+	switch w.Rng.IntN(13) {
 	case 0, 1, 2:
 		w.cutRegion(r, d)
 	case 3:
-		w.cutPair(h, w.hosts[w.rng.IntN(len(w.hosts))], d, w.chance(2))
+		w.cutPair(h, w.Hosts[w.Rng.IntN(len(w.Hosts))], d, w.Chance(2))
 	case 4:
-		w.note("crash %s for %s", h.name, d)
-		h.crash()
-		w.in(d, h.restart)
+		w.note("crash %s for %s", h.Name, d)
+		h.Crash()
+		w.In(d, h.Restart)
 	case 5:
-		p := h.procs[0]
-		w.note("kill %s for %s", p.name, d)
-		p.kill(false)
-		w.in(min(d, 20*time.Second), p.start)
+		p := h.Procs[0]
+		w.note("kill %s for %s", p.Name, d)
+		p.Kill(false)
+		w.In(min(d, 20*time.Second), p.Start)
 	case 6:
-		w.note("pause %s for %s", h.procs[0].name, d)
-		h.procs[0].pause(d)
+		w.note("pause %s for %s", h.Procs[0].Name, d)
+		h.Procs[0].Pause(d)
 	case 7:
-		if h != w.etcd.p.h {
-			w.note("suspend %s for %s", h.name, d)
-			h.suspend(d)
+		if h != w.etcd.P.H {
+			w.note("suspend %s for %s", h.Name, d)
+			h.Suspend(d)
 		}
 	case 8:
-		h.wallOff += int64(w.between(-5*time.Hour, 5*time.Hour))
-		w.note("wall clock of %s", h.name)
+		h.WallOff += int64(w.Between(-5*time.Hour, 5*time.Hour))
+		w.note("wall clock of %s", h.Name)
 	case 9:
-		h.diskDelay = pick[time.Duration](e, 20, 200, 1000) * time.Millisecond
-		w.note("slow disk of %s for %s", h.name, d)
-		w.in(d, func() { h.diskDelay = 3 * time.Millisecond })
+		h.DiskDelay = machine.Pick[time.Duration](e, 20, 200, 1000) * time.Millisecond
+		w.note("slow disk of %s for %s", h.Name, d)
+		w.In(d, func() { h.DiskDelay = 3 * time.Millisecond })
 	case 10:
-		h.diskFull = true
-		w.note("full disk of %s for %s", h.name, d)
-		w.in(d, func() { h.diskFull = false })
+		h.DiskFull = true
+		w.note("full disk of %s for %s", h.Name, d)
+		w.In(d, func() { h.DiskFull = false })
 	case 11:
-		w.net.spike = 20
+		w.Net.Spike = 20
 		w.note("late messages for %s", d)
-		w.in(d, func() { w.net.spike = 0 })
+		w.In(d, func() { w.Net.Spike = 0 })
 	case 12:
 		w.startSecond(d)
 	}
 }
 
 func (w *world) note(format string, args ...any) {
-	if w.tracing() {
-		w.tracef("FAULT "+format, args...)
+	if w.Tracing() {
+		w.Tracef("FAULT "+format, args...)
 	}
 }
 
 // cutRegion cuts a region off the global tier, in one direction or in both.
 func (w *world) cutRegion(r *regionSim, d time.Duration) {
 	up, down := true, true
-	switch w.rng.IntN(4) {
+	switch w.Rng.IntN(4) {
 	case 0:
 		up = false
 	case 1:
@@ -96,10 +97,10 @@ func (w *world) cutRegion(r *regionSim, d time.Duration) {
 	}
 	w.note("cut %s off the global tier for %s up %v down %v", r.name, d, up, down)
 	w.meanwhile(r, d)
-	if w.chance(3) { // a region whose disks are slow when it returns stores its orders late
+	if w.Chance(3) { // a region whose disks are slow when it returns stores its orders late
 		for _, s := range r.raft.servers {
-			s.h.diskDelay = pick[time.Duration](&w.engine, 100, 300, 800) * time.Millisecond
-			w.in(min(d+10*time.Second, calm-time.Duration(w.now)), func() { s.h.diskDelay = 3 * time.Millisecond })
+			s.h.DiskDelay = machine.Pick[time.Duration](w.Engine, 100, 300, 800) * time.Millisecond
+			w.In(min(d+10*time.Second, calm-time.Duration(w.Now)), func() { s.h.DiskDelay = 3 * time.Millisecond })
 		}
 	}
 	for _, s := range r.raft.servers {
@@ -117,55 +118,55 @@ func (w *world) cutRegion(r *regionSim, d time.Duration) {
 // meanwhile makes an event that is dangerous while a region is cut off: a change of the region's
 // jobs, a successor with another lease, or a slow store at the return.
 func (w *world) meanwhile(r *regionSim, d time.Duration) {
-	soon := func(do func()) { w.in(min(w.between(200*time.Millisecond, 4*time.Second), d), do) }
-	switch w.rng.IntN(6) {
+	soon := func(do func()) { w.In(min(w.Between(200*time.Millisecond, 4*time.Second), d), do) }
+	switch w.Rng.IntN(6) {
 	case 0, 1:
 		soon(func() { w.changePolicy(r) })
 	case 2:
 		soon(w.changeLease)
 	case 3:
-		disk := w.etcd.p.h
-		w.in(max(0, d-2*time.Second), func() { disk.diskDelay = time.Second })
-		w.in(min(d+4*time.Second, calm-time.Duration(w.now)), func() { disk.diskDelay = 3 * time.Millisecond })
+		disk := w.etcd.P.H
+		w.In(max(0, d-2*time.Second), func() { disk.DiskDelay = time.Second })
+		w.In(min(d+4*time.Second, calm-time.Duration(w.Now)), func() { disk.DiskDelay = 3 * time.Millisecond })
 	}
 }
 
-func (w *world) cutPair(a, b *host, d time.Duration, both bool) {
+func (w *world) cutPair(a, b *machine.Host, d time.Duration, both bool) {
 	if a == b {
 		return
 	}
-	w.note("cut %s -> %s for %s both %v", a.name, b.name, d, both)
+	w.note("cut %s -> %s for %s both %v", a.Name, b.Name, d, both)
 	w.cutFor(a, b, d)
 	if both {
 		w.cutFor(b, a, d)
 	}
 }
 
-func (w *world) cutFor(a, b *host, d time.Duration) {
-	w.net.cut(a, b, true)
-	w.in(d, func() { w.net.cut(a, b, false) })
+func (w *world) cutFor(a, b *machine.Host, d time.Duration) {
+	w.Net.Cut(a, b, true)
+	w.In(d, func() { w.Net.Cut(a, b, false) })
 }
 
 // heal ends all faults.
 func (w *world) heal() {
 	w.note("all faults end")
 	w.endSeconds()
-	for i := range w.net.cuts {
-		for k := range w.net.cuts[i] {
-			w.net.cuts[i][k] = false
+	for i := range w.Net.Cuts {
+		for k := range w.Net.Cuts[i] {
+			w.Net.Cuts[i][k] = false
 		}
 	}
-	w.net.spike = 0
-	for _, h := range w.hosts {
-		h.diskFull, h.diskDelay = false, 3*time.Millisecond
-		h.suspendedUntil = min(h.suspendedUntil, w.now)
-		h.restart()
-		for _, p := range h.procs {
-			p.pausedUntil = 0
-			p.start()
+	w.Net.Spike = 0
+	for _, h := range w.Hosts {
+		h.DiskFull, h.DiskDelay = false, 3*time.Millisecond
+		h.SuspendedUntil = min(h.SuspendedUntil, w.Now)
+		h.Restart()
+		for _, p := range h.Procs {
+			p.PausedUntil = 0
+			p.Start()
 		}
 	}
-	w.net.flush()
+	w.Net.Flush()
 }
 
 // A second process has the name of another process. It is on another host, and has a data directory
@@ -174,35 +175,35 @@ func (w *world) heal() {
 // startSecond starts one of the second processes for a while.
 func (w *world) startSecond(d time.Duration) {
 	var start []func()
-	if w.second != nil && w.second.p.unwanted {
+	if w.second != nil && w.second.p.Unwanted {
 		start = append(start, func() {
 			w.begin(w.second.p)
-			w.in(d, w.endSecond)
+			w.In(d, w.endSecond)
 		})
 	}
 	for _, r := range w.regions {
-		if r.second != nil && r.second.p.unwanted {
+		if r.second != nil && r.second.p.Unwanted {
 			start = append(start, func() { r.startSecond(d) })
 		}
-		if r.secondAgent != nil && r.secondAgent.p.unwanted {
+		if r.secondAgent != nil && r.secondAgent.p.Unwanted {
 			start = append(start, func() { r.secondAgent.beSecond(d) })
 		}
 	}
 	if len(start) > 0 {
-		start[w.rng.IntN(len(start))]()
+		start[w.Rng.IntN(len(start))]()
 	}
 }
 
-func (w *world) begin(p *proc) {
-	w.note("a second %s", p.name)
-	p.unwanted = false
-	p.start()
+func (w *world) begin(p *machine.Proc) {
+	w.note("a second %s", p.Name)
+	p.Unwanted = false
+	p.Start()
 }
 
 func (w *world) endSecond() {
 	if w.second != nil {
-		w.second.p.kill(false)
-		w.second.p.unwanted = true
+		w.second.p.Kill(false)
+		w.second.p.Unwanted = true
 	}
 }
 
@@ -211,13 +212,13 @@ func (w *world) endSeconds() {
 	w.endSecond()
 	for _, r := range w.regions {
 		if s := r.second; s != nil {
-			s.p.unwanted = !slices.Contains(r.raft.servers, s)
-			if s.p.unwanted {
-				s.p.kill(false)
+			s.p.Unwanted = !slices.Contains(r.raft.servers, s)
+			if s.p.Unwanted {
+				s.p.Kill(false)
 			}
 		}
 		if a := r.secondAgent; a != nil {
-			a.p.unwanted = a.disk.starts == 0
+			a.p.Unwanted = a.disk.starts == 0
 		}
 	}
 }
@@ -238,19 +239,19 @@ func (w director) begin() {
 	}
 	var next func()
 	next = func() {
-		if w.now > int64(calm-100*time.Second) {
+		if w.Now > int64(calm-100*time.Second) {
 			return
 		}
-		w.in(w.between(60*time.Second, 90*time.Second), next)
+		w.In(w.Between(60*time.Second, 90*time.Second), next)
 		if t := w.active(); t != nil {
 			if owners := w.owners(t); len(owners) > 0 {
-				i, r := w.rng.IntN(len(scenes)), owners[w.rng.IntN(len(owners))]
+				i, r := w.Rng.IntN(len(scenes)), owners[w.Rng.IntN(len(owners))]
 				w.note("scene %d in %s", i, r.name)
 				scenes[i](w, r)
 			}
 		}
 	}
-	w.in(w.between(50*time.Second, 70*time.Second), next)
+	w.In(w.Between(50*time.Second, 70*time.Second), next)
 }
 
 // owners returns the connected regions that own an instance of a service that bind can change.
@@ -276,30 +277,30 @@ func (director) changeable(t *globalTerm, s region.Slot) bool {
 // version that no lease binds, or that takes longer to stop.
 func (w director) version(r *regionSim) {
 	w.bind(r, func(g *groupVersion) {
-		g.region.stop, g.kill = !w.chance(3), 10*time.Second
+		g.region.stop, g.kill = !w.Chance(3), 10*time.Second
 	})
-	w.in(w.between(15*time.Second, 20*time.Second), func() {
-		w.isolate(r, w.between(30*time.Second, 60*time.Second))
-		w.in(w.between(0, 2*time.Second), func() { w.bind(r, func(g *groupVersion) { g.region.stop, g.kill = true, 0 }) })
+	w.In(w.Between(15*time.Second, 20*time.Second), func() {
+		w.isolate(r, w.Between(30*time.Second, 60*time.Second))
+		w.In(w.Between(0, 2*time.Second), func() { w.bind(r, func(g *groupVersion) { g.region.stop, g.kill = true, 0 }) })
 	})
 }
 
 // lease shortens the lease while a region that holds a long one is cut off.
 func (w director) lease(r *regionSim) {
 	w.restartGlobals(30 * time.Second)
-	w.in(w.between(10*time.Second, 12*time.Second), func() { w.bind(r, func(g *groupVersion) { g.region.stop, g.kill = true, 0 }) })
-	w.in(w.between(25*time.Second, 30*time.Second), func() {
-		w.isolate(r, w.between(30*time.Second, 60*time.Second))
-		w.in(w.between(0, time.Second), func() { w.restartGlobals(6 * time.Second) })
+	w.In(w.Between(10*time.Second, 12*time.Second), func() { w.bind(r, func(g *groupVersion) { g.region.stop, g.kill = true, 0 }) })
+	w.In(w.Between(25*time.Second, 30*time.Second), func() {
+		w.isolate(r, w.Between(30*time.Second, 60*time.Second))
+		w.In(w.Between(0, time.Second), func() { w.restartGlobals(6 * time.Second) })
 	})
 }
 
 // late isolates a region until slots that a lease binds have moved to other regions. When the
 // region returns, its servers store their orders slowly.
 func (w director) late(r *regionSim) {
-	w.bind(r, func(g *groupVersion) { g.region.stop, g.kill, g.setup = true, w.between(0, 2*time.Second), 0 })
-	w.in(w.between(15*time.Second, 20*time.Second), func() {
-		d := w.between(30*time.Second, 50*time.Second)
+	w.bind(r, func(g *groupVersion) { g.region.stop, g.kill, g.setup = true, w.Between(0, 2*time.Second), 0 })
+	w.In(w.Between(15*time.Second, 20*time.Second), func() {
+		d := w.Between(30*time.Second, 50*time.Second)
 		w.isolate(r, d)
 		for _, s := range r.raft.servers {
 			w.slowDisk(s.h, d-time.Second, 12*time.Second, time.Second)
@@ -310,10 +311,10 @@ func (w director) late(r *regionSim) {
 // verdict lets a region return just when it is declared lost, while the store is slow.
 func (w director) verdict(r *regionSim) {
 	w.bind(r, func(g *groupVersion) { g.region.stop = false })
-	w.in(w.between(15*time.Second, 20*time.Second), func() {
-		d := w.between(4*time.Second, 8*time.Second)
+	w.In(w.Between(15*time.Second, 20*time.Second), func() {
+		d := w.Between(4*time.Second, 8*time.Second)
 		w.isolate(r, d)
-		w.slowDisk(w.etcd.p.h, d-2*time.Second, 6*time.Second, 1500*time.Millisecond)
+		w.slowDisk(w.etcd.P.H, d-2*time.Second, 6*time.Second, 1500*time.Millisecond)
 	})
 }
 
@@ -324,38 +325,38 @@ func (w director) oldLog(r *regionSim) {
 		return // once in each world is enough
 	}
 	w.bind(r, func(g *groupVersion) { g.node = policy{2 * time.Second, true, true} })
-	w.in(15*time.Second, func() {
+	w.In(15*time.Second, func() {
 		r.raft.copies, r.raft.copiedTerm = append(r.raft.copies, r.raft.st.Snapshot()), r.raft.term
 		for _, a := range r.agents {
-			if w.chance(2) {
+			if w.Chance(2) {
 				w.drain(r, a.id, true)
-				w.in(10*time.Second, func() { w.drain(r, a.id, false) })
+				w.In(10*time.Second, func() { w.drain(r, a.id, false) })
 			}
 		}
 	})
-	w.in(w.between(30*time.Second, 40*time.Second), func() { w.restoreRegion(r) })
+	w.In(w.Between(30*time.Second, 40*time.Second), func() { w.restoreRegion(r) })
 }
 
 // killed kills the agents of a region while new orders are being written to slow disks. It
 // withdraws the orders from some nodes.
 func (w director) killed(r *regionSim) {
 	w.bind(r, func(g *groupVersion) { g.node, g.kill, g.setup = policy{2 * time.Second, true, true}, 0, 0 })
-	w.in(15*time.Second, func() {
+	w.In(15*time.Second, func() {
 		for _, a := range r.agents {
 			w.slowDisk(a.h, 0, 15*time.Second, 2*time.Second)
 		}
 		w.bind(r, func(g *groupVersion) { g.cpu = map[int64]int64{100: 200, 200: 100, 500: 200}[g.cpu] }) // so that the instances start again
 	})
 	for _, a := range r.agents {
-		at := w.between(15500*time.Millisecond, 21*time.Second)
-		w.in(at, func() {
+		at := w.Between(15500*time.Millisecond, 21*time.Second)
+		w.In(at, func() {
 			w.note("kill %s", a.id)
-			a.p.kill(false)
-			w.in(w.between(200*time.Millisecond, 2*time.Second), a.p.start)
+			a.p.Kill(false)
+			w.In(w.Between(200*time.Millisecond, 2*time.Second), a.p.Start)
 		})
-		if w.chance(2) {
-			w.in(at, func() { w.drain(r, a.id, true) })
-			w.in(at+20*time.Second, func() { w.drain(r, a.id, false) })
+		if w.Chance(2) {
+			w.In(at, func() { w.drain(r, a.id, true) })
+			w.In(at+20*time.Second, func() { w.drain(r, a.id, false) })
 		}
 	}
 }
@@ -372,15 +373,15 @@ func (w director) drain(r *regionSim, id string, on bool) {
 func (w director) rebound(r *regionSim) {
 	fenced := policy{2 * time.Second, true, true}
 	w.bind(r, func(g *groupVersion) { g.region.stop, g.node, g.kill = false, fenced, 0 })
-	w.in(15*time.Second, func() { w.lateRenewals = 2 })
-	w.in(20*time.Second, func() { w.bind(r, func(g *groupVersion) { g.region.stop, g.node, g.kill = true, fenced, 0 }) })
-	w.in(w.between(20300*time.Millisecond, 22*time.Second), func() {
+	w.In(15*time.Second, func() { w.lateRenewals = 2 })
+	w.In(20*time.Second, func() { w.bind(r, func(g *groupVersion) { g.region.stop, g.node, g.kill = true, fenced, 0 }) })
+	w.In(w.Between(20300*time.Millisecond, 22*time.Second), func() {
 		w.lateRenewals = 0
-		d := w.between(30*time.Second, 50*time.Second)
+		d := w.Between(30*time.Second, 50*time.Second)
 		w.isolate(r, d)
 		for _, a := range r.agents {
-			a.p.kill(false)
-			w.in(min(d, calm-time.Duration(w.now)), a.p.start)
+			a.p.Kill(false)
+			w.In(min(d, calm-time.Duration(w.Now)), a.p.Start)
 		}
 	})
 }
@@ -388,16 +389,16 @@ func (w director) rebound(r *regionSim) {
 // clocks changes the wall clocks of a region's servers while nodes are cut off.
 func (w director) clocks(r *regionSim) {
 	w.bind(r, func(g *groupVersion) { g.node, g.kill = policy{2 * time.Second, true, true}, 10*time.Second })
-	w.in(w.between(15*time.Second, 20*time.Second), func() {
+	w.In(w.Between(15*time.Second, 20*time.Second), func() {
 		for _, a := range r.agents[1:] {
 			for _, s := range r.raft.servers {
 				w.cutPair(a.h, s.h, 40*time.Second, true)
 			}
 		}
 	})
-	w.in(w.between(20*time.Second, 35*time.Second), func() {
+	w.In(w.Between(20*time.Second, 35*time.Second), func() {
 		for _, s := range r.raft.servers {
-			s.h.wallOff += int64(w.between(-time.Hour, 5*time.Hour))
+			s.h.WallOff += int64(w.Between(-time.Hour, 5*time.Hour))
 		}
 	})
 }
@@ -405,26 +406,26 @@ func (w director) clocks(r *regionSim) {
 // deposed cuts the active server off the store, but not off the regions.
 func (w director) deposed(*regionSim) {
 	if t := w.active(); t != nil {
-		w.cutPair(t.g.h, w.etcd.p.h, w.between(15*time.Second, 40*time.Second), true)
+		w.cutPair(t.g.h, w.etcd.P.H, w.Between(15*time.Second, 40*time.Second), true)
 	}
 }
 
 // copied restores the store from a copy that has a bound version and another owner: since the copy
 // the instances run elsewhere, and no lease binds them. Only the region of the copy is connected.
 func (w director) copied(r *regionSim) {
-	if len(w.etcd.copies) > 0 {
+	if len(w.etcd.Copies) > 0 {
 		return
 	}
 	w.bind(r, func(g *groupVersion) { g.region.stop, g.kill, g.setup = true, 2*time.Second, 0 })
-	w.in(15*time.Second, func() {
-		w.etcd.copyNow()
+	w.In(15*time.Second, func() {
+		w.etcd.CopyNow()
 		w.bind(r, func(g *groupVersion) { g.region.stop = false })
 	})
-	w.in(20*time.Second, func() { operator(w).setDraining(r.name, true) })
-	w.in(w.between(40*time.Second, 45*time.Second), func() {
+	w.In(20*time.Second, func() { operator(w).setDraining(r.name, true) })
+	w.In(w.Between(40*time.Second, 45*time.Second), func() {
 		for _, o := range w.regions {
 			if o != r {
-				w.isolate(o, w.between(60*time.Second, 100*time.Second))
+				w.isolate(o, w.Between(60*time.Second, 100*time.Second))
 			}
 		}
 		w.restoreStore()
@@ -435,8 +436,8 @@ func (w director) copied(r *regionSim) {
 // server, so that another term begins with the alarm of a mass loss in the store.
 func (w director) apart(r *regionSim) {
 	w.bind(r, func(g *groupVersion) { g.region.stop = false })
-	w.in(w.between(15*time.Second, 20*time.Second), func() {
-		d, off := w.between(40*time.Second, 80*time.Second), []*regionSim{r}
+	w.In(w.Between(15*time.Second, 20*time.Second), func() {
+		d, off := w.Between(40*time.Second, 80*time.Second), []*regionSim{r}
 		for _, o := range w.regions {
 			if o != r && len(off) < 3 {
 				off = append(off, o)
@@ -445,11 +446,11 @@ func (w director) apart(r *regionSim) {
 		for _, o := range off {
 			w.isolate(o, d)
 		}
-		w.in(w.between(15*time.Second, 30*time.Second), func() {
+		w.In(w.Between(15*time.Second, 30*time.Second), func() {
 			if t := w.active(); t != nil {
 				w.note("kill %s", t.g.name)
-				t.g.p.kill(false)
-				w.in(w.between(200*time.Millisecond, 2*time.Second), t.g.p.start)
+				t.g.p.Kill(false)
+				w.In(w.Between(200*time.Millisecond, 2*time.Second), t.g.p.Start)
 			}
 		})
 	})
@@ -478,8 +479,8 @@ func (w director) bind(r *regionSim, change func(g *groupVersion)) {
 			}
 			v.spec = fmt.Appendf(nil, "%s v%d %d", v.name, v.version, len(w.specs))
 			w.specs[string(v.spec)], w.versions[versionKey{v.name, v.version}] = &v, &v
-			if w.tracing() {
-				w.tracef("operator: change %s", &v)
+			if w.Tracing() {
+				w.Tracef("operator: change %s", &v)
 			}
 			return &jobRecord{jobVersion: &v, run: old.run, revision: old.revision}
 		}
@@ -489,7 +490,7 @@ func (w director) bind(r *regionSim, change func(g *groupVersion)) {
 
 // isolate cuts a region off the global tier in both directions.
 func (w director) isolate(r *regionSim, d time.Duration) {
-	d = min(d, calm-time.Duration(w.now))
+	d = min(d, calm-time.Duration(w.Now))
 	w.note("isolate %s for %s", r.name, d)
 	for _, s := range r.raft.servers {
 		for _, g := range w.globals {
@@ -500,17 +501,17 @@ func (w director) isolate(r *regionSim, d time.Duration) {
 }
 
 // slowDisk makes a disk slow for a while.
-func (w director) slowDisk(h *host, from, d, delay time.Duration) {
-	w.in(from, func() { h.diskDelay = delay })
-	w.in(min(from+d, calm-time.Duration(w.now)), func() { h.diskDelay = 3 * time.Millisecond })
+func (w director) slowDisk(h *machine.Host, from, d, delay time.Duration) {
+	w.In(from, func() { h.DiskDelay = delay })
+	w.In(min(from+d, calm-time.Duration(w.Now)), func() { h.DiskDelay = 3 * time.Millisecond })
 }
 
 // restartGlobals restarts every global server with another --lease.
 func (w director) restartGlobals(lease time.Duration) {
 	for _, g := range w.globals {
 		g.lease = lease
-		g.p.kill(false)
-		w.in(w.between(100*time.Millisecond, time.Second), g.p.start)
+		g.p.Kill(false)
+		w.In(w.Between(100*time.Millisecond, time.Second), g.p.Start)
 	}
 	w.note("all global servers start again with --lease %s", lease)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/sim/world/rollout"
+	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
 
 // globalTerm is what a global server holds while it is the active one, in one leadership term. It
@@ -80,28 +81,28 @@ type globalRegion struct {
 // request is a transaction that waits. build reads the records and returns the writes. No writes:
 // there is nothing to do.
 type request struct {
-	build func() []write
+	build func() []store.Write
 	done  func(ok bool)
 }
 
-func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, former leadershipRecord) *globalTerm {
+func newGlobalTerm(c *candidate, all map[string]store.Key, rev int64, former leadershipRecord) *globalTerm {
 	g := c.g
-	term := all[leadershipKey].value.(leadershipRecord).term
-	t := &globalTerm{g: g, w: g.w, c: c, federation: g.w.etcd.federation, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.clock(), rev: rev, mods: map[string]int64{},
+	term := all[leadershipKey].Value.(leadershipRecord).term
+	t := &globalTerm{g: g, w: g.w, c: c, federation: g.w.etcd.Federation, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.Clock(), rev: rev, mods: map[string]int64{},
 		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, byJob: map[string][]region.Slot{}, regions: map[string]*globalRegion{}, schedules: map[string]*scheduleRecord{}, flows: map[string]*flowRecord{}, rollouts: map[string]*rolloutRecord{}, rolling: map[string]*rollout.Soft{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
 		movable: map[string][]place.Movable{}, reported: map[string]bool{}}
 	for _, k := range sortedKeys(all) {
-		t.store(k, all[k].value, all[k].mod)
+		t.store(k, all[k].Value, all[k].Mod)
 	}
-	if g.w.tracing() {
-		g.w.tracef("%s: active, term %d, revision %d", g.name, t.leadership.term.Number, rev)
+	if g.w.Tracing() {
+		g.w.Tracef("%s: active, term %d, revision %d", g.name, t.leadership.term.Number, rev)
 	}
 	g.w.watch.active(t)
 	children{t}.load()
 	for _, name := range t.names {
 		t.regions[name].life = region.Open(t.config(), t.regions[name].rec.Record, t.began)
 	}
-	g.p.every(time.Second, func() bool {
+	g.p.Every(time.Second, func() bool {
 		if t.ended() {
 			return false
 		}
@@ -117,7 +118,7 @@ func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, former leade
 
 func (t *globalTerm) ended() bool { return t.g.term != t }
 
-func (t *globalTerm) now() time.Duration { return t.g.h.clock() }
+func (t *globalTerm) now() time.Duration { return t.g.h.Clock() }
 
 // config returns the configuration of the regions' sessions.
 func (t *globalTerm) config() region.Config {
@@ -250,6 +251,15 @@ func (t *globalTerm) versionOf(s region.Slot) *jobVersion {
 	return t.w.versions[versionKey{s.Job, s.JobVersion}]
 }
 
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
 type versionKey struct {
 	job     string
 	version int64
@@ -257,7 +267,7 @@ type versionKey struct {
 
 // commit queues a transaction. Every transaction compares the election key, and all records that it
 // writes. After a failed write it is unknown what is stored, so the term ends.
-func (t *globalTerm) commit(build func() []write, done func(ok bool)) {
+func (t *globalTerm) commit(build func() []store.Write, done func(ok bool)) {
 	t.queue = append(t.queue, &request{build, done})
 	t.commitNext()
 }
@@ -269,11 +279,11 @@ func (t *globalTerm) commitNext() {
 	r := t.queue[0]
 	t.queue = t.queue[1:]
 	ws := r.build()
-	compares := []compare{{t.c.key, true, t.c.create}}
+	compares := []store.Compare{{Key: t.c.key, Create: true, Rev: t.c.create}}
 	for _, o := range ws {
-		compares = append(compares, compare{o.key, false, t.mods[o.key]})
+		compares = append(compares, store.Compare{Key: o.Key, Rev: t.mods[o.Key]})
 	}
-	ws = slices.DeleteFunc(ws, func(o write) bool { return o.compare })
+	ws = slices.DeleteFunc(ws, func(o store.Write) bool { return o.Compare })
 	ws = t.trace(ws)
 	if len(ws) == 0 {
 		if r.done != nil {
@@ -283,7 +293,7 @@ func (t *globalTerm) commitNext() {
 		return
 	}
 	t.inFlight = true
-	t.g.db.call(2*time.Second, func(s *etcd) (any, error) { return s.txn(compares, ws) }, func(v any, err error) {
+	t.g.db.Call(2*time.Second, func(s *store.Store) (any, error) { return s.Txn(compares, ws) }, func(v any, err error) {
 		t.inFlight = false
 		switch {
 		case t.ended():
@@ -294,7 +304,7 @@ func (t *globalTerm) commitNext() {
 		}
 		t.rev = v.(int64)
 		for _, o := range ws {
-			t.store(o.key, o.value, t.rev)
+			t.store(o.Key, o.Value, t.rev)
 		}
 		t.w.watch.wrote(t, ws)
 		if r.done != nil {
@@ -307,40 +317,40 @@ func (t *globalTerm) commitNext() {
 
 // trace adds the write that global/state/tx.go adds, so that a later term knows which revisions the
 // earlier terms wrote.
-func (t *globalTerm) trace(ws []write) []write {
+func (t *globalTerm) trace(ws []store.Write) []store.Write {
 	terms := t.leadership.terms
 	first := !terms[len(terms)-1].Wrote
-	if len(ws) == 0 || !first && slices.ContainsFunc(ws, func(o write) bool { return !o.delete }) {
+	if len(ws) == 0 || !first && slices.ContainsFunc(ws, func(o store.Write) bool { return !o.Delete }) {
 		return ws
 	}
 	rec := t.leadership
-	ws = slices.DeleteFunc(ws, func(o write) bool {
-		if o.key == leadershipKey {
-			rec = o.value.(leadershipRecord)
+	ws = slices.DeleteFunc(ws, func(o store.Write) bool {
+		if o.Key == leadershipKey {
+			rec = o.Value.(leadershipRecord)
 		}
-		return o.key == leadershipKey
+		return o.Key == leadershipKey
 	})
 	if first {
 		rec.terms = region.Written(terms)
 	}
-	return append(ws, write{key: leadershipKey, value: rec})
+	return append(ws, store.Write{Key: leadershipKey, Value: rec})
 }
 
 // putSlots turns the changes of a core into writes.
-func putSlots(changes []region.Change) []write {
-	var out []write
+func putSlots(changes []region.Change) []store.Write {
+	var out []store.Write
 	for _, c := range changes {
 		key := slotPrefix + c.Slot.Key()
 		if c.Delete {
-			out = append(out, write{key: key, delete: true})
+			out = append(out, store.Write{Key: key, Delete: true})
 		} else {
-			out = append(out, write{key: key, value: c.Slot})
+			out = append(out, store.Write{Key: key, Value: c.Slot})
 		}
 	}
 	// One transaction writes a key only once. If the changes delete a slot and also put it, the
 	// slot is put.
-	slices.SortStableFunc(out, func(a, b write) int { return cmp.Compare(a.key, b.key) })
-	return slices.CompactFunc(out, func(a, b write) bool { return a.key == b.key && !a.delete })
+	slices.SortStableFunc(out, func(a, b store.Write) int { return cmp.Compare(a.Key, b.Key) })
+	return slices.CompactFunc(out, func(a, b store.Write) bool { return a.Key == b.Key && !a.Delete })
 }
 
 // slotsOf returns the slots of a job, sorted as package place needs them.

@@ -9,7 +9,9 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
 	"github.com/nusa-scheduler/nusa/sim/world/rollout"
+	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
 
 // groupVersion is one group of one version of a job. It never changes.
@@ -98,17 +100,17 @@ func (w *world) groupOf(view *state.View, a *state.Alloc) *groupVersion {
 
 // newVersion makes a random version of a job. old is the version before it, or nil.
 func (w *world) newVersion(name string, old *jobVersion) *jobVersion {
-	e := &w.engine
-	v := &jobVersion{name: name, version: 1, priority: e.rng.IntN(100)}
+	e := w.Engine
+	v := &jobVersion{name: name, version: 1, priority: e.Rng.IntN(100)}
 	if old != nil {
 		v.version, v.typ, v.priority = old.version+1, old.typ, old.priority
 	} else {
-		v.typ = pick(e, state.Service, state.Service, state.Service, state.Service, state.Batch, state.System)
+		v.typ = machine.Pick(e, state.Service, state.Service, state.Service, state.Service, state.Batch, state.System)
 	}
 	groups := 1
 	if old != nil {
 		groups = len(old.groups)
-	} else if v.typ == state.Service && e.chance(4) {
+	} else if v.typ == state.Service && e.Chance(4) {
 		groups = 2
 	}
 	for i := range groups {
@@ -118,7 +120,7 @@ func (w *world) newVersion(name string, old *jobVersion) *jobVersion {
 		}
 		v.groups = append(v.groups, w.newGroup(v, fmt.Sprintf("g%d", i), was))
 	}
-	if groups == 2 && (old != nil && old.colocate != nil || old == nil && e.chance(2)) {
+	if groups == 2 && (old != nil && old.colocate != nil || old == nil && e.Chance(2)) {
 		v.colocate = [][]string{{"g0", "g1"}}
 		a, b := v.groups[0], v.groups[1]
 		b.region, b.regionKeep, b.singleton, b.failback, b.failbackAfter = a.region, a.regionKeep, a.singleton, a.failback, a.failbackAfter
@@ -134,15 +136,15 @@ func (w *world) newVersion(name string, old *jobVersion) *jobVersion {
 
 // newGroup makes one random group. If the group existed before, most fields stay.
 func (w *world) newGroup(v *jobVersion, name string, was *groupVersion) *groupVersion {
-	e := &w.engine
+	e := w.Engine
 	if was != nil {
 		g := *was
-		switch e.rng.IntN(4) {
+		switch e.Rng.IntN(4) {
 		case 0, 1: // scale the group
-			g.count = 1 + e.rng.IntN(4)
+			g.count = 1 + e.Rng.IntN(4)
 		case 2: // a change that needs a restart
-			g.cpu = pick(e, amounts[:]...)
-			g.kill = pick[time.Duration](e, 0, 2, 5, 10) * time.Second
+			g.cpu = machine.Pick(e, amounts[:]...)
+			g.kill = machine.Pick[time.Duration](e, 0, 2, 5, 10) * time.Second
 		case 3:
 			w.policies(v, &g)
 		}
@@ -152,13 +154,13 @@ func (w *world) newGroup(v *jobVersion, name string, was *groupVersion) *groupVe
 		g.life.changed(w, v, was, &g)
 		return &g
 	}
-	g := &groupVersion{job: v.name, group: name, typ: v.typ, count: 1 + e.rng.IntN(4), cpu: pick(e, amounts[:]...),
-		kill: pick[time.Duration](e, 0, 1, 2, 5, 10) * time.Second, maxParallel: 1 + e.rng.IntN(2)}
-	if e.chance(4) {
-		g.setup = e.between(time.Second, 40*time.Second)
+	g := &groupVersion{job: v.name, group: name, typ: v.typ, count: 1 + e.Rng.IntN(4), cpu: machine.Pick(e, amounts[:]...),
+		kill: machine.Pick[time.Duration](e, 0, 1, 2, 5, 10) * time.Second, maxParallel: 1 + e.Rng.IntN(2)}
+	if e.Chance(4) {
+		g.setup = e.Between(time.Second, 40*time.Second)
 	}
 	if v.typ == state.Batch {
-		g.runs = e.between(5*time.Second, 2*time.Minute)
+		g.runs = e.Between(5*time.Second, 2*time.Minute)
 	}
 	if w.life {
 		g.life = newRules(w, g)
@@ -169,19 +171,19 @@ func (w *world) newGroup(v *jobVersion, name string, was *groupVersion) *groupVe
 
 // policies chooses what happens when contact is lost.
 func (w *world) policies(v *jobVersion, g *groupVersion) {
-	e := &w.engine
-	after := func() time.Duration { return pick(e, waits[:]...) }
-	g.node = policy{after(), e.chance(3), !e.chance(5)}
-	g.region = policy{after(), e.chance(2), !e.chance(5)}
-	g.keepReplacement, g.regionKeep = e.chance(3), false
-	g.singleton = v.typ == state.Service && e.chance(3)
-	g.failback, g.failbackAfter = pick(e, place.FailbackReview, place.FailbackAuto, place.FailbackNever), after()
+	e := w.Engine
+	after := func() time.Duration { return machine.Pick(e, waits[:]...) }
+	g.node = policy{after(), e.Chance(3), !e.Chance(5)}
+	g.region = policy{after(), e.Chance(2), !e.Chance(5)}
+	g.keepReplacement, g.regionKeep = e.Chance(3), false
+	g.singleton = v.typ == state.Service && e.Chance(3)
+	g.failback, g.failbackAfter = machine.Pick(e, place.FailbackReview, place.FailbackAuto, place.FailbackNever), after()
 	switch {
 	case v.typ == state.System:
 		g.singleton, g.region.stop = false, false
 	case g.singleton:
 		g.count, g.node.stop = 1, true
-		g.regionKeep = e.chance(4)
+		g.regionKeep = e.Chance(4)
 		g.region.stop = !g.regionKeep
 	}
 	if g.life.parallel > 0 { // then leases end what a lost region or node runs
@@ -272,9 +274,9 @@ func (v *jobVersion) group(name string) *groupVersion {
 
 func (w *world) setupTime(g *groupVersion) time.Duration {
 	if g.setup > 0 {
-		return w.between(0, g.setup)
+		return w.Between(0, g.setup)
 	}
-	return w.between(time.Millisecond, 200*time.Millisecond)
+	return w.Between(time.Millisecond, 200*time.Millisecond)
 }
 
 // newID returns a new id for an allocation.
@@ -381,15 +383,15 @@ func (t rollouts) begin(old *jobRecord, next *jobVersion) *rolloutRecord {
 }
 
 // writes returns what is stored about the rollout of a job together with a new record of the job.
-func (t rollouts) writes(next *jobRecord) []write {
+func (t rollouts) writes(next *jobRecord) []store.Write {
 	old, key := t.jobs[next.name], rolloutPrefix+next.name
 	switch {
 	case !t.w.life || old == nil:
 	case old.stopped != next.stopped && t.rollouts[next.name] != nil:
-		return []write{{key: key, delete: true}}
+		return []store.Write{{Key: key, Delete: true}}
 	case !next.stopped && old.version != next.version:
 		if rec := t.begin(old, next.jobVersion); rec != nil {
-			return []write{{key: key, value: rec}}
+			return []store.Write{{Key: key, Value: rec}}
 		}
 	}
 	return nil

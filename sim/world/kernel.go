@@ -7,6 +7,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/internal/plant"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
 )
 
 // run is one run of a task: its supervisor with the shipped guard, and the command that the
@@ -14,13 +15,13 @@ import (
 // loss of the host's power.
 type run struct {
 	a       *agent
-	p       *proc
+	p       *machine.Proc
 	id      runID
 	o       allocOrder
 	guard   lease.Guard
 	alarmed time.Duration
 	// alarm is set for the clock reading armed.
-	alarm *alarm
+	alarm *machine.Alarm
 	armed time.Duration
 	// newest is the latest deadline that was sent to the supervisor, by the numbers of the
 	// renewals. The watch compares with it, independently of the guard.
@@ -48,23 +49,23 @@ const (
 func (a *agent) launch(al *agentAlloc, id runID, captured lease.Deadline) {
 	w := a.r.w
 	o := al.order
-	r := &run{a: a, id: id, o: o, follower: a.p.life}
-	d, held := a.lease.Deadline(o.binding, a.h.clock())
+	r := &run{a: a, id: id, o: o, follower: a.p.Life}
+	d, held := a.lease.Deadline(o.binding, a.h.Clock())
 	if plant.Is(plant.LateStart) && captured.At != 0 {
 		d, held = captured, true
 	}
 	a.runs[id] = r
-	r.p = a.h.newProc("run")
-	r.p.onStart, r.p.onKill = func() {}, func(bool) { r.lostPower() } // only the host ends the process
-	r.p.up, r.p.life = true, 1
+	r.p = a.h.NewProc("run")
+	r.p.OnStart, r.p.OnKill = func() {}, func(bool) { r.lostPower() } // only the host ends the process
+	r.p.Up, r.p.Life = true, 1
 	if o.binding != lease.None && (!held || al.ends()) {
 		r.finish(causeLease, -1)
 		return
 	}
 	r.newest = d
 	r.guard = lease.NewGuard(d, o.spec.kill)
-	r.p.after(w.between(time.Millisecond, 5*time.Millisecond), func() {
-		if !r.guard.MayFork(a.h.clock()) {
+	r.p.After(w.Between(time.Millisecond, 5*time.Millisecond), func() {
+		if !r.guard.MayFork(a.h.Clock()) {
 			r.finish(causeLease, -1)
 			return
 		}
@@ -74,25 +75,25 @@ func (a *agent) launch(al *agentAlloc, id runID, captured lease.Deadline) {
 
 func (r *run) fork() {
 	w := r.a.r.w
-	r.forked, r.at = true, w.now
+	r.forked, r.at = true, w.Now
 	w.watch.fork(r)
-	if w.tracing() {
-		w.tracef("%s: fork %s/%d %s", r.a.id, r.id.alloc, r.id.run, r.o.instance)
+	if w.Tracing() {
+		w.Tracef("%s: fork %s/%d %s", r.a.id, r.id.alloc, r.id.run, r.o.instance)
 	}
-	r.effect(r.guard.Forked(r.a.h.clock()))
+	r.effect(r.guard.Forked(r.a.h.Clock()))
 	r.tell(func() { r.a.runStarted(r.id); r.a.advance() })
 	g := r.o.spec
 	switch {
 	case g.runs > 0:
-		r.p.after(g.runs, func() {
+		r.p.After(g.runs, func() {
 			if code := g.life.exit(w); code != 0 {
 				r.finish(causeExited, code)
 				return
 			}
 			r.finish(causeExited, 0)
 		})
-	case w.chance(40):
-		r.p.after(w.between(time.Second, 2*time.Minute), func() { r.finish(causeExited, 1) })
+	case w.Chance(40):
+		r.p.After(w.Between(time.Second, 2*time.Minute), func() { r.finish(causeExited, 1) })
 	}
 }
 
@@ -115,7 +116,7 @@ func (r *run) effect(e lease.Effect) {
 	}
 	r.alarmed = at
 	if plant.Is(plant.SuspendedKill) && r.asked {
-		r.p.after(at-r.a.h.clock(), func() {
+		r.p.After(at-r.a.h.Clock(), func() {
 			if r.alarmed == at {
 				r.tick()
 			}
@@ -127,7 +128,7 @@ func (r *run) effect(e lease.Effect) {
 
 func (r *run) tick() {
 	r.alarmed = 0
-	r.effect(r.guard.Tick(r.a.h.clock()))
+	r.effect(r.guard.Tick(r.a.h.Clock()))
 }
 
 func (r *run) guardCause() endCause {
@@ -144,11 +145,11 @@ func (r *run) term() {
 		return
 	}
 	r.asked = true
-	if w.tracing() {
-		w.tracef("%s: stop %s/%d %s: %s", r.a.id, r.id.alloc, r.id.run, r.o.instance, r.guard.Cause())
+	if w.Tracing() {
+		w.Tracef("%s: stop %s/%d %s: %s", r.a.id, r.id.alloc, r.id.run, r.o.instance, r.guard.Cause())
 	}
-	if !w.chance(3) {
-		r.p.after(time.Duration(w.rng.Int64N(int64(r.o.spec.kill)+1)), func() {
+	if !w.Chance(3) {
+		r.p.After(time.Duration(w.Rng.Int64N(int64(r.o.spec.kill)+1)), func() {
 			r.guard.Exited()
 			r.finish(r.guardCause(), 143)
 		})
@@ -160,17 +161,17 @@ func (r *run) term() {
 func (r *run) setAlarm(at time.Duration) {
 	h, w := r.a.h, r.a.r.w
 	if r.alarm == nil {
-		life := r.p.life
-		r.alarm = newAlarm(w, func() {
+		life := r.p.Life
+		r.alarm = w.NewAlarm(func() {
 			due := r.armed
 			if r.alarmed != due {
 				return
 			}
-			if r.p.up && r.p.life == life && !r.p.stalled() {
+			if r.p.Up && r.p.Life == life && !r.p.Stalled() {
 				r.tick()
 				return
 			}
-			r.p.then(life, func() {
+			r.p.Then(life, func() {
 				if r.alarmed == due {
 					r.tick()
 				}
@@ -178,7 +179,7 @@ func (r *run) setAlarm(at time.Duration) {
 		})
 	}
 	r.armed = at
-	r.alarm.set(w.now + int64(h.trueFor(at-h.clock())))
+	r.alarm.Set(w.Now + int64(h.TrueFor(at-h.Clock())))
 }
 
 // renew passes a deadline to the supervisor.
@@ -196,7 +197,7 @@ func (r *run) renew(d lease.Deadline, b lease.Binding) {
 // stop asks the command to end, and kills it after the grace time.
 func (r *run) stop(grace time.Duration) {
 	if !r.ended && r.forked {
-		r.effect(r.guard.Stop(r.a.h.clock(), grace))
+		r.effect(r.guard.Stop(r.a.h.Clock(), grace))
 	}
 }
 
@@ -212,9 +213,9 @@ func (r *run) finish(cause endCause, code int) {
 	if r.forked {
 		r.a.r.w.watch.reap(r)
 	}
-	r.a.h.dropProc(r.p)
-	if r.a.r.w.tracing() {
-		r.a.r.w.tracef("%s: end %s/%d %s code %d cause %d", r.a.id, r.id.alloc, r.id.run, r.o.instance, code, r.cause)
+	r.a.h.DropProc(r.p)
+	if r.a.r.w.Tracing() {
+		r.a.r.w.Tracef("%s: end %s/%d %s code %d cause %d", r.a.id, r.id.alloc, r.id.run, r.o.instance, code, r.cause)
 	}
 	r.tell(func() { r.a.runEnded(r.id, r) })
 }
@@ -229,18 +230,7 @@ func (r *run) lostPower() {
 // tell runs do in the agent's process, if that process still lives.
 func (r *run) tell(do func()) {
 	life := r.follower
-	r.a.r.w.in(time.Millisecond, func() { r.a.p.then(life, do) })
-}
-
-func (h *host) dropProc(p *proc) {
-	p.up = false
-	p.life++
-	for i, o := range h.procs {
-		if o == p {
-			h.procs = append(h.procs[:i], h.procs[i+1:]...)
-			return
-		}
-	}
+	r.a.r.w.In(time.Millisecond, func() { r.a.p.Then(life, do) })
 }
 
 // renewRuns passes the present deadlines to all supervisors.
@@ -260,20 +250,20 @@ func (a *agent) renewAlloc(al *agentAlloc) {
 	if r == nil || r.ended {
 		return
 	}
-	d, held := a.lease.Deadline(al.order.binding, a.h.clock())
+	d, held := a.lease.Deadline(al.order.binding, a.h.Clock())
 	if !held {
 		return
 	}
 	b := al.order.binding
 	// Connections to the supervisor are not ordered, so an older renewal may arrive later.
-	late := a.r.w.between(100*time.Microsecond, 3*time.Millisecond)
-	if a.r.w.now < int64(calm) && a.r.w.chance(cmp.Or(a.r.w.lateRenewals, 20)) {
-		late = a.r.w.between(0, 8*time.Second)
+	late := a.r.w.Between(100*time.Microsecond, 3*time.Millisecond)
+	if a.r.w.Now < int64(calm) && a.r.w.Chance(cmp.Or(a.r.w.lateRenewals, 20)) {
+		late = a.r.w.Between(0, 8*time.Second)
 	}
-	r.p.after(late, func() { r.renew(d, b) })
+	r.p.After(late, func() { r.renew(d, b) })
 }
 
 // verdict returns whether an allocation may run under its leases.
 func (a *agent) verdict(al *agentAlloc) lease.Verdict {
-	return lease.Evaluate(al.order.binding, a.lease.At(a.h.clock()))
+	return lease.Evaluate(al.order.binding, a.lease.At(a.h.Clock()))
 }

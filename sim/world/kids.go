@@ -11,6 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/schedules/plan"
 	"github.com/nusa-scheduler/nusa/global/workflows/flow"
 	"github.com/nusa-scheduler/nusa/job/steps"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
+	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
 
 // The numbers of the invariants of this file.
@@ -35,30 +37,30 @@ func partOf(t children, at, job string) (place.Summary, bool) {
 
 // scenario submits the schedules and workflows of a world.
 func scenario(w *world) {
-	w.in(w.between(60*time.Second, 120*time.Second), operator{w}.steer)
-	for i := range w.rng.IntN(3) {
+	w.In(w.Between(60*time.Second, 120*time.Second), operator{w}.steer)
+	for i := range w.Rng.IntN(3) {
 		name := fmt.Sprintf("cron%d", i)
-		w.in(w.between(5*time.Second, 60*time.Second), func() { submitSchedule(w, name) })
+		w.In(w.Between(5*time.Second, 60*time.Second), func() { submitSchedule(w, name) })
 	}
-	for i := range w.rng.IntN(4) {
+	for i := range w.Rng.IntN(4) {
 		name := fmt.Sprintf("flow%d", i)
-		w.in(w.between(5*time.Second, 350*time.Second), func() { submitFlow(w, name) })
+		w.In(w.Between(5*time.Second, 350*time.Second), func() { submitFlow(w, name) })
 	}
 }
 
 func submitSchedule(w *world, name string) {
-	e := &w.engine
-	period := pick[time.Duration](e, 13, 20, 30, 45) * time.Second
+	e := w.Engine
+	period := machine.Pick[time.Duration](e, 13, 20, 30, 45) * time.Second
 	rule := &plan.Rule{Job: name, Next: func(after time.Time) (time.Time, bool) { return after.Truncate(period).Add(period), true },
-		Jitter: pick[time.Duration](e, 0, 0, 5) * time.Second, Overlap: pick(e, plan.Skip, plan.BufferOne, plan.BufferAll, plan.Cancel, plan.Terminate, plan.Allow),
-		Buffer: 1 + e.rng.IntN(3), CatchUp: pick[time.Duration](e, 20, 60, 600) * time.Second}
+		Jitter: machine.Pick[time.Duration](e, 0, 0, 5) * time.Second, Overlap: machine.Pick(e, plan.Skip, plan.BufferOne, plan.BufferAll, plan.Cancel, plan.Terminate, plan.Allow),
+		Buffer: 1 + e.Rng.IntN(3), CatchUp: machine.Pick[time.Duration](e, 20, 60, 600) * time.Second}
 	put(w, schedulePrefix+name, func(t *globalTerm) any {
-		now := time.Unix(t.g.h.wall()/1e9, 0)
-		if w.tracing() {
-			w.tracef("operator: schedule %s each %s, overlap %s, catch up %s", name, period, rule.Overlap, rule.CatchUp)
+		now := time.Unix(t.g.h.Wall()/1e9, 0)
+		if w.Tracing() {
+			w.Tracef("operator: schedule %s each %s, overlap %s, catch up %s", name, period, rule.Overlap, rule.CatchUp)
 		}
 		s := plan.State{Decided: now}
-		if e.chance(3) {
+		if e.Chance(3) {
 			s.BackfillAt, s.BackfillTo, s.BackfillLeft = now.Add(-4*period), now, 3
 		}
 		return &scheduleRecord{rule: rule, state: s, wall: now}
@@ -69,21 +71,21 @@ func submitSchedule(w *world, name string) {
 func put(w *world, key string, value func(t *globalTerm) any) {
 	t := w.active()
 	if t == nil || t.level() == 0 {
-		if w.now < int64(calm) {
-			w.in(5*time.Second, func() { put(w, key, value) })
+		if w.Now < int64(calm) {
+			w.In(5*time.Second, func() { put(w, key, value) })
 		}
 		return
 	}
-	t.commit(func() []write {
+	t.commit(func() []store.Write {
 		if t.mods[key] != 0 {
 			return nil
 		}
-		return []write{{key: key, value: value(t)}}
+		return []store.Write{{Key: key, Value: value(t)}}
 	}, nil)
 }
 
 func submitFlow(w *world, name string) {
-	d := newFlow(&w.engine, name)
+	d := newFlow(w.Engine, name)
 	if d == nil {
 		return
 	}
@@ -93,27 +95,27 @@ func submitFlow(w *world, name string) {
 		r.items, r.attempts = append(r.items, make([]flow.Item, n)), append(r.attempts, make([]int, n))
 	}
 	put(w, flowPrefix+name, func(*globalTerm) any {
-		if w.tracing() {
-			w.tracef("operator: workflow %s with %d steps, on_exit %d", name, len(d.rules), d.graph.OnExit)
+		if w.Tracing() {
+			w.Tracef("operator: workflow %s with %d steps, on_exit %d", name, len(d.rules), d.graph.OnExit)
 		}
 		return r
 	})
-	w.in(w.between(5*time.Second, 40*time.Second), func() { steer(w, name, w.chance(4)) })
+	w.In(w.Between(5*time.Second, 40*time.Second), func() { steer(w, name, w.Chance(4)) })
 }
 
 // newFlow makes a random workflow.
-func newFlow(e *engine, name string) *flowDef {
-	n := 2 + e.rng.IntN(4)
+func newFlow(e *machine.Engine, name string) *flowDef {
+	n := 2 + e.Rng.IntN(4)
 	var all []steps.Step
 	rules := map[string]flow.Rule{}
 	for i := range n {
-		step := steps.Step{Name: string(rune('a' + i)), Job: true, When: e.chance(6)}
+		step := steps.Step{Name: string(rune('a' + i)), Job: true, When: e.Chance(6)}
 		if i > 0 {
 			ends := func() string {
-				return fmt.Sprintf("%c.%s", 'a'+e.rng.IntN(i), pick(e, "succeeded", "succeeded", "succeeded", "failed", "skipped"))
+				return fmt.Sprintf("%c.%s", 'a'+e.Rng.IntN(i), machine.Pick(e, "succeeded", "succeeded", "succeeded", "failed", "skipped"))
 			}
 			text := ends()
-			switch e.rng.IntN(4) {
+			switch e.Rng.IntN(4) {
 			case 0:
 				text += " && " + ends()
 			case 1:
@@ -125,22 +127,22 @@ func newFlow(e *engine, name string) *flowDef {
 		} else {
 			step.Depends, _ = steps.Parse("")
 		}
-		r := flow.Rule{When: step.When, Items: -1, Limit: e.rng.IntN(3), Backoff: time.Second, Retry: map[steps.End]bool{steps.Failed: true, steps.Lost: true}}
-		if e.chance(4) {
-			r.Items, r.AtOnce = 1+e.rng.IntN(4), 1+e.rng.IntN(2)
-		} else if e.chance(4) {
-			r.Approval, r.Timeout = true, pick[time.Duration](e, 20, 60)*time.Second
-		} else if e.chance(3) {
-			r.Timeout = pick[time.Duration](e, 5, 15) * time.Second
+		r := flow.Rule{When: step.When, Items: -1, Limit: e.Rng.IntN(3), Backoff: time.Second, Retry: map[steps.End]bool{steps.Failed: true, steps.Lost: true}}
+		if e.Chance(4) {
+			r.Items, r.AtOnce = 1+e.Rng.IntN(4), 1+e.Rng.IntN(2)
+		} else if e.Chance(4) {
+			r.Approval, r.Timeout = true, machine.Pick[time.Duration](e, 20, 60)*time.Second
+		} else if e.Chance(3) {
+			r.Timeout = machine.Pick[time.Duration](e, 5, 15) * time.Second
 		}
 		if r.Timeout > 0 {
-			r.Retry[steps.TimedOut], step.Timeout = e.chance(2), true
+			r.Retry[steps.TimedOut], step.Timeout = e.Chance(2), true
 		}
 		rules[step.Name] = r
 		all = append(all, step)
 	}
 	onExit := ""
-	if e.chance(3) {
+	if e.Chance(3) {
 		onExit = "x"
 		d, _ := steps.Parse("")
 		all = append(all, steps.Step{Name: onExit, Depends: d, Job: true})
@@ -150,23 +152,23 @@ func newFlow(e *engine, name string) *flowDef {
 	if len(wrong) > 0 {
 		return nil
 	}
-	d := &flowDef{name: name, graph: g, maxParallel: 1 + e.rng.IntN(4)}
+	d := &flowDef{name: name, graph: g, maxParallel: 1 + e.Rng.IntN(4)}
 	for _, s := range g.Steps {
-		d.rules, d.when = append(d.rules, rules[s.Name]), append(d.when, !e.chance(2))
+		d.rules, d.when = append(d.rules, rules[s.Name]), append(d.when, !e.Chance(2))
 	}
 	return d
 }
 
 // steer approves what waits in a run of a workflow, or cancels the run.
 func steer(w *world, name string, cancel bool) {
-	if w.now < int64(calm) {
-		w.in(w.between(10*time.Second, 40*time.Second), func() { steer(w, name, false) })
+	if w.Now < int64(calm) {
+		w.In(w.Between(10*time.Second, 40*time.Second), func() { steer(w, name, false) })
 	}
 	t := w.active()
 	if t == nil {
 		return
 	}
-	t.commit(func() []write {
+	t.commit(func() []store.Write {
 		old := t.flows[name]
 		if old == nil || old.ended || old.phase != flow.Running {
 			return nil
@@ -189,7 +191,7 @@ func steer(w *world, name string, cancel bool) {
 		if !changed {
 			return nil
 		}
-		return []write{{key: flowPrefix + name, value: &next}}
+		return []store.Write{{Key: flowPrefix + name, Value: &next}}
 	}, nil)
 }
 
@@ -259,7 +261,7 @@ func (v *watch) scheduled(name string, was, is *scheduleRecord) {
 		active, stopping := 0, true
 		for _, r := range is.runs[:len(is.runs)-1] {
 			active++
-			j, _ := v.w.etcd.value(jobPrefix + r.Name).(*jobRecord)
+			j, _ := v.w.etcd.Value(jobPrefix + r.Name).(*jobRecord)
 			stopping = stopping && (r.Backfill || j != nil && j.stopped || slices.ContainsFunc(is.did.Stop, func(s plan.Stop) bool { return s.Name == r.Name }))
 		}
 		o := is.rule.Overlap
@@ -363,7 +365,7 @@ func (v *watch) kidForks(r *run) {
 		if k.flow == nil {
 			continue
 		}
-		rec, _ := v.w.etcd.value(flowPrefix + k.of).(*flowRecord)
+		rec, _ := v.w.etcd.Value(flowPrefix + k.of).(*flowRecord)
 		same := o.step == k.step && o.item == k.item
 		if rec != nil && (same || slices.Contains(rec.graph.After[k.step], o.step) && flow.EndOf(rec.items[o.step]) != steps.None) {
 			v.fail(workflowKept, "%s runs %s while %s runs, which has ended before", r.a.id, r.o.instance.job, i.job)
@@ -378,7 +380,7 @@ func stuck(w *world, t *globalTerm) {
 	}
 	for _, name := range sortedKeys(t.flows) {
 		r := t.flows[name]
-		if r.ended || w.now-r.at < 30e9 {
+		if r.ended || w.Now-r.at < 30e9 {
 			continue
 		}
 		waits := false

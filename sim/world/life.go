@@ -11,6 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/state/retry"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
+	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
 
 // The numbers of the invariants of this file. Worlds with life check them, too.
@@ -27,10 +29,11 @@ const (
 	canariesKept = 15
 )
 
-// hasLife reports whether the world of a seed has life: two in eight have, one of them with scenes.
-func hasLife(seed uint64) bool { return seed%livesOf == 3 || seed%livesOf == 5 }
+// HasLife reports whether the world of a seed has life: two in eight have, one of them with scenes.
+func HasLife(seed uint64) bool { return seed%LivesOf == 3 || seed%LivesOf == 5 }
 
-const lives, livesOf = 2, 8
+// Lives of LivesOf worlds have life.
+const Lives, LivesOf = 2, 8
 
 // rules are the fields of a group that only worlds with life have.
 type rules struct {
@@ -55,28 +58,28 @@ const (
 
 // newRules makes the rules of a new group.
 func newRules(w *world, g *groupVersion) (out rules) {
-	e := &w.engine
+	e := w.Engine
 	switch g.typ {
 	case state.Service:
-		out.minHealthy = pick[time.Duration](e, state.NoMinHealthy, time.Second, 3*time.Second, 8*time.Second)
-		out.stagger = pick[time.Duration](e, 0, 0, 4*time.Second)
-		out.healthyBound, out.growthBound = pick[time.Duration](e, 40, 90)*time.Second, pick[time.Duration](e, 60, 120)*time.Second
-		if e.chance(2) {
-			out.canaries, out.autoPromote = 1+e.rng.IntN(2), e.chance(2)
+		out.minHealthy = machine.Pick[time.Duration](e, state.NoMinHealthy, time.Second, 3*time.Second, 8*time.Second)
+		out.stagger = machine.Pick[time.Duration](e, 0, 0, 4*time.Second)
+		out.healthyBound, out.growthBound = machine.Pick[time.Duration](e, 40, 90)*time.Second, machine.Pick[time.Duration](e, 60, 120)*time.Second
+		if e.Chance(2) {
+			out.canaries, out.autoPromote = 1+e.Rng.IntN(2), e.Chance(2)
 		}
-		g.count = 1 + e.rng.IntN(6)
+		g.count = 1 + e.Rng.IntN(6)
 	case state.Batch:
-		if e.chance(2) {
-			g.count, g.runs = 3+e.rng.IntN(6), e.between(3*time.Second, 40*time.Second)
-			out.parallel = 1 + e.rng.IntN(3)
+		if e.Chance(2) {
+			g.count, g.runs = 3+e.Rng.IntN(6), e.Between(3*time.Second, 40*time.Second)
+			out.parallel = 1 + e.Rng.IntN(3)
 		}
 	default:
 		return out
 	}
-	if e.chance(2) {
-		attempts := int32(e.rng.IntN(4))
+	if e.Chance(2) {
+		attempts := int32(e.Rng.IntN(4))
 		out.retry = &retry.Policy{Attempts: attempts, Default: retry.Rule{Attempts: -1, From: time.Second, To: 4 * time.Second},
-			Rules: []retry.Rule{{ExitCodes: []int32{exitFinal}, Fail: e.chance(2), Attempts: -1, From: time.Second}}}
+			Rules: []retry.Rule{{ExitCodes: []int32{exitFinal}, Fail: e.Chance(2), Attempts: -1, From: time.Second}}}
 	}
 	return out
 }
@@ -86,7 +89,7 @@ func (r *rules) changed(w *world, v *jobVersion, was, is *groupVersion) {
 	if !w.life || was.cpu == is.cpu && was.kill == is.kill && was.singleton == is.singleton {
 		return
 	}
-	r.since, r.broken = v.version, v.typ == state.Service && w.chance(4)
+	r.since, r.broken = v.version, v.typ == state.Service && w.Chance(4)
 }
 
 func (r *rules) toState(to *state.Group) {
@@ -107,9 +110,9 @@ func (r *rules) level() int {
 // exit returns how a process of a batch instance ends.
 func (r *rules) exit(w *world) int {
 	switch {
-	case r.retry != nil && w.chance(3):
-		return pick(&w.engine, exitFailed, exitFailed, exitFinal)
-	case r.retry == nil && w.chance(8):
+	case r.retry != nil && w.Chance(3):
+		return machine.Pick(w.Engine, exitFailed, exitFailed, exitFinal)
+	case r.retry == nil && w.Chance(8):
 		return exitFailed
 	}
 	return 0
@@ -241,7 +244,7 @@ func (v *watch) planned(m *master, view *state.View) {
 		if !ok || job.Type != state.Service {
 			continue
 		}
-		down := v.down(view, slots, m.srv.h.wall())
+		down := v.down(view, slots, m.srv.h.Wall())
 		if most := max(1, int(job.Group(key.Group).MaxParallel)); down+n > most {
 			v.fail(rolloutKept, "%s: a rollout takes down %d instances of %s while %d are down; max_parallel is %d", m.r.name, n, key, down, most)
 		}
@@ -304,22 +307,22 @@ func (v *watch) atOnce(r *run) {
 const maxArray = 16
 
 // divided checks after a transaction that the parts of the regions do not exceed `parallel` together.
-func (v *watch) divided(ws []write) {
+func (v *watch) divided(ws []store.Write) {
 	if !v.w.life || v.restoredAt != 0 {
 		return
 	}
 	seen := map[groupName]bool{}
 	for _, o := range ws {
-		s, is := o.value.(region.Slot)
+		s, is := o.Value.(region.Slot)
 		name := groupName{s.Job, s.Group}
-		j, _ := v.w.etcd.value(jobPrefix + s.Job).(*jobRecord)
+		j, _ := v.w.etcd.Value(jobPrefix + s.Job).(*jobRecord)
 		if !is || s.Parallel == 0 || seen[name] || j == nil || j.group(s.Group) == nil {
 			continue
 		}
 		seen[name] = true
 		sum := 0
-		for _, k := range v.w.etcd.keys {
-			if other, is := k.value.(region.Slot); is && other.Job == s.Job && other.Group == s.Group && !other.Vacant && other.Desired == region.DesiredRun {
+		for _, k := range v.w.etcd.Keys {
+			if other, is := k.Value.(region.Slot); is && other.Job == s.Job && other.Group == s.Group && !other.Vacant && other.Desired == region.DesiredRun {
 				sum += other.Parallel
 			}
 		}
@@ -355,7 +358,7 @@ func busy(w *world, key state.GroupKey, at *regionSim) bool {
 			continue
 		}
 		for a := range m.view().GroupAllocs(key) {
-			if a.Live() || a.ModifiedUnixNano > m.srv.h.wall()-45e9 {
+			if a.Live() || a.ModifiedUnixNano > m.srv.h.Wall()-45e9 {
 				return true
 			}
 		}
@@ -376,20 +379,20 @@ func busy(w *world, key state.GroupKey, at *regionSim) bool {
 // steer is what operators do with rollouts: they promote, fail, pause and resume. At the end they promote
 // and resume all.
 func (o operator) steer() {
-	end := o.now >= int64(calm)
-	if !end || o.now < int64(calm)+int64(60*time.Second) {
-		o.in(o.between(5*time.Second, 30*time.Second), o.steer)
+	end := o.Now >= int64(calm)
+	if !end || o.Now < int64(calm)+int64(60*time.Second) {
+		o.In(o.Between(5*time.Second, 30*time.Second), o.steer)
 	}
 	t := o.active()
 	if t == nil || t.level() == 0 {
 		return
 	}
-	if !end && o.chance(2) {
+	if !end && o.Chance(2) {
 		o.newWork()
 	}
 	for _, name := range sortedKeys(t.rollouts) {
-		how := o.rng.IntN(8)
-		t.commit(func() []write {
+		how := o.Rng.IntN(8)
+		t.commit(func() []store.Write {
 			j := t.jobs[name]
 			if j == nil || (rollouts{t}).present(j) == nil || t.rollouts[name].Done || t.rollouts[name].Failed != "" {
 				return nil
@@ -410,10 +413,10 @@ func (o operator) steer() {
 			if next.Promoted == was.Promoted && next.Failed == was.Failed && next.Paused == was.Paused {
 				return nil
 			}
-			if o.tracing() {
-				o.tracef("operator: rollout of %s v%d: promoted %v, failed %q, paused %v", name, next.Version, next.Promoted, next.Failed, next.Paused)
+			if o.Tracing() {
+				o.Tracef("operator: rollout of %s v%d: promoted %v, failed %q, paused %v", name, next.Version, next.Promoted, next.Failed, next.Paused)
 			}
-			return []write{{key: rolloutPrefix + name, value: &next}}
+			return []store.Write{{Key: rolloutPrefix + name, Value: &next}}
 		}, nil)
 	}
 }
@@ -428,14 +431,14 @@ func (o operator) newWork() {
 		v := o.newVersion(old.name, old.jobVersion)
 		for i, g := range v.groups {
 			was := old.groups[i]
-			g.cpu = pick(&o.engine, amounts[:]...)
+			g.cpu = machine.Pick(o.Engine, amounts[:]...)
 			g.kill = was.kill + time.Millisecond
 			g.life.changed(o.world, v, was, g)
 			g.hash = g.identity()
 		}
 		o.versions[versionKey{v.name, v.version}] = v
-		if o.tracing() {
-			o.tracef("operator: new work %s", v)
+		if o.Tracing() {
+			o.Tracef("operator: new work %s", v)
 		}
 		return &jobRecord{jobVersion: v, run: old.run, revision: old.revision}
 	})

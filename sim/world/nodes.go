@@ -10,13 +10,14 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
 )
 
 // nodeState is what a master knows about a node beyond the log: the session, the orders that are
 // not sent yet, and when a message last arrived.
 type nodeState struct {
 	id      string
-	session *end
+	session *machine.End
 	contact presence.Node
 	resync  bool
 	// ordersFirst: all orders are sent before the next grant. regionLease: the latest grant
@@ -88,22 +89,22 @@ type allocOrder struct {
 }
 
 // acceptAgent serves a stream of an agent.
-func (s *regionServer) acceptAgent(e *end) {
+func (s *regionServer) acceptAgent(e *machine.End) {
 	var m *master
 	var n *nodeState
-	e.recv = func(msg any) {
+	e.Recv = func(msg any) {
 		if hello, ok := msg.(agentHello); ok {
 			if s.lead == nil {
-				e.send(standby{s.r.knownLeader()})
-				e.close()
+				e.Send(standby{s.r.knownLeader()})
+				e.Close()
 				return
 			}
 			if s.lead.knowsLess(hello) {
-				e.close() // the log is an old copy
+				e.Close() // the log is an old copy
 				return
 			}
 			if !s.lead.claimName(hello) {
-				e.close()
+				e.Close()
 				return
 			}
 			m = s.lead
@@ -112,15 +113,15 @@ func (s *regionServer) acceptAgent(e *end) {
 			return
 		}
 		if m == nil || m.l.ended || n.session != e {
-			e.close()
+			e.Close()
 			return
 		}
-		n.contact.Arrived(s.h.clock())
+		n.contact.Arrived(s.h.Clock())
 		if !m.receive(n, e, msg) {
-			n.contact.Handled(s.h.clock())
+			n.contact.Handled(s.h.Clock())
 		}
 	}
-	e.closed = func() {
+	e.Closed = func() {
 		if n != nil && n.session == e {
 			n.session = nil
 		}
@@ -164,30 +165,30 @@ func (m *master) node(id string) *nodeState {
 }
 
 // greet registers the node, and sends the welcome and the orders.
-func (m *master) greet(n *nodeState, e *end, hello agentHello) {
+func (m *master) greet(n *nodeState, e *machine.End, hello agentHello) {
 	n.hello, n.accepted = hello, true
 	m.suspicion.Accepted(n.id)
 	m.stop = max(m.stop, hello.stop)
 	attach := func() {
-		if m.l.ended || !e.open {
+		if m.l.ended || !e.Open {
 			return
 		}
 		if n.session != nil {
-			n.session.close()
+			n.session.Close()
 		}
 		m.nodes[n.id] = n // the node may have been forgotten while it was registered
 		n.session, n.granted, n.empty, n.regionLease, n.informed = e, 0, 0, false, presence.Informed{}
 		n.stored(m, hello.orders)
-		n.contact.Attached(m.srv.h.clock())
+		n.contact.Attached(m.srv.h.Clock())
 		n.inbox = link.NewInbox[state.AllocReport](10_000)
 		if n.reporting == 0 {
 			m.welcome(n, e)
 			return
 		}
-		n.contact.Arrived(m.srv.h.clock())
+		n.contact.Arrived(m.srv.h.Clock())
 		n.waiting = append(n.waiting, func() {
-			n.contact.Handled(m.srv.h.clock())
-			if e.open && n.session == e {
+			n.contact.Handled(m.srv.h.Clock())
+			if e.Open && n.session == e {
 				m.welcome(n, e)
 			}
 		})
@@ -202,12 +203,12 @@ func (m *master) greet(n *nodeState, e *end, hello agentHello) {
 }
 
 // welcome sends the welcome and the orders. All reports of earlier sessions are committed.
-func (m *master) welcome(n *nodeState, e *end) {
+func (m *master) welcome(n *nodeState, e *machine.End) {
 	n.acked = m.view().Reports(n.id)
 	n.fill(m.view(), m.epoch)
 	n.cursor = n.outbox.Cursor(n.hello.orders)
 	c := m.view().Cluster()
-	e.send(agentWelcome{c.Incarnation, m.l.term, m.r.nodeLease, link.Position(n.acked)})
+	e.Send(agentWelcome{c.Incarnation, m.l.term, m.r.nodeLease, link.Position(n.acked)})
 	m.sendOrders(n)
 }
 
@@ -224,16 +225,16 @@ func (m *master) register(n *nodeState, done func()) {
 }
 
 // receive handles a message. It returns true if the message is still being handled.
-func (m *master) receive(n *nodeState, e *end, msg any) bool {
+func (m *master) receive(n *nodeState, e *machine.End, msg any) bool {
 	switch msg := msg.(type) {
 	case leaseRequest:
 		n.contact.Requested(msg.granted, m.r.nodeLease)
 		m.confirmBindings(n, msg)
-		arrived := m.r.w.now
+		arrived := m.r.w.Now
 		grant := func() {
 			m.l.confirm(func() {
-				n.contact.Handled(m.srv.h.clock())
-				if e.open && n.session == e && !n.resync {
+				n.contact.Handled(m.srv.h.Clock())
+				if e.Open && n.session == e && !n.resync {
 					m.r.w.watch.grants(m, arrived)
 					m.grantNode(n, e, msg.id)
 				}
@@ -273,12 +274,12 @@ func (m *master) confirmBindings(n *nodeState, q leaseRequest) {
 }
 
 // grantNode grants a lease.
-func (m *master) grantNode(n *nodeState, e *end, id uint64) {
+func (m *master) grantNode(n *nodeState, e *machine.End, id uint64) {
 	if !n.contact.Grant(id) { // the node was declared lost: its return must be in the log first
 		m.propose(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.id, Status: state.NodeReady}}, func(state.Result) {
 			n.contact.Returned()
 			n.ordersFirst = true
-			if e.open && n.session == e && !n.resync {
+			if e.Open && n.session == e && !n.resync {
 				m.grantNode(n, e, id)
 			}
 		})
@@ -287,10 +288,10 @@ func (m *master) grantNode(n *nodeState, e *end, id uint64) {
 	m.sendGrant(n, e, id)
 }
 
-func (m *master) receiveReports(n *nodeState, e *end, msg nodeReports) bool {
+func (m *master) receiveReports(n *nodeState, e *machine.End, msg nodeReports) bool {
 	change, complete, err := n.inbox.Add(msg.b, func(func(string) bool) {})
 	if err != nil {
-		e.close()
+		e.Close()
 		return false
 	}
 	if !complete {
@@ -308,9 +309,9 @@ func (m *master) receiveReports(n *nodeState, e *end, msg nodeReports) bool {
 	n.reporting++
 	m.propose(state.Command{AgentReports: cmd}, func(state.Result) {
 		n.reporting--
-		n.contact.Handled(m.srv.h.clock())
-		if e.open {
-			e.send(reportsAck{link.Position(m.view().Reports(n.id))})
+		n.contact.Handled(m.srv.h.Clock())
+		if e.Open {
+			e.Send(reportsAck{link.Position(m.view().Reports(n.id))})
 		}
 		if n.reporting == 0 {
 			waiting := n.waiting
@@ -321,7 +322,7 @@ func (m *master) receiveReports(n *nodeState, e *end, msg nodeReports) bool {
 		}
 	})
 	if plant.Is(plant.AckBeforeSync) {
-		e.send(reportsAck{change.Position})
+		e.Send(reportsAck{change.Position})
 	}
 	return true
 }
@@ -333,7 +334,7 @@ func (m *master) ordersChanged(id string) {
 		return
 	}
 	n.queued = true
-	m.p.after(time.Millisecond, func() {
+	m.p.After(time.Millisecond, func() {
 		n.queued = false
 		if n.session != nil && len(n.waiting) == 0 && !m.l.ended {
 			n.fill(m.view(), m.epoch)
@@ -359,7 +360,7 @@ func (m *master) sendOrders(n *nodeState) {
 				n.newest = max(n.newest, a.OrderIndex)
 			}
 		}
-		n.session.send(nodeOrders{out})
+		n.session.Send(nodeOrders{out})
 	}
 }
 
@@ -412,12 +413,12 @@ func (n *nodeState) fill(view *state.View, epoch string) {
 
 // watchNodes commits which nodes are lost, or ready again.
 func (m *master) watchNodes() {
-	m.p.every(m.r.nodeLease/8, func() bool {
+	m.p.Every(m.r.nodeLease/8, func() bool {
 		if m.l.ended {
 			return false
 		}
 		m.logSuspect()
-		now := m.srv.h.clock()
+		now := m.srv.h.Clock()
 		for n := range m.view().Nodes() {
 			status, silent := m.statusOf(n, now)
 			if status == n.Status {
@@ -425,10 +426,10 @@ func (m *master) watchNodes() {
 			}
 			since := int64(0)
 			if status == state.NodeLost {
-				since = m.srv.h.wall() - int64(silent)
+				since = m.srv.h.Wall() - int64(silent)
 			}
-			if m.r.w.tracing() {
-				m.r.w.tracef("%s: node %s is %s", m.r.name, n.Name, status)
+			if m.r.w.Tracing() {
+				m.r.w.Tracef("%s: node %s is %s", m.r.name, n.Name, status)
 			}
 			m.propose(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.ID, Status: status, SinceUnixNano: since}}, nil)
 		}
@@ -476,7 +477,7 @@ func (m *master) absence(id string) presence.Absence {
 	if n, ok := m.view().Node(id); ok {
 		stored = n.Status
 	}
-	return m.node(id).contact.Absence(stored, m.srv.h.clock())
+	return m.node(id).contact.Absence(stored, m.srv.h.Clock())
 }
 
 // bindingOf returns which leases bind the instances of a group.
@@ -501,7 +502,7 @@ func (m *master) claimName(h agentHello) bool {
 		m.holders[h.name] = h.id
 		return true
 	}
-	c := presence.Claim{Name: h.name, Charged: view.Use(h.id).Allocs, Index: h.index, Contact: presence.New(m.elected), Lease: m.r.nodeLease, Now: m.srv.h.clock()}
+	c := presence.Claim{Name: h.name, Charged: view.Use(h.id).Allocs, Index: h.index, Contact: presence.New(m.elected), Lease: m.r.nodeLease, Now: m.srv.h.Clock()}
 	c.Own, _ = view.Node(h.id)
 	c.Holder, _ = view.Node(id)
 	if holder := m.nodes[id]; holder != nil {

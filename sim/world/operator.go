@@ -8,81 +8,83 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
+	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
 
 // operate submits jobs at the beginning, and makes changes from time to time.
 func (w *world) operate() {
-	for range 2 + w.rng.IntN(3) {
-		w.in(w.between(3*time.Second, 20*time.Second), w.submitNew)
+	for range 2 + w.Rng.IntN(3) {
+		w.In(w.Between(3*time.Second, 20*time.Second), w.submitNew)
 	}
-	w.in(w.between(30*time.Second, 60*time.Second), w.operation)
-	if w.chance(6) {
-		at := w.between(40*time.Second, 250*time.Second)
-		w.in(at, func() { w.etcd.copyNow() })
-		w.in(at+w.between(5*time.Second, 120*time.Second), w.restoreStore)
-	} else if w.chance(4) {
-		w.in(w.between(60*time.Second, 250*time.Second), func() {
-			c := w.etcd.copyNow()
-			w.in(w.between(0, 30*time.Second), func() { operator{w}.wipeStore(c) })
+	w.In(w.Between(30*time.Second, 60*time.Second), w.operation)
+	if w.Chance(6) {
+		at := w.Between(40*time.Second, 250*time.Second)
+		w.In(at, func() { w.etcd.CopyNow() })
+		w.In(at+w.Between(5*time.Second, 120*time.Second), w.restoreStore)
+	} else if w.Chance(4) {
+		w.In(w.Between(60*time.Second, 250*time.Second), func() {
+			c := w.etcd.CopyNow()
+			w.In(w.Between(0, 30*time.Second), func() { operator{w}.wipeStore(c) })
 		})
 	}
-	if w.chance(6) {
-		r, at := w.regions[w.rng.IntN(len(w.regions))], w.between(40*time.Second, 250*time.Second)
-		w.in(at, func() { r.raft.copies, r.raft.copiedTerm = append(r.raft.copies, r.raft.st.Snapshot()), r.raft.term })
-		w.in(at+w.between(5*time.Second, 120*time.Second), func() { w.restoreRegion(r) })
+	if w.Chance(6) {
+		r, at := w.regions[w.Rng.IntN(len(w.regions))], w.Between(40*time.Second, 250*time.Second)
+		w.In(at, func() { r.raft.copies, r.raft.copiedTerm = append(r.raft.copies, r.raft.st.Snapshot()), r.raft.term })
+		w.In(at+w.Between(5*time.Second, 120*time.Second), func() { w.restoreRegion(r) })
 	}
 }
 
 // restoreStore restores the store from an old copy, and recovers it when a conflict shows.
 func (w *world) restoreStore() {
-	if w.tracing() {
-		w.tracef("operator: restore the store to revision %d from %d", w.etcd.copies[0].rev, w.etcd.rev)
+	if w.Tracing() {
+		w.Tracef("operator: restore the store to revision %d from %d", w.etcd.Copies[0].Rev, w.etcd.Rev)
 	}
 	for _, g := range w.globals {
-		g.p.kill(false)
+		g.p.Kill(false)
 	}
-	w.etcd.restore(w.etcd.copies[0])
+	w.etcd.Restore(w.etcd.Copies[0])
 	w.watch.restored()
 	for _, g := range w.globals {
-		w.in(w.between(100*time.Millisecond, 5*time.Second), g.p.start)
+		w.In(w.Between(100*time.Millisecond, 5*time.Second), g.p.Start)
 	}
-	w.in(time.Second, w.recoverStore)
+	w.In(time.Second, w.recoverStore)
 }
 
 // wipeStore replaces the store by an empty one. Global servers with new data directories begin
 // another federation in it, which no region joins. An operator notices that, and restores a copy.
-func (o operator) wipeStore(c *etcdCopy) {
+func (o operator) wipeStore(c *store.Copy) {
 	for _, r := range o.regions {
 		if r.raft.st.Snapshot().Cluster().FederationID == "" {
 			return // the region would join the other federation
 		}
 	}
 	replace := func(what string, contents func()) {
-		if o.tracing() {
-			o.tracef("operator: %s", what)
+		if o.Tracing() {
+			o.Tracef("operator: %s", what)
 		}
 		for _, g := range o.globals {
-			g.p.kill(false)
+			g.p.Kill(false)
 			g.known = 0
 		}
 		contents()
 		o.watch.restored()
 		for _, g := range o.globals {
-			o.in(o.between(100*time.Millisecond, 5*time.Second), g.p.start)
+			o.In(o.Between(100*time.Millisecond, 5*time.Second), g.p.Start)
 		}
 	}
-	replace("wipe the store", o.etcd.wipe)
-	o.in(o.between(10*time.Second, 60*time.Second), func() {
-		replace("restore the store after the wipe", func() { o.etcd.restore(c) })
-		o.in(time.Second, o.recoverStore)
+	replace("wipe the store", o.etcd.Wipe)
+	o.In(o.Between(10*time.Second, 60*time.Second), func() {
+		replace("restore the store after the wipe", func() { o.etcd.Restore(c) })
+		o.In(time.Second, o.recoverStore)
 	})
 }
 
 func (w *world) recoverStore() {
-	w.in(w.between(5*time.Second, 20*time.Second), w.recoverStore)
+	w.In(w.Between(5*time.Second, 20*time.Second), w.recoverStore)
 	if t := w.active(); t != nil && t.leadership.conflict {
-		if w.tracing() {
-			w.tracef("operator: recover the store")
+		if w.Tracing() {
+			w.Tracef("operator: recover the store")
 		}
 		t.recover()
 	}
@@ -94,20 +96,20 @@ func (w *world) recoverStore() {
 func (o operator) rebind() {
 	for _, r := range o.regions {
 		m, have := r.master(), r.raft.st.Snapshot().Cluster().FederationID
-		if m == nil || have == "" || have == o.etcd.federation || o.etcd.federation != federation(1) {
+		if m == nil || have == "" || have == o.etcd.Federation || o.etcd.Federation != store.Federation(1) {
 			continue
 		}
-		if o.tracing() {
-			o.tracef("operator: rebind %s", r.name)
+		if o.Tracing() {
+			o.Tracef("operator: rebind %s", r.name)
 		}
-		m.propose(state.Command{RebindFederation: &state.RebindFederation{FederationID: o.etcd.federation}}, nil)
+		m.propose(state.Command{RebindFederation: &state.RebindFederation{FederationID: o.etcd.Federation}}, nil)
 	}
 }
 
 // restoreRegion replaces a region's log by an old copy. The operator runs the command that begins a
 // new incarnation. A careless operator first forgets that command.
 func (w *world) restoreRegion(r *regionSim) {
-	careless := w.chance(2)
+	careless := w.Chance(2)
 	put := func(v *state.View, bump bool) {
 		if r.clusters > 0 || v.Cluster().FeatureLevel == 0 {
 			return // the copy is of a cluster that is gone, or of servers that know nothing of old copies
@@ -115,7 +117,7 @@ func (w *world) restoreRegion(r *regionSim) {
 		g := r.raft
 		r.dropSecond()
 		for _, s := range g.servers {
-			s.p.kill(false)
+			s.p.Kill(false)
 		}
 		if g.leader != nil {
 			g.leader.ended, g.leader.inFlight = true, nil
@@ -127,30 +129,30 @@ func (w *world) restoreRegion(r *regionSim) {
 		}
 		if bump {
 			r.incarnation = max(r.incarnation, v.Cluster().Incarnation) + 1 // the second restore of a copy needs --incarnation
-			g.commit([]state.Command{{NowUnixNano: epoch + w.now, BumpIncarnation: &state.BumpIncarnation{Incarnation: r.incarnation}}})
+			g.commit([]state.Command{{NowUnixNano: machine.Epoch + w.Now, BumpIncarnation: &state.BumpIncarnation{Incarnation: r.incarnation}}})
 		}
-		if w.tracing() {
-			w.tracef("operator: restore %s to index %d, new incarnation %v", r.name, g.index, bump)
+		if w.Tracing() {
+			w.Tracef("operator: restore %s to index %d, new incarnation %v", r.name, g.index, bump)
 		}
 		w.watch.restoredRegion(r)
 		for _, s := range g.servers {
 			s.start.Index = g.index
-			w.in(w.between(100*time.Millisecond, 3*time.Second), s.p.start)
+			w.In(w.Between(100*time.Millisecond, 3*time.Second), s.p.Start)
 		}
 	}
 	put(r.raft.copies[0], !careless)
 	if careless {
-		w.in(w.between(10*time.Second, 60*time.Second), func() { put(r.raft.copies[0], true) })
+		w.In(w.Between(10*time.Second, 60*time.Second), func() { put(r.raft.copies[0], true) })
 	}
 }
 
 func (w *world) operation() {
-	if w.now > int64(calm)-int64(10*time.Second) {
+	if w.Now > int64(calm)-int64(10*time.Second) {
 		return
 	}
-	w.in(w.between(10*time.Second, 50*time.Second), w.operation)
+	w.In(w.Between(10*time.Second, 50*time.Second), w.operation)
 	w.watch.stats.Operations++
-	switch w.rng.IntN(19) {
+	switch w.Rng.IntN(19) {
 	case 0, 1:
 		w.submitNew()
 	case 2, 3, 4:
@@ -185,12 +187,12 @@ func (w *world) submit(make func(t *globalTerm) *jobRecord) {
 		return
 	}
 	var rec *jobRecord
-	t.commit(func() []write {
+	t.commit(func() []store.Write {
 		rec = make(t)
 		if rec == nil {
 			return nil
 		}
-		return append([]write{{key: jobPrefix + rec.name, value: rec}}, rollouts{t}.writes(rec)...)
+		return append([]store.Write{{Key: jobPrefix + rec.name, Value: rec}}, rollouts{t}.writes(rec)...)
 	}, func(ok bool) {
 		if ok && rec.revision == 0 {
 			rec.revision, rec.run = t.rev, t.rev
@@ -210,8 +212,8 @@ func (w *world) submitNew() {
 		if v.typ == state.System {
 			w.systemJobs[name] = true
 		}
-		if w.tracing() {
-			w.tracef("operator: submit %s", v)
+		if w.Tracing() {
+			w.Tracef("operator: submit %s", v)
 		}
 		return &jobRecord{jobVersion: v}
 	})
@@ -222,7 +224,7 @@ func (w *world) aJob(t *globalTerm) *jobRecord {
 	if len(names) == 0 {
 		return nil
 	}
-	return t.jobs[names[w.rng.IntN(len(names))]]
+	return t.jobs[names[w.Rng.IntN(len(names))]]
 }
 
 func (w *world) change() {
@@ -233,8 +235,8 @@ func (w *world) change() {
 		}
 		v := w.newVersion(old.name, old.jobVersion)
 		w.versions[versionKey{v.name, v.version}] = v
-		if w.tracing() {
-			w.tracef("operator: change %s", v)
+		if w.Tracing() {
+			w.Tracef("operator: change %s", v)
 		}
 		return &jobRecord{jobVersion: v, run: old.run, revision: old.revision}
 	})
@@ -246,7 +248,7 @@ func (w *world) changePolicy(r *regionSim) {
 		for _, key := range sortedKeys(t.slots) {
 			s := t.slots[key]
 			old := t.jobs[s.Job]
-			if s.Region != r.name || s.System || old == nil || old.stopped || old.colocate != nil || isChild(s.Job) || w.chance(2) {
+			if s.Region != r.name || s.System || old == nil || old.stopped || old.colocate != nil || isChild(s.Job) || w.Chance(2) {
 				continue
 			}
 			v := *old.jobVersion
@@ -260,8 +262,8 @@ func (w *world) changePolicy(r *regionSim) {
 			}
 			v.spec = fmt.Appendf(nil, "%s v%d %d", v.name, v.version, len(w.specs))
 			w.specs[string(v.spec)], w.versions[versionKey{v.name, v.version}] = &v, &v
-			if w.tracing() {
-				w.tracef("operator: change %s", &v)
+			if w.Tracing() {
+				w.Tracef("operator: change %s", &v)
 			}
 			return &jobRecord{jobVersion: &v, run: old.run, revision: old.revision}
 		}
@@ -275,27 +277,27 @@ func (w *world) stopJob() {
 		if old == nil {
 			return nil
 		}
-		if w.tracing() {
-			w.tracef("operator: stop %s: %v", old.name, !old.stopped)
+		if w.Tracing() {
+			w.Tracef("operator: stop %s: %v", old.name, !old.stopped)
 		}
 		return &jobRecord{jobVersion: old.jobVersion, run: old.run, revision: old.revision, stopped: !old.stopped}
 	})
 }
 
 func (w *world) drainNode() {
-	r := w.regions[w.rng.IntN(len(w.regions))]
+	r := w.regions[w.Rng.IntN(len(w.regions))]
 	l := r.raft.leader
 	if l == nil || l.ended || l.srv.lead == nil {
 		return
 	}
-	a := r.agents[w.rng.IntN(len(r.agents))]
+	a := r.agents[w.Rng.IntN(len(r.agents))]
 	m := l.srv.lead
 	if m.l != l {
 		return
 	}
-	on := w.chance(2)
-	if w.tracing() {
-		w.tracef("operator: drain %s: %v", a.id, on)
+	on := w.Chance(2)
+	if w.Tracing() {
+		w.Tracef("operator: drain %s: %v", a.id, on)
 	}
 	m.propose(state.Command{DrainNode: &state.DrainNode{ID: a.id, Drain: on}}, nil)
 }
@@ -305,28 +307,28 @@ func (w *world) cordonRegion() {
 	if t == nil || len(t.names) == 0 {
 		return
 	}
-	name := t.names[w.rng.IntN(len(t.names))]
-	t.commit(func() []write {
+	name := t.names[w.Rng.IntN(len(t.names))]
+	t.commit(func() []store.Write {
 		rec := t.regions[name].rec
 		if rec.Name == "" {
 			return nil
 		}
 		rec.cordoned = !rec.cordoned
-		return []write{{key: regionPrefix + name, value: rec}}
+		return []store.Write{{Key: regionPrefix + name, Value: rec}}
 	}, nil)
 }
 
 // loseRegion switches off every host of a region, and states that nothing runs there. Mostly the
 // hosts are switched on again later.
 func (w *world) loseRegion() {
-	r := w.regions[w.rng.IntN(len(w.regions))]
-	if !w.chance(3) {
+	r := w.regions[w.Rng.IntN(len(w.regions))]
+	if !w.Chance(3) {
 		return
 	}
-	if w.tracing() {
-		w.tracef("operator: switch off and lose %s", r.name)
+	if w.Tracing() {
+		w.Tracef("operator: switch off and lose %s", r.name)
 	}
-	var hosts []*host
+	var hosts []*machine.Host
 	for _, s := range r.raft.servers {
 		hosts = append(hosts, s.h)
 	}
@@ -334,22 +336,22 @@ func (w *world) loseRegion() {
 		hosts = append(hosts, a.h)
 	}
 	for _, h := range hosts {
-		h.crash()
-		h.off = true
+		h.Crash()
+		h.Off = true
 	}
-	on := w.between(40*time.Second, 120*time.Second)
-	w.in(min(on, calm-time.Duration(w.now)), func() {
-		rec, _ := w.etcd.value(regionPrefix + r.name).(regionRecord)
-		if rec.NothingRuns && hosts[0].off { // an earlier loss may have switched the hosts on
+	on := w.Between(40*time.Second, 120*time.Second)
+	w.In(min(on, calm-time.Duration(w.Now)), func() {
+		rec, _ := w.etcd.Value(regionPrefix + r.name).(regionRecord)
+		if rec.NothingRuns && hosts[0].Off { // an earlier loss may have switched the hosts on
 			r.empty()
 		}
 		for _, h := range hosts {
-			h.off = false
-			h.restart()
+			h.Off = false
+			h.Restart()
 		}
 	})
-	w.in(w.between(2*time.Second, 35*time.Second), func() {
-		if t := w.active(); t != nil && hosts[0].off {
+	w.In(w.Between(2*time.Second, 35*time.Second), func() {
+		if t := w.active(); t != nil && hosts[0].Off {
 			t.nothingRuns(r.name)
 		}
 	})
@@ -367,12 +369,12 @@ type operator struct{ *world }
 
 // changeRegion changes the record of a region, as global/api does for an operator.
 func (operator) changeRegion(t *globalTerm, name string, change func(rec *regionRecord) bool) {
-	t.commit(func() []write {
+	t.commit(func() []store.Write {
 		rec := t.regions[name].rec
 		if rec.Name == "" || !change(&rec) { // a region whose hellos were all refused has no record
 			return nil
 		}
-		return []write{{key: regionPrefix + name, value: rec}}
+		return []store.Write{{Key: regionPrefix + name, Value: rec}}
 	}, nil)
 }
 
@@ -381,7 +383,7 @@ func (o operator) aRegion(t *globalTerm) string {
 	if t == nil || len(t.names) == 0 {
 		return ""
 	}
-	return t.names[o.rng.IntN(len(t.names))]
+	return t.names[o.Rng.IntN(len(t.names))]
 }
 
 // drainRegion begins or ends the drain of a region. Mostly it ends the drain later.
@@ -393,24 +395,24 @@ func (o operator) drainRegion() {
 	}
 	on := !t.regions[name].rec.draining
 	o.setDraining(name, on)
-	if on && !o.chance(4) {
-		o.in(min(o.between(10*time.Second, 100*time.Second), calm-time.Duration(o.now)), func() { o.setDraining(name, false) })
+	if on && !o.Chance(4) {
+		o.In(min(o.Between(10*time.Second, 100*time.Second), calm-time.Duration(o.Now)), func() { o.setDraining(name, false) })
 	}
 }
 
 // changeOwn submits, changes or stops one of a region's own jobs. A job of the federation may have
 // the same name.
 func (o operator) changeOwn() {
-	r := o.regions[o.rng.IntN(len(o.regions))]
+	r := o.regions[o.Rng.IntN(len(o.regions))]
 	m := r.master()
 	if m == nil {
 		return
 	}
-	name := fmt.Sprintf("job%d", 1+o.rng.IntN(2))
+	name := fmt.Sprintf("job%d", 1+o.Rng.IntN(2))
 	old := r.own[name]
-	if old != nil && o.chance(3) {
-		if o.tracing() {
-			o.tracef("operator: stop %s@%s", name, r.name)
+	if old != nil && o.Chance(3) {
+		if o.Tracing() {
+			o.Tracef("operator: stop %s@%s", name, r.name)
 		}
 		m.propose(state.Command{StopLocalJob: &state.StopLocalJob{Namespace: "default", Name: name}}, nil)
 		return
@@ -418,8 +420,8 @@ func (o operator) changeOwn() {
 	v := o.newVersion(name, old)
 	v.colocate = nil
 	r.own[name] = v
-	if o.tracing() {
-		o.tracef("operator: submit to %s: %s", r.name, v)
+	if o.Tracing() {
+		o.Tracef("operator: submit to %s: %s", r.name, v)
 	}
 	m.propose(state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: *v.toState(true)}}, nil)
 }
@@ -429,8 +431,8 @@ func (o operator) setDraining(name string, on bool) {
 	if t == nil || t.regions[name] == nil {
 		return
 	}
-	if o.tracing() {
-		o.tracef("operator: drain region %s: %v", name, on)
+	if o.Tracing() {
+		o.Tracef("operator: drain region %s: %v", name, on)
 	}
 	o.changeRegion(t, name, func(rec *regionRecord) bool {
 		if rec.draining == on {
@@ -459,8 +461,8 @@ func (o operator) failback() {
 		if !slices.ContainsFunc(all, func(r place.Return) bool { return r.Returns }) {
 			continue
 		}
-		if o.tracing() {
-			o.tracef("operator: failback %s, %d moves", name, len(all))
+		if o.Tracing() {
+			o.Tracef("operator: failback %s, %d moves", name, len(all))
 		}
 		o.watch.stats.Failbacks++
 		o.changeRegion(t, name, func(rec *regionRecord) bool {
@@ -473,33 +475,33 @@ func (o operator) failback() {
 
 // changeLease restarts a global server with another --lease.
 func (w *world) changeLease() {
-	g := w.globals[w.rng.IntN(len(w.globals))]
-	if t := w.active(); t != nil && w.chance(2) {
+	g := w.globals[w.Rng.IntN(len(w.globals))]
+	if t := w.active(); t != nil && w.Chance(2) {
 		g = t.g
 	}
-	g.lease = pick[time.Duration](&w.engine, 6, 10, 15) * time.Second
-	if w.chance(2) {
-		g.ttl = shortestCandidacy * pick[time.Duration](&w.engine, 1, 2)
+	g.lease = machine.Pick[time.Duration](w.Engine, 6, 10, 15) * time.Second
+	if w.Chance(2) {
+		g.ttl = store.ShortestCandidacy * machine.Pick[time.Duration](w.Engine, 1, 2)
 	}
-	if w.tracing() {
-		w.tracef("operator: %s starts again with --lease %s and a candidacy of %s", g.name, g.lease, g.ttl)
+	if w.Tracing() {
+		w.Tracef("operator: %s starts again with --lease %s and a candidacy of %s", g.name, g.lease, g.ttl)
 	}
-	g.p.kill(false)
-	w.in(w.between(100*time.Millisecond, 2*time.Second), g.p.start)
+	g.p.Kill(false)
+	w.In(w.Between(100*time.Millisecond, 2*time.Second), g.p.Start)
 }
 
 // changeNodeLease restarts the servers of a region with another --node-lease.
 func (o operator) changeNodeLease() {
-	r := o.regions[o.rng.IntN(len(o.regions))]
+	r := o.regions[o.Rng.IntN(len(o.regions))]
 	if r.level() == 0 {
 		return // servers of the earlier level do not know the lease that their predecessor granted
 	}
-	r.nodeLease = pick[time.Duration](&o.engine, 6, 10, 15) * time.Second
-	if o.tracing() {
-		o.tracef("operator: the servers of %s start again with --node-lease %s", r.name, r.nodeLease)
+	r.nodeLease = machine.Pick[time.Duration](o.Engine, 6, 10, 15) * time.Second
+	if o.Tracing() {
+		o.Tracef("operator: the servers of %s start again with --node-lease %s", r.name, r.nodeLease)
 	}
 	for _, s := range r.raft.servers {
-		s.p.kill(false)
-		o.in(o.between(100*time.Millisecond, 2*time.Second), s.p.start)
+		s.p.Kill(false)
+		o.In(o.Between(100*time.Millisecond, 2*time.Second), s.p.Start)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
 
 // wakePlacer schedules a plan.
@@ -18,7 +19,7 @@ func (t *globalTerm) wakePlacer() {
 		return
 	}
 	t.placeSoon = true
-	t.g.p.after(50*time.Millisecond, func() {
+	t.g.p.After(50*time.Millisecond, func() {
 		t.placeSoon = false
 		t.place()
 	})
@@ -28,7 +29,7 @@ func (t *globalTerm) wakePlacer() {
 func (t *globalTerm) tick() {
 	for _, name := range t.names { // as global/uplink does
 		if s := t.regions[name].session; s != nil && s.level < t.level() {
-			s.e.close()
+			s.e.Close()
 			t.step(name, region.StreamEnded{Stream: s.number})
 		}
 	}
@@ -66,7 +67,7 @@ func (t *globalTerm) place() {
 		return
 	}
 	t.placing = true
-	t.commit(func() []write {
+	t.commit(func() []store.Write {
 		if t.leadership.conflict {
 			return nil
 		}
@@ -85,13 +86,13 @@ func (t *globalTerm) place() {
 			t.idle = in
 		}
 		var changes []region.Change
-		var compared []write
+		var compared []store.Write
 		for _, a := range plan.Actions {
-			if t.w.tracing() {
-				t.w.tracef("%s: plan %s", t.g.name, a)
+			if t.w.Tracing() {
+				t.w.Tracef("%s: plan %s", t.g.name, a)
 			}
 			if a.Kind == place.Takeover && !a.Slot.Vacant { // the write must check that the verdict still holds
-				compared = append(compared, write{key: regionPrefix + a.Region, compare: true})
+				compared = append(compared, store.Write{Key: regionPrefix + a.Region, Compare: true})
 			}
 			changes = append(changes, a.Changes()...)
 		}
@@ -229,13 +230,13 @@ func (t *globalTerm) returning(name string) bool {
 func (t *globalTerm) endReturns() {
 	for _, name := range t.names {
 		if rec := t.regions[name].rec; rec.returning && (rec.Lost || !t.returning(name)) {
-			t.commit(func() []write {
+			t.commit(func() []store.Write {
 				rec := t.regions[name].rec
 				if !rec.returning {
 					return nil
 				}
 				rec.returning = false
-				return []write{{key: regionPrefix + name, value: rec}}
+				return []store.Write{{Key: regionPrefix + name, Value: rec}}
 			}, nil)
 		}
 	}
@@ -255,7 +256,7 @@ func (t *globalTerm) levelOf(rec regionRecord) int {
 // level is the least feature level of the servers that stand for election.
 func (t *globalTerm) level() int {
 	for _, g := range t.w.globals {
-		if g.old && !g.p.unwanted {
+		if g.old && !g.p.Unwanted {
 			return 0
 		}
 	}
@@ -313,10 +314,10 @@ func (t *globalTerm) move(movable map[string][]place.Movable) {
 
 // remember stores whether a server has resigned because of the present mass loss.
 func (t *globalTerm) remember(resigned bool, done func()) {
-	t.commit(func() []write {
+	t.commit(func() []store.Write {
 		rec := t.leadership
 		rec.resigned = resigned
-		return []write{{key: leadershipKey, value: rec}}
+		return []store.Write{{Key: leadershipKey, Value: rec}}
 	}, func(ok bool) {
 		if ok && done != nil {
 			done()
@@ -329,10 +330,10 @@ func (t *globalTerm) noteMassLoss(alarm string) {
 	if (alarm == "") == (t.leadership.massLoss == "") {
 		return
 	}
-	t.commit(func() []write {
+	t.commit(func() []store.Write {
 		rec := t.leadership
 		rec.massLoss = alarm
-		return []write{{key: leadershipKey, value: rec}}
+		return []store.Write{{Key: leadershipKey, Value: rec}}
 	}, nil)
 }
 
@@ -340,7 +341,7 @@ func (t *globalTerm) noteMassLoss(alarm string) {
 func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
 	r := t.region(name)
 	stream, lastSeen := r.life.Stream, r.life.LastSeen
-	t.commit(func() []write {
+	t.commit(func() []store.Write {
 		if r.rec.Lost && !operator || r.life.Stream != stream || r.life.LastSeen != lastSeen {
 			return nil
 		}
@@ -350,11 +351,11 @@ func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
 		rec := r.rec
 		rec.Record = next.Record
 		if !operator {
-			rec.lostAt = append(slices.Clone(rec.lostAt), t.g.h.wall())
+			rec.lostAt = append(slices.Clone(rec.lostAt), t.g.h.Wall())
 			rec.lostAt = rec.lostAt[max(0, len(rec.lostAt)-8):]
 		}
 		t.w.watch.declaring(t, name, operator)
-		ws := []write{{key: regionPrefix + name, value: rec}}
+		ws := []store.Write{{Key: regionPrefix + name, Value: rec}}
 		if d.NothingRuns && !r.calls {
 			ws = append(ws, t.confirmed(name)...)
 		}
@@ -471,7 +472,7 @@ func (t *globalTerm) heal(name string, level uint32) (out []region.Change) {
 func (t *globalTerm) unsteady(rec regionRecord) bool {
 	var ago []time.Duration
 	for _, at := range rec.lostAt {
-		ago = append(ago, time.Duration(t.g.h.wall()-at))
+		ago = append(ago, time.Duration(t.g.h.Wall()-at))
 	}
 	return failover.Unsteady(ago)
 }
@@ -483,7 +484,7 @@ func (t *globalTerm) forget() {
 	if !slices.ContainsFunc(t.names, gone) {
 		return
 	}
-	t.commit(func() []write {
+	t.commit(func() []store.Write {
 		var changes []region.Change
 		for _, key := range sortedKeys(t.slots) {
 			s := t.slots[key]

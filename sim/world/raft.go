@@ -8,6 +8,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/voters"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
 )
 
 // raftGroup models the replicated log of one region. It holds only the committed prefix, which a
@@ -76,7 +77,7 @@ const (
 func newRaftGroup(r *regionSim) *raftGroup {
 	g := &raftGroup{r: r, st: state.New(), followed: r.num == 0 && r.w.seed%4 == 0}
 	g.checkAgain = g.check
-	g.commit([]state.Command{{NowUnixNano: epoch, Bootstrap: &state.Bootstrap{ClusterID: "cluster-" + r.name, Region: r.name}}})
+	g.commit([]state.Command{{NowUnixNano: machine.Epoch, Bootstrap: &state.Bootstrap{ClusterID: "cluster-" + r.name, Region: r.name}}})
 	return g
 }
 
@@ -107,7 +108,7 @@ func (g *raftGroup) commit(cmds []state.Command) []state.Result {
 
 // reaches reports whether a server can exchange messages with a majority now.
 func (g *raftGroup) reaches(s *regionServer) bool {
-	if !s.p.up || s.p.stalled() {
+	if !s.p.Up || s.p.Stalled() {
 		return false
 	}
 	n := 0
@@ -122,16 +123,16 @@ func (g *raftGroup) reaches(s *regionServer) bool {
 // check elects a leader if no leader reaches a majority.
 func (g *raftGroup) check() {
 	w := g.r.w
-	g.checked = w.now
-	if l := g.leader; l != nil && !l.ended && l.srv.p.life == l.life && g.reaches(l.srv) {
-		g.silentSince, g.asleep = w.now, true
+	g.checked = w.Now
+	if l := g.leader; l != nil && !l.ended && l.srv.p.Life == l.life && g.reaches(l.srv) {
+		g.silentSince, g.asleep = w.Now, true
 		return
 	}
-	w.in(raftCheck, g.checkAgain)
-	if w.now-g.silentSince < int64(raftElection)+w.rng.Int64N(int64(raftElection)) {
+	w.In(raftCheck, g.checkAgain)
+	if w.Now-g.silentSince < int64(raftElection)+w.Rng.Int64N(int64(raftElection)) {
 		return
 	}
-	first := w.rng.IntN(len(g.servers))
+	first := w.Rng.IntN(len(g.servers))
 	for i := range g.servers {
 		if s := g.servers[(first+i)%len(g.servers)]; g.reaches(s) {
 			g.elect(s)
@@ -146,14 +147,14 @@ func (g *raftGroup) disturbed() {
 	w := g.r.w
 	if g.asleep {
 		g.asleep = false
-		g.silentSince += (w.now - g.checked) / int64(raftCheck) * int64(raftCheck)
-		w.at(g.silentSince+int64(raftCheck), g.checkAgain)
+		g.silentSince += (w.Now - g.checked) / int64(raftCheck) * int64(raftCheck)
+		w.At(g.silentSince+int64(raftCheck), g.checkAgain)
 	}
 	if l := g.leader; l != nil && l.asleep {
-		step := int64(l.srv.h.trueFor(raftLease / 2))
+		step := int64(l.srv.h.TrueFor(raftLease / 2))
 		l.asleep = false
-		l.reachedAt += (w.now - l.reachedAt) / step * step
-		l.srv.p.afterTrue(time.Duration(l.reachedAt+step-w.now), l.verifyAgain)
+		l.reachedAt += (w.Now - l.reachedAt) / step * step
+		l.srv.p.AfterTrue(time.Duration(l.reachedAt+step-w.Now), l.verifyAgain)
 	}
 }
 
@@ -162,23 +163,23 @@ func (g *raftGroup) elect(s *regionServer) {
 	g.disturbed()
 	old := g.leader
 	g.term++
-	g.silentSince = w.now
+	g.silentSince = w.Now
 	if old != nil {
-		old.deposedAt = w.now
-		for i := 0; i < len(old.inFlight) && w.chance(2); i++ { // a majority has received these entries
+		old.deposedAt = w.Now
+		for i := 0; i < len(old.inFlight) && w.Chance(2); i++ { // a majority has received these entries
 			g.commit(old.inFlight[i].cmds)
 		}
 		old.inFlight = nil
 	}
-	life := s.p.life
-	l := &leadership{g: g, srv: s, life: life, term: g.term, blockedSince: -1, reachedAt: w.now}
+	life := s.p.Life
+	l := &leadership{g: g, srv: s, life: life, term: g.term, blockedSince: -1, reachedAt: w.Now}
 	g.leader = l
-	if w.tracing() {
-		w.tracef("%s: %s leads term %d at index %d", g.r.name, s.p.name, l.term, g.index)
+	if w.Tracing() {
+		w.Tracef("%s: %s leads term %d at index %d", g.r.name, s.p.Name, l.term, g.index)
 	}
 	w.watch.elected(g, l)
-	w.in(w.between(5*time.Millisecond, 100*time.Millisecond), func() {
-		s.p.then(life, func() {
+	w.In(w.Between(5*time.Millisecond, 100*time.Millisecond), func() {
+		s.p.Then(life, func() {
 			if s.lead != nil {
 				s.lead.end()
 			}
@@ -198,23 +199,23 @@ func (g *raftGroup) elect(s *regionServer) {
 func (l *leadership) verify(life int) {
 	p, g := l.srv.p, l.g
 	l.verifyAgain = func() {
-		if l.ended || p.life != life {
+		if l.ended || p.Life != life {
 			return
 		}
 		reaches := g.reaches(l.srv)
 		if reaches {
-			l.reachedAt = g.r.w.now
+			l.reachedAt = g.r.w.Now
 		}
-		if g.leader != l && reaches || g.r.w.now-l.reachedAt > int64(raftLease) {
+		if g.leader != l && reaches || g.r.w.Now-l.reachedAt > int64(raftLease) {
 			l.srv.lead.end()
 			return
 		}
 		l.asleep = g.leader == l && reaches
 		if !l.asleep {
-			p.after(raftLease/2, l.verifyAgain)
+			p.After(raftLease/2, l.verifyAgain)
 		}
 	}
-	p.after(raftLease/2, l.verifyAgain)
+	p.After(raftLease/2, l.verifyAgain)
 }
 
 // propose appends commands. done is called after the commit. It is never called if the outcome
@@ -225,7 +226,7 @@ func (l *leadership) propose(cmds []state.Command, done func(res []state.Result)
 	}
 	l.inFlight = append(l.inFlight, &proposal{cmds, done})
 	if l.blockedSince < 0 {
-		l.blockedSince = l.srv.h.clock()
+		l.blockedSince = l.srv.h.Clock()
 	}
 	l.write()
 }
@@ -237,21 +238,21 @@ func (l *leadership) write() {
 	}
 	l.writing = true
 	n := len(l.inFlight)
-	l.srv.p.write(func() {
+	l.srv.p.Write(func() {
 		g := l.g
 		l.writing = false
 		if l.ended || g.leader != l {
 			return
 		}
 		if !g.reaches(l.srv) || g.lagging() {
-			l.srv.p.after(200*time.Millisecond, func() { l.write() })
+			l.srv.p.After(200*time.Millisecond, func() { l.write() })
 			return
 		}
 		batch := l.inFlight[:n:n]
 		l.inFlight = l.inFlight[n:]
 		l.blockedSince = -1
 		if len(l.inFlight) > 0 {
-			l.blockedSince = l.srv.h.clock()
+			l.blockedSince = l.srv.h.Clock()
 		}
 		for _, p := range batch {
 			res := g.commit(p.cmds)
@@ -272,7 +273,7 @@ func (l *leadership) write() {
 func (g *raftGroup) lagging() bool {
 	n := 0
 	for _, s := range g.servers {
-		if s.p.up && !s.p.stalled() && !s.h.diskFull {
+		if s.p.Up && !s.p.Stalled() && !s.h.DiskFull {
 			n++
 		}
 	}
@@ -286,11 +287,11 @@ func (l *leadership) confirm(done func()) {
 		done()
 		return
 	}
-	p, life, w := l.srv.p, l.srv.p.life, l.g.r.w
-	w.in(w.between(time.Millisecond, 4*time.Millisecond), func() {
+	p, life, w := l.srv.p, l.srv.p.Life, l.g.r.w
+	w.In(w.Between(time.Millisecond, 4*time.Millisecond), func() {
 		// At this moment the majority confirms that it knows no later term.
 		sure := l.g.leader == l && l.g.reaches(l.srv)
-		p.then(life, func() {
+		p.Then(life, func() {
 			switch {
 			case l.ended:
 			case sure:
@@ -352,10 +353,10 @@ func (r *regionSim) startSecond(d time.Duration) {
 		r.raft.alive = map[string]int64{}
 		r.raft.changeMembers()
 	}
-	r.w.in(d, func() {
-		if s, g := r.second, r.raft; s != nil && s.p.up && r.w.now < int64(calm) && (!slices.Contains(g.servers, s) || g.living(s) >= voters.Majority(len(g.servers))) {
-			s.p.kill(false)
-			s.p.unwanted = true
+	r.w.In(d, func() {
+		if s, g := r.second, r.raft; s != nil && s.p.Up && r.w.Now < int64(calm) && (!slices.Contains(g.servers, s) || g.living(s) >= voters.Majority(len(g.servers))) {
+			s.p.Kill(false)
+			s.p.Unwanted = true
 		}
 	})
 }
@@ -363,8 +364,8 @@ func (r *regionSim) startSecond(d time.Duration) {
 // dropSecond removes the second server for good: an operator has replaced the log.
 func (r *regionSim) dropSecond() {
 	if s := r.second; s != nil {
-		s.p.kill(false)
-		s.p.unwanted, r.second = true, nil
+		s.p.Kill(false)
+		s.p.Unwanted, r.second = true, nil
 		r.raft.servers = slices.DeleteFunc(slices.Clone(r.raft.servers), func(o *regionServer) bool { return o == s })
 	}
 }
@@ -372,7 +373,7 @@ func (r *regionSim) dropSecond() {
 // living counts the voters that run, except one of them.
 func (g *raftGroup) living(but *regionServer) (n int) {
 	for _, s := range g.servers {
-		if s != but && s.p.up {
+		if s != but && s.p.Up {
 			n++
 		}
 	}
@@ -388,7 +389,7 @@ const (
 // changeMembers lets the leader change the voters, as regional/quorum does.
 func (g *raftGroup) changeMembers() {
 	w := g.r.w
-	w.in(membersEvery, g.changeMembers)
+	w.In(membersEvery, g.changeMembers)
 	l := g.leader
 	if l == nil || l.ended || l.srv.lead == nil || !g.reaches(l.srv) {
 		return
@@ -406,14 +407,14 @@ func (g *raftGroup) changeMembers() {
 		byID[s.id] = s
 		p := voters.Peer{ID: s.id, Addr: s.id, Alive: s == l.srv || g.sees(l.srv, s)}
 		if p.Alive {
-			g.alive[s.id] = w.now
+			g.alive[s.id] = w.Now
 		}
-		p.Silent = time.Duration(w.now - g.alive[s.id])
+		p.Silent = time.Duration(w.Now - g.alive[s.id])
 		v.Peers = append(v.Peers, p)
 	}
 	for _, c := range voters.Plan(v) {
-		if w.tracing() {
-			w.tracef("%s: %s", g.r.name, c)
+		if w.Tracing() {
+			w.Tracef("%s: %s", g.r.name, c)
 		}
 		g.disturbed()
 		if s := byID[c.ID]; c.Op == voters.Add {
@@ -426,6 +427,6 @@ func (g *raftGroup) changeMembers() {
 
 // sees reports whether two servers can exchange messages now.
 func (g *raftGroup) sees(a, b *regionServer) bool {
-	cuts := &g.r.w.net.cuts
-	return b.p.up && !b.p.stalled() && !cuts[a.h.num][b.h.num] && !cuts[b.h.num][a.h.num]
+	cuts := &g.r.w.Net.Cuts
+	return b.p.Up && !b.p.Stalled() && !cuts[a.h.Num][b.h.Num] && !cuts[b.h.Num][a.h.Num]
 }

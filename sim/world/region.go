@@ -12,6 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
 )
 
 // regionSim is one region: its servers, its log and its agents.
@@ -43,8 +44,8 @@ type regionSim struct {
 type regionServer struct {
 	r    *regionSim
 	id   string // of the Raft group
-	h    *host
-	p    *proc
+	h    *machine.Host
+	p    *machine.Proc
 	lead *master // nil: not the master
 	old  bool    // runs a version of the earlier feature level
 	// start is what the present process found at its start.
@@ -52,7 +53,7 @@ type regionServer struct {
 }
 
 func newRegion(w *world, num, servers, agents int) *regionSim {
-	r := &regionSim{w: w, num: num, own: map[string]*jobVersion{}, name: fmt.Sprintf("r%d", num), nodeLease: pick[time.Duration](&w.engine, 6, 10, 15) * time.Second}
+	r := &regionSim{w: w, num: num, own: map[string]*jobVersion{}, name: fmt.Sprintf("r%d", num), nodeLease: machine.Pick[time.Duration](w.Engine, 6, 10, 15) * time.Second}
 	r.raft = newRaftGroup(r)
 	for i := range servers {
 		r.raft.servers = append(r.raft.servers, newRegionServer(r, i, ""))
@@ -60,13 +61,13 @@ func newRegion(w *world, num, servers, agents int) *regionSim {
 	for i := range agents {
 		r.agents = append(r.agents, newAgent(r, i, ""))
 	}
-	if w.chance(6) {
+	if w.Chance(6) {
 		r.second = newRegionServer(r, 0, "b")
-		r.second.p.unwanted = true
+		r.second.p.Unwanted = true
 	}
-	if w.chance(6) {
+	if w.Chance(6) {
 		r.secondAgent = newAgent(r, 0, "b")
-		r.secondAgent.p.unwanted = true
+		r.secondAgent.p.Unwanted = true
 		r.agents = append(r.agents, r.secondAgent)
 	}
 	return r
@@ -75,16 +76,16 @@ func newRegion(w *world, num, servers, agents int) *regionSim {
 // newRegionServer makes a server. A second server of the same name has a suffix in its id.
 func newRegionServer(r *regionSim, i int, suffix string) *regionServer {
 	name := fmt.Sprintf("r%d-s%d", r.num, i)
-	h := newHost(r.w, name+suffix)
-	s := &regionServer{r: r, id: name + suffix, h: h, p: h.newProc(name)}
-	s.p.onStart = func() { s.start.At = s.h.clock() }
-	s.p.onKill = func(bool) {
+	h := r.w.NewHost(name + suffix)
+	s := &regionServer{r: r, id: name + suffix, h: h, p: h.NewProc(name)}
+	s.p.OnStart = func() { s.start.At = s.h.Clock() }
+	s.p.OnKill = func(bool) {
 		s.start.Index = r.raft.index // the index of the log on the disk, unless an operator restores another log
 		if s.lead != nil {
 			s.lead.end()
 		}
 	}
-	s.p.accept = s.acceptAgent
+	s.p.Accept = s.acceptAgent
 	return s
 }
 
@@ -93,7 +94,7 @@ func newRegionServer(r *regionSim, i int, suffix string) *regionServer {
 type master struct {
 	r       *regionSim
 	srv     *regionServer
-	p       *proc
+	p       *machine.Proc
 	l       *leadership
 	planner *sched.Planner
 	// elected is the reading of the server's clock at the election.
@@ -124,7 +125,7 @@ type master struct {
 }
 
 func newMaster(s *regionServer, l *leadership) *master {
-	m := &master{r: s.r, srv: s, p: s.p, l: l, planner: sched.NewPlanner(), elected: s.h.clock(), began: l.view.Index(), nodes: map[string]*nodeState{}, knowsMore: map[string]bool{},
+	m := &master{r: s.r, srv: s, p: s.p, l: l, planner: sched.NewPlanner(), elected: s.h.Clock(), began: l.view.Index(), nodes: map[string]*nodeState{}, knowsMore: map[string]bool{},
 		epoch: fmt.Sprintf("%s/%d/%d", l.view.Cluster().ID, l.view.Cluster().Incarnation, l.term)}
 	longest := max(s.r.nodeLease, l.view.Cluster().NodeLeaseMax, l.view.Cluster().RegionLeaseMax)
 	m.suspicion = presence.NewSuspicion(s.start, m.began, lease.Over(longest, l.view.LongestStop()), l.view.Nodes())
@@ -149,12 +150,12 @@ func (m *master) end() {
 	}
 	for _, id := range sortedKeys(m.nodes) {
 		if e := m.nodes[id].session; e != nil {
-			e.close()
+			e.Close()
 		}
 	}
 	m.up.stop()
-	if m.r.w.tracing() {
-		m.r.w.tracef("%s: %s ends term %d", m.r.name, m.srv.p.name, m.l.term)
+	if m.r.w.Tracing() {
+		m.r.w.Tracef("%s: %s ends term %d", m.r.name, m.srv.p.Name, m.l.term)
 	}
 }
 
@@ -162,7 +163,7 @@ func (m *master) view() *state.View { return m.l.view }
 
 // propose proposes one command to the log.
 func (m *master) propose(cmd state.Command, done func(state.Result)) {
-	cmd.NowUnixNano = m.srv.h.wall()
+	cmd.NowUnixNano = m.srv.h.Wall()
 	m.l.propose([]state.Command{cmd}, func(res []state.Result) {
 		if done != nil {
 			done(res[0])
@@ -202,7 +203,7 @@ func (m *master) wake() {
 		return
 	}
 	m.planQueued = true
-	m.p.after(5*time.Millisecond, func() {
+	m.p.After(5*time.Millisecond, func() {
 		m.planQueued = false
 		m.decide()
 	})
@@ -271,7 +272,7 @@ func unpredicted(res []state.Result) bool {
 // waited for that continues.
 func (m *master) logSuspect() bool {
 	was := m.wasSuspect
-	m.wasSuspect = m.suspicion.At(m.srv.h.clock())
+	m.wasSuspect = m.suspicion.At(m.srv.h.Clock())
 	if was && !m.wasSuspect {
 		m.wake()
 		m.up.changed()
@@ -282,12 +283,12 @@ func (m *master) logSuspect() bool {
 
 func (m *master) wakeIn(d time.Duration) {
 	d = max(d, 20*time.Millisecond)
-	at := m.r.w.now + int64(m.srv.h.trueFor(d))
-	if m.wakeAt > m.r.w.now && m.wakeAt <= at {
+	at := m.r.w.Now + int64(m.srv.h.TrueFor(d))
+	if m.wakeAt > m.r.w.Now && m.wakeAt <= at {
 		return
 	}
 	m.wakeAt = at
-	m.p.after(d, func() {
+	m.p.After(d, func() {
 		if m.wakeAt == at {
 			m.wakeAt = 0
 		}
@@ -296,7 +297,7 @@ func (m *master) wakeIn(d time.Duration) {
 }
 
 func (m *master) planInput() sched.Input {
-	return sched.Input{View: m.view(), NowUnixNano: m.srv.h.wall(), NodeLease: m.r.nodeLease, Absence: m.absence, Funcs: noFuncs,
+	return sched.Input{View: m.view(), NowUnixNano: m.srv.h.Wall(), NodeLease: m.r.nodeLease, Absence: m.absence, Funcs: noFuncs,
 		LogSuspect: m.logSuspect()}
 }
 
@@ -309,7 +310,7 @@ var noFuncs = sched.Funcs{
 // That happens after the store was restored from a copy without the statement.
 func (r *regionSim) nothingRunsAgain() {
 	w := r.w
-	w.in(w.between(5*time.Second, 20*time.Second), r.nothingRunsAgain)
+	w.In(w.Between(5*time.Second, 20*time.Second), r.nothingRunsAgain)
 	t, have := w.active(), r.raft.st.Snapshot().Cluster().ID
 	if t == nil || t.leadership.conflict || t.regions[r.name] == nil {
 		return
@@ -332,7 +333,7 @@ func (r *regionSim) empty() {
 	if r.clusters == 1 {
 		r.nothingRunsAgain()
 	}
-	g.commit([]state.Command{{NowUnixNano: epoch + r.w.now, Bootstrap: &state.Bootstrap{ClusterID: fmt.Sprintf("cluster-%s-%d", r.name, r.clusters), Region: r.name}}})
+	g.commit([]state.Command{{NowUnixNano: machine.Epoch + r.w.Now, Bootstrap: &state.Bootstrap{ClusterID: fmt.Sprintf("cluster-%s-%d", r.name, r.clusters), Region: r.name}}})
 	r.w.watch.restoredRegion(r)
 	clear(r.own)
 	for _, a := range r.agents {

@@ -13,7 +13,7 @@ import (
 var zero = time.Unix(1_800_000_000, 0)
 
 // timeline returns the agent's stored timeline, which continues over restarts of the host.
-func (a *agent) timeline() time.Time { return zero.Add(time.Duration(a.r.w.now)) }
+func (a *agent) timeline() time.Time { return zero.Add(time.Duration(a.r.w.Now)) }
 
 // readOrder returns the order in the form that package reconcile takes.
 func readOrder(o allocOrder) reconcile.Alloc {
@@ -103,7 +103,7 @@ func (a *agent) advance() {
 }
 
 func (a *agent) verdicts(held lease.Leases) verdicts {
-	out := verdicts{known: true, diskFull: a.h.diskFull}
+	out := verdicts{known: true, diskFull: a.h.DiskFull}
 	for i, b := range lease.Bindings {
 		out.of[i] = lease.Evaluate(b, held)
 	}
@@ -112,7 +112,7 @@ func (a *agent) verdicts(held lease.Leases) verdicts {
 
 // noteIdle notes that a plan had no actions.
 func (a *agent) noteIdle(wake time.Time) {
-	held := a.lease.At(a.h.clock())
+	held := a.lease.At(a.h.Clock())
 	a.decided, a.due = a.verdicts(held), wake
 	for _, id := range a.order {
 		if b := a.allocs[id].order.binding; b != lease.None && wake.Equal(a.timeline().Add(held.Of(b).Left)) {
@@ -125,11 +125,11 @@ func (a *agent) noteIdle(wake time.Time) {
 // verdicts and the allocations have not changed, and the latest wake is before the end of every
 // lease.
 func (a *agent) idle() bool {
-	held := a.lease.At(a.h.clock())
-	if a.wakeAt <= a.r.w.now || a.storing || a.decided != a.verdicts(held) {
+	held := a.lease.At(a.h.Clock())
+	if a.wakeAt <= a.r.w.Now || a.storing || a.decided != a.verdicts(held) {
 		return false
 	}
-	if due := a.due.Sub(a.timeline()); !a.due.IsZero() && (due <= 0 || a.r.w.now+int64(a.h.trueFor(due)) < a.wakeAt) {
+	if due := a.due.Sub(a.timeline()); !a.due.IsZero() && (due <= 0 || a.r.w.Now+int64(a.h.TrueFor(due)) < a.wakeAt) {
 		return false
 	}
 	for _, id := range a.order {
@@ -137,7 +137,7 @@ func (a *agent) idle() bool {
 		if al.dirty || al.storing {
 			return false
 		}
-		if b := al.order.binding; b != lease.None && a.r.w.now+int64(a.h.trueFor(held.Of(b).Left)) <= a.wakeAt {
+		if b := al.order.binding; b != lease.None && a.r.w.Now+int64(a.h.TrueFor(held.Of(b).Left)) <= a.wakeAt {
 			return false
 		}
 	}
@@ -153,10 +153,10 @@ func (a *agent) planInput() reconcile.Input {
 	clear(a.actual)
 	in := reconcile.Input{Now: a.timeline(), Host: reconcile.Host{CPUMilli: a.cpu, MemoryBytes: 1 << 40, DiskBytes: 1 << 40, MaxStarting: 256,
 		Drivers: drivers, Leaving: a.leaving}, Allocs: a.specs[:0], Actual: a.actual}
-	if a.h.diskFull {
+	if a.h.DiskFull {
 		in.Host.DiskProblem = "the disk is full"
 	}
-	in.Leases = a.lease.At(a.h.clock())
+	in.Leases = a.lease.At(a.h.Clock())
 	for _, id := range a.order {
 		if al := a.allocs[id]; !al.storing {
 			in.Allocs = append(in.Allocs, al.spec)
@@ -169,12 +169,12 @@ func (a *agent) planInput() reconcile.Input {
 
 func (a *agent) wakeIn(d time.Duration) {
 	d = max(d, 10*time.Millisecond)
-	at := a.r.w.now + int64(a.h.trueFor(d))
-	if a.wakeAt > a.r.w.now && a.wakeAt <= at {
+	at := a.r.w.Now + int64(a.h.TrueFor(d))
+	if a.wakeAt > a.r.w.Now && a.wakeAt <= at {
 		return
 	}
 	a.wakeAt = at
-	a.p.after(d, func() {
+	a.p.After(d, func() {
 		if a.wakeAt == at {
 			a.wakeAt = 0
 		}
@@ -185,8 +185,8 @@ func (a *agent) wakeIn(d time.Duration) {
 func (a *agent) apply(al *agentAlloc, do reconcile.Action) {
 	al.dirty = true
 	id := al.order.id
-	if a.r.w.tracing() {
-		a.r.w.tracef("%s: %s", a.id, do)
+	if a.r.w.Tracing() {
+		a.r.w.Tracef("%s: %s", a.id, do)
 	}
 	switch do.Kind {
 	case reconcile.Accept:
@@ -232,13 +232,13 @@ func (a *agent) startRun(al *agentAlloc, do reconcile.Action) {
 	al.setTask(t)
 	id := runID{al.order.id, do.Run}
 	if a.runs[id] != nil { // the run was begun already, and must begin at most once
-		a.p.after(time.Millisecond, func() { a.followRun(id) })
+		a.p.After(time.Millisecond, func() { a.followRun(id) })
 		return
 	}
 	al.setup = do.Run
-	captured, _ := a.lease.Deadline(al.order.binding, a.h.clock())
+	captured, _ := a.lease.Deadline(al.order.binding, a.h.Clock())
 	// The setup of a task fetches files, so it may take longer than the lease.
-	a.p.after(a.r.w.setupTime(al.order.spec), func() {
+	a.p.After(a.r.w.setupTime(al.order.spec), func() {
 		if a.allocs[id.alloc] != al || al.setup != do.Run {
 			return
 		}
@@ -258,7 +258,7 @@ func (a *agent) followRun(id runID) {
 		a.runEnded(id, r)
 		return
 	}
-	r.follower = a.p.life
+	r.follower = a.p.Life
 	a.runStarted(id)
 }
 
@@ -277,7 +277,7 @@ func (a *agent) adoptRun(al *agentAlloc, do reconcile.Action) {
 		a.runEnded(id, r)
 	default:
 		a.runStarted(id)
-		r.follower = a.p.life
+		r.follower = a.p.Life
 	}
 }
 
@@ -285,7 +285,7 @@ func (a *agent) stopRun(al *agentAlloc, id runID, grace time.Duration) {
 	al.setup = 0
 	r := a.runs[id]
 	if r == nil {
-		a.p.after(time.Millisecond, func() {
+		a.p.After(time.Millisecond, func() {
 			if t := al.act.Tasks[task]; t.Run == id.run && t.Phase != reconcile.Ended {
 				al.setTask(t.Finish(reconcile.TaskActual{Phase: reconcile.Ended, Run: id.run, Finished: a.timeline(), ExitCode: -1, Reason: reconcile.StoppedByAgent}))
 				a.advance()
@@ -293,12 +293,12 @@ func (a *agent) stopRun(al *agentAlloc, id runID, grace time.Duration) {
 		})
 		return
 	}
-	r.follower = a.p.life
+	r.follower = a.p.Life
 	if r.ended {
-		a.p.after(time.Millisecond, func() { a.followRun(id) })
+		a.p.After(time.Millisecond, func() { a.followRun(id) })
 		return
 	}
-	r.p.after(time.Millisecond, func() { r.stop(grace) })
+	r.p.After(time.Millisecond, func() { r.stop(grace) })
 }
 
 func (a *agent) runStarted(id runID) {

@@ -8,12 +8,14 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/plant"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
+	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
 
 // globalSession is one stream of a region's master to the active server.
 type globalSession struct {
 	t      *globalTerm
-	e      *end
+	e      *machine.End
 	number uint64
 	name   string
 	fence  uint64 // the region's fence at the welcome
@@ -23,17 +25,17 @@ type globalSession struct {
 }
 
 // accept serves a stream.
-func (t *globalTerm) accept(e *end) {
+func (t *globalTerm) accept(e *machine.End) {
 	t.streams++
 	s := &globalSession{t: t, e: e, number: t.streams}
-	e.recv = func(m any) {
+	e.Recv = func(m any) {
 		if t.ended() {
-			e.close()
+			e.Close()
 			return
 		}
 		t.receive(s, m)
 	}
-	e.closed = func() {
+	e.Closed = func() {
 		if !t.ended() && s.name != "" {
 			t.step(s.name, region.StreamEnded{Stream: s.number})
 		}
@@ -54,13 +56,13 @@ func (t *globalTerm) step(name string, e region.Event) {
 func (t *globalTerm) do(name string, effects []region.Effect) {
 	r := t.region(name)
 	for _, e := range effects {
-		if t.w.tracing() && e.Kind != region.Grant {
-			t.w.tracef("%s: %s: %s", t.g.name, name, e)
+		if t.w.Tracing() && e.Kind != region.Grant {
+			t.w.Tracef("%s: %s: %s", t.g.name, name, e)
 		}
 		switch e.Kind {
 		case region.End:
 			if s := r.session; s != nil && s.number == e.Stream {
-				s.e.close()
+				s.e.Close()
 				r.session = nil
 			}
 		case region.Disconnected:
@@ -70,7 +72,7 @@ func (t *globalTerm) do(name string, effects []region.Effect) {
 			t.wakePlacer()
 		case region.Grant:
 			t.w.watch.granted(t, name, e)
-			r.session.e.send(regionGrant{id: e.ID, fence: e.Record.Fence, incarnation: e.Record.Incarnation, term: t.leadership.term, lease: e.Lease,
+			r.session.e.Send(regionGrant{id: e.ID, fence: e.Record.Fence, incarnation: e.Record.Incarnation, term: t.leadership.term, lease: e.Lease,
 				orders: link.Position{Epoch: t.epoch, Sequence: e.Orders}})
 		}
 	}
@@ -78,14 +80,14 @@ func (t *globalTerm) do(name string, effects []region.Effect) {
 
 // conflict stores that a region knows more than the store.
 func (t *globalTerm) conflict(e region.Effect, m regionHello) {
-	t.commit(func() []write {
+	t.commit(func() []store.Write {
 		rec := t.leadership
 		if rec.conflict && rec.known >= e.Known && rec.knownTerm >= e.KnownTerm && rec.knownStop >= m.stop && rec.leaseMax >= m.leaseMax {
 			return nil
 		}
 		rec.knownStop, rec.leaseMax = max(rec.knownStop, m.stop), max(rec.leaseMax, m.leaseMax)
 		rec.conflict, rec.known, rec.knownTerm = true, max(rec.known, e.Known), max(rec.knownTerm, e.KnownTerm)
-		return []write{{key: leadershipKey, value: rec}}
+		return []store.Write{{Key: leadershipKey, Value: rec}}
 	}, nil)
 }
 
@@ -99,17 +101,17 @@ func (t *globalTerm) recover() {
 	rec.term.Number, rec.recovered = max(rec.term.Number, rec.knownTerm), true
 	rec.recovery, rec.recoveryStop, rec.unconfirmed = true, max(rec.knownStop, t.longestStop()), t.toConfirm()
 	key, create, mod := t.c.key, t.c.create, t.mods[leadershipKey]
-	t.g.db.call(3*time.Second, func(s *etcd) (any, error) {
-		raised := []compare{{key, true, create}, {leadershipKey, false, mod}}
-		if !s.holds(raised) {
-			return nil, errCompare
+	t.g.db.Call(3*time.Second, func(s *store.Store) (any, error) {
+		raised := []store.Compare{{Key: key, Create: true, Rev: create}, {Key: leadershipKey, Rev: mod}}
+		if !s.Holds(raised) {
+			return nil, store.ErrCompare
 		}
-		s.rev = max(s.rev, rec.known) + region.RecoveryStep
-		ws := []write{{key: leadershipKey, value: rec}}
-		for _, k := range s.list(slotPrefix) { // each slot becomes a new offer, which no region mistakes for an old one
-			slot := s.keys[k].value.(region.Slot)
+		s.Rev = max(s.Rev, rec.known) + region.RecoveryStep
+		ws := []store.Write{{Key: leadershipKey, Value: rec}}
+		for _, k := range s.List(slotPrefix) { // each slot becomes a new offer, which no region mistakes for an old one
+			slot := s.Keys[k].Value.(region.Slot)
 			slot.Generation, slot.Unbound, slot.Former = 0, true, slices.Clone(slot.Former)
-			if slot.Vacant && s.keys[regionPrefix+slot.Region] != nil { // as ownedAgain of package global/state
+			if slot.Vacant && s.Keys[regionPrefix+slot.Region] != nil { // as ownedAgain of package global/state
 				slot.Vacant = false
 				slot.Former = slices.DeleteFunc(slot.Former, func(f region.FormerOwner) bool { return f.Region == slot.Region })
 			}
@@ -119,9 +121,9 @@ func (t *globalTerm) recover() {
 			if slot.Bound {
 				slot.StopTime = max(slot.StopTime, rec.recoveryStop)
 			}
-			ws = append(ws, write{key: k, value: slot})
+			ws = append(ws, store.Write{Key: k, Value: slot})
 		}
-		return s.txn(raised, ws)
+		return s.Txn(raised, ws)
 	}, func(any, error) { t.c.end("an operator recovered the store") })
 }
 
@@ -142,22 +144,22 @@ func (t *globalTerm) toConfirm() (out []string) {
 func (t *globalTerm) confirmRegions() {
 	for _, name := range t.leadership.unconfirmed {
 		if r := t.region(name); r.session != nil && r.life.Confirmed() {
-			t.commit(func() []write { return t.confirmed(name) }, nil)
+			t.commit(func() []store.Write { return t.confirmed(name) }, nil)
 		}
 	}
 }
 
 // confirmed returns the write that takes a region off the list of the unconfirmed ones.
-func (t *globalTerm) confirmed(name string) []write {
+func (t *globalTerm) confirmed(name string) []store.Write {
 	rec := t.leadership
 	if !slices.Contains(rec.unconfirmed, name) {
 		return nil
 	}
-	if t.w.tracing() {
-		t.w.tracef("%s: %s has confirmed what it runs", t.g.name, name)
+	if t.w.Tracing() {
+		t.w.Tracef("%s: %s has confirmed what it runs", t.g.name, name)
 	}
 	rec.unconfirmed = slices.DeleteFunc(slices.Clone(rec.unconfirmed), func(n string) bool { return n == name })
-	return []write{{key: leadershipKey, value: rec}}
+	return []store.Write{{Key: leadershipKey, Value: rec}}
 }
 
 // longestStop returns the longest kill_timeout of the instances that the regions' leases bind, as
@@ -179,14 +181,14 @@ func (t *globalTerm) longestStop() (longest time.Duration) {
 // outlasts notes that a region may hold a longer lease from before a recovery, or may run instances
 // with a longer stop time. When all of that is over, it ends the wait of the recovery.
 func (t *globalTerm) outlasts(stop, leaseMax time.Duration) {
-	t.commit(func() []write {
+	t.commit(func() []store.Write {
 		rec := t.leadership
 		over := t.now() >= t.config().GrantsFrom && len(rec.unconfirmed) == 0
 		if !rec.recovery || !over && rec.recoveryStop >= stop && rec.leaseMax >= leaseMax {
 			return nil
 		}
 		rec.recovery, rec.recoveryStop, rec.leaseMax = !over, max(rec.recoveryStop, stop), max(rec.leaseMax, leaseMax)
-		return []write{{key: leadershipKey, value: rec}}
+		return []store.Write{{Key: leadershipKey, Value: rec}}
 	}, nil)
 }
 
@@ -197,7 +199,7 @@ func (t *globalTerm) receive(s *globalSession, m any) {
 	}
 	r := t.region(s.name)
 	if r.session != s {
-		s.e.close()
+		s.e.Close()
 		return
 	}
 	switch m := m.(type) {
@@ -221,7 +223,7 @@ func (t *globalTerm) receive(s *globalSession, m any) {
 		r.reports++
 		t.wakePlacer()
 	case goodbye:
-		s.e.close()
+		s.e.Close()
 		t.step(s.name, region.StreamEnded{Stream: s.number})
 	}
 }
@@ -243,14 +245,14 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 	refusedNow := func(effects []region.Effect) bool {
 		for _, e := range effects {
 			if e.Kind == region.Refuse {
-				if t.w.tracing() {
-					t.w.tracef("%s: %s: %s", t.g.name, m.name, e)
+				if t.w.Tracing() {
+					t.w.Tracef("%s: %s: %s", t.g.name, m.name, e)
 				}
 				if r := t.regions[m.name]; r != nil && e.OtherCluster {
 					r.calls = true
 				}
-				s.e.send(refused{e.Permanent})
-				s.e.close()
+				s.e.Send(refused{e.Permanent})
+				s.e.Close()
 				return true
 			}
 		}
@@ -271,9 +273,9 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 	}
 	t.outlasts(m.stop, m.leaseMax)
 	if has := r.rec.ClusterID; has != "" && has != m.clusterID {
-		t.commit(func() []write { return putSlots(t.offeredAgain(m.name)) }, nil)
+		t.commit(func() []store.Write { return putSlots(t.offeredAgain(m.name)) }, nil)
 	}
-	t.commit(func() []write {
+	t.commit(func() []store.Write {
 		rec, changed := r.rec, t.mods[regionPrefix+m.name] == 0
 		_, now := step()
 		for _, e := range now {
@@ -290,7 +292,7 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 		if rec.Name == "" {
 			rec.Name = m.name
 		}
-		return []write{{key: regionPrefix + m.name, value: rec}}
+		return []store.Write{{Key: regionPrefix + m.name, Value: rec}}
 	}, func(bool) { t.welcome(s, m, step, refusedNow) })
 }
 
@@ -298,9 +300,9 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 // hold of the slots that it lost.
 func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (region.State, []region.Effect), refusedNow func([]region.Effect) bool) {
 	r := t.region(m.name)
-	t.commit(func() []write { return putSlots(t.heal(m.name, m.level)) }, func(bool) {
+	t.commit(func() []store.Write { return putSlots(t.heal(m.name, m.level)) }, func(bool) {
 		next, effects := step()
-		if refusedNow(effects) || !s.e.open || t.ended() {
+		if refusedNow(effects) || !s.e.Open || t.ended() {
 			return
 		}
 		if slices.ContainsFunc(effects, func(e region.Effect) bool { return e.Kind == region.Persist }) {
@@ -315,7 +317,7 @@ func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (regio
 		r.refused, r.calls = nil, false
 		t.soft++
 		s.cursor, s.level = r.orders.Cursor(m.orders), t.level()
-		s.e.send(globalWelcome{federation: t.federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, level: t.level(), lease: t.g.lease, confirm: slices.Contains(t.leadership.unconfirmed, m.name), asks: t.w.asks})
+		s.e.Send(globalWelcome{federation: t.federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, level: t.level(), lease: t.g.lease, confirm: slices.Contains(t.leadership.unconfirmed, m.name), asks: t.w.asks})
 		s.wake()
 		t.wakePlacer()
 	})
@@ -327,7 +329,7 @@ func (s *globalSession) wake() {
 		return
 	}
 	s.queued = true
-	s.t.g.p.after(0, func() {
+	s.t.g.p.After(0, func() {
 		s.queued = false
 		if s.t.ended() || s.t.region(s.name).session != s {
 			return
@@ -337,7 +339,7 @@ func (s *globalSession) wake() {
 			if !more {
 				return
 			}
-			s.e.send(slotOrders{b})
+			s.e.Send(slotOrders{b})
 		}
 	})
 }
@@ -349,7 +351,7 @@ func (t *globalTerm) answers(s *globalSession, m slotAnswers) {
 		a := answerToGlobal(&m.list[i])
 		a.Fence = s.fence
 		var out region.Outcome
-		t.commit(func() []write {
+		t.commit(func() []store.Write {
 			out = t.applyAnswer(from, a)
 			return putSlots(out.Changes)
 		}, func(ok bool) {
@@ -372,8 +374,8 @@ func (t *globalTerm) applyAnswer(from string, a region.Answer) region.Outcome {
 
 // noteAnswer stores refused work, so that the placer tries other regions first.
 func (t *globalTerm) noteAnswer(from string, a region.Answer, out region.Outcome) {
-	if t.w.tracing() {
-		t.w.tracef("%s: %s answers %s", t.g.name, from, a)
+	if t.w.Tracing() {
+		t.w.Tracef("%s: %s answers %s", t.g.name, from, a)
 	}
 	if len(out.Released) == 0 || a.State != region.Rejected && a.State != region.Returned {
 		return

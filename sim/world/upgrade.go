@@ -7,6 +7,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
 )
 
 // upgrades lets one world in five begin with processes of the feature level before the present
@@ -16,31 +17,31 @@ func (o operator) upgrades() {
 		return
 	}
 	o.upgraded = true
-	at := func() time.Duration { return o.between(40*time.Second, 350*time.Second) }
+	at := func() time.Duration { return o.Between(40*time.Second, 350*time.Second) }
 	for _, g := range o.globals {
-		g.old = o.chance(3)
+		g.old = o.Chance(3)
 		if g.old {
-			o.in(at(), func() { o.upgrade(g.p, &g.old, nil) })
+			o.In(at(), func() { o.upgrade(g.p, &g.old, nil) })
 		}
 	}
 	for _, r := range o.regions {
 		next, last := at(), time.Duration(0)
-		some := o.chance(2)
+		some := o.Chance(2)
 		for _, s := range r.raft.servers {
-			s.old = some && !o.chance(4)
+			s.old = some && !o.Chance(4)
 			if s.old {
 				last = min(next, 380*time.Second)
-				o.in(last, func() { o.upgrade(s.p, &s.old, r.levelChanged) })
-				next += o.between(5*time.Second, 40*time.Second)
+				o.In(last, func() { o.upgrade(s.p, &s.old, r.levelChanged) })
+				next += o.Between(5*time.Second, 40*time.Second)
 			}
 		}
-		if last > 0 && o.chance(2) {
+		if last > 0 && o.Chance(2) {
 			o.uninformed(r, last)
 		}
 		for _, a := range r.agents {
-			a.old = o.chance(2)
+			a.old = o.Chance(2)
 			if a.old {
-				o.in(at(), func() { o.upgrade(a.p, &a.old, nil) })
+				o.In(at(), func() { o.upgrade(a.p, &a.old, nil) })
 			}
 		}
 	}
@@ -58,13 +59,13 @@ func (o operator) uninformed(r *regionSim, last time.Duration) {
 			})
 		}
 	}
-	o.in(last-35*time.Second, node(false))
-	o.in(last-10*time.Second, node(true))
-	o.in(last-o.between(0, 2*time.Second), func() {
+	o.In(last-35*time.Second, node(false))
+	o.In(last-10*time.Second, node(true))
+	o.In(last-o.Between(0, 2*time.Second), func() {
 		for _, a := range r.agents {
 			for _, s := range r.raft.servers {
 				if a != r.agents[0] {
-					o.cutPair(a.h, s.h, min(60*time.Second, calm-time.Duration(o.now)), true)
+					o.cutPair(a.h, s.h, min(60*time.Second, calm-time.Duration(o.Now)), true)
 				}
 			}
 		}
@@ -72,14 +73,14 @@ func (o operator) uninformed(r *regionSim, last time.Duration) {
 }
 
 // upgrade starts a process again in the present version.
-func (o operator) upgrade(p *proc, old *bool, done func()) {
-	if o.tracing() {
-		o.tracef("operator: upgrade %s", p.name)
+func (o operator) upgrade(p *machine.Proc, old *bool, done func()) {
+	if o.Tracing() {
+		o.Tracef("operator: upgrade %s", p.Name)
 	}
-	p.kill(false)
+	p.Kill(false)
 	*old = false
-	o.in(o.between(100*time.Millisecond, 3*time.Second), func() {
-		p.start()
+	o.In(o.Between(100*time.Millisecond, 3*time.Second), func() {
+		p.Start()
 		if done != nil {
 			done()
 		}
@@ -90,24 +91,24 @@ func (o operator) upgrade(p *proc, old *bool, done func()) {
 // disk or with an empty one. The node returns with its disk only if that starts nothing that no
 // lease binds: the removal says that such work is gone.
 func (o operator) removeNode() {
-	r := o.regions[o.rng.IntN(len(o.regions))]
-	a, d := r.agents[o.rng.IntN(len(r.agents))], min(o.between(20*time.Second, 90*time.Second), calm-time.Duration(o.now))
-	if a.p.unwanted || a.h.down || d < 10*time.Second {
+	r := o.regions[o.Rng.IntN(len(o.regions))]
+	a, d := r.agents[o.Rng.IntN(len(r.agents))], min(o.Between(20*time.Second, 90*time.Second), calm-time.Duration(o.Now))
+	if a.p.Unwanted || a.h.Down || d < 10*time.Second {
 		return
 	}
 	empty := false
-	if o.chance(2) {
+	if o.Chance(2) {
 		for _, s := range r.raft.servers {
 			o.cutPair(a.h, s.h, d, true)
 		}
 	} else {
 		o.note("switch off %s for %s", a.id, d)
-		a.h.crash()
-		a.h.off = true
-		empty = o.chance(2)
-		o.in(d, func() { o.switchOn(a, empty) })
+		a.h.Crash()
+		a.h.Off = true
+		empty = o.Chance(2)
+		o.In(d, func() { o.switchOn(a, empty) })
 	}
-	o.in(o.between(10*time.Second, d), func() {
+	o.In(o.Between(10*time.Second, d), func() {
 		if empty || !a.mayRunUnbound() {
 			o.remove(r, a.id)
 		}
@@ -140,8 +141,8 @@ func (o operator) remove(r *regionSim, id string) {
 	if !known || n.Status == state.NodeReady || sched.BoundLeft(m.planInput(), id) > 0 {
 		return
 	}
-	if o.tracing() {
-		o.tracef("operator: remove %s", id)
+	if o.Tracing() {
+		o.Tracef("operator: remove %s", id)
 	}
 	m.propose(state.Command{RemoveNode: &state.RemoveNode{ID: id}}, nil)
 }
@@ -149,7 +150,7 @@ func (o operator) remove(r *regionSim, id string) {
 // switchOn switches a node on again, unless its whole region is switched off. A node with an empty
 // disk gets another id, so the operator removes the earlier one.
 func (o operator) switchOn(a *agent, empty bool) {
-	if !a.h.off || a.r.raft.servers[0].h.off {
+	if !a.h.Off || a.r.raft.servers[0].h.Off {
 		return
 	}
 	if empty {
@@ -158,13 +159,13 @@ func (o operator) switchOn(a *agent, empty bool) {
 		a.id += "+"
 		var again func()
 		again = func() {
-			o.in(o.between(5*time.Second, 20*time.Second), again)
+			o.In(o.Between(5*time.Second, 20*time.Second), again)
 			o.remove(a.r, was)
 		}
 		again()
 	}
-	a.h.off = false
-	a.h.restart()
+	a.h.Off = false
+	a.h.Restart()
 }
 
 // level is the least feature level of a region's servers.

@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/regionlease"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
 )
 
 // The messages between a region and the global tier.
@@ -103,7 +104,7 @@ type uplink struct {
 }
 
 type upSession struct {
-	e        *end
+	e        *machine.End
 	welcomed bool
 	joined   bool
 	// federation is the federation that the welcome named. level is the level in the hello.
@@ -124,14 +125,14 @@ func newUplink(m *master) *uplink { return &uplink{m: m} }
 func (u *uplink) stop() {
 	u.stopped = true
 	if u.session != nil {
-		u.session.e.send(goodbye{})
-		u.session.e.close()
+		u.session.e.Send(goodbye{})
+		u.session.e.Close()
 		u.session = nil
 	}
 }
 
 func (u *uplink) connectLater(d time.Duration) {
-	u.m.p.after(d+u.m.r.w.between(0, 200*time.Millisecond), u.connect)
+	u.m.p.After(d+u.m.r.w.Between(0, 200*time.Millisecond), u.connect)
 }
 
 func (u *uplink) connect() {
@@ -145,23 +146,23 @@ func (u *uplink) connect() {
 	}
 	u.next++
 	s := &upSession{inbox: link.NewInbox[slotOrder](10_000), sent: map[string]state.Answer{}}
-	s.e = w.net.dial(u.m.p, w.globals[(u.next+u.m.r.num)%len(w.globals)].p)
+	s.e = w.Net.Dial(u.m.p, w.globals[(u.next+u.m.r.num)%len(w.globals)].p)
 	u.session = s
-	s.e.recv = func(msg any) {
+	s.e.Recv = func(msg any) {
 		if u.session == s {
 			u.receive(s, msg)
 		}
 	}
-	s.e.closed = func() { u.lost(s, 300*time.Millisecond) }
+	s.e.Closed = func() { u.lost(s, 300*time.Millisecond) }
 	c := u.m.view().Cluster()
 	s.level = c.FeatureLevel
-	s.e.send(regionHello{name: u.m.r.name, clusterID: c.ID, level: c.FeatureLevel, incarnation: c.Incarnation, term: u.m.l.term, applied: u.m.view().Index(),
+	s.e.Send(regionHello{name: u.m.r.name, clusterID: c.ID, level: c.FeatureLevel, incarnation: c.Incarnation, term: u.m.l.term, applied: u.m.view().Index(),
 		fence: c.Fence, federation: c.FederationID, known: region.Term{Number: c.LeadershipTerm, Nonce: c.LeadershipNonce},
-		revision: c.StoreRevision, orders: link.Position(c.Orders), master: u.m.srv.p.name,
+		revision: c.StoreRevision, orders: link.Position(c.Orders), master: u.m.srv.p.Name,
 		leaseMax: c.RegionLeaseMax, stop: u.m.view().LongestStop()})
-	u.m.p.after(10*time.Second, func() {
+	u.m.p.After(10*time.Second, func() {
 		if u.session == s && !s.welcomed {
-			s.e.reset()
+			s.e.Reset()
 			u.lost(s, 0)
 		}
 	})
@@ -178,7 +179,7 @@ func (u *uplink) lost(s *upSession, retry time.Duration) {
 func (u *uplink) receive(s *upSession, msg any) {
 	switch msg := msg.(type) {
 	case refused:
-		s.e.close()
+		s.e.Close()
 		retry := 500 * time.Millisecond
 		if msg.permanent {
 			retry = 5 * time.Second
@@ -205,7 +206,7 @@ func (u *uplink) welcome(s *upSession, msg globalWelcome) {
 	u.lease.NewSession()
 	s.length = msg.lease
 	if u.length != msg.lease {
-		u.length, u.lengthSince = msg.lease, u.m.srv.h.clock()
+		u.length, u.lengthSince = msg.lease, u.m.srv.h.Clock()
 		u.m.limits()
 	}
 	joined := func(res state.Result) {
@@ -213,7 +214,7 @@ func (u *uplink) welcome(s *upSession, msg globalWelcome) {
 			return
 		}
 		if res.Err != nil {
-			s.e.close()
+			s.e.Close()
 			u.lost(s, 2*time.Second)
 			return
 		}
@@ -250,7 +251,7 @@ func (u *uplink) commitNext(s *upSession) {
 	}
 	change, complete, err := s.inbox.Add(b.b, known)
 	if err != nil {
-		s.e.reset()
+		s.e.Reset()
 		u.lost(s, time.Second)
 		return
 	}
@@ -269,13 +270,13 @@ func (u *uplink) commitNext(s *upSession) {
 	}
 	s.busy = true
 	if plant.Is(plant.AckBeforeSync) {
-		s.e.send(ordersAck{change.Position, u.m.view().Index()})
+		s.e.Send(ordersAck{change.Position, u.m.view().Index()})
 	}
 	u.m.propose(state.Command{ApplyOrders: cmd}, func(state.Result) {
 		s.busy = false
 		u.m.r.w.watch.ordersStored(u.m, s.federation)
 		if u.session == s {
-			s.e.send(ordersAck{link.Position(u.m.view().Cluster().Orders), u.m.view().Index()})
+			s.e.Send(ordersAck{link.Position(u.m.view().Cluster().Orders), u.m.view().Index()})
 			u.commitNext(s)
 		}
 	})
@@ -290,7 +291,7 @@ func (u *uplink) requestLease(s *upSession) {
 		if u.session != s {
 			return
 		}
-		now := u.m.srv.h.clock()
+		now := u.m.srv.h.Clock()
 		waited := time.Duration(0)
 		if since := u.m.l.blockedSince; since >= 0 {
 			waited = now - since
@@ -302,16 +303,16 @@ func (u *uplink) requestLease(s *upSession) {
 			n, complete := accept.Unordered(u.m.view())
 			ordered = n == 0 && complete && !u.m.logSuspect()
 		}
-		s.e.send(regionRequest{id, u.lease.Latest(), ordered, regionlease.CommitBlocked(waited), u.m.view().Index()})
+		s.e.Send(regionRequest{id, u.lease.Latest(), ordered, regionlease.CommitBlocked(waited), u.m.view().Index()})
 	})
-	u.m.p.after(regionlease.Pause(s.length), func() { u.requestLease(s) })
+	u.m.p.After(regionlease.Pause(s.length), func() { u.requestLease(s) })
 }
 
 // changed notes that the log has changed, so that answers may have to be sent.
 func (u *uplink) changed() {
 	s := u.session
 	if s != nil && u.m.view().Cluster().FeatureLevel > s.level {
-		s.e.close()
+		s.e.Close()
 		u.lost(s, 0)
 		return
 	}
@@ -319,7 +320,7 @@ func (u *uplink) changed() {
 		return
 	}
 	u.dirty = true
-	u.m.p.after(20*time.Millisecond, func() {
+	u.m.p.After(20*time.Millisecond, func() {
 		u.dirty = false
 		if u.session == s {
 			u.answer(s, false)
@@ -338,7 +339,7 @@ func (u *uplink) answerEvery(s *upSession) {
 	}
 	u.answer(s, true)
 	if !plant.Is(plant.AnswerOnce) {
-		u.m.p.after(5*time.Second, func() { u.answerEvery(s) })
+		u.m.p.After(5*time.Second, func() { u.answerEvery(s) })
 	}
 }
 
@@ -368,7 +369,7 @@ func (u *uplink) answer(s *upSession, all bool) {
 	}
 	s.sent, u.once = now, now
 	if len(out) > 0 {
-		s.e.send(slotAnswers{out})
+		s.e.Send(slotAnswers{out})
 	}
 }
 
@@ -377,7 +378,7 @@ func (u *uplink) reportEvery(s *upSession) {
 		return
 	}
 	u.report(s)
-	u.m.p.after(5*time.Second, func() { u.reportEvery(s) })
+	u.m.p.After(5*time.Second, func() { u.reportEvery(s) })
 }
 
 // report sends the fit counts, and which instances may run on lost nodes.
@@ -399,7 +400,7 @@ func (u *uplink) report(s *upSession) {
 			}
 		}
 	}
-	s.e.send(out)
+	s.e.Send(out)
 }
 
 // sum returns the sums over the state of the log.
@@ -441,7 +442,7 @@ func (u *uplink) leaseState() regionlease.State {
 	if log.Planned == (state.Position{}) {
 		log.Planned.Epoch = log.Orders.Epoch // no plan is committed yet
 	}
-	st := u.lease.At(m.srv.h.clock(), log)
+	st := u.lease.At(m.srv.h.Clock(), log)
 	if st.Returned {
 		u.repeatGrants()
 	}
@@ -459,7 +460,7 @@ func (u *uplink) repeatGrants() {
 }
 
 // sendGrant sends a node a grant of its lease, with the remainder of the region's lease.
-func (m *master) sendGrant(n *nodeState, e *end, id uint64) {
+func (m *master) sendGrant(n *nodeState, e *machine.End, id uint64) {
 	n.granted = id
 	st, length := m.up.leaseState(), regionlease.NodeLease(m.view().Cluster(), m.r.nodeLease)
 	if length == 0 {
@@ -476,7 +477,7 @@ func (m *master) sendGrant(n *nodeState, e *end, id uint64) {
 	if length == 0 || suspect {
 		n.empty = id
 	}
-	e.send(nodeGrant{id: id, lease: length, regionLeft: st.Left, continues: suspect})
+	e.Send(nodeGrant{id: id, lease: length, regionLeft: st.Left, continues: suspect})
 }
 
 // limits commits the limits that later masters rely on, as regional/master/limits.go does.
@@ -484,12 +485,12 @@ func (m *master) limits() {
 	if m.l.ended || m.srv.old {
 		return
 	}
-	now := m.srv.h.clock()
+	now := m.srv.h.Clock()
 	cmd, again := regionlease.Limits{Cluster: m.view().Cluster(), Level: m.r.level(), NodeLease: m.r.nodeLease, Led: now - m.elected,
 		RegionLease: m.up.length, RegionLeaseFor: now - m.up.lengthSince, StopTime: func() time.Duration { return max(m.view().LongestStop(), m.stop) }}.Due()
 	m.limitsSet++
 	if set := m.limitsSet; again > 0 {
-		m.p.after(again, func() {
+		m.p.After(again, func() {
 			if m.limitsSet == set {
 				m.limits()
 			}

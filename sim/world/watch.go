@@ -10,6 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/sim/world/machine"
+	"github.com/nusa-scheduler/nusa/sim/world/store"
 )
 
 // watch checks, by true time, what must always hold. It sees each change where the change happens,
@@ -72,7 +74,8 @@ type Stats struct {
 	Alarms int
 }
 
-func (s *Stats) add(o Stats) {
+// Add adds the counts of another world.
+func (s *Stats) Add(o Stats) {
 	s.Virtual += o.Virtual
 	s.Steps += o.Steps
 	s.Forks += o.Forks
@@ -97,8 +100,8 @@ func newWatch(w *world) *watch {
 func (v *watch) fail(invariant int, format string, args ...any) {
 	if v.failed == "" {
 		v.invariant = invariant
-		v.failed = fmt.Sprintf("invariant %d: %s, at %.3f s", invariant, fmt.Sprintf(format, args...), float64(v.w.now)/1e9)
-		v.w.tracef("VIOLATION %s", v.failed)
+		v.failed = fmt.Sprintf("invariant %d: %s, at %.3f s", invariant, fmt.Sprintf(format, args...), float64(v.w.Now)/1e9)
+		v.w.Tracef("VIOLATION %s", v.failed)
 	}
 }
 
@@ -106,13 +109,13 @@ func (v *watch) fail(invariant int, format string, args ...any) {
 // has just resumed needs a moment to kill processes whose deadline has passed.
 func executing(r *run) bool {
 	h := r.a.h
-	return !h.suspended() && (h.resumedAt == 0 || h.w.now-h.resumedAt > int64(time.Second))
+	return !h.Suspended() && (h.ResumedAt == 0 || h.E.Now-h.ResumedAt > int64(time.Second))
 }
 
 // fork checks invariants 1, 3 and 5 when a process begins.
 func (v *watch) fork(r *run) {
 	v.stats.Forks++
-	now, b := r.a.h.clock(), r.o.binding
+	now, b := r.a.h.Clock(), r.o.binding
 	if r.newest.At != 0 && r.newest.At <= now {
 		v.fail(3, "%s: %s is forked %s after its deadline", r.a.id, r.o.instance, now-r.newest.At)
 	}
@@ -138,7 +141,7 @@ func (v *watch) fork(r *run) {
 	}
 	v.live[r.o.instance] = append(v.live[r.o.instance], r)
 	v.checkEpoch(r)
-	v.life.forked(r, v.w.now)
+	v.life.forked(r, v.w.Now)
 	v.fits(r)
 	v.atOnce(r)
 	v.kidForks(r)
@@ -155,7 +158,7 @@ func (v *watch) checkEpoch(r *run) {
 	}
 	k := [2]int64{r.o.generation, r.o.epoch}
 	was, seen := e.alloc[k]
-	if seen && was != r.o.id && !r.a.r.careless && (!r.o.local || r.o.generation > epoch/1_000_000) { // assumed: see sim/LEDGER.md
+	if seen && was != r.o.id && !r.a.r.careless && (!r.o.local || r.o.generation > machine.Epoch/1_000_000) { // assumed: see sim/LEDGER.md
 		v.fail(5, "%s and %s of %s share the epoch %d.%d", was, r.o.id, r.o.instance, k[0], k[1])
 	}
 	e.alloc[k] = r.o.id
@@ -178,18 +181,18 @@ func (v *watch) copied(r *regionSim) bool {
 // boundNow reports whether the region's lease binds a group in the stored version of its job. After
 // a change to a version that the lease does not bind, two regions may run an index.
 func (v *watch) boundNow(i instance) bool {
-	rec, ok := v.w.etcd.keys[jobPrefix+i.job]
+	rec, ok := v.w.etcd.Keys[jobPrefix+i.job]
 	if !ok {
 		return true
 	}
-	g := rec.value.(*jobRecord).group(i.group)
+	g := rec.Value.(*jobRecord).group(i.group)
 	return g == nil || g.boundByRegion()
 }
 
 // asked checks that a process is not asked to end because of a deadline that a newer one has
 // replaced.
 func (v *watch) asked(r *run) {
-	if now := r.a.h.clock(); r.guard.Cause() == lease.Expired && (r.newest.At == 0 || now < r.newest.At) {
+	if now := r.a.h.Clock(); r.guard.Cause() == lease.Expired && (r.newest.At == 0 || now < r.newest.At) {
 		v.fail(3, "%s asks %s to end %s before its deadline", r.a.id, r.o.instance, r.newest.At-now)
 	}
 }
@@ -204,11 +207,11 @@ func (v *watch) reap(r *run) {
 		v.live[r.o.instance] = l
 	}
 	if r.cause == causeExited {
-		v.exited[r.o.instance] = v.w.now
+		v.exited[r.o.instance] = v.w.Now
 	}
 	if r.cause == causeLease {
 		v.stats.LeaseEnds++
-		if v.w.now > int64(calm+60*time.Second) {
+		if v.w.Now > int64(calm+60*time.Second) {
 			v.fail(9, "%s: a lease ended %s, without a fault", r.a.id, r.o.instance)
 		}
 		if r.o.binding == lease.None && r.newest.At == 0 {
@@ -221,11 +224,11 @@ func (v *watch) reap(r *run) {
 // overdue checks invariant 3 for a process that is alive or has just been reaped.
 func (v *watch) overdue(r *run) {
 	h := r.a.h
-	if r.newest.At == 0 || h.suspended() || r.cause == causePower {
+	if r.newest.At == 0 || h.Suspended() || r.cause == causePower {
 		return
 	}
-	late := h.clock() - (r.newest.At + r.o.spec.kill)
-	if sinceResume := time.Duration(v.w.now - h.resumedAt); h.resumedAt > 0 && sinceResume < late {
+	late := h.Clock() - (r.newest.At + r.o.spec.kill)
+	if sinceResume := time.Duration(v.w.Now - h.ResumedAt); h.ResumedAt > 0 && sinceResume < late {
 		late = sinceResume
 	}
 	if late > time.Second {
@@ -275,22 +278,22 @@ func (v *watch) active(t *globalTerm) {
 }
 
 // arrived notes that a message of a region arrived in its session.
-func (v *watch) arrived(name string) { v.lastMessage[name] = time.Duration(v.w.now) }
+func (v *watch) arrived(name string) { v.lastMessage[name] = time.Duration(v.w.Now) }
 
 func (v *watch) granted(t *globalTerm, name string, e region.Effect) {
 	// A server cannot know immediately that its key was removed, but its proof ends within the ttl.
-	if gone, is := v.w.etcd.removed[t.c.key]; is && time.Duration(v.w.now-gone) > t.g.ttl+t.g.ttl/33 {
-		v.fail(4, "%s grants %s a lease although its candidacy is gone for %s", t.g.name, name, time.Duration(v.w.now-gone))
+	if gone, is := v.w.etcd.Removed[t.c.key]; is && time.Duration(v.w.Now-gone) > t.g.ttl+t.g.ttl/33 {
+		v.fail(4, "%s grants %s a lease although its candidacy is gone for %s", t.g.name, name, time.Duration(v.w.Now-gone))
 	}
 }
 
-func (v *watch) wrote(*globalTerm, []write) {}
+func (v *watch) wrote(*globalTerm, []store.Write) {}
 
 // grants checks that a master that grants a lease was still the leader when the request had
 // arrived.
 func (v *watch) grants(m *master, arrived int64) {
 	if at := m.l.deposedAt; at != 0 && at < arrived {
-		v.fail(4, "%s grants for %s, which has had a later master for %s", m.srv.p.name, m.r.name, time.Duration(v.w.now-at))
+		v.fail(4, "%s grants for %s, which has had a later master for %s", m.srv.p.Name, m.r.name, time.Duration(v.w.Now-at))
 	}
 }
 
@@ -365,7 +368,7 @@ func (v *watch) storedSlot(old, next any) {
 	}
 	generation := is.Generation
 	if generation == 0 {
-		generation = v.w.etcd.rev
+		generation = v.w.etcd.Rev
 	}
 	for i := is.From; i < is.To; i++ {
 		if o := g[i]; o.generation > generation || o.generation == generation && o.region != is.Region {
@@ -380,8 +383,8 @@ func (v *watch) storedSlot(old, next any) {
 func (v *watch) moved(was, is region.Slot) {
 	g := v.w.specs[string(v.w.versionOf(was).spec)].group(was.Group)
 	rec := v.fences[was.Region]
-	if j, ok := v.w.etcd.keys[jobPrefix+was.Job]; ok && j.value.(*jobRecord).group(was.Group) != nil {
-		g = j.value.(*jobRecord).group(was.Group) // the present policy counts
+	if j, ok := v.w.etcd.Keys[jobPrefix+was.Job]; ok && j.Value.(*jobRecord).group(was.Group) != nil {
+		g = j.Value.(*jobRecord).group(was.Group) // the present policy counts
 	}
 	back := was.ReturnTo == is.Region || slices.ContainsFunc(was.Former, func(f region.FormerOwner) bool { return f.Region == is.Region })
 	if !g.region.replace && !rec.NothingRuns && !back && !was.Vacant {
@@ -391,21 +394,21 @@ func (v *watch) moved(was, is region.Slot) {
 
 // restored takes over the contents of a store that was restored from an old copy.
 func (v *watch) restored() {
-	v.restoredAt = v.w.now
+	v.restoredAt = v.w.Now
 	v.owners, v.fences, v.term = map[groupName]map[int]owned{}, map[string]region.Record{}, region.Term{}
-	if rec, ok := v.w.etcd.keys[leadershipKey]; ok {
-		v.term = rec.value.(leadershipRecord).term
+	if rec, ok := v.w.etcd.Keys[leadershipKey]; ok {
+		v.term = rec.Value.(leadershipRecord).term
 	}
 	v.greatest = map[groupName]map[int]owned{}
-	for _, key := range v.w.etcd.list(slotPrefix) {
-		s := v.w.etcd.keys[key].value.(region.Slot)
+	for _, key := range v.w.etcd.List(slotPrefix) {
+		s := v.w.etcd.Keys[key].Value.(region.Slot)
 		if s.Generation == 0 {
-			s.Generation = v.w.etcd.keys[key].mod
+			s.Generation = v.w.etcd.Keys[key].Mod
 		}
 		v.storedSlot(nil, s)
 	}
-	for _, key := range v.w.etcd.list(regionPrefix) {
-		rec := v.w.etcd.keys[key].value.(regionRecord)
+	for _, key := range v.w.etcd.List(regionPrefix) {
+		rec := v.w.etcd.Keys[key].Value.(regionRecord)
 		v.fences[rec.Name] = rec.Record
 	}
 }
@@ -425,7 +428,7 @@ func (v *watch) declaring(t *globalTerm, name string, operator bool) {
 	if operator {
 		return
 	}
-	seen, truly, now := map[string]time.Duration{}, map[string]time.Duration{}, time.Duration(v.w.now)
+	seen, truly, now := map[string]time.Duration{}, map[string]time.Duration{}, time.Duration(v.w.Now)
 	all := 0
 	for _, other := range t.names {
 		r := t.region(other)

@@ -15,10 +15,11 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/sim/world"
+	"github.com/nusa-scheduler/nusa/sim/world/many"
 )
 
 func main() {
-	o := world.Options{Out: os.Stdout}
+	o := many.Options{Out: os.Stdout}
 	flag.Uint64Var(&o.Seed, "seed", 1, "seed of the first world")
 	flag.Uint64Var(&o.Step, "step", 1, "step from one seed to the next")
 	flag.IntVar(&o.Worlds, "worlds", 5000, "number of worlds")
@@ -50,17 +51,17 @@ func main() {
 		}
 		for i := range o.Worlds {
 			_, failed := world.Run(o.Seed+uint64(i), io.Writer(os.Stdout))
-			fmt.Println(failed)
+			fmt.Println(failed.What)
 		}
 		return
 	}
 	if *planted {
-		if !world.RunPlanted(o) {
+		if !many.Planted(o) {
 			os.Exit(1)
 		}
 		return
 	}
-	if !world.RunMany(o) {
+	if !many.Run(o) {
 		os.Exit(1)
 	}
 }
