@@ -160,24 +160,36 @@ func defaultRuns(spec *nusav1.JobSpec) {
 		if p.Payload != nusav1.Payload_PAYLOAD_FORBIDDEN {
 			or(&p.PayloadFile, defaultPayloadFile)
 		}
-		defaultRunHistory(&p.History)
+		if spec.Workflow == nil {
+			defaultRunHistory(&p.History)
+		} else {
+			takeMeta(p, spec.Workflow)
+		}
 	}
-	if w := spec.Workflow; w != nil { // the groups of steps get theirs when the steps run
-		or(&w.MaxParallel, defaultStepsAtOnce)
-		for _, s := range w.Steps {
-			if s.GetRetry() != nil {
-				orDuration(&s.Retry.Backoff, defaultStepBackoff)
-			}
-			for _, of := range s.GetSemaphores() {
-				if of != nil {
-					or(&of.Units, 1)
-				}
-			}
-			if s.GetForeach() != nil {
-				or(&s.Foreach.MaxParallel, defaultItemsAtOnce)
+	if w := spec.Workflow; w != nil {
+		defaultSteps(w)
+		defaultRunHistory(&w.History)
+	}
+}
+
+// defaultSteps sets the defaults of the steps of a workflow. Their groups get theirs when the steps run.
+func defaultSteps(w *nusav1.Workflow) {
+	or(&w.MaxParallel, defaultStepsAtOnce)
+	for _, s := range w.Steps {
+		if s.GetRetry() != nil {
+			orDuration(&s.Retry.Backoff, defaultStepBackoff)
+		}
+		for _, of := range s.GetSemaphores() {
+			if of != nil {
+				or(&of.Units, 1)
 			}
 		}
-		defaultRunHistory(&w.History)
+		if s.GetForeach() != nil {
+			or(&s.Foreach.MaxParallel, defaultItemsAtOnce)
+		}
+		if s.GetInline() != nil {
+			defaultSteps(s.Inline)
+		}
 	}
 }
 

@@ -46,18 +46,28 @@ func undefaultRuns(spec *nusav1.JobSpec) {
 		drop(&p.Payload, nusav1.Payload_PAYLOAD_OPTIONAL)
 		drop(&p.PayloadFile, defaultPayloadFile)
 		undefaultRunHistory(&p.History)
+		if spec.Workflow != nil {
+			leaveMeta(p, spec.Workflow)
+		}
 	}
 	if w := spec.Workflow; w != nil {
-		drop(&w.MaxParallel, defaultStepsAtOnce)
-		for _, s := range w.Steps {
-			if s.GetRetry() != nil {
-				dropDuration(&s.Retry.Backoff, defaultStepBackoff)
-			}
-			if s.GetForeach() != nil {
-				drop(&s.Foreach.MaxParallel, defaultItemsAtOnce)
-			}
-		}
+		undefaultSteps(w)
 		undefaultRunHistory(&w.History)
+	}
+}
+
+func undefaultSteps(w *nusav1.Workflow) {
+	drop(&w.MaxParallel, defaultStepsAtOnce)
+	for _, s := range w.Steps {
+		if s.GetRetry() != nil {
+			dropDuration(&s.Retry.Backoff, defaultStepBackoff)
+		}
+		if s.GetForeach() != nil {
+			drop(&s.Foreach.MaxParallel, defaultItemsAtOnce)
+		}
+		if s.GetInline() != nil {
+			undefaultSteps(s.Inline)
+		}
 	}
 }
 

@@ -81,6 +81,9 @@ func TestEveryFieldIsRead(t *testing.T) {
 				if name == "workflow" && (strings.Contains(f, ".Workflow") || strings.Contains(f, ".Step") || strings.Contains(f, ".Foreach.")) {
 					t.Errorf("testdata/workflow.yaml does not set %s", f)
 				}
+				if name == "workflow" && f == "nusa.v1.Parameterized.history" {
+					continue // a workflow has its own
+				}
 				if strings.Contains(f, ".Schedule.") || strings.Contains(f, ".Calendar.") || strings.Contains(f, ".Exclusion.") || strings.Contains(f, ".Parameterized.") || strings.Contains(f, ".RunHistory.") || strings.Contains(f, ".Retry.") || strings.Contains(f, ".RetryRule.") || name == "retry" && f == "nusa.v1.Group.parallel" {
 					t.Errorf("testdata/%s.yaml does not set %s", name, f)
 				}

@@ -239,11 +239,13 @@ func eachRegion(spec *nusav1.JobSpec, visit func(path, name string)) {
 		}
 	}
 	walk("regions", spec.GetRegions())
-	for _, name := range sorted(spec.GetWorkflow().GetSteps()) {
-		s := spec.GetWorkflow().GetSteps()[name]
-		walk("workflow.steps."+name+".regions", s.GetRegions())
-		for _, k := range sorted(s.GetGroups()) {
-			walk(join("workflow.steps."+name+".groups", k)+".regions", s.GetGroups()[k].GetRegions())
+	for at, of := range Inside(spec) {
+		for _, name := range sorted(of.GetWorkflow().GetSteps()) {
+			s := of.GetWorkflow().GetSteps()[name]
+			walk("workflow.steps."+at+name+".regions", s.GetRegions())
+			for _, k := range sorted(s.GetGroups()) {
+				walk(join("workflow.steps."+at+name+".groups", k)+".regions", s.GetGroups()[k].GetRegions())
+			}
 		}
 	}
 	for _, k := range sorted(spec.GetGroups()) {

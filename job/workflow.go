@@ -87,22 +87,28 @@ func stepSpec(spec *nusav1.JobSpec, name string) *nusav1.JobSpec {
 		Labels: spec.GetLabels(), Regions: s.GetRegions(), Groups: s.GetGroups(),
 	})
 	values := map[string]bool{}
-	for _, of := range []iter.Seq[string]{maps.Keys(spec.GetWorkflow().GetParameters()), maps.Keys(s.GetMeta()), slices.Values(ownValues[:])} {
+	for _, of := range []iter.Seq[string]{maps.Keys(withMeta(spec).GetWorkflow().GetParameters()), maps.Keys(s.GetMeta()), slices.Values(ownValues[:])} {
 		for k := range of {
 			values[k] = true
 		}
 	}
 	out.Parameterized = &nusav1.Parameterized{Payload: nusav1.Payload_PAYLOAD_FORBIDDEN, MetaOptional: sorted(values)}
+	if s.GetPayload() {
+		out.Parameterized.Payload, out.Parameterized.PayloadFile = nusav1.Payload_PAYLOAD_OPTIONAL, spec.GetParameterized().GetPayloadFile()
+	}
 	Default(out)
 	return out
 }
 
-// Steps yields the job of each step with groups, by name. Of a job that is no workflow it yields nothing.
+// Steps yields the job of each step with groups, also of inline workflows, by its path below `workflow.steps`. Of a
+// job that is no workflow it yields nothing.
 func Steps(spec *nusav1.JobSpec) iter.Seq2[string, *nusav1.JobSpec] {
 	return func(yield func(string, *nusav1.JobSpec) bool) {
-		for _, name := range sorted(spec.GetWorkflow().GetSteps()) {
-			if len(spec.GetWorkflow().GetSteps()[name].GetGroups()) > 0 && !yield(name, StepSpec(spec, name)) {
-				return
+		for at, of := range Inside(spec) {
+			for _, name := range sorted(of.GetWorkflow().GetSteps()) {
+				if len(of.GetWorkflow().GetSteps()[name].GetGroups()) > 0 && !yield(at+name, StepSpec(of, name)) {
+					return
+				}
 			}
 		}
 	}
@@ -110,12 +116,14 @@ func Steps(spec *nusav1.JobSpec) iter.Seq2[string, *nusav1.JobSpec] {
 
 // Refs returns the names of the jobs and workflows that the steps of a workflow run, sorted, each once.
 func Refs(spec *nusav1.JobSpec) (out []string) {
-	for _, s := range spec.GetWorkflow().GetSteps() {
-		if s.GetRef() != "" {
-			out = append(out, s.GetRef())
-		}
-		if s.GetWorkflow() != "" {
-			out = append(out, s.GetWorkflow())
+	for _, of := range Inside(spec) {
+		for _, s := range of.GetWorkflow().GetSteps() {
+			if s.GetRef() != "" {
+				out = append(out, s.GetRef())
+			}
+			if s.GetWorkflow() != "" {
+				out = append(out, s.GetWorkflow())
+			}
 		}
 	}
 	slices.Sort(out)
@@ -142,7 +150,7 @@ func Graph(w *nusav1.Workflow) (*steps.Graph, error) {
 			return nil, fmt.Errorf("workflow.steps.%s.depends: %w", name, err)
 		}
 		all = append(all, steps.Step{
-			Name: name, Depends: depends, When: s.GetWhen() != "", Job: s.GetRef() != "" || s.GetWorkflow() != "" || len(s.GetGroups()) > 0, Timeout: s.GetTimeout() != nil,
+			Name: name, Depends: depends, When: s.GetWhen() != "", Job: s.GetRef() != "" || s.GetWorkflow() != "" || s.GetInline() != nil || len(s.GetGroups()) > 0, Timeout: s.GetTimeout() != nil,
 		})
 	}
 	g, wrong := steps.New(all, w.GetOnExit())
@@ -161,11 +169,12 @@ func checkWorkflow(c *checker, spec *nusav1.JobSpec) {
 		return
 	case spec.GetType() != workflowType && spec.GetType() != nusav1.JobType_JOB_TYPE_UNSPECIFIED:
 		c.fail("type", "a job with workflow has the type workflow")
-	case spec.GetParameterized() != nil:
-		c.fail("parameterized", "not together with workflow, which has parameters of its own: nusa workflow run --param")
 	case len(spec.GetGroups()) > 0 || len(spec.GetColocate()) > 0:
 		c.fail("groups", "a workflow has its groups in its steps")
 	}
+	checkTaken(c, spec)
+	spec = withMeta(spec)
+	w = spec.GetWorkflow()
 	if n := len(spec.GetName()); n > maxTemplateName {
 		c.fail("name", "%d characters, with workflow the limit is %d: the names of its runs are longer", n, maxTemplateName)
 	}
@@ -189,6 +198,9 @@ func checkWorkflow(c *checker, spec *nusav1.JobSpec) {
 	checkScheduled(c, spec)
 	if n := len(w.GetSteps()); n == 0 || n > maxSteps {
 		c.fail("workflow.steps", "%d steps: a workflow has 1 to %d", n, maxSteps)
+		return
+	}
+	if !checkInside(c, spec) {
 		return
 	}
 	before := c.wrong
@@ -218,15 +230,15 @@ func checkStep(c *checker, spec *nusav1.JobSpec, name string) steps.Step {
 	if !stepName.MatchString(name) || len(name) > maxStepName || slices.Contains(reserved, name) {
 		c.fail(at, "not a name of a step: 1 to %d of a-z, 0-9 and _, starting with a letter, without __ and _ at the end, and no word of CEL", maxStepName)
 	}
-	kinds := one(len(s.GetGroups()) > 0) + one(s.GetRef() != "") + one(s.GetWorkflow() != "")
+	kinds := one(len(s.GetGroups()) > 0) + one(s.GetRef() != "") + one(s.GetWorkflow() != "") + one(s.GetInline() != nil)
 	work := kinds > 0
-	checkSub(c, at, spec, s)
+	checkSub(c, at, spec, name)
 	switch {
 	case kinds > 1:
-		c.fail(at, "has several of groups, ref and workflow: give one")
+		c.fail(at, "has several of groups, ref, workflow and inline: give one")
 	case !work && !s.GetApproval():
-		c.fail(at, "does nothing: give groups, ref, workflow or approval")
-	case !work && (s.GetRetry() != nil || s.GetForeach() != nil || len(s.GetMeta()) > 0 || s.GetRegions() != nil || len(s.GetSemaphores()) > 0 || s.GetData() != nil):
+		c.fail(at, "does nothing: give groups, ref, workflow, inline or approval")
+	case !work && (s.GetPayload() || s.GetRetry() != nil || s.GetForeach() != nil || len(s.GetMeta()) > 0 || s.GetRegions() != nil || len(s.GetSemaphores()) > 0 || s.GetData() != nil):
 		c.fail(at, "an approval alone has only depends, when and timeout")
 	case s.GetApproval() && s.GetForeach() != nil:
 		c.fail(c.join(at, "approval"), "not together with foreach: let another step wait for it")
@@ -282,8 +294,8 @@ func checkUse(c *checker, at string, w *nusav1.Workflow, name, of string) {
 // checkStepNeeds validates the semaphores and the data of a step.
 func checkStepNeeds(c *checker, at string, w *nusav1.Workflow, name string) {
 	s := present(w.GetSteps()[name])
-	if s.GetWorkflow() != "" && (len(s.GetSemaphores()) > 0 || s.GetData() != nil) {
-		c.fail(at, "has workflow: give semaphores and data to the steps of that workflow")
+	if (s.GetWorkflow() != "" || s.GetInline() != nil) && (len(s.GetSemaphores()) > 0 || s.GetData() != nil) {
+		c.fail(at, "runs a workflow: give semaphores and data to the steps of that workflow")
 	}
 	c.count(c.join(at, "semaphores"), len(s.GetSemaphores()), maxSemaphores, "semaphores")
 	seen := map[string]bool{}
@@ -311,16 +323,6 @@ func checkData(c *checker, at string, size int64) {
 	}
 }
 
-// StepNeeds returns the first step of a workflow that has semaphores or data, or "".
-func StepNeeds(spec *nusav1.JobSpec) string {
-	for _, name := range sorted(spec.GetWorkflow().GetSteps()) {
-		if s := spec.GetWorkflow().GetSteps()[name]; len(s.GetSemaphores()) > 0 || s.GetData() != nil {
-			return name
-		}
-	}
-	return ""
-}
-
 // UsesOf returns the outputs that a step uses: in its values, and for its items.
 func UsesOf(s *nusav1.Step) (out []steps.Output) {
 	for _, k := range sorted(s.GetMeta()) {
@@ -334,11 +336,14 @@ func UsesOf(s *nusav1.Step) (out []steps.Output) {
 	return out
 }
 
-// UsingOutputs returns the first step of a workflow that uses an output, or "".
-func UsingOutputs(spec *nusav1.JobSpec) string {
-	for _, name := range sorted(spec.GetWorkflow().GetSteps()) {
-		if len(UsesOf(spec.GetWorkflow().GetSteps()[name])) > 0 {
-			return name
+// FirstStep returns the path below `workflow.steps` of the first step of a workflow, also of inline ones, that is so.
+// "": none is.
+func FirstStep(spec *nusav1.JobSpec, is func(*nusav1.Step) bool) string {
+	for at, of := range Inside(spec) {
+		for _, name := range sorted(of.GetWorkflow().GetSteps()) {
+			if is(of.GetWorkflow().GetSteps()[name]) {
+				return at + name
+			}
 		}
 	}
 	return ""

@@ -20,7 +20,14 @@ func TestWorkflowsThatAreRefused(t *testing.T) {
 		"type: workflow",
 		"type: batch\nworkflow: {steps: {a: {ref: x}}}",
 		"workflow: {steps: {a: {ref: x}}}\n" + work,
-		"workflow: {steps: {a: {ref: x}}}\nparameterized: {}",
+		"workflow: {steps: {a: {ref: x}}}\nparameterized: {history: {count: 1}}\nschedule: {every: 1m}",
+		"workflow: {parameters: {a: {default: b}, c: {}}, steps: {a: {ref: x, payload: true}}}\nparameterized: {meta_required: [a, step], meta_optional: [c], payload: forbidden}",
+		"workflow: {steps: {a: {ref: x, payload: true}, b: {approval: true, payload: true}}}",
+		"workflow: {steps: {b: {inline: {history: {count: 1}, steps: {c: {workflow: a}, d: {ref: x, depends: e.succeeded}}}, regions: {}, data: {from: b, size: 1GiB}}}}",
+		"workflow: {steps: {b: {payload: true, inline: {steps: {c: {ref: x, payload: true}}}}, c: {ref: x, inline: {steps: {d: {ref: x}}}}}}\nparameterized: {}",
+		"workflow: {parameters: {day: {}}, steps: {b: {inline: {parameters: {day: {}, size: {}}, steps: {c: {ref: x, when: 'params.day == params.dey'}}}}}}",
+		"workflow: {steps: {b: {inline: {}}, c: {inline: {steps: {d: {" + work + ", foreach: {items: []}}}}}}}",
+		"workflow: {steps: {b: {" + strings.Repeat("inline: {steps: {b: {", MaxWorkflowDepth) + "ref: x" + strings.Repeat("}}}", MaxWorkflowDepth) + "}}}",
 		"workflow: {parameters: {day: {}}, steps: {a: {ref: x}}}\nschedule: {every: 1m}",
 		"workflow: {steps: {a_step_with_a_name_of_27_ab: {ref: x}}}\nschedule: {every: 1m}",
 		"workflow: {steps: {a: {ref: x}}}\nschedule: {cron: [x]}",
@@ -81,6 +88,11 @@ func TestTooManySteps(t *testing.T) {
 	spec.Workflow.Steps["one_more"] = &nusav1.Step{Ref: "x"}
 	if err := Validate(spec); err == nil || !strings.Contains(err.Error(), "10001 steps") {
 		t.Errorf("10,001 steps: %v", err)
+	}
+	delete(spec.Workflow.Steps, "s0")
+	spec.Workflow.Steps["one_more"] = &nusav1.Step{Inline: &nusav1.Workflow{Steps: map[string]*nusav1.Step{"fit": {Ref: "x"}}}}
+	if err := Validate(spec); err == nil || !strings.Contains(err.Error(), "10001 steps with those of inline workflows") {
+		t.Errorf("10,000 steps with one more inside: %v", err)
 	}
 }
 

@@ -23,7 +23,6 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/submits"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
-	"github.com/nusa-scheduler/nusa/job/steps"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/security/audit"
 	"github.com/nusa-scheduler/nusa/security/recorder"
@@ -300,10 +299,10 @@ func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 	if spec.GetWorkflow() != nil && term.State.GlobalLevel < state.WorkflowLevel {
 		return job.Errors{{Field: "workflow", Message: "some global servers have an earlier version of Nusa, which knows no workflows: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
 	}
-	if step := job.UsingOutputs(spec); step != "" && term.State.GlobalLevel < state.OutputLevel {
+	if step := job.FirstStep(spec, func(s *nusav1.Step) bool { return len(job.UsesOf(s)) > 0 }); step != "" && term.State.GlobalLevel < state.OutputLevel {
 		return job.Errors{{Field: "workflow.steps." + step, Message: "some global servers have an earlier version of Nusa, which knows no outputs: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
 	}
-	if step := job.StepNeeds(spec); step != "" && term.State.GlobalLevel < state.StepNeedsLevel {
+	if step := job.FirstStep(spec, func(s *nusav1.Step) bool { return len(s.GetSemaphores()) > 0 || s.GetData() != nil }); step != "" && term.State.GlobalLevel < state.StepNeedsLevel {
 		return job.Errors{{Field: "workflow.steps." + step, Message: "some global servers have an earlier version of Nusa, which knows neither semaphores nor data: upgrade them first", Reason: nusav1.Reason_REASON_UNSUPPORTED}}
 	}
 	if problems := laterWorkflow(spec, term.State.GlobalLevel); len(problems) > 0 {
@@ -353,15 +352,24 @@ func missingGPUs(term *Term, spec *nusav1.JobSpec) job.Errors {
 // missingSemaphores returns the problems of steps whose semaphores do not exist, or have too few units. The lock is
 // held.
 func missingSemaphores(term *Term, spec *nusav1.JobSpec) (out job.Errors) {
-	for _, name := range slices.Sorted(maps.Keys(spec.GetWorkflow().GetSteps())) {
-		for _, of := range spec.GetWorkflow().GetSteps()[name].GetSemaphores() {
-			field := "workflow.steps." + name + ".semaphores"
-			switch units := term.State.Templates.Semaphores[state.JobKey{Namespace: spec.GetNamespace(), Name: of.GetName()}]; {
-			case units == 0:
-				out = append(out, job.Problem{Field: field, Message: fmt.Sprintf("there is no semaphore %s in namespace %s: nusa semaphore set %s --units N", of.GetName(), spec.GetNamespace(), of.GetName())})
-			case of.GetUnits() > units:
-				out = append(out, job.Problem{Field: field, Message: fmt.Sprintf("needs %d units of semaphore %s, which has %d: nusa semaphore set %s --units N", of.GetUnits(), of.GetName(), units, of.GetName())})
+	for at, of := range job.Inside(spec) {
+		for _, name := range slices.Sorted(maps.Keys(of.GetWorkflow().GetSteps())) {
+			for _, p := range missingOf(term, spec.GetNamespace(), of.GetWorkflow().GetSteps()[name]) {
+				p.Field = "workflow.steps." + at + name + ".semaphores"
+				out = append(out, p)
 			}
+		}
+	}
+	return out
+}
+
+func missingOf(term *Term, namespace string, s *nusav1.Step) (out job.Errors) {
+	for _, of := range s.GetSemaphores() {
+		switch units := term.State.Templates.Semaphores[state.JobKey{Namespace: namespace, Name: of.GetName()}]; {
+		case units == 0:
+			out = append(out, job.Problem{Message: fmt.Sprintf("there is no semaphore %s in namespace %s: nusa semaphore set %s --units N", of.GetName(), namespace, of.GetName())})
+		case of.GetUnits() > units:
+			out = append(out, job.Problem{Message: fmt.Sprintf("needs %d units of semaphore %s, which has %d: nusa semaphore set %s --units N", of.GetUnits(), of.GetName(), units, of.GetName())})
 		}
 	}
 	return out
@@ -405,10 +413,16 @@ func (j *jobsAPI) SubmitManyEncoded(stream grpc.BidiStreamingServer[submits.Requ
 // laterWorkflow refuses what servers of a feature level do not know of workflows.
 func laterWorkflow(spec *nusav1.JobSpec, level uint32) job.Errors {
 	field, needs := "", uint32(0)
-	switch sub := job.SubWorkflows(spec); {
+	runs := job.FirstStep(spec, func(s *nusav1.Step) bool { return s.GetWorkflow() != "" })
+	inline := job.FirstStep(spec, func(s *nusav1.Step) bool { return s.GetInline() != nil })
+	switch {
 	case spec.GetWorkflow() == nil:
-	case len(sub) > 0:
-		field, needs = "workflow.steps."+job.StepOf(spec, sub[0])+".workflow", state.NestedLevel
+	case inline != "":
+		field, needs = "workflow.steps."+inline+".inline", state.InlineLevel
+	case spec.GetParameterized() != nil:
+		field, needs = "parameterized", state.InlineLevel
+	case runs != "":
+		field, needs = "workflow.steps."+runs+".workflow", state.NestedLevel
 	case len(spec.GetWorkflow().GetOutputs()) > 0:
 		field, needs = "workflow.outputs", state.NestedLevel
 	case spec.GetSchedule() != nil:
@@ -423,24 +437,27 @@ func laterWorkflow(spec *nusav1.JobSpec, level uint32) job.Errors {
 // nestedWrongly refuses a workflow that contains itself inside others, or too many of them. Those that are not stored
 // yet may come later: the beginning of a run checks again.
 func nestedWrongly(term *Term, spec *nusav1.JobSpec) job.Errors {
-	inside := job.SubWorkflows(spec)
-	if len(inside) == 0 {
+	kind := ".workflow"
+	first := job.FirstStep(spec, func(s *nusav1.Step) bool {
+		if s.GetInline() != nil {
+			kind = ".inline"
+		}
+		return s.GetWorkflow() != "" || s.GetInline() != nil
+	})
+	if first == "" {
 		return nil
 	}
-	_, err := steps.Contained(spec.GetName(), func(name string) ([]string, error) {
-		if name == spec.GetName() {
-			return inside, nil
-		}
+	_, err := job.Contained(spec, func(name string) (*nusav1.JobSpec, error) {
 		term.State.Lock()
 		j := term.State.Jobs[state.JobKey{Namespace: spec.GetNamespace(), Name: name}]
 		term.State.Unlock()
 		if j == nil || j.Record == nil {
 			return nil, nil
 		}
-		return job.SubWorkflows(j.Record.Spec()), nil
-	}, job.MaxWorkflows, job.MaxWorkflowDepth)
+		return j.Record.Spec(), nil
+	})
 	if err == nil {
 		return nil
 	}
-	return job.Errors{{Field: "workflow.steps." + job.StepOf(spec, inside[0]) + ".workflow", Message: err.Error()}}
+	return job.Errors{{Field: "workflow.steps." + first + kind, Message: err.Error()}}
 }

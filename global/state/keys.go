@@ -262,6 +262,9 @@ const OutputLevel = 9
 // StepNeedsLevel is the feature level from which servers know the semaphores and the data of steps.
 const StepNeedsLevel = 13
 
+// InlineLevel is the feature level from which servers know inline workflows, and workflows with `parameterized`.
+const InlineLevel = 14
+
 // ScheduledLevel is the feature level from which servers begin the runs of workflows with a schedule.
 const ScheduledLevel = 10
 

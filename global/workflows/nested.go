@@ -28,45 +28,42 @@ type pinned struct {
 	def *definition
 }
 
-// contained returns the workflows that a workflow contains, by name. The error names the wrong one.
+// contained returns the other workflows that a workflow contains, by name. The error names the wrong one.
 func contained(b *Book, k state.JobKey, spec *nusav1.JobSpec) (map[string]pinned, error) {
-	specs := map[string]*nusav1.JobSpec{k.Name: spec}
 	bytes := proto.Size(spec)
-	names, err := steps.Contained(k.Name, func(name string) ([]string, error) {
-		if specs[name] == nil {
-			_, inner, err := b.workflow(state.JobKey{Namespace: k.Namespace, Name: name})
-			if err != nil {
-				return nil, err
-			}
-			if bytes += proto.Size(inner); bytes > job.MaxSize {
-				return nil, fmt.Errorf("it has %d bytes with the workflows that it contains, at most %d are allowed", bytes, job.MaxSize)
-			}
-			specs[name] = inner
+	specs, err := job.Contained(spec, func(name string) (*nusav1.JobSpec, error) {
+		_, inner, err := b.workflow(state.JobKey{Namespace: k.Namespace, Name: name})
+		if err != nil {
+			return nil, err
 		}
-		return job.SubWorkflows(specs[name]), nil
-	}, job.MaxWorkflows, job.MaxWorkflowDepth)
+		if bytes += proto.Size(inner); bytes > job.MaxSize {
+			return nil, fmt.Errorf("it has %d bytes with the workflows that it contains, at most %d are allowed", bytes, job.MaxSize)
+		}
+		return inner, nil
+	})
 	if err != nil {
 		return nil, status.Errorf(codes.FailedPrecondition, "workflow %s cannot run: %s", k, status.Convert(err).Message())
 	}
 	out := map[string]pinned{}
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		if err := checkPassed(specs, name); err != nil {
+			return nil, err
+		}
+		if name == k.Name || strings.Contains(name, "/") {
+			continue // it has the version of k, or of the workflow in which it is inline
+		}
 		p := pinned{id: specID(specs[name])}
 		if p.def, err = b.definition(k.Namespace, p.id, specs[name]); err != nil {
 			return nil, status.Error(codes.FailedPrecondition, err.Error())
 		}
 		out[name] = p
 	}
-	for _, outer := range append(names, k.Name) {
-		if err := checkPassed(specs, specs[outer]); err != nil {
-			return nil, err
-		}
-	}
 	return out, nil
 }
 
 // checkPassed refuses steps that give another workflow what it does not know, or not what it needs.
-func checkPassed(specs map[string]*nusav1.JobSpec, outer *nusav1.JobSpec) error {
-	w := outer.GetWorkflow()
+func checkPassed(specs map[string]*nusav1.JobSpec, outer string) error {
+	w := specs[outer].GetWorkflow()
 	for _, name := range slices.Sorted(maps.Keys(w.GetSteps())) {
 		s := w.GetSteps()[name]
 		if s.GetWorkflow() == "" {
@@ -75,12 +72,12 @@ func checkPassed(specs map[string]*nusav1.JobSpec, outer *nusav1.JobSpec) error 
 		known := specs[s.GetWorkflow()].GetWorkflow().GetParameters()
 		for _, k := range slices.Sorted(maps.Keys(s.GetMeta())) {
 			if known[k] == nil {
-				return status.Errorf(codes.FailedPrecondition, "step %s of workflow %s gives %s to workflow %s, which has no such parameter", name, outer.GetName(), k, s.GetWorkflow())
+				return status.Errorf(codes.FailedPrecondition, "step %s of workflow %s gives %s to workflow %s, which has no such parameter", name, outer, k, s.GetWorkflow())
 			}
 		}
 		for _, k := range slices.Sorted(maps.Keys(known)) {
 			if _, given := s.GetMeta()[k]; known[k].Default == nil && !given && w.GetParameters()[k] == nil {
-				return status.Errorf(codes.FailedPrecondition, "step %s of workflow %s does not give %s to workflow %s, which needs it: add it to meta", name, outer.GetName(), k, s.GetWorkflow())
+				return status.Errorf(codes.FailedPrecondition, "step %s of workflow %s does not give %s to workflow %s, which needs it: add it to meta", name, outer, k, s.GetWorkflow())
 			}
 		}
 	}

@@ -1182,7 +1182,9 @@ type Workflow struct {
 	// 1..10,000 steps by name: 1..32 of [a-z0-9_], starting with a letter, without __ and without _ at
 	// the end.
 	Steps map[string]*Step `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// What a run may be given, by name: letters, digits and _. At most 24.
+	// What a run may be given, by name: letters, digits and _. At most 24. The meta values of
+	// JobSpec.parameterized are parameters, too: a required one has no default, and the default of an optional one
+	// is "" unless it is given here.
 	Parameters map[string]*WorkflowParameter `protobuf:"bytes,2,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Name of the step that runs when all others have ended, also after a failure or a cancel.
 	OnExit string `protobuf:"bytes,3,opt,name=on_exit,json=onExit,proto3" json:"on_exit,omitempty"`
@@ -1325,7 +1327,7 @@ func (x *WorkflowParameter) GetDefault() string {
 	return ""
 }
 
-// Step is one step of a workflow. It has groups, ref or workflow; or approval alone, or with one of these.
+// Step is one step of a workflow. It has groups, ref, workflow or inline; or approval alone, or with one of these.
 type Step struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A CEL expression over the ends of other steps, such as `a.succeeded && (b.succeeded || b.skipped)`.
@@ -1362,7 +1364,15 @@ type Step struct {
 	// gets the parameters that it has names for. In `meta` of a step with foreach, `${item}` and `${item_index}`
 	// are replaced. Runs have the version of the workflow that was stored when the outermost run began. At most 8
 	// workflows contain each other, none itself, and a run has at most 32 different ones.
-	Workflow      string `protobuf:"bytes,13,opt,name=workflow,proto3" json:"workflow,omitempty"`
+	Workflow string `protobuf:"bytes,13,opt,name=workflow,proto3" json:"workflow,omitempty"`
+	// Instead of the name of another workflow: its steps. They get all parameters of the outer workflow, and `meta` of
+	// the step; `parameters` are further ones. All else is as with `workflow`. It has no history: the run is forgotten
+	// with the outer one. All steps of a file count for its limit of 10,000.
+	Inline *Workflow `protobuf:"bytes,14,opt,name=inline,proto3" json:"inline,omitempty"`
+	// The step gets the payload of the run: its tasks as a file, see Parameterized.payload_file; with `ref` or
+	// `workflow` the other job, which must take one. Steps of `inline` need only their own. The workflow must have
+	// `parameterized` with a payload that is not forbidden.
+	Payload       bool `protobuf:"varint,15,opt,name=payload,proto3" json:"payload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1486,6 +1496,20 @@ func (x *Step) GetWorkflow() string {
 		return x.Workflow
 	}
 	return ""
+}
+
+func (x *Step) GetInline() *Workflow {
+	if x != nil {
+		return x.Inline
+	}
+	return nil
+}
+
+func (x *Step) GetPayload() bool {
+	if x != nil {
+		return x.Payload
+	}
+	return false
 }
 
 // StepSemaphore is what a step needs of a semaphore.
@@ -6408,7 +6432,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x11WorkflowParameter\x12\x1d\n" +
 	"\adefault\x18\x01 \x01(\tH\x00R\adefault\x88\x01\x01B\n" +
 	"\n" +
-	"\b_default\"\xfc\x04\n" +
+	"\b_default\"\xc1\x05\n" +
 	"\x04Step\x12\x18\n" +
 	"\adepends\x18\x01 \x01(\tR\adepends\x12\x12\n" +
 	"\x04when\x18\x02 \x01(\tR\x04when\x121\n" +
@@ -6425,7 +6449,9 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"semaphores\x18\v \x03(\v2\x16.nusa.v1.StepSemaphoreR\n" +
 	"semaphores\x12%\n" +
 	"\x04data\x18\f \x01(\v2\x11.nusa.v1.StepDataR\x04data\x12\x1a\n" +
-	"\bworkflow\x18\r \x01(\tR\bworkflow\x1aI\n" +
+	"\bworkflow\x18\r \x01(\tR\bworkflow\x12)\n" +
+	"\x06inline\x18\x0e \x01(\v2\x11.nusa.v1.WorkflowR\x06inline\x12\x18\n" +
+	"\apayload\x18\x0f \x01(\bR\apayload\x1aI\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12$\n" +
 	"\x05value\x18\x02 \x01(\v2\x0e.nusa.v1.GroupR\x05value:\x028\x01\x1a7\n" +
@@ -7102,138 +7128,139 @@ var file_nusa_v1_job_proto_depIdxs = []int32{
 	24,  // 17: nusa.v1.Step.foreach:type_name -> nusa.v1.Foreach
 	21,  // 18: nusa.v1.Step.semaphores:type_name -> nusa.v1.StepSemaphore
 	22,  // 19: nusa.v1.Step.data:type_name -> nusa.v1.StepData
-	94,  // 20: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
-	1,   // 21: nusa.v1.StepRetry.on:type_name -> nusa.v1.RetryReason
-	26,  // 22: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
-	94,  // 23: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
-	94,  // 24: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
-	2,   // 25: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
-	94,  // 26: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
-	27,  // 27: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
-	28,  // 28: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
-	94,  // 29: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
-	3,   // 30: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
-	28,  // 31: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
-	32,  // 32: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
-	33,  // 33: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
-	34,  // 34: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
-	35,  // 35: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
-	4,   // 36: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	85,  // 37: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
-	32,  // 38: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
-	32,  // 39: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	95,  // 40: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	94,  // 41: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
-	5,   // 42: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
-	39,  // 43: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
-	40,  // 44: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	86,  // 45: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	87,  // 46: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	88,  // 47: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
-	55,  // 48: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	94,  // 49: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
-	60,  // 50: nusa.v1.Group.update:type_name -> nusa.v1.Update
-	31,  // 51: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
-	38,  // 52: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
-	56,  // 53: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
-	89,  // 54: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
-	41,  // 55: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
-	41,  // 56: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
-	7,   // 57: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	94,  // 58: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
-	6,   // 59: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
-	42,  // 60: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
-	8,   // 61: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
-	94,  // 62: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
-	96,  // 63: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	97,  // 64: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	90,  // 65: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
-	47,  // 66: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
-	48,  // 67: nusa.v1.Task.templates:type_name -> nusa.v1.Template
-	49,  // 68: nusa.v1.Task.check:type_name -> nusa.v1.Check
-	53,  // 69: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	94,  // 70: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
-	54,  // 71: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
-	46,  // 72: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
-	94,  // 73: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
-	9,   // 74: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
-	50,  // 75: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
-	51,  // 76: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
-	52,  // 77: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	94,  // 78: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	94,  // 79: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	94,  // 80: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	94,  // 81: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	94,  // 82: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
-	59,  // 83: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
-	57,  // 84: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
-	98,  // 85: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
-	11,  // 86: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
-	59,  // 87: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
-	58,  // 88: nusa.v1.RetryRule.memory:type_name -> nusa.v1.RetryMemory
-	10,  // 89: nusa.v1.RetryRule.other:type_name -> nusa.v1.RetryOther
-	94,  // 90: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	94,  // 91: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	94,  // 92: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
-	94,  // 93: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
-	94,  // 94: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
-	94,  // 95: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
-	61,  // 96: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
-	12,  // 97: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
-	94,  // 98: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
-	13,  // 99: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
-	14,  // 100: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	99,  // 101: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	94,  // 102: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
-	64,  // 103: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
-	94,  // 104: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
-	100, // 105: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	94,  // 106: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
-	17,  // 107: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	100, // 108: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	67,  // 109: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	66,  // 110: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	15,  // 111: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	91,  // 112: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	69,  // 113: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
-	75,  // 114: nusa.v1.JobStatus.overrides:type_name -> nusa.v1.Override
-	68,  // 115: nusa.v1.JobStatus.in_place:type_name -> nusa.v1.InPlaceChange
-	16,  // 116: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
-	100, // 117: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
-	94,  // 118: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
-	92,  // 119: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
-	94,  // 120: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
-	100, // 121: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
-	74,  // 122: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	93,  // 123: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	77,  // 124: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	62,  // 125: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	73,  // 126: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	72,  // 127: nusa.v1.GroupStatus.queue:type_name -> nusa.v1.QueuePlace
-	72,  // 128: nusa.v1.GroupStatus.global_queue:type_name -> nusa.v1.QueuePlace
-	97,  // 129: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
-	94,  // 130: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	74,  // 131: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	94,  // 132: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	76,  // 133: nusa.v1.Override.groups:type_name -> nusa.v1.GroupOverride
-	100, // 134: nusa.v1.Override.set:type_name -> google.protobuf.Timestamp
-	99,  // 135: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	36,  // 136: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	20,  // 137: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
-	19,  // 138: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
-	36,  // 139: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
-	43,  // 140: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	44,  // 141: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	45,  // 142: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	37,  // 143: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
-	71,  // 144: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	70,  // 145: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
-	74,  // 146: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	147, // [147:147] is the sub-list for method output_type
-	147, // [147:147] is the sub-list for method input_type
-	147, // [147:147] is the sub-list for extension type_name
-	147, // [147:147] is the sub-list for extension extendee
-	0,   // [0:147] is the sub-list for field type_name
+	18,  // 20: nusa.v1.Step.inline:type_name -> nusa.v1.Workflow
+	94,  // 21: nusa.v1.StepRetry.backoff:type_name -> google.protobuf.Duration
+	1,   // 22: nusa.v1.StepRetry.on:type_name -> nusa.v1.RetryReason
+	26,  // 23: nusa.v1.Schedule.calendars:type_name -> nusa.v1.Calendar
+	94,  // 24: nusa.v1.Schedule.every:type_name -> google.protobuf.Duration
+	94,  // 25: nusa.v1.Schedule.jitter:type_name -> google.protobuf.Duration
+	2,   // 26: nusa.v1.Schedule.overlap:type_name -> nusa.v1.Overlap
+	94,  // 27: nusa.v1.Schedule.catch_up:type_name -> google.protobuf.Duration
+	27,  // 28: nusa.v1.Schedule.exclude:type_name -> nusa.v1.Exclusion
+	28,  // 29: nusa.v1.Schedule.history:type_name -> nusa.v1.RunHistory
+	94,  // 30: nusa.v1.RunHistory.age:type_name -> google.protobuf.Duration
+	3,   // 31: nusa.v1.Parameterized.payload:type_name -> nusa.v1.Payload
+	28,  // 32: nusa.v1.Parameterized.history:type_name -> nusa.v1.RunHistory
+	32,  // 33: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
+	33,  // 34: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
+	34,  // 35: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
+	35,  // 36: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
+	4,   // 37: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
+	85,  // 38: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	32,  // 39: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
+	32,  // 40: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
+	95,  // 41: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	94,  // 42: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	5,   // 43: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
+	39,  // 44: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
+	40,  // 45: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
+	86,  // 46: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	87,  // 47: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	88,  // 48: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	55,  // 49: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
+	94,  // 50: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	60,  // 51: nusa.v1.Group.update:type_name -> nusa.v1.Update
+	31,  // 52: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
+	38,  // 53: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
+	56,  // 54: nusa.v1.Group.retry:type_name -> nusa.v1.Retry
+	89,  // 55: nusa.v1.Group.services:type_name -> nusa.v1.Group.ServicesEntry
+	41,  // 56: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
+	41,  // 57: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
+	7,   // 58: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
+	94,  // 59: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	6,   // 60: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
+	42,  // 61: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
+	8,   // 62: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
+	94,  // 63: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	96,  // 64: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	97,  // 65: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	90,  // 66: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	47,  // 67: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
+	48,  // 68: nusa.v1.Task.templates:type_name -> nusa.v1.Template
+	49,  // 69: nusa.v1.Task.check:type_name -> nusa.v1.Check
+	53,  // 70: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
+	94,  // 71: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	54,  // 72: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
+	46,  // 73: nusa.v1.Task.lifecycle:type_name -> nusa.v1.Lifecycle
+	94,  // 74: nusa.v1.Task.shutdown_delay:type_name -> google.protobuf.Duration
+	9,   // 75: nusa.v1.Lifecycle.hook:type_name -> nusa.v1.LifecycleHook
+	50,  // 76: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
+	51,  // 77: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
+	52,  // 78: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
+	94,  // 79: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	94,  // 80: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	94,  // 81: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	94,  // 82: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	94,  // 83: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	59,  // 84: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
+	57,  // 85: nusa.v1.Retry.rules:type_name -> nusa.v1.RetryRule
+	98,  // 86: nusa.v1.RetryRule.categories:type_name -> nusa.v1.FailureCategory
+	11,  // 87: nusa.v1.RetryRule.action:type_name -> nusa.v1.RetryAction
+	59,  // 88: nusa.v1.RetryRule.backoff:type_name -> nusa.v1.Backoff
+	58,  // 89: nusa.v1.RetryRule.memory:type_name -> nusa.v1.RetryMemory
+	10,  // 90: nusa.v1.RetryRule.other:type_name -> nusa.v1.RetryOther
+	94,  // 91: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	94,  // 92: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	94,  // 93: nusa.v1.Update.min_healthy:type_name -> google.protobuf.Duration
+	94,  // 94: nusa.v1.Update.healthy_deadline:type_name -> google.protobuf.Duration
+	94,  // 95: nusa.v1.Update.progress_deadline:type_name -> google.protobuf.Duration
+	94,  // 96: nusa.v1.Update.stagger:type_name -> google.protobuf.Duration
+	61,  // 97: nusa.v1.Update.regions:type_name -> nusa.v1.UpdateRegions
+	12,  // 98: nusa.v1.UpdateRegions.on_failure:type_name -> nusa.v1.OnFailure
+	94,  // 99: nusa.v1.UpdateRegions.pause_between:type_name -> google.protobuf.Duration
+	13,  // 100: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
+	14,  // 101: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
+	99,  // 102: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	94,  // 103: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	64,  // 104: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
+	94,  // 105: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	100, // 106: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	94,  // 107: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	17,  // 108: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	100, // 109: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	67,  // 110: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	66,  // 111: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	15,  // 112: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	91,  // 113: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	69,  // 114: nusa.v1.JobStatus.rollout:type_name -> nusa.v1.Rollout
+	75,  // 115: nusa.v1.JobStatus.overrides:type_name -> nusa.v1.Override
+	68,  // 116: nusa.v1.JobStatus.in_place:type_name -> nusa.v1.InPlaceChange
+	16,  // 117: nusa.v1.Rollout.state:type_name -> nusa.v1.RolloutState
+	100, // 118: nusa.v1.Rollout.began:type_name -> google.protobuf.Timestamp
+	94,  // 119: nusa.v1.Rollout.deadline:type_name -> google.protobuf.Duration
+	92,  // 120: nusa.v1.Rollout.regions:type_name -> nusa.v1.Rollout.RegionsEntry
+	94,  // 121: nusa.v1.Rollout.pause_left:type_name -> google.protobuf.Duration
+	100, // 122: nusa.v1.RegionRollout.ended:type_name -> google.protobuf.Timestamp
+	74,  // 123: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	93,  // 124: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	77,  // 125: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	62,  // 126: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	73,  // 127: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	72,  // 128: nusa.v1.GroupStatus.queue:type_name -> nusa.v1.QueuePlace
+	72,  // 129: nusa.v1.GroupStatus.global_queue:type_name -> nusa.v1.QueuePlace
+	97,  // 130: nusa.v1.QueuePlace.asked:type_name -> nusa.v1.Resources
+	94,  // 131: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	74,  // 132: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	94,  // 133: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	76,  // 134: nusa.v1.Override.groups:type_name -> nusa.v1.GroupOverride
+	100, // 135: nusa.v1.Override.set:type_name -> google.protobuf.Timestamp
+	99,  // 136: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	36,  // 137: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	20,  // 138: nusa.v1.Workflow.StepsEntry.value:type_name -> nusa.v1.Step
+	19,  // 139: nusa.v1.Workflow.ParametersEntry.value:type_name -> nusa.v1.WorkflowParameter
+	36,  // 140: nusa.v1.Step.GroupsEntry.value:type_name -> nusa.v1.Group
+	43,  // 141: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	44,  // 142: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	45,  // 143: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	37,  // 144: nusa.v1.Group.ServicesEntry.value:type_name -> nusa.v1.GroupService
+	71,  // 145: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	70,  // 146: nusa.v1.Rollout.RegionsEntry.value:type_name -> nusa.v1.RegionRollout
+	74,  // 147: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	148, // [148:148] is the sub-list for method output_type
+	148, // [148:148] is the sub-list for method input_type
+	148, // [148:148] is the sub-list for extension type_name
+	148, // [148:148] is the sub-list for extension extendee
+	0,   // [0:148] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }

@@ -53,7 +53,8 @@ type SchedulesClient interface {
 	// Backfill runs the times between two times, one after another. INVALID_ARGUMENT: there are none, or
 	// more than 1,000. FAILED_PRECONDITION: the former backfill has not ended.
 	Backfill(ctx context.Context, in *BackfillScheduleRequest, opts ...grpc.CallOption) (*BackfillScheduleResponse, error)
-	// Dispatch begins a run of a parameterized job. ALREADY_EXISTS: the idempotency key was used for
+	// Dispatch begins a run of a parameterized job. Of a workflow it does what Workflows.Run does: meta values are
+	// parameters. ALREADY_EXISTS: the idempotency key was used for
 	// another dispatch of the job. RESOURCE_EXHAUSTED: 10,000 runs of the job have not ended.
 	Dispatch(ctx context.Context, in *DispatchJobRequest, opts ...grpc.CallOption) (*JobRun, error)
 }
@@ -161,7 +162,8 @@ type SchedulesServer interface {
 	// Backfill runs the times between two times, one after another. INVALID_ARGUMENT: there are none, or
 	// more than 1,000. FAILED_PRECONDITION: the former backfill has not ended.
 	Backfill(context.Context, *BackfillScheduleRequest) (*BackfillScheduleResponse, error)
-	// Dispatch begins a run of a parameterized job. ALREADY_EXISTS: the idempotency key was used for
+	// Dispatch begins a run of a parameterized job. Of a workflow it does what Workflows.Run does: meta values are
+	// parameters. ALREADY_EXISTS: the idempotency key was used for
 	// another dispatch of the job. RESOURCE_EXHAUSTED: 10,000 runs of the job have not ended.
 	Dispatch(context.Context, *DispatchJobRequest) (*JobRun, error)
 	mustEmbedUnimplementedSchedulesServer()

@@ -186,8 +186,10 @@ type RunWorkflowRequest struct {
 	// Optional, at most 128 bytes. A retry with the same key returns the same run, until the history
 	// forgets it.
 	IdempotencyKey string `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// See DispatchJobRequest.payload. Only for a workflow with `parameterized` that takes one.
+	Payload       []byte `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RunWorkflowRequest) Reset() {
@@ -239,6 +241,13 @@ func (x *RunWorkflowRequest) GetIdempotencyKey() string {
 		return x.IdempotencyKey
 	}
 	return ""
+}
+
+func (x *RunWorkflowRequest) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
 }
 
 // ListWorkflowRunsRequest selects runs.
@@ -699,7 +708,7 @@ type WorkflowRun struct {
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// The workflow's name, a dot and an id.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Name of the workflow.
+	// Name of the workflow. NAME/STEP: the inline workflow of a step.
 	Workflow string           `protobuf:"bytes,3,opt,name=workflow,proto3" json:"workflow,omitempty"`
 	State    WorkflowRunState `protobuf:"varint,4,opt,name=state,proto3,enum=nusa.v1.WorkflowRunState" json:"state,omitempty"`
 	// Why the run is in its state, for people.
@@ -727,7 +736,9 @@ type WorkflowRun struct {
 	ParentStep string `protobuf:"bytes,17,opt,name=parent_step,json=parentStep,proto3" json:"parent_step,omitempty"`
 	// What the run wrote for the step that began it, see Workflow.outputs. Only in the response to Get, if the run
 	// has succeeded.
-	Output        string `protobuf:"bytes,18,opt,name=output,proto3" json:"output,omitempty"`
+	Output string `protobuf:"bytes,18,opt,name=output,proto3" json:"output,omitempty"`
+	// Size of the payload in bytes. 0: the run has none.
+	PayloadBytes  int32 `protobuf:"varint,19,opt,name=payload_bytes,json=payloadBytes,proto3" json:"payload_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -886,6 +897,13 @@ func (x *WorkflowRun) GetOutput() string {
 		return x.Output
 	}
 	return ""
+}
+
+func (x *WorkflowRun) GetPayloadBytes() int32 {
+	if x != nil {
+		return x.PayloadBytes
+	}
+	return 0
 }
 
 // StepStatus is one step of a run, or one item of a step with foreach.
@@ -1161,7 +1179,7 @@ type GraphStep struct {
 	ItemsEnded int32 `protobuf:"varint,6,opt,name=items_ended,json=itemsEnded,proto3" json:"items_ended,omitempty"`
 	// The step runs when all others have ended.
 	OnExit bool `protobuf:"varint,7,opt,name=on_exit,json=onExit,proto3" json:"on_exit,omitempty"`
-	// The workflow that the step runs, and the run of its latest attempt without foreach.
+	// The workflow that the step runs, see WorkflowRun.workflow, and the run of its latest attempt without foreach.
 	Workflow      string `protobuf:"bytes,8,opt,name=workflow,proto3" json:"workflow,omitempty"`
 	Run           string `protobuf:"bytes,9,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1398,6 +1416,51 @@ func (x *WorkflowRunRecord) GetResumeFrom() string {
 	return ""
 }
 
+// WorkflowPayloadRecord is the payload of a run that a caller began. It is removed with the run.
+type WorkflowPayloadRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Payload       []byte                 `protobuf:"bytes,1,opt,name=payload,proto3" json:"payload,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkflowPayloadRecord) Reset() {
+	*x = WorkflowPayloadRecord{}
+	mi := &file_nusa_v1_workflow_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkflowPayloadRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkflowPayloadRecord) ProtoMessage() {}
+
+func (x *WorkflowPayloadRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_workflow_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkflowPayloadRecord.ProtoReflect.Descriptor instead.
+func (*WorkflowPayloadRecord) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_workflow_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WorkflowPayloadRecord) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
 // WorkflowSpecRecord is what runs of a workflow have in common: its spec, stored once for each version that
 // has runs.
 type WorkflowSpecRecord struct {
@@ -1409,7 +1472,7 @@ type WorkflowSpecRecord struct {
 
 func (x *WorkflowSpecRecord) Reset() {
 	*x = WorkflowSpecRecord{}
-	mi := &file_nusa_v1_workflow_proto_msgTypes[14]
+	mi := &file_nusa_v1_workflow_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1484,7 @@ func (x *WorkflowSpecRecord) String() string {
 func (*WorkflowSpecRecord) ProtoMessage() {}
 
 func (x *WorkflowSpecRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_workflow_proto_msgTypes[14]
+	mi := &file_nusa_v1_workflow_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1497,7 @@ func (x *WorkflowSpecRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowSpecRecord.ProtoReflect.Descriptor instead.
 func (*WorkflowSpecRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_workflow_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_workflow_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WorkflowSpecRecord) GetSpec() *JobSpec {
@@ -1471,7 +1534,7 @@ type WorkflowStepRecord struct {
 
 func (x *WorkflowStepRecord) Reset() {
 	*x = WorkflowStepRecord{}
-	mi := &file_nusa_v1_workflow_proto_msgTypes[15]
+	mi := &file_nusa_v1_workflow_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1546,7 @@ func (x *WorkflowStepRecord) String() string {
 func (*WorkflowStepRecord) ProtoMessage() {}
 
 func (x *WorkflowStepRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_workflow_proto_msgTypes[15]
+	mi := &file_nusa_v1_workflow_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1559,7 @@ func (x *WorkflowStepRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowStepRecord.ProtoReflect.Descriptor instead.
 func (*WorkflowStepRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_workflow_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_workflow_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WorkflowStepRecord) GetState() StepState {
@@ -1589,7 +1652,7 @@ type WorkflowOutputRecord struct {
 
 func (x *WorkflowOutputRecord) Reset() {
 	*x = WorkflowOutputRecord{}
-	mi := &file_nusa_v1_workflow_proto_msgTypes[16]
+	mi := &file_nusa_v1_workflow_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1664,7 @@ func (x *WorkflowOutputRecord) String() string {
 func (*WorkflowOutputRecord) ProtoMessage() {}
 
 func (x *WorkflowOutputRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_workflow_proto_msgTypes[16]
+	mi := &file_nusa_v1_workflow_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1677,7 @@ func (x *WorkflowOutputRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowOutputRecord.ProtoReflect.Descriptor instead.
 func (*WorkflowOutputRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_workflow_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_workflow_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WorkflowOutputRecord) GetGroup() string {
@@ -1642,13 +1705,14 @@ var File_nusa_v1_workflow_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\n" +
-	"\x16nusa/v1/workflow.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\x1a\x16nusa/v1/schedule.proto\"\xec\x01\n" +
+	"\x16nusa/v1/workflow.proto\x12\anusa.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11nusa/v1/api.proto\x1a\x11nusa/v1/job.proto\x1a\x16nusa/v1/schedule.proto\"\x86\x02\n" +
 	"\x12RunWorkflowRequest\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03job\x12K\n" +
 	"\n" +
 	"parameters\x18\x02 \x03(\v2+.nusa.v1.RunWorkflowRequest.ParametersEntryR\n" +
 	"parameters\x12'\n" +
-	"\x0fidempotency_key\x18\x03 \x01(\tR\x0eidempotencyKey\x1a=\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\tR\x0eidempotencyKey\x12\x18\n" +
+	"\apayload\x18\x04 \x01(\fR\apayload\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd1\x01\n" +
@@ -1682,7 +1746,7 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"R\n" +
 	"\x15CancelWorkflowRequest\x12!\n" +
 	"\x03run\x18\x01 \x01(\v2\x0f.nusa.v1.JobRefR\x03run\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xcc\x05\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xf1\x05\n" +
 	"\vWorkflowRun\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
@@ -1706,7 +1770,8 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"\x06parent\x18\x10 \x01(\tR\x06parent\x12\x1f\n" +
 	"\vparent_step\x18\x11 \x01(\tR\n" +
 	"parentStep\x12\x16\n" +
-	"\x06output\x18\x12 \x01(\tR\x06output\x1a=\n" +
+	"\x06output\x18\x12 \x01(\tR\x06output\x12#\n" +
+	"\rpayload_bytes\x18\x13 \x01(\x05R\fpayloadBytes\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x03\n" +
@@ -1762,7 +1827,9 @@ const file_nusa_v1_workflow_proto_rawDesc = "" +
 	"resumeFrom\x1a<\n" +
 	"\x0eWorkflowsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"1\n" +
+	"\x15WorkflowPayloadRecord\x12\x18\n" +
+	"\apayload\x18\x01 \x01(\fR\apayload\":\n" +
 	"\x12WorkflowSpecRecord\x12$\n" +
 	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\"\x90\x03\n" +
 	"\x12WorkflowStepRecord\x12(\n" +
@@ -1827,7 +1894,7 @@ func file_nusa_v1_workflow_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_workflow_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_workflow_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_nusa_v1_workflow_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_nusa_v1_workflow_proto_goTypes = []any{
 	(WorkflowRunState)(0),            // 0: nusa.v1.WorkflowRunState
 	(StepState)(0),                   // 1: nusa.v1.StepState
@@ -1845,38 +1912,39 @@ var file_nusa_v1_workflow_proto_goTypes = []any{
 	(*WorkflowGraph)(nil),            // 13: nusa.v1.WorkflowGraph
 	(*GraphStep)(nil),                // 14: nusa.v1.GraphStep
 	(*WorkflowRunRecord)(nil),        // 15: nusa.v1.WorkflowRunRecord
-	(*WorkflowSpecRecord)(nil),       // 16: nusa.v1.WorkflowSpecRecord
-	(*WorkflowStepRecord)(nil),       // 17: nusa.v1.WorkflowStepRecord
-	(*WorkflowOutputRecord)(nil),     // 18: nusa.v1.WorkflowOutputRecord
-	nil,                              // 19: nusa.v1.RunWorkflowRequest.ParametersEntry
-	nil,                              // 20: nusa.v1.WorkflowRun.ParametersEntry
-	nil,                              // 21: nusa.v1.WorkflowRunRecord.WorkflowsEntry
-	(*JobRef)(nil),                   // 22: nusa.v1.JobRef
-	(*timestamppb.Timestamp)(nil),    // 23: google.protobuf.Timestamp
-	(JobRunTrigger)(0),               // 24: nusa.v1.JobRunTrigger
-	(*JobSpec)(nil),                  // 25: nusa.v1.JobSpec
+	(*WorkflowPayloadRecord)(nil),    // 16: nusa.v1.WorkflowPayloadRecord
+	(*WorkflowSpecRecord)(nil),       // 17: nusa.v1.WorkflowSpecRecord
+	(*WorkflowStepRecord)(nil),       // 18: nusa.v1.WorkflowStepRecord
+	(*WorkflowOutputRecord)(nil),     // 19: nusa.v1.WorkflowOutputRecord
+	nil,                              // 20: nusa.v1.RunWorkflowRequest.ParametersEntry
+	nil,                              // 21: nusa.v1.WorkflowRun.ParametersEntry
+	nil,                              // 22: nusa.v1.WorkflowRunRecord.WorkflowsEntry
+	(*JobRef)(nil),                   // 23: nusa.v1.JobRef
+	(*timestamppb.Timestamp)(nil),    // 24: google.protobuf.Timestamp
+	(JobRunTrigger)(0),               // 25: nusa.v1.JobRunTrigger
+	(*JobSpec)(nil),                  // 26: nusa.v1.JobSpec
 }
 var file_nusa_v1_workflow_proto_depIdxs = []int32{
-	22, // 0: nusa.v1.RunWorkflowRequest.job:type_name -> nusa.v1.JobRef
-	19, // 1: nusa.v1.RunWorkflowRequest.parameters:type_name -> nusa.v1.RunWorkflowRequest.ParametersEntry
+	23, // 0: nusa.v1.RunWorkflowRequest.job:type_name -> nusa.v1.JobRef
+	20, // 1: nusa.v1.RunWorkflowRequest.parameters:type_name -> nusa.v1.RunWorkflowRequest.ParametersEntry
 	0,  // 2: nusa.v1.ListWorkflowRunsRequest.state:type_name -> nusa.v1.WorkflowRunState
 	10, // 3: nusa.v1.ListWorkflowRunsResponse.runs:type_name -> nusa.v1.WorkflowRun
-	22, // 4: nusa.v1.GetWorkflowRunRequest.run:type_name -> nusa.v1.JobRef
+	23, // 4: nusa.v1.GetWorkflowRunRequest.run:type_name -> nusa.v1.JobRef
 	1,  // 5: nusa.v1.GetWorkflowRunRequest.state:type_name -> nusa.v1.StepState
-	22, // 6: nusa.v1.GetWorkflowGraphRequest.run:type_name -> nusa.v1.JobRef
-	22, // 7: nusa.v1.RetryWorkflowRequest.run:type_name -> nusa.v1.JobRef
-	22, // 8: nusa.v1.ApproveWorkflowRequest.run:type_name -> nusa.v1.JobRef
-	22, // 9: nusa.v1.CancelWorkflowRequest.run:type_name -> nusa.v1.JobRef
+	23, // 6: nusa.v1.GetWorkflowGraphRequest.run:type_name -> nusa.v1.JobRef
+	23, // 7: nusa.v1.RetryWorkflowRequest.run:type_name -> nusa.v1.JobRef
+	23, // 8: nusa.v1.ApproveWorkflowRequest.run:type_name -> nusa.v1.JobRef
+	23, // 9: nusa.v1.CancelWorkflowRequest.run:type_name -> nusa.v1.JobRef
 	0,  // 10: nusa.v1.WorkflowRun.state:type_name -> nusa.v1.WorkflowRunState
-	23, // 11: nusa.v1.WorkflowRun.began:type_name -> google.protobuf.Timestamp
-	23, // 12: nusa.v1.WorkflowRun.ended:type_name -> google.protobuf.Timestamp
-	20, // 13: nusa.v1.WorkflowRun.parameters:type_name -> nusa.v1.WorkflowRun.ParametersEntry
-	24, // 14: nusa.v1.WorkflowRun.trigger:type_name -> nusa.v1.JobRunTrigger
-	23, // 15: nusa.v1.WorkflowRun.time:type_name -> google.protobuf.Timestamp
+	24, // 11: nusa.v1.WorkflowRun.began:type_name -> google.protobuf.Timestamp
+	24, // 12: nusa.v1.WorkflowRun.ended:type_name -> google.protobuf.Timestamp
+	21, // 13: nusa.v1.WorkflowRun.parameters:type_name -> nusa.v1.WorkflowRun.ParametersEntry
+	25, // 14: nusa.v1.WorkflowRun.trigger:type_name -> nusa.v1.JobRunTrigger
+	24, // 15: nusa.v1.WorkflowRun.time:type_name -> google.protobuf.Timestamp
 	1,  // 16: nusa.v1.StepStatus.state:type_name -> nusa.v1.StepState
-	23, // 17: nusa.v1.StepStatus.began:type_name -> google.protobuf.Timestamp
-	23, // 18: nusa.v1.StepStatus.ended:type_name -> google.protobuf.Timestamp
-	23, // 19: nusa.v1.StepStatus.until:type_name -> google.protobuf.Timestamp
+	24, // 17: nusa.v1.StepStatus.began:type_name -> google.protobuf.Timestamp
+	24, // 18: nusa.v1.StepStatus.ended:type_name -> google.protobuf.Timestamp
+	24, // 19: nusa.v1.StepStatus.until:type_name -> google.protobuf.Timestamp
 	10, // 20: nusa.v1.WorkflowRunStatus.run:type_name -> nusa.v1.WorkflowRun
 	11, // 21: nusa.v1.WorkflowRunStatus.steps:type_name -> nusa.v1.StepStatus
 	10, // 22: nusa.v1.WorkflowGraph.run:type_name -> nusa.v1.WorkflowRun
@@ -1884,13 +1952,13 @@ var file_nusa_v1_workflow_proto_depIdxs = []int32{
 	1,  // 24: nusa.v1.GraphStep.state:type_name -> nusa.v1.StepState
 	10, // 25: nusa.v1.WorkflowRunRecord.run:type_name -> nusa.v1.WorkflowRun
 	0,  // 26: nusa.v1.WorkflowRunRecord.outcome:type_name -> nusa.v1.WorkflowRunState
-	21, // 27: nusa.v1.WorkflowRunRecord.workflows:type_name -> nusa.v1.WorkflowRunRecord.WorkflowsEntry
-	25, // 28: nusa.v1.WorkflowSpecRecord.spec:type_name -> nusa.v1.JobSpec
+	22, // 27: nusa.v1.WorkflowRunRecord.workflows:type_name -> nusa.v1.WorkflowRunRecord.WorkflowsEntry
+	26, // 28: nusa.v1.WorkflowSpecRecord.spec:type_name -> nusa.v1.JobSpec
 	1,  // 29: nusa.v1.WorkflowStepRecord.state:type_name -> nusa.v1.StepState
 	1,  // 30: nusa.v1.WorkflowStepRecord.end:type_name -> nusa.v1.StepState
-	23, // 31: nusa.v1.WorkflowStepRecord.began:type_name -> google.protobuf.Timestamp
-	23, // 32: nusa.v1.WorkflowStepRecord.ended:type_name -> google.protobuf.Timestamp
-	23, // 33: nusa.v1.WorkflowStepRecord.until:type_name -> google.protobuf.Timestamp
+	24, // 31: nusa.v1.WorkflowStepRecord.began:type_name -> google.protobuf.Timestamp
+	24, // 32: nusa.v1.WorkflowStepRecord.ended:type_name -> google.protobuf.Timestamp
+	24, // 33: nusa.v1.WorkflowStepRecord.until:type_name -> google.protobuf.Timestamp
 	2,  // 34: nusa.v1.Workflows.Run:input_type -> nusa.v1.RunWorkflowRequest
 	3,  // 35: nusa.v1.Workflows.List:input_type -> nusa.v1.ListWorkflowRunsRequest
 	5,  // 36: nusa.v1.Workflows.Get:input_type -> nusa.v1.GetWorkflowRunRequest
@@ -1927,7 +1995,7 @@ func file_nusa_v1_workflow_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_workflow_proto_rawDesc), len(file_nusa_v1_workflow_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
